@@ -1,4 +1,4 @@
-//! Compiles what the feature `peers` brings along that is not Rust: ONC RPC as the C library has it.
+//! Compiles the C program of the feature `peers`: ONC RPC by the C library.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
@@ -10,12 +10,12 @@ fn main() {
 fn peers() {
     const SOURCE: &str = "native/onc.c";
     println!("cargo::rerun-if-changed={SOURCE}");
-    let place = std::env::var("OUT_DIR").expect("cargo says where to build");
+    let place = std::env::var("OUT_DIR").expect("cargo sets the output directory");
     let program = std::path::Path::new(&place).join("onc");
     let compiler = cc::Build::new().opt_level(2).get_compiler();
     let mut command = compiler.to_command();
     command.args(["-I/usr/include/tirpc", SOURCE, "-ltirpc", "-o"]).arg(&program);
-    // Without its headers there is no such peer, and the program says so.
+    // Without the headers this peer is left out, and the program reports it.
     let made = command.output().is_ok_and(|done| done.status.success());
     let program = if made { program.to_string_lossy().into_owned() } else { String::new() };
     println!("cargo::rustc-env=PEREGRINE_BENCH_ONC={program}");

@@ -1,5 +1,5 @@
-//! Datagrams of any bytes, from a caller that the service knows and from others: the service takes
-//! them, runs what is a call, and keeps nothing of it when its callers are forgotten.
+//! Arbitrary datagrams from a known client and from unknown ones. The service accepts them, executes valid
+//! calls, and keeps no state when their clients are forgotten.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| peregrine_fuzz::datagrams::run(bytes));

@@ -1,5 +1,5 @@
-//! What comes over a link: whole Ethernet frames, of anybody, are received as those of an interface are.
-//! What is received is what frames for this endpoint brought, in order, from one sender at a time.
+//! Input from a link: complete Ethernet frames of any sender, received as from an interface. Only frames for
+//! this endpoint are delivered, in order, from one sender at a time.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! What comes over a stream: headers and bodies are read without harm, and what is read is written
-//! as it came.
+//! Input from a stream: headers and bodies are parsed without harm, and what is parsed is emitted again in
+//! the same bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! A client stub, on any reply: it gives a result or an error, and only valid values.
+//! A client stub with any reply: it returns a result or an error, and only valid values.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::{Colour, Everything, EverythingClient, List, Point, Shade, Shape, Tre
 const BYTES: usize = 4096;
 
 thread_local! {
-    /// One of this machine's byte order, and one of the other.
+    /// A server of this machine's byte order, and one of the other.
     static SERVERS: [(Arc<Script>, EverythingClient); 2] =
         [ByteOrder::NATIVE, ByteOrder::NATIVE.other()].map(|order| {
             let scripted = scripted(EverythingClient::INTERFACE, BYTES, order);
@@ -22,7 +22,7 @@ thread_local! {
     static LAST: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What was filled is valid: looking at it is enough, with a sanitizer that sees what is not.
+/// Reads all of a result. With a sanitizer this detects values that are not initialized.
 fn look(text: String) {
     LAST.with_borrow_mut(|last| {
         last.clear();
@@ -31,7 +31,7 @@ fn look(text: String) {
 }
 
 fn failed(error: &peregrine::CallError) {
-    // Whatever the server claims, a text comes of it.
+    // Every error can be printed.
     assert!(!error.to_string().is_empty());
 }
 
@@ -45,8 +45,8 @@ const POINT: Point = Point {
     flags: [true; 4],
 };
 
-/// Input: which call, with its highest bit of which server; the header of the reply (16 bytes); its
-/// message.
+/// Input: the call (its highest bit selects the server); the header of the reply (16 bytes); the message of
+/// the reply.
 pub fn run(bytes: &[u8]) {
     let Some((which, rest)) = bytes.split_first() else { return };
     let Some((header, message)) = rest.split_at_checked(16) else { return };
@@ -101,8 +101,8 @@ pub fn run(bytes: &[u8]) {
             }
             _ => client.binding().ping().unwrap_or_else(|error| failed(&error)),
         }
-        // The A-stack came back, whatever the reply was: the next call can be made.
+        // The A-stack was released with any reply, so the next call succeeds.
         script.answer(&[0; 16], &[]);
-        client.nothing().expect("an honest reply to an honest call");
+        client.nothing().expect("a valid reply");
     });
 }

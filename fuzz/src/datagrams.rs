@@ -1,5 +1,5 @@
-//! Datagrams of any bytes, from a caller that the service knows and from others: the service takes
-//! them, runs what is a call, and keeps nothing of it when its callers are forgotten.
+//! Arbitrary datagrams from a known client and from unknown ones. The service accepts them, executes valid
+//! calls, and keeps no state when their clients are forgotten.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ thread_local! {
     };
 }
 
-/// Input: as [`Datagrams::take`] has it.
+/// Input: as in [`Datagrams::take`].
 pub fn run(bytes: &[u8]) {
     SERVICE.with_borrow_mut(|service| service.take(bytes));
 }

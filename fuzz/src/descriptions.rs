@@ -1,12 +1,12 @@
-//! What others say of their interfaces, in each of its forms. Tests of `peregrine-idl` replay the corpus.
+//! Descriptions of interfaces by peers, in each form. Tests of `peregrine-idl` replay the corpus.
 
 use peregrine::interface::{Described, InterfaceRef};
 use peregrine::stub::Program;
 
-/// Reads bytes as a description: the first one says in which form.
+/// Parses bytes as a description. The first byte selects the form.
 ///
 /// # Panics
-/// If what was read is not written as it came, or not read again from what was written.
+/// If a parsed description is printed differently, or if the printed text is parsed as another description.
 pub fn run(bytes: &[u8]) {
     let Some((form, text)) = bytes.split_first() else { return };
     let Ok(text) = core::str::from_utf8(text) else { return };

@@ -10,10 +10,10 @@ use peregrine::{
     Argument, BindOptions, Binding, Dynamic, GenericClient, GenericParameter, GenericServer, Out,
 };
 
-/// Answers whatever it is asked with these bytes.
-struct Says(InterfaceRef, Vec<u8>, ByteOrder);
+/// Answers every call with these bytes.
+struct FixedAnswer(InterfaceRef, Vec<u8>, ByteOrder);
 
-impl Serve for Says {
+impl Serve for FixedAnswer {
     fn interface(&self) -> InterfaceRef {
         self.0.clone()
     }
@@ -28,10 +28,10 @@ impl Serve for Says {
     }
 }
 
-/// Bytes are a description, 0xff, and a message: the lengths in its first bytes.
+/// Input: a description, 0xff, and a message that begins with its lengths.
 ///
 /// # Panics
-/// If what was taken is not put again, or cannot be shown.
+/// If the server's answer lies outside the memory of the reply, or is `PostAgain`.
 pub fn run(bytes: &[u8]) {
     let Some(end) = bytes.iter().position(|byte| *byte == 0xff) else { return };
     let Ok(text) = core::str::from_utf8(&bytes[..end]) else { return };
@@ -80,9 +80,9 @@ fn serve(described: &Described, message: &[u8]) {
 }
 
 fn call(described: &Described, message: &[u8], order: ByteOrder) {
-    let says = Says(described.clone().into(), message.to_vec(), order);
+    let server = FixedAnswer(described.clone().into(), message.to_vec(), order);
     let options = BindOptions::default().astacks(1);
-    let binding = Binding::in_process(Arc::new(says), &options);
+    let binding = Binding::in_process(Arc::new(server), &options);
     let client = GenericClient::over(binding, described.clone());
     for (number, procedure) in (0..).zip(&described.procedures).take(4) {
         if procedure.parameters.iter().any(|one| one.direction != Direction::Out) {

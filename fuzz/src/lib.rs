@@ -1,12 +1,12 @@
 //! The types and the interface that the targets share, and most of the targets. Tests of the workspace
-//! compile them too, and replay their corpora.
+//! compile them, too, and replay their corpora.
 
 #[cfg(feature = "json")]
 pub mod dynamic;
 pub mod server;
 pub mod values;
 
-// These need private types. Unit tests of the library compile them beside this file.
+// These need private types. The library's unit tests compile them next to this file.
 #[cfg(fuzzing)]
 pub mod client;
 #[cfg(fuzzing)]
@@ -19,7 +19,7 @@ pub mod words;
 use peregrine::value::{Reader, Representation, Space, Window, Writer};
 use peregrine::{CallError, Lent, Out, Plain, Value, interface};
 
-/// Longer than anything that is decoded from an input.
+/// An upper bound of the encoded size, in bytes, of a value that is decoded from an input.
 pub const HEAD_BYTES: usize = 1 << 17;
 
 #[derive(Clone, Debug, PartialEq, Value)]
@@ -111,7 +111,7 @@ pub trait Everything {
     ) -> peregrine::Result<CallError>;
 }
 
-/// Looks at everything that it is given.
+/// Reads everything that it receives.
 #[derive(Debug)]
 pub struct Object;
 
@@ -132,7 +132,7 @@ impl Everything for Object {
     }
     fn lend(&self, a: Lent<'_, u8>, b: Lent<'_, Colour>) -> peregrine::Result<u64> {
         let mut bytes = vec![0; a.len()];
-        a.copy_to(0, &mut bytes).expect("as many as it has");
+        a.copy_to(0, &mut bytes).expect("the buffer has the right length");
         let mut colours = vec![Colour::Red; b.len()];
         assert!(colours.len() <= 32);
         let read = b.copy_to(0, &mut colours).is_ok();
@@ -159,7 +159,7 @@ impl Everything for Object {
         };
         while !offset.is_multiple_of(3) && points.filled() < 5 && points.put(&[point]).is_ok() {}
         if points.filled() > 1 {
-            points.set(0, Point { visible: false, ..point }).expect("it is filled");
+            points.set(0, Point { visible: false, ..point }).expect("the element is initialized");
         }
         Ok(vec![Colour::Green; (offset % 7) as usize])
     }
@@ -199,7 +199,7 @@ impl Everything for Object {
     }
 }
 
-/// A value as it travels; `None` if it is longer than a head.
+/// Encodes a value; `None` if it is longer than a head.
 pub fn encode<T: Value, R: Representation>(value: &T) -> Option<Vec<u8>> {
     let mut memory = vec![0xaa; HEAD_BYTES];
     let mut head = Writer::<R>::represented(Space::of_mut(&mut memory));
@@ -210,14 +210,14 @@ pub fn encode<T: Value, R: Representation>(value: &T) -> Option<Vec<u8>> {
     Some(memory)
 }
 
-/// The value at the start of some bytes, and how many it took.
+/// Decodes the value at the start of some bytes. Also returns its length.
 pub fn decode<T: Value, R: Representation>(bytes: &[u8]) -> Option<(T, usize)> {
     let mut head = Reader::<R>::represented(Window::from(bytes));
     let value = T::decode(&mut head).ok()?;
     Some((value, bytes.len() - head.remaining()))
 }
 
-/// A client over a binding that was made by hand.
+/// Makes a client of a given binding.
 pub fn over(binding: peregrine::Binding) -> EverythingClient {
     EverythingClient { binding }
 }

@@ -1,4 +1,4 @@
-//! A server stub, on any message under any header: it answers, and stays within its memory.
+//! A server stub with any message and any header: it answers, and stays within its memory.
 
 use peregrine::Kind;
 use peregrine::call::{Answer, EStack, Incoming, PING, Ran, execute};
@@ -6,8 +6,8 @@ use peregrine::value::{Reader, Space, Value, Window};
 
 use super::{EverythingServer, Object};
 
-/// Input: procedure (255 is `PING`), kibibytes of reply, three lengths of 16 bits of which the
-/// highest value stands for the highest of 32, the message.
+/// Input: procedure (255 is `PING`), kibibytes of reply, three lengths of 16 bits (the largest value
+/// represents the largest one of 32 bits), the message.
 pub fn run(bytes: &[u8]) {
     let Some((header, message)) = bytes.split_at_checked(8) else { return };
     let length = |at: usize| match u16::from_le_bytes([header[at], header[at + 1]]) {
@@ -23,7 +23,7 @@ pub fn run(bytes: &[u8]) {
         copied: length(4),
         total: length(6),
     };
-    // Exactly as large as it is said to be: the sanitizer sees whoever goes further.
+    // The buffer has exactly the announced size, so that the sanitizer detects any access beyond it.
     let mut reply = vec![0xaa; 4096 + 1024 * usize::from(header[1])];
     let mut estack = EStack::default();
     let server = EverythingServer::new(Object);
@@ -36,6 +36,6 @@ pub fn run(bytes: &[u8]) {
         let known = [Kind::NoSuchProcedure, Kind::BadArguments, Kind::TooLarge];
         assert!(known.iter().any(|known| *known as u32 == kind), "kind {kind}");
         String::decode(&mut head).expect("a text");
-        head.finish().expect("nothing more");
+        head.finish().expect("no further bytes");
     }
 }

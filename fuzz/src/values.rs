@@ -1,4 +1,4 @@
-//! Values of many types, from any bytes: what is a value is written again as it was.
+//! Values of many types from any bytes: a decoded value is encoded again in the same bytes.
 
 use std::fmt::Debug;
 
@@ -7,34 +7,36 @@ use peregrine::{CallError, Plain, Value};
 
 use super::{Colour, List, Nothing, Point, Shade, Shape, Tree, decode, encode};
 
-/// Input: which type, then its bytes.
+/// Input: the number of a type, then bytes.
 pub fn run(bytes: &[u8]) {
     let Some((kind, bytes)) = bytes.split_first() else { return };
     match kind % 28 {
-        0 => holds::<List>(bytes),
-        1 => holds::<Tree>(bytes),
-        2 => holds::<Shape>(bytes),
-        3 => holds::<Point>(bytes),
-        4 => holds::<(u8, Colour, Point)>(bytes),
-        5 => holds::<String>(bytes),
-        6 => holds::<Vec<String>>(bytes),
-        7 => holds::<Vec<Option<Result<String, u16>>>>(bytes),
-        8 => holds::<[Vec<u8>; 3]>(bytes),
-        9 => holds::<Box<(u8, u64, char)>>(bytes),
-        10 => holds::<Vec<Vec<()>>>(bytes),
-        11 => holds::<Vec<Vec<Nothing>>>(bytes),
-        12 => holds::<Vec<Box<()>>>(bytes),
-        13 => holds::<Vec<Vec<Box<()>>>>(bytes),
-        14 => holds::<(Vec<bool>, Vec<char>, Vec<Point>)>(bytes),
-        15 => holds::<(u8, [u64; 0], u128)>(bytes),
-        16 => holds::<Vec<[u32; 0]>>(bytes),
-        17 => holds::<Option<Result<[Option<Box<Tree>>; 3], (u8, [u64; 0], char)>>>(bytes),
-        18 => holds::<(bool, u8, i16, u32, i64, f32, f64, i128)>(bytes),
-        19 => holds::<Vec<(Colour, u64)>>(bytes),
-        20 => holds::<Vec<[Vec<Shade>; 2]>>(bytes),
-        21 => holds::<Result<Box<Shape>, Vec<List>>>(bytes),
+        0 => check_round_trip::<List>(bytes),
+        1 => check_round_trip::<Tree>(bytes),
+        2 => check_round_trip::<Shape>(bytes),
+        3 => check_round_trip::<Point>(bytes),
+        4 => check_round_trip::<(u8, Colour, Point)>(bytes),
+        5 => check_round_trip::<String>(bytes),
+        6 => check_round_trip::<Vec<String>>(bytes),
+        7 => check_round_trip::<Vec<Option<Result<String, u16>>>>(bytes),
+        8 => check_round_trip::<[Vec<u8>; 3]>(bytes),
+        9 => check_round_trip::<Box<(u8, u64, char)>>(bytes),
+        10 => check_round_trip::<Vec<Vec<()>>>(bytes),
+        11 => check_round_trip::<Vec<Vec<Nothing>>>(bytes),
+        12 => check_round_trip::<Vec<Box<()>>>(bytes),
+        13 => check_round_trip::<Vec<Vec<Box<()>>>>(bytes),
+        14 => check_round_trip::<(Vec<bool>, Vec<char>, Vec<Point>)>(bytes),
+        15 => check_round_trip::<(u8, [u64; 0], u128)>(bytes),
+        16 => check_round_trip::<Vec<[u32; 0]>>(bytes),
+        17 => {
+            check_round_trip::<Option<Result<[Option<Box<Tree>>; 3], (u8, [u64; 0], char)>>>(bytes)
+        }
+        18 => check_round_trip::<(bool, u8, i16, u32, i64, f32, f64, i128)>(bytes),
+        19 => check_round_trip::<Vec<(Colour, u64)>>(bytes),
+        20 => check_round_trip::<Vec<[Vec<Shade>; 2]>>(bytes),
+        21 => check_round_trip::<Result<Box<Shape>, Vec<List>>>(bytes),
         22 => {
-            // Relayed as text: it comes back as another error.
+            // An error is relayed as text, so it is decoded as another error.
             let _ = decode::<CallError, Native>(bytes).map(|(error, _)| error.to_string());
         }
         23 => block::<Point>(bytes),
@@ -45,28 +47,29 @@ pub fn run(bytes: &[u8]) {
     }
 }
 
-/// In both representations.
-fn holds<T: Value>(bytes: &[u8]) {
-    holds_in::<T, Native>(bytes);
-    holds_in::<T, Swapped>(bytes);
+/// Checks both representations.
+fn check_round_trip<T: Value>(bytes: &[u8]) {
+    check_round_trip_in::<T, Native>(bytes);
+    check_round_trip_in::<T, Swapped>(bytes);
 }
 
-/// What was read is written in as many bytes, of which only padding may differ, and read again.
-fn holds_in<T: Value, R: Representation>(bytes: &[u8]) {
+/// Checks that a decoded value is encoded in as many bytes, which differ only in padding, and is decoded
+/// again.
+fn check_round_trip_in<T: Value, R: Representation>(bytes: &[u8]) {
     let Some((value, taken)) = decode::<T, R>(bytes) else { return };
-    let written = encode::<T, R>(&value).expect("what came can be sent");
+    let written = encode::<T, R>(&value).expect("a decoded value can be encoded");
     assert_eq!(written.len(), taken);
     let same = |(ours, theirs): (&u8, &u8)| ours == theirs || *ours == 0;
     assert!(written.iter().zip(bytes).all(same), "{written:?} was {bytes:?}");
-    let (again, all) = decode::<T, R>(&written).expect("what was sent can be read");
+    let (again, all) = decode::<T, R>(&written).expect("an encoded value can be decoded");
     assert_eq!(all, taken);
     assert_eq!(encode::<T, R>(&again), Some(written));
-    // Nothing of what was read stood behind its end, nor can it be read from less.
+    // Decoding read nothing beyond the end of the value, and needs all of its bytes.
     assert!(decode::<T, R>(&bytes[..taken]).is_some());
     assert!(taken == 0 || decode::<T, R>(&bytes[..taken - 1]).is_none());
 }
 
-/// A block is values only if it lies right, is whole, and every value is one.
+/// Checks that a block is accepted only if it is aligned and complete, and every value is valid.
 fn block<T: Plain + Value + Debug>(bytes: &[u8]) {
     let mut memory = vec![0; bytes.len() + 32];
     let aligned = memory.as_ptr().align_offset(16);

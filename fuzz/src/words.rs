@@ -1,8 +1,8 @@
-//! The words of an A-stack against the table of `docs/PROTOCOL.md`, written once more as a model.
+//! The words of an A-stack are compared with a model of the table in `docs/PROTOCOL.md`.
 
 use peregrine::fuzzing::{Word, WordLook, WordNotify};
 
-/// A word as the document has it.
+/// A word as the document defines it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Model {
     Away,
@@ -10,7 +10,7 @@ enum Model {
     Sleep,
     Dead,
     Looking,
-    /// Reserved and unused kinds, and known ones with something above them.
+    /// Reserved and unused kinds, and known kinds with non-zero bits above them.
     Other(u32),
 }
 
@@ -40,7 +40,7 @@ impl Model {
     }
 }
 
-/// A value that matters: small words, their neighbours, and anything.
+/// Returns a value that matters: small words, their neighbours, or any value.
 fn value(bytes: [u8; 4]) -> u32 {
     match bytes[0] {
         0..128 => u32::from(bytes[0] & 31),
@@ -49,7 +49,7 @@ fn value(bytes: [u8; 4]) -> u32 {
     }
 }
 
-/// Input: steps of five bytes, the first of which says what is done.
+/// Input: steps of five bytes. The first byte selects the operation.
 pub fn run(bytes: &[u8]) {
     let word = Word::default();
     let (mut model, mut sequence) = (Away, 0u32);

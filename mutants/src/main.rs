@@ -2,9 +2,9 @@
 //!
 //!     cargo run --release --manifest-path mutants/Cargo.toml -- [COUNT [SEED [PART OF A PATH]]]
 //!
-//! A copy of the sources is built once with all drawn mutants in it, each behind a switch in the
-//! environment. Two kinds are built one by one: those of which the compiler complains, and those of
-//! `const` functions that survive, since the compiler evaluates these functions without a mutant.
+//! The program builds a copy of the sources once with all drawn mutants in it. An environment variable
+//! switches one of them on. Two kinds are built one by one: mutants that do not compile with the others, and
+//! surviving mutants of `const` functions, because the compiler evaluates these functions without a mutant.
 
 mod mutate;
 
@@ -18,30 +18,31 @@ use std::time::{Duration, Instant};
 use mutate::{Choice, FEATURES, Mutant, mutate};
 
 const SOURCES: &str = "crates/peregrine/src";
-const ROOMS: [&str; 3] = ["protocol", "call", "value"];
-/// What runs the simulator's seeds, and how many.
+/// The directories of [`SOURCES`] that are mutated.
+const DIRECTORIES: [&str; 3] = ["protocol", "call", "value"];
+/// The variable with the number of seeds of the simulator, and its value.
 const SEEDS: (&str, &str) = ("PEREGRINE_SEEDS", "500");
-/// A test that needs as many times longer than without a mutant, and as much more, hangs.
+/// A stage with a mutant counts as killed after `SLOWER` times its time without a mutant plus `LATER`.
 const SLOWER: u32 = 5;
 const LATER: Duration = Duration::from_secs(30);
-/// Kilobytes of addresses that a test program may have: a mutant may ask for all memory.
+/// The address space of a test program in kilobytes, because a mutant may allocate without limit.
 const ADDRESSES_KB: u32 = 16_000_000;
 
-/// The programs of tests.
+/// The test programs.
 struct Programs {
-    /// Where they are run.
+    /// The working directory.
     at: PathBuf,
     lib: PathBuf,
     simulation: PathBuf,
 }
 
-/// Tests of a program that a filter selects.
+/// The tests of a program that a filter selects.
 #[derive(Clone, Copy, PartialEq)]
 struct Stage {
     name: &'static str,
     in_simulation: bool,
     filter: &'static str,
-    /// Tests that the filter selects, and that are not run all the same.
+    /// Tests that are left out although the filter selects them.
     skip: Option<&'static str>,
 }
 
@@ -50,27 +51,27 @@ const fn stage(name: &'static str, in_simulation: bool, filter: &'static str) ->
 }
 
 const VALUE: [Stage; 1] = [stage("unit tests", false, "value::")];
-/// The model checker takes long, and most mutants are killed without it.
+/// The model checker is slow, and most mutants are killed without it.
 const CALL: [Stage; 2] = [
     Stage { skip: Some(MODEL), ..stage("unit tests", false, "call::") },
     stage("the model checker", false, MODEL),
 ];
 const MODEL: &str = "call::pool::model";
 const STREAM: [Stage; 1] = [stage("unit tests", false, "protocol::")];
-/// The unit tests of the packet exchange are part of the simulator's program too.
+/// The unit tests of the packet exchange are part of the simulator's program, too.
 const EXCHANGE: [Stage; 3] = [
     stage("unit tests", true, "exchange::"),
     stage("500 seeds", true, "seeds::"),
     stage("cases of the simulator", true, "cases::"),
 ];
 
-/// The stages of a file's room. The simulator consists of the packet exchange and nothing else of the
-/// library: no seed can see a mutant of the other rooms.
+/// Returns the stages of a file's directory. The simulator consists of the packet exchange and no other part
+/// of the library, so its seeds cannot detect a mutant elsewhere.
 fn stages(file: &str) -> &'static [Stage] {
-    let rooms: [(&str, &[Stage]); 4] =
+    let directories: [(&str, &[Stage]); 4] =
         [("value/", &VALUE), ("call/", &CALL), ("protocol/exchange/", &EXCHANGE), ("", &STREAM)];
-    let found = rooms.iter().find(|(room, _)| file.starts_with(room));
-    found.expect("the last one is any").1
+    let found = directories.iter().find(|(directory, _)| file.starts_with(directory));
+    found.expect("the last entry matches any file").1
 }
 
 fn main() {
@@ -86,11 +87,11 @@ fn main() {
     let files = sources(&tree.join(SOURCES));
     let all = write(&tree, &files, &Choice::List);
     let drawn = draw(&all, count, seed, only);
-    println!("{} mutants, of which {} are drawn with seed {seed}", all.len(), drawn.len());
+    println!("{} mutants; {} are drawn with seed {seed}", all.len(), drawn.len());
 
     for root in ["crates/peregrine/src/lib.rs", "crates/peregrine/tests/simulation/main.rs"] {
-        let text = fs::read_to_string(tree.join(root)).expect("a root");
-        fs::write(tree.join(root), FEATURES.to_owned() + &text).expect("a copy");
+        let text = fs::read_to_string(tree.join(root)).expect("a root file");
+        fs::write(tree.join(root), FEATURES.to_owned() + &text).expect("a copied file");
     }
     let mut alone = BTreeSet::new();
     let mut programs = loop {
@@ -98,15 +99,18 @@ fn main() {
         write(&tree, &files, &Choice::Switched(&switched));
         match build(&tree) {
             Ok(programs) => break programs,
-            Err(said) => match blamed(&tree, &files, &said) {
+            Err(errors) => match mutant_of_error(&tree, &files, &errors) {
                 Some(number) => {
-                    assert!(alone.insert(number), "what is not there is blamed:\n{said}");
+                    assert!(
+                        alone.insert(number),
+                        "the compiler reports a mutant that was removed:\n{errors}"
+                    );
                 }
-                None => panic!("the sources cannot be built:\n{said}"),
+                None => panic!("the sources cannot be built:\n{errors}"),
             },
         }
     };
-    // How long each stage takes without a mutant.
+    // The time of each stage without a mutant.
     let mut usual: Vec<(Stage, Duration)> = Vec::new();
     for stage in drawn.iter().flat_map(|number| stages(&all[*number].file)) {
         if usual.iter().all(|(one, _)| one != stage) {
@@ -117,19 +121,19 @@ fn main() {
             println!("{} {}: {:.1?} without a mutant", stage.filter, stage.name, begun.elapsed());
         }
     }
-    let tried = |programs: &Programs, number: usize| {
+    let kills = |programs: &Programs, number: usize| {
         let killer = stages(&all[number].file).iter().find(|stage| {
-            let usual = usual.iter().find(|(one, _)| one == *stage).expect("it was run").1;
+            let usual = usual.iter().find(|(one, _)| one == *stage).expect("the stage was run").1;
             !run(programs, stage, Some(number), usual * SLOWER + LATER)
         });
         let how = killer.map_or("SURVIVES".into(), |stage| format!("killed by {}", stage.name));
-        println!("{}: {how}", told(&all, number));
+        println!("{}: {how}", describe(&all, number));
         killer.is_some()
     };
     let (mut killed, mut unviable) = (0, 0);
     let switched: Vec<usize> = drawn.difference(&alone).copied().collect();
     for number in switched {
-        if tried(&programs, number) {
+        if kills(&programs, number) {
             killed += 1;
         } else if all[number].is_const {
             alone.insert(number);
@@ -140,11 +144,11 @@ fn main() {
         match build(&tree) {
             Ok(built) => {
                 programs = built;
-                killed += usize::from(tried(&programs, *number));
+                killed += usize::from(kills(&programs, *number));
             }
             Err(_) => {
                 unviable += 1;
-                println!("{}: is not compiled", told(&all, *number));
+                println!("{}: does not compile", describe(&all, *number));
             }
         }
     }
@@ -155,12 +159,12 @@ fn main() {
     );
 }
 
-fn told(all: &[Mutant], number: usize) -> String {
+fn describe(all: &[Mutant], number: usize) -> String {
     let Mutant { file, line, function, what, .. } = &all[number];
     format!("#{number} {file}:{line} {function} {what}")
 }
 
-/// Copies what is under version control, as it is now.
+/// Copies all files under version control in their current state.
 fn copy(repository: &Path, tree: &Path) {
     let script = "rm -rf \"$1\" && mkdir -p \"$1\" &&
         git ls-files -z | tar --null --ignore-failed-read -T - -cf - | tar -xf - -C \"$1\"";
@@ -169,16 +173,17 @@ fn copy(repository: &Path, tree: &Path) {
     assert!(shell.status().expect("a shell").success(), "the sources cannot be copied");
 }
 
-/// The sources of all rooms but their tests: names below `SOURCES`, and texts.
+/// Returns the names below `SOURCES` and the texts of all sources except tests.
 fn sources(root: &Path) -> Vec<(String, String)> {
-    let mut open: Vec<PathBuf> = ROOMS.iter().map(|room| root.join(room)).collect();
+    let mut open: Vec<PathBuf> = DIRECTORIES.iter().map(|name| root.join(name)).collect();
     let mut found = Vec::new();
     while let Some(path) = open.pop() {
         if path.is_dir() {
             let entries = fs::read_dir(&path).expect("a directory");
             open.extend(entries.map(|entry| entry.expect("an entry").path()));
         } else {
-            let name = path.strip_prefix(root).expect("below it").to_str().expect("ASCII");
+            let name =
+                path.strip_prefix(root).expect("a path below the root").to_str().expect("ASCII");
             found.push((name.to_owned(), fs::read_to_string(&path).expect("a source")));
         }
     }
@@ -189,7 +194,7 @@ fn sources(root: &Path) -> Vec<(String, String)> {
     found
 }
 
-/// The files of the modules that a source has for tests only.
+/// Returns the files of the modules that a source declares for tests only.
 fn test_files(name: &str, text: &str) -> Vec<String> {
     let directory = name
         .strip_suffix("mod.rs")
@@ -199,20 +204,20 @@ fn test_files(name: &str, text: &str) -> Vec<String> {
     named.map(|module| format!("{directory}{module}.rs")).collect()
 }
 
-/// Writes the copy's files with the chosen mutants; which mutants there are.
+/// Writes the files of the copy with the chosen mutants. Returns all mutants, chosen or not.
 fn write(tree: &Path, files: &[(String, String)], choice: &Choice<'_>) -> Vec<Mutant> {
     let mut all = Vec::new();
     for (name, source) in files {
         let mutated = mutate(name, source, choice, &mut all);
         let (path, text) = (tree.join(SOURCES).join(name), mutated.as_ref().unwrap_or(source));
-        if fs::read_to_string(&path).expect("a copy") != *text {
-            fs::write(path, text).expect("a copy that can be written");
+        if fs::read_to_string(&path).expect("a copied file") != *text {
+            fs::write(path, text).expect("a writable copy");
         }
     }
     all
 }
 
-/// Draws mutants with SplitMix64: of all, or of those in whose path a text stands.
+/// Draws mutants with SplitMix64: of all, or of those whose path contains `only`.
 fn draw(all: &[Mutant], count: usize, seed: u64, only: &str) -> BTreeSet<usize> {
     let from: Vec<usize> = (0..all.len()).filter(|at| all[*at].file.contains(only)).collect();
     let mut state = seed;
@@ -227,7 +232,7 @@ fn draw(all: &[Mutant], count: usize, seed: u64, only: &str) -> BTreeSet<usize> 
     drawn
 }
 
-/// Builds the copy's tests.
+/// Builds the tests of the copy.
 fn build(tree: &Path) -> Result<Programs, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = std::env::var_os("CARGO_TARGET_DIR");
@@ -235,27 +240,27 @@ fn build(tree: &Path) -> Result<Programs, String> {
     let built = Command::new(cargo)
         .args(["test", "--locked", "-p", "peregrine", "--lib", "--test", "simulation", "--no-run"])
         .env("CARGO_TARGET_DIR", output)
-        // The switch needs a function that only unstable compilers offer.
+        // The switch needs a function that only unstable compilers have.
         .env("RUSTC_BOOTSTRAP", "peregrine,simulation")
         .current_dir(tree)
         .output()
         .expect("cargo");
-    let said = String::from_utf8_lossy(&built.stderr).into_owned();
+    let errors = String::from_utf8_lossy(&built.stderr).into_owned();
     if !built.status.success() {
-        return Err(said);
+        return Err(errors);
     }
     let program = |source: &str| {
-        let line = said.lines().find(|line| line.contains(&format!("{source} (")));
+        let line = errors.lines().find(|line| line.contains(&format!("{source} (")));
         let path = line.and_then(|line| line.split(['(', ')']).nth(1));
-        tree.join(path.unwrap_or_else(|| panic!("no program of {source} in:\n{said}")))
+        tree.join(path.unwrap_or_else(|| panic!("no program of {source} in:\n{errors}")))
     };
     let at = tree.join("crates/peregrine");
     Ok(Programs { at, lib: program("src/lib.rs"), simulation: program("simulation/main.rs") })
 }
 
-/// The mutant to whose lines the first error of the compiler leads.
-fn blamed(tree: &Path, files: &[(String, String)], said: &str) -> Option<usize> {
-    let errors = said.split("\nerror").skip(1);
+/// Returns the mutant in whose lines the compiler reports its first error.
+fn mutant_of_error(tree: &Path, files: &[(String, String)], errors: &str) -> Option<usize> {
+    let errors = errors.split("\nerror").skip(1);
     errors.into_iter().find_map(|error| {
         let place = error.split("--> ").nth(1)?.lines().next()?;
         let (path, place) = place.split_once(':')?;
@@ -269,7 +274,7 @@ fn blamed(tree: &Path, files: &[(String, String)], said: &str) -> Option<usize> 
     })
 }
 
-/// Whether tests pass, in the time that they have.
+/// Returns whether the tests pass within the time limit.
 fn run(programs: &Programs, stage: &Stage, mutant: Option<usize>, most: Duration) -> bool {
     let program = if stage.in_simulation { &programs.simulation } else { &programs.lib };
     let log = File::create(program.with_file_name("mutant.log")).expect("a log");
@@ -295,8 +300,8 @@ fn run(programs: &Programs, stage: &Stage, mutant: Option<usize>, most: Duration
             break Some(status);
         }
         if begun.elapsed() > most {
-            child.kill().expect("it can be ended");
-            child.wait().expect("it has ended");
+            child.kill().expect("the child can be killed");
+            child.wait().expect("the child has ended");
             break None;
         }
         std::thread::sleep(Duration::from_millis(20));

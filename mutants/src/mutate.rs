@@ -1,7 +1,7 @@
-//! Small faults in a source file: which there are, and the file with some of them.
+//! Small faults in a source file: the list of all, and the text with some of them.
 //!
-//! The faults are those of `cargo-mutants`: a function that returns at once, an operator that is
-//! another one, a condition that is negated or constant. What macros are given is left as it is.
+//! The faults are those of `cargo-mutants`: a function that returns immediately, a different operator, a
+//! condition that is negated or constant. Arguments of macros stay unchanged.
 
 use std::collections::BTreeSet;
 
@@ -14,29 +14,29 @@ use syn::{
     TraitItemConst, TraitItemFn, Type, UnOp, parse_quote,
 };
 
-/// A mutant. Its number is its place among all mutants of all files.
+/// A mutant. Its number is its index among all mutants of all files.
 #[derive(Clone, Debug)]
 pub struct Mutant {
     pub file: String,
     pub line: usize,
     pub function: String,
     pub what: String,
-    /// Whether the compiler may evaluate it, which knows no switch.
+    /// Whether it is in code that the compiler may evaluate. The switch is always off there.
     pub is_const: bool,
 }
 
-/// Which mutants of a file its new text has, and when they are in effect.
+/// The mutants that the new text of a file contains, and when they are active.
 pub enum Choice<'a> {
-    /// None: they are only listed.
+    /// None. They are only listed.
     List,
-    /// Those of these numbers, each if the environment has its number in `PEREGRINE_MUTANT`.
+    /// The mutants with these numbers. Each is active if `PEREGRINE_MUTANT` has its number.
     Switched(&'a BTreeSet<usize>),
-    /// One, always.
+    /// One mutant, which is always active.
     Fixed(usize),
 }
 
-/// Appended to a file with switched mutants. The compiler, which evaluates some `const` functions,
-/// knows no environment: what it evaluates has no mutant.
+/// Appended to a file with switched mutants. The compiler evaluates some `const` functions and cannot read
+/// the environment, so no mutant is active there.
 const SWITCH: &str = r#"
 const fn mutant_is_on(number: usize) -> bool {
     const fn never(_: usize) -> bool {
@@ -50,12 +50,12 @@ const fn mutant_is_on(number: usize) -> bool {
     core::intrinsics::const_eval_select((number,), never, chosen)
 }
 "#;
-/// What a crate with switched mutants begins with.
+/// The first lines of a crate with switched mutants.
 pub const FEATURES: &str =
     "#![feature(core_intrinsics, const_eval_select)]\n#![allow(internal_features)]\n";
 
-/// Appends the mutants of a source to `all`, and returns its text with the chosen ones; `None` if no
-/// mutant of it is chosen.
+/// Appends the mutants of a source to `all`, and returns its text with the chosen ones. Returns `None` if no
+/// mutant of this source is chosen.
 pub fn mutate(
     file: &str,
     source: &str,
@@ -79,19 +79,19 @@ struct Walk<'a> {
     file: &'a str,
     choice: &'a Choice<'a>,
     all: &'a mut Vec<Mutant>,
-    /// The type and the functions around.
+    /// The names of the enclosing type and functions.
     within: Vec<String>,
     is_const: bool,
     changed: bool,
 }
 
-/// Whether something is there for tests only.
+/// Returns whether an item exists for tests only.
 fn is_for_tests(attributes: &[Attribute]) -> bool {
     let text = |attribute: &Attribute| attribute.meta.to_token_stream().to_string();
     attributes.iter().map(text).any(|text| text == "test" || text == "cfg (test)")
 }
 
-/// What a function of a type can return at once.
+/// Returns the values that a function of this type can return immediately.
 fn returns(output: &ReturnType) -> Vec<Expr> {
     let ReturnType::Type(_, ty) = output else { return vec![parse_quote!(())] };
     let text = ty.to_token_stream().to_string().replace(' ', "");
@@ -114,7 +114,7 @@ fn returns(output: &ReturnType) -> Vec<Expr> {
     }
 }
 
-/// The operators that an operator is exchanged for.
+/// Returns the operators that can replace an operator.
 fn others(operator: &BinOp) -> Vec<BinOp> {
     match operator {
         BinOp::Add(_) => vec![parse_quote!(-)],
@@ -143,7 +143,7 @@ fn others(operator: &BinOp) -> Vec<BinOp> {
     }
 }
 
-/// Whether a condition binds names, so that it cannot be written twice.
+/// Returns whether a condition binds names. Such a condition cannot be written twice.
 fn binds(expression: &Expr) -> bool {
     match expression {
         Expr::Let(_) => true,
@@ -154,7 +154,7 @@ fn binds(expression: &Expr) -> bool {
 }
 
 impl Walk<'_> {
-    /// Notes a mutant. If it is chosen: the condition under which it is in effect.
+    /// Records a mutant. If it is chosen, returns the condition under which it is active.
     fn mutant(&mut self, line: usize, what: String) -> Option<Expr> {
         let number = self.all.len();
         self.all.push(Mutant {
@@ -283,7 +283,7 @@ impl VisitMut for Walk<'_> {
         }
     }
 
-    // What only the compiler evaluates has no mutants.
+    // Code that only the compiler evaluates has no mutants.
     fn visit_item_const_mut(&mut self, _: &mut ItemConst) {}
     fn visit_item_static_mut(&mut self, _: &mut ItemStatic) {}
     fn visit_impl_item_const_mut(&mut self, _: &mut ImplItemConst) {}

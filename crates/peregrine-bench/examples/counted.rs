@@ -1,12 +1,12 @@
-//! Makes a given number of calls: the program whose instructions `compare` counts under callgrind.
+//! Makes a given number of calls. `compare` counts the instructions of this program under callgrind.
 //!
-//! `compare` builds this file with the library of each commit. It therefore uses only what every
-//! commit has, and nothing of the rest of this crate.
+//! `compare` builds this file with the library of each commit. Therefore this file uses only functions
+//! that every commit has, and nothing else of this crate.
 //!
 //!     counted serve WAIT
 //!     counted in-process|local CASE WAIT CALLS
 //!
-//! CASE is `null` or `in-BYTES`, and WAIT is `spin` or `adaptive`. Calls by the local path need a
+//! CASE is `null` or `in-BYTES`, and WAIT is `spin` or `adaptive`. Calls on the local path need a
 //! second process that serves.
 
 use std::error::Error;
@@ -19,13 +19,13 @@ use peregrine::{BindOptions, Server, Wait, interface};
 /// The calls that are counted.
 #[interface]
 trait Counted {
-    /// Nothing.
+    /// Does nothing.
     fn null(&self) -> peregrine::Result<()>;
-    /// Bytes in.
+    /// Takes bytes.
     fn take(&self, #[max_len(3000)] bytes: &[u8]) -> peregrine::Result<()>;
 }
 
-/// Does nothing with what arrives.
+/// Ignores its arguments.
 struct Object;
 
 impl Counted for Object {
@@ -55,7 +55,7 @@ fn waiting(word: &str) -> Result<Wait, Failure> {
     }
 }
 
-/// Serves until its standard input ends. It returns then, because callgrind writes its counts when
+/// Serves until its standard input ends. Then it returns, because callgrind writes its counts when
 /// a process exits.
 fn serve(wait: Wait) -> Result<(), Failure> {
     let server = Server::new().wait(wait).export(NAME, CountedServer::new(Object))?.spawn()?;

@@ -1,7 +1,8 @@
-/* A null call by ONC RPC over UDP: the server, or a client that is told by lines how often to call.
+/* Null calls by ONC RPC over UDP: the server, or a client that reads orders from standard input.
  *
- *   onc server ADDRESS          says its port, and serves
- *   onc client ADDRESS PORT     for each line "WARM CALLS" says how many nanoseconds the latter took
+ *   onc server ADDRESS          prints its port, and serves
+ *   onc client ADDRESS PORT     for each line "WARM CALLS", makes WARM calls, then CALLS calls, and
+ *                               prints the nanoseconds of the CALLS calls
  */
 #include <arpa/inet.h>
 #include <rpc/rpc.h>
@@ -27,7 +28,7 @@ static int serve(struct sockaddr_in address) {
         getsockname(fd, (struct sockaddr *)&address, &length))
         return 1;
     SVCXPRT *transport = svcudp_create(fd);
-    /* Protocol 0: nobody else is told. */
+    /* Protocol 0: the procedure is not registered with rpcbind. */
     if (!transport || !svc_register(transport, PROGRAM, VERSION, dispatch, 0))
         return 1;
     printf("%d\n", ntohs(address.sin_port));
@@ -54,9 +55,9 @@ static int call(struct sockaddr_in address) {
         for (unsigned n = 0; n < warm + calls; n++) {
             if (n == warm)
                 start = now_ns();
-            enum clnt_stat said = clnt_call(client, NULLPROC, (xdrproc_t)xdr_void, NULL,
-                                            (xdrproc_t)xdr_void, NULL, limit);
-            if (said != RPC_SUCCESS)
+            enum clnt_stat status = clnt_call(client, NULLPROC, (xdrproc_t)xdr_void, NULL,
+                                              (xdrproc_t)xdr_void, NULL, limit);
+            if (status != RPC_SUCCESS)
                 return 1;
         }
         printf("%lld\n", now_ns() - start);

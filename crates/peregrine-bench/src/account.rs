@@ -1,10 +1,10 @@
-//! The experiment `account`: where the time of a spinning call goes, moment by moment, beside the
-//! same moments of its limit.
+//! The experiment `account`: shows how long each step of a spinning call takes, and how long the same step of
+//! the limit takes.
 //!
-//! Both sides note the processor's clock as a call passes. The steps add up to the round trip by
-//! themselves, for each begins where another ends; but noting takes time too. So the sum is held
-//! against the round trip of the same calls without stamps, taken in turn in the same rounds: an
-//! account that is off says by how much.
+//! Both sides record the processor's clock as a call passes. The steps add up to the round trip by
+//! construction, because each begins where another ends. But recording takes time, too. So the sum is
+//! compared with the round trip of the same calls without stamps, which are measured alternately in the same
+//! rounds. The account reports the difference.
 
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
@@ -22,10 +22,10 @@ use crate::statistics::median;
 use crate::subject::{self, Failure, Subject};
 use crate::{Progress, Selection, machine};
 
-/// Calls of a round that are accounted for: their stamps fit.
+/// The calls of a round whose stamps fit into the buffer.
 const CALLS: usize = 3000;
 
-/// The steps of a round trip. The limit has no procedure: its server's two steps are one.
+/// The steps of a round trip. The limit has no procedure, so it reports two of the server's steps as one.
 const STEPS: [&str; 5] = [
     "client: from the reply to the call's word",
     "the word crosses, seen by the server",
@@ -34,7 +34,7 @@ const STEPS: [&str; 5] = [
     "the word crosses, seen by the client",
 ];
 
-/// What one case's rounds showed: medians, in nanoseconds.
+/// The results of the rounds of one case: medians, in nanoseconds.
 #[derive(Clone, Debug)]
 struct Account {
     case: &'static str,
@@ -42,12 +42,13 @@ struct Account {
     ours: Side,
 }
 
-/// One side of an account.
+/// The steps of Peregrine, or of the limit.
 #[derive(Clone, Debug, Default)]
 struct Side {
-    /// By step; the third is part of the fourth for the limit.
+    /// By step. For the limit, the third step is contained in the fourth.
     steps: Vec<f64>,
-    /// What stood between a word ready and a word written, there and back: parts of the crossings.
+    /// The time between a word that is ready and a word that is written, in each direction. It is part of the
+    /// crossings.
     posts: [f64; 2],
     /// The round trip without stamps.
     whole: f64,
@@ -58,16 +59,16 @@ impl Side {
         self.steps.iter().sum()
     }
 
-    /// How far the sum is from the whole, as a fraction of the whole.
-    fn open(&self) -> f64 {
+    /// Returns the difference between the sum and the whole, as a fraction of the whole.
+    fn deviation(&self) -> f64 {
         self.sum() / self.whole - 1.0
     }
 }
 
-/// A stamp, taken apart.
+/// A stamp: its moment and its time in ticks.
 type Stamp = (u64, u64);
 
-/// Measures what was selected of the small cases, and shows it.
+/// Measures the selected small cases, and shows their accounts.
 pub(crate) fn show(selection: &Selection, progress: &Progress) -> Result<(), Failure> {
     if take_stamps().is_none() {
         let how = "cargo run --release -p peregrine-bench --features stamps -- account";
@@ -83,13 +84,14 @@ pub(crate) fn show(selection: &Selection, progress: &Progress) -> Result<(), Fai
     in_each_placement(&selection, |_, peer| {
         for name in &selection.cases {
             let small = Case::named(name).filter(|case| case.size == Size::Small);
-            let case = small.ok_or_else(|| format!("`{name}` is not accounted for"))?;
-            progress.say(&format!("account: {name}"));
+            let wrong = || format!("cannot measure the steps of `{name}`: it is not a small case");
+            let case = small.ok_or_else(wrong)?;
+            progress.show(&format!("account: {name}"));
             accounts.push(account(&selection, case, peer)?);
         }
         Ok(())
     })?;
-    progress.say("");
+    progress.show("");
     let mut out = io::stdout().lock();
     match selection.format {
         Format::Json => {
@@ -107,7 +109,7 @@ pub(crate) fn show(selection: &Selection, progress: &Progress) -> Result<(), Fai
     Ok(())
 }
 
-/// All rounds of one case.
+/// Measures all rounds of one case.
 fn account(selection: &Selection, case: Case, peer: &mut Peer) -> Result<Account, Failure> {
     let exchange =
         Exchange { way: Way::Stamped, in_bytes: case.in_bytes, out_bytes: case.out_bytes };
@@ -123,30 +125,31 @@ fn account(selection: &Selection, case: Case, peer: &mut Peer) -> Result<Account
             Ok::<(), Failure>(())
         };
         let whole = bare.measure(peer, selection.slice())?.ns;
-        let stamps = noted(|| Ok(peer.exchange(exchange, 64, CALLS as u32).map(|_| ())?))?;
+        let stamps =
+            stamps_during(|| Ok(peer.exchange(exchange, 64, CALLS as u32).map(|_| ())?))?;
         add(&mut limits, whole, stamps)?;
         let whole = remote.measure(peer, selection.slice())?.ns;
-        let stamps = noted(|| subject::accounted(case, CALLS as u32).map(|_| ()))?;
+        let stamps = stamps_during(|| subject::accounted(case, CALLS as u32).map(|_| ()))?;
         add(&mut ours, whole, stamps)?;
     }
-    Ok(Account { case: case.name, limit: middle(&limits), ours: middle(&ours) })
+    Ok(Account { case: case.name, limit: medians(&limits), ours: medians(&ours) })
 }
 
-/// The stamps of both processes (this one's first) while `body` runs.
-fn noted(body: impl FnOnce() -> Result<(), Failure>) -> Result<[Vec<Stamp>; 2], Failure> {
+/// Returns the stamps of both processes, this one's first, that were recorded while `body` ran.
+fn stamps_during(body: impl FnOnce() -> Result<(), Failure>) -> Result<[Vec<Stamp>; 2], Failure> {
     subject::server_stamps()?;
     take_stamps();
     body()?;
     let here = take_stamps().unwrap_or_default();
-    Ok([apart(&here), apart(&subject::server_stamps()?)])
+    Ok([split(&here), split(&subject::server_stamps()?)])
 }
 
-fn apart(stamps: &[u64]) -> Vec<Stamp> {
+fn split(stamps: &[u64]) -> Vec<Stamp> {
     let moment = |stamp: u64| stamp & ((1 << Moment::BITS) - 1);
     stamps.iter().map(|stamp| (stamp >> Moment::BITS, moment(*stamp))).collect()
 }
 
-/// The clock's ticks per nanosecond.
+/// Returns the clock's ticks per nanosecond.
 fn ticks_per_ns() -> f64 {
     take_stamps();
     stamp(Moment::Ready);
@@ -154,17 +157,17 @@ fn ticks_per_ns() -> f64 {
     while start.elapsed() < Duration::from_millis(2) {}
     stamp(Moment::Ready);
     let took = start.elapsed();
-    let all = apart(&take_stamps().unwrap_or_default());
+    let all = split(&take_stamps().unwrap_or_default());
     let (first, last) = (all.first().map_or(0, |s| s.0), all.last().map_or(0, |s| s.0));
     (last - first) as f64 / took.as_nanos() as f64
 }
 
-/// The steps of all calls whose moments both sides noted.
+/// Returns the steps, averaged over the calls for which both sides recorded all moments.
 fn side_of([client, server]: &[Vec<Stamp>; 2], per_ns: f64) -> Result<Side, Failure> {
     let [ready, posted, seen, run] =
         [Moment::Ready, Moment::Posted, Moment::Seen, Moment::Run].map(|moment| moment as u64);
-    // A client's call is Ready, Posted, Seen; a server's Seen, perhaps Run, Ready, Posted. What
-    // stands before the first is of the call that took the stamps away.
+    // The stamps of a client's call are Ready, Posted, Seen. Those of a server are Seen, perhaps Run, Ready,
+    // Posted. Stamps before the first of these belong to the call that fetched the stamps.
     let calls: Vec<_> = client.chunk_by(|_, next| next.1 != ready).collect();
     let begun = server.iter().position(|stamp| stamp.1 == seen).unwrap_or(server.len());
     let served: Vec<_> = server[begun..].chunk_by(|_, next| next.1 != seen).collect();
@@ -190,12 +193,12 @@ fn side_of([client, server]: &[Vec<Stamp>; 2], per_ns: f64) -> Result<Side, Fail
         steps.extend(found);
     }
     if steps.len() < CALLS {
-        return Err(format!("only {} calls were noted by both sides", steps.len()).into());
+        return Err(format!("both sides recorded only {} calls", steps.len()).into());
     }
-    // The last of them: the first ones warm up.
+    // Only the last calls count, because the first ones warm up.
     let last = &steps[steps.len() - CALLS / 2..];
     let ns = |step: usize| {
-        // Clocks tick coarsely (10 ns on some machines): of many calls a mean tells more than a
+        // Clocks tick coarsely (10 ns on some machines). Over many calls a mean is more precise than a
         // median, once interruptions are left out.
         let mut all: Vec<f64> = last.iter().map(|steps| steps[step]).collect();
         all.sort_unstable_by(f64::total_cmp);
@@ -205,8 +208,8 @@ fn side_of([client, server]: &[Vec<Stamp>; 2], per_ns: f64) -> Result<Side, Fail
     Ok(Side { steps: (0..5).map(ns).collect(), posts: [ns(5), ns(6)], whole: 0.0 })
 }
 
-/// Step by step the median of all rounds.
-fn middle(sides: &[Side]) -> Side {
+/// Returns the median of all rounds for each step.
+fn medians(sides: &[Side]) -> Side {
     let of = |value: &dyn Fn(&Side) -> f64| median(&sides.iter().map(value).collect::<Vec<_>>());
     Side {
         steps: (0..STEPS.len()).map(|step| of(&|side| side.steps[step])).collect(),
@@ -223,7 +226,7 @@ fn json(account: &Account) -> Value {
             "posts_ns": side.posts.map(to),
             "sum_ns": to(side.sum()),
             "whole_ns": to(side.whole),
-            "open": (side.open() * 1000.0).round() / 1000.0,
+            "open": (side.deviation() * 1000.0).round() / 1000.0,
         })
     };
     json!({
@@ -245,7 +248,7 @@ fn table(account: &Account) -> String {
     };
     for (step, what) in STEPS.iter().enumerate() {
         add(what, limit.steps[step], ours.steps[step]);
-        // What a crossing begins with: the processor has to own every line that was written.
+        // A crossing begins when the processor owns every line that was written.
         match step {
             1 => add("  of which until it is written", limit.posts[0], ours.posts[0]),
             4 => add("  of which until it is written", limit.posts[1], ours.posts[1]),
@@ -254,8 +257,13 @@ fn table(account: &Account) -> String {
     }
     add("sum of the steps", limit.sum(), ours.sum());
     add("round trip without stamps", limit.whole, ours.whole);
-    let open = |side: &Side| format!("{:+.0} %", side.open() * 100.0);
-    table.add_row(["the sum is off by".to_owned(), open(limit), open(ours), String::new()]);
+    let deviation = |side: &Side| format!("{:+.0} %", side.deviation() * 100.0);
+    table.add_row([
+        "difference of the sum".to_owned(),
+        deviation(limit),
+        deviation(ours),
+        String::new(),
+    ]);
     for number in 1..4 {
         if let Some(column) = table.column_mut(number) {
             column.set_cell_alignment(CellAlignment::Right);

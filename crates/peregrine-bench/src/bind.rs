@@ -1,9 +1,9 @@
-//! The experiment `bind`: what binding costs beside the system calls that it cannot do without, how soon a
-//! binding goes on once its server is back, and what else is decided at bind time.
+//! The experiment `bind`: compares the time of binding with the time of the system calls that binding needs.
+//! It also measures how soon a binding works again after its server has returned.
 //!
-//! The limit of a new session is two processes that connect, ask and answer once, pass one descriptor of
-//! memory, map it on both sides, and hold a handle of each other's process; that of a further binding to
-//! the same process is to connect, ask and answer once.
+//! The limit of a new session is two processes that connect, exchange one question and one answer, pass one
+//! memory descriptor, map the memory on both sides, and open a handle of each other's process. The limit of
+//! another binding to the same process is to connect and to exchange one question and one answer.
 
 use std::hint::black_box;
 use std::io::{self, BufRead, BufReader, IoSlice, IoSliceMut, Read};
@@ -32,46 +32,46 @@ use crate::statistics::percentile;
 use crate::subject::{Failure, Sample};
 use crate::{Progress, Selection};
 
-/// A binding that makes a session, and one that joins it.
+/// Binding that creates a session, and binding that joins a session.
 const SESSION: &str = "bind-session";
 const FURTHER: &str = "bind-further";
-/// From a server's return to the first call that returns.
+/// The time from the return of a server to the first call that succeeds.
 const REBIND: [&str; 2] = ["rebind-p50", "rebind-p99"];
 
-/// What is measured, by name.
+/// The names of all measurements.
 pub(crate) const CASES: [&str; 4] = [SESSION, FURTHER, REBIND[0], REBIND[1]];
 
-/// What is exported.
+/// The name of the export.
 const NAME: &str = "bound";
-/// What the raw server is asked for.
+/// The question that asks the raw server for a session.
 const A_SESSION: u8 = 1;
-/// Bytes of a session's memory: as many as ours has, and as few of them touched.
+/// The size of a session's memory in bytes: the same as Peregrine's. Binding accesses little of it.
 const MEMORY_BYTES: usize = 384 << 20;
-/// Bytes of a question and of an answer, about as ours.
+/// The sizes of a question and of an answer in bytes, about the same as Peregrine's.
 const QUESTION: usize = 64;
 const ANSWER: usize = 56;
 
-/// Options of the process to which one binds.
+/// Options of the server process.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Options {
-    /// The processor it runs on.
+    /// The processor it runs on
     #[arg(long)]
     cpu: Option<u32>,
-    /// Where it listens, besides.
+    /// The port at which it listens, too
     #[arg(long, default_value_t = 0)]
     port: u16,
 }
 
 fn raw_address() -> Result<SocketAddrUnix, Failure> {
-    let room = std::env::var_os("PEREGRINE_DIR").ok_or("no runtime directory")?;
-    Ok(SocketAddrUnix::new(PathBuf::from(room).join(".raw"))?)
+    let directory = std::env::var_os("PEREGRINE_DIR").ok_or("no runtime directory")?;
+    Ok(SocketAddrUnix::new(PathBuf::from(directory).join(".raw"))?)
 }
 
 fn raw_socket() -> rustix::io::Result<OwnedFd> {
     socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
 }
 
-/// Serves both, ours and what it is held against, until the parent has gone.
+/// Serves Peregrine and the limit until the parent has ended.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if let Some(cpu) = options.cpu {
         pin_to(cpu)?;
@@ -92,7 +92,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The raw server's side of one client, from its coming to its going.
+/// Serves one client of the raw server, from its connection to its disconnection.
 fn answer(listener: &OwnedFd) -> io::Result<()> {
     let client = accept(listener)?;
     let mut question = [0; QUESTION];
@@ -115,7 +115,7 @@ fn answer(listener: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// The raw client: what binding cannot do without, and its end.
+/// Runs the raw client: the system calls that binding needs, and the disconnection.
 fn raw(what: &str, address: &SocketAddrUnix) -> Result<(), Failure> {
     let server = raw_socket()?;
     connect(&server, address)?;
@@ -135,13 +135,14 @@ fn raw(what: &str, address: &SocketAddrUnix) -> Result<(), Failure> {
         RecvAncillaryMessage::ScmRights(files) => Some(files),
         _ => None,
     });
-    let file = files.next().and_then(|mut files| files.next()).ok_or("no memory came")?;
+    let file =
+        files.next().and_then(|mut files| files.next()).ok_or("no memory descriptor arrived")?;
     let _process = pidfd_open(peer.pid, PidfdFlags::empty())?;
     black_box(Memory::received(file.as_fd(), MEMORY_BYTES)?);
     Ok(())
 }
 
-/// The process to which one binds; killed when dropped.
+/// The server process. It is killed when this is dropped.
 struct Far {
     child: Child,
     _input: ChildStdin,
@@ -157,9 +158,9 @@ impl Far {
         }
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let input = child.stdin.take().ok_or("no pipe")?;
-        let mut said = BufReader::new(child.stdout.take().ok_or("no pipe")?).lines();
-        let port = said.next().ok_or("the other process ended")??.parse()?;
-        match said.next() {
+        let mut output = BufReader::new(child.stdout.take().ok_or("no pipe")?).lines();
+        let port = output.next().ok_or("the other process ended")??.parse()?;
+        match output.next() {
             Some(Ok(line)) if line == READY => Ok(Self { child, _input: input, port }),
             _ => Err("the other process ended".into()),
         }
@@ -177,7 +178,7 @@ impl Drop for Far {
     }
 }
 
-/// Does something again and again for as long as a slice: how long once takes.
+/// Repeats an operation for the time of a slice, and returns the time of one repetition.
 fn timed(
     slice: Duration,
     mut what: impl FnMut() -> Result<(), Failure>,
@@ -191,7 +192,7 @@ fn timed(
     Ok(Sample { ns: start.elapsed().as_nanos() as f64 / f64::from(times), cpu_ns: None })
 }
 
-/// Measures all that was selected.
+/// Measures everything that was selected.
 pub(crate) fn measure(
     selection: &Selection,
     allowed: &[u32],
@@ -213,7 +214,7 @@ pub(crate) fn measure(
     let far = Far::start(there, 0)?;
     let address = raw_address()?;
     for case in [SESSION, FURTHER].into_iter().filter(|case| selection.has_case(case)) {
-        progress.say(&format!("local: {case}"));
+        progress.show(&format!("local: {case}"));
         let name = format!("local:{NAME}");
         let held = (case == FURTHER).then(|| SmallClient::bind(&name)).transpose()?;
         let samples = in_turn(selection.rounds(), 2, |which| match which {
@@ -233,8 +234,8 @@ pub(crate) fn measure(
         for path in ["local", "udp", "tcp"] {
             let mut waited = Vec::new();
             for round in 0..selection.rounds() {
-                progress.say(&format!("{path}: a server comes back, {round}"));
-                waited.push(come_back(&mut far, there, path)?.as_nanos() as f64);
+                progress.show(&format!("{path}: round {round} of rebinding"));
+                waited.push(time_rebind(&mut far, there, path)?.as_nanos() as f64);
             }
             for (case, fraction) in REBIND.into_iter().zip([0.50, 0.99]) {
                 let link = if path == "local" { "memory" } else { "loopback" };
@@ -246,9 +247,9 @@ pub(crate) fn measure(
     Ok(rows)
 }
 
-/// Kills a server that a client is bound to and starts another one in its place: the time from when that
-/// is there until a call has returned.
-fn come_back(far: &mut Far, cpu: Option<u32>, path: &str) -> Result<Duration, Failure> {
+/// Kills the server of a bound client, and starts another one in its place. Returns the time from the start
+/// of the new server until a call has succeeded.
+fn time_rebind(far: &mut Far, cpu: Option<u32>, path: &str) -> Result<Duration, Failure> {
     const LIMIT: Duration = Duration::from_secs(20);
     let address = match path {
         "local" => format!("local:{NAME}"),
@@ -263,7 +264,8 @@ fn come_back(far: &mut Far, cpu: Option<u32>, path: &str) -> Result<Duration, Fa
         match client.null() {
             Ok(()) => return Ok(back.elapsed()),
             Err(error) if back.elapsed() > LIMIT => return Err(error.into()),
-            // Of what was sent before its end was known nobody knows whether it ran.
+            // If a call was sent before the end of the server was known, it is unknown whether it was
+            // executed.
             Err(_) => {}
         }
     }

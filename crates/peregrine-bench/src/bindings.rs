@@ -1,11 +1,13 @@
-//! Many bindings to one server: what a null call costs through one of them.
+//! Many bindings to one server: the time of a null call through one of them.
 //!
-//! Of one process they are all called in turn, so that each was last used as many calls ago as there
-//! are; or eight of them are called in turn, so that what the others cost is only that they are
-//! there. Held against the only binding of another server, in the same rounds.
+//! If one process has all bindings, it calls either through all of them in rotation, or through eight of
+//! them. In the first case, the process makes a call through every other binding before it uses a binding
+//! again. In the second case, the other bindings are idle, and only their existence can cost time. Both cases
+//! are compared with the only binding of another server, in the same rounds.
 //!
-//! Of a process each, one process at a time is told to make some calls. It times them itself, so that
-//! waking it is not counted; the first finds a server that has slept or served others since.
+//! If each process has one binding, the bench asks one process at a time to make some calls. The process
+//! times its calls itself, so the time to wake it does not count. Before the first of these calls, the
+//! server has slept or has served other clients.
 
 use std::time::{Duration, Instant};
 
@@ -25,20 +27,20 @@ use crate::subject::{Failure, Sample, Subject, quiet};
 use crate::throughput::crowd;
 use crate::{Progress, Selection, machine};
 
-/// Bindings that are called while the others are idle.
+/// The number of bindings that are called while the others are idle.
 const FEW: u32 = 8;
-/// Calls before the measured ones, or as many as fit [`WARM_TIME`].
+/// The number of calls before the measured ones. Fewer are made if they do not fit into [`WARM_TIME`].
 const WARM_CALLS: u32 = 300;
 const WARM_TIME: Duration = Duration::from_millis(3);
-/// From a slice to the next subject's: by then no thread of the server spins any more.
+/// The pause between the slices of two subjects. After it, no thread of the server spins.
 const QUIET: Duration = Duration::from_millis(1);
-/// Orders to the only process, for one sample.
+/// The number of orders to the only process for one sample.
 const ORDERS: usize = 24;
-/// Descriptors that a binding takes of one process, at most, and those that are for other things.
+/// The largest number of descriptors that a binding takes, and the number reserved for other uses.
 const OF_BINDING: u64 = 3;
 const OTHERS: u64 = 128;
 
-/// Measures what was selected; this thread and the server run on two processors.
+/// Measures what was selected. This thread and the server run on two processors.
 pub(crate) fn measure(
     selection: &Selection,
     filter: &Filter,
@@ -61,16 +63,16 @@ pub(crate) fn measure(
             continue;
         }
         for spread in [false, true] {
-            progress.say(&format!("two-cores, adaptive: {count} bindings"));
+            progress.show(&format!("two-cores, adaptive: {count} bindings"));
             rows.extend(of_one_process(selection, count, spread, peer, &mut lone)?);
         }
-        progress.say(&format!("two-cores, adaptive: {count} processes"));
+        progress.show(&format!("two-cores, adaptive: {count} processes"));
         rows.extend(of_a_process_each(selection, count, here, peer, &mut lone)?);
     }
     Ok(rows)
 }
 
-/// A row for each limit.
+/// Makes a row for each limit.
 fn rows_of(
     case: &'static str,
     bindings: u32,
@@ -78,7 +80,8 @@ fn rows_of(
     limits: &[(Limit, &[Sample])],
 ) -> Vec<Row> {
     let (ours, cpu) = split(ours);
-    // One binding, beside one: that the rows are made alike. There is no more to see.
+    // A single binding is compared with another single one, to check that both rows are alike. Other limits
+    // add nothing.
     let limits = if bindings == 1 { &limits[..1] } else { limits };
     let rows = limits.iter().map(|(limit, samples)| {
         let (limit_ns, _) = split(samples);
@@ -98,15 +101,15 @@ fn rows_of(
 /// Bindings of this process.
 struct Many(Vec<SmallClient>);
 
-/// So many of them, called in turn.
-struct Turn {
+/// Some of the bindings, which are called in rotation.
+struct Rotation {
     active: u32,
     next: usize,
     last_ns: Option<f64>,
 }
 
 impl Many {
-    /// Binds, and calls through each once.
+    /// Binds, and calls once through each binding.
     fn bind(peer: &Peer, count: u32, spread: bool) -> Result<Self, Failure> {
         let bind = BindOptions::default().wait(Waiting::Adaptive.wait());
         let small = peer.export(Waiting::Adaptive, Size::Small);
@@ -119,50 +122,55 @@ impl Many {
         Ok(Self(clients.collect::<peregrine::Result<_>>()?))
     }
 
-    /// Calls as often as there is time for, and through each of the turn as often as through the
-    /// others.
-    fn sample(&self, peer: &mut Peer, turn: &mut Turn, slice: Duration) -> Result<Sample, Failure> {
-        let last_ns = match turn.last_ns {
+    /// Makes calls for the time of a slice, the same number through each binding of the rotation.
+    fn sample(
+        &self,
+        peer: &mut Peer,
+        rotation: &mut Rotation,
+        slice: Duration,
+    ) -> Result<Sample, Failure> {
+        let last_ns = match rotation.last_ns {
             Some(ns) => ns,
-            None => self.call(turn, turn.active)?,
+            None => self.call(rotation, rotation.active)?,
         };
         let start = Instant::now();
         let mut warm = 0;
         while warm < WARM_CALLS && start.elapsed() < WARM_TIME {
-            self.call(turn, 4)?;
+            self.call(rotation, 4)?;
             warm += 4;
         }
         let before = peer.cpu_time()?;
-        // Looking at the time disturbed both processes.
-        self.call(turn, FEW)?;
+        // These calls are not timed, because reading the processor times disturbed both processes.
+        self.call(rotation, FEW)?;
         let fit = slice.as_nanos() as f64 / last_ns.max(1.0);
-        let calls = (fit as u32).clamp(1, 1_000_000).next_multiple_of(turn.active);
-        let ns = self.call(turn, calls)?;
+        let calls = (fit as u32).clamp(1, 1_000_000).next_multiple_of(rotation.active);
+        let ns = self.call(rotation, calls)?;
         let ran = peer.cpu_time()?.saturating_sub(before);
         std::thread::sleep(QUIET);
-        turn.last_ns = Some(ns);
+        rotation.last_ns = Some(ns);
         let cpu_ns = Some(ran.as_nanos() as f64 / f64::from(calls + FEW));
         Ok(Sample { ns, cpu_ns })
     }
 
-    /// So many calls; the nanoseconds of each.
-    fn call(&self, turn: &mut Turn, calls: u32) -> peregrine::Result<f64> {
-        // Evenly chosen, and odd: if bindings are spread over exports, so are those of the turn.
-        let step = (self.0.len() / turn.active as usize - 1) | 1;
-        let end = step * turn.active as usize;
+    /// Makes this many calls, and returns the nanoseconds of each.
+    fn call(&self, rotation: &mut Rotation, calls: u32) -> peregrine::Result<f64> {
+        // The active bindings have equal distances, and the distance is odd. So if bindings are spread over
+        // exports, those of the rotation are spread, too.
+        let step = (self.0.len() / rotation.active as usize - 1) | 1;
+        let end = step * rotation.active as usize;
         let start = Instant::now();
         for _ in 0..calls {
-            turn.next += step;
-            if turn.next >= end {
-                turn.next = 0;
+            rotation.next += step;
+            if rotation.next >= end {
+                rotation.next = 0;
             }
-            self.0[turn.next].null()?;
+            self.0[rotation.next].null()?;
         }
         Ok(start.elapsed().as_nanos() as f64 / f64::from(calls))
     }
 }
 
-/// Bindings that this process has, all in turn and a few in turn.
+/// Measures the bindings of this process: all in rotation, and a few in rotation.
 fn of_one_process(
     selection: &Selection,
     count: u32,
@@ -171,7 +179,7 @@ fn of_one_process(
     lone: &mut Peer,
 ) -> Result<Vec<Row>, Failure> {
     let cases = if spread { [TURN_SPREAD, ACTIVE_SPREAD] } else { [TURN, ACTIVE] };
-    // Where all are active, there is one row; where there is one binding, nothing is spread.
+    // If all bindings are active, there is one row. A single binding cannot be spread.
     let cases = match count {
         1 if spread => &cases[..0],
         1..=FEW => &cases[..1],
@@ -181,13 +189,14 @@ fn of_one_process(
         return Ok(Vec::new());
     }
     let many = Many::bind(peer, count, spread)?;
-    let mut turns = [count, FEW.min(count)].map(|active| Turn { active, next: 0, last_ns: None });
+    let mut rotations =
+        [count, FEW.min(count)].map(|active| Rotation { active, next: 0, last_ns: None });
     let null = Case::named("null").expect("a case");
     let mut one = Subject::limit(Limit::OneBinding, null);
     let mut block = Subject::limit(Limit::OwnBlock, null);
     let slice = selection.slice();
     let samples = in_turn(selection.few_rounds(), 4, |subject| match subject {
-        0 | 1 => many.sample(peer, &mut turns[subject], slice),
+        0 | 1 => many.sample(peer, &mut rotations[subject], slice),
         2 => one.measure(lone, slice),
         _ => block.measure(lone, slice),
     })?;
@@ -197,7 +206,8 @@ fn of_one_process(
     let mut rows = Vec::new();
     for (case, ours) in cases.iter().zip(&samples) {
         if selection.has_case(case) {
-            // A server that serves but a few is not to sleep.
+            // A few active bindings are not compared with a blocking server, because their own server must
+            // not sleep.
             let limits =
                 if [ACTIVE, ACTIVE_SPREAD].contains(case) { &limits[..1] } else { &limits };
             rows.extend(rows_of(case, count, ours, limits));
@@ -206,22 +216,22 @@ fn of_one_process(
     Ok(rows)
 }
 
-/// Waits until nobody is bound any more to what the bindings were spread over.
+/// Waits until no client is bound any more to the exports over which the bindings were spread.
 fn quiet_all(peer: &Peer) -> Result<(), Failure> {
     quiet(&peer.export(Waiting::Adaptive, Size::Small))?;
     (0..SPREAD).try_for_each(|number| quiet(&peer.spread_export(number)))
 }
 
-/// What processes told of their calls: of all, and of the first that each made.
+/// The times that processes reported: of all calls, and of the first call of each order.
 #[derive(Default)]
-struct Told {
+struct CallTimes {
     all: Vec<Sample>,
     first: Vec<Sample>,
 }
 
-impl Told {
-    /// Every process makes some calls, `rounds` times; one process at a time.
-    fn ask(&mut self, crowd: &mut Crowd, rounds: usize) -> Result<Sample, Failure> {
+impl CallTimes {
+    /// Lets every process make some calls, one process at a time, and repeats this `rounds` times.
+    fn measure_each(&mut self, crowd: &mut Crowd, rounds: usize) -> Result<Sample, Failure> {
         let (mut all, mut first) = (0.0, 0.0);
         for _ in 0..rounds {
             for member in 0..crowd.len() {
@@ -239,7 +249,7 @@ impl Told {
     }
 }
 
-/// Processes with a binding each, on the processor `cpu`.
+/// Measures processes with one binding each, on the processor `cpu`.
 fn of_a_process_each(
     selection: &Selection,
     count: u32,
@@ -254,12 +264,12 @@ fn of_a_process_each(
     let mut only = crowd(lone, Waiting::Adaptive, 1, cpu)?;
     let null = Case::named("null").expect("a case");
     let mut block = Subject::limit(Limit::OwnBlock, null);
-    let (mut ours, mut one) = (Told::default(), Told::default());
-    // As many samples of a few processes as of many.
+    let (mut ours, mut one) = (CallTimes::default(), CallTimes::default());
+    // If there are few processes, each receives several orders per sample.
     let again = ORDERS.div_ceil(count as usize);
     let samples = in_turn(selection.few_rounds(), 3, |subject| match subject {
-        0 => ours.ask(&mut all, again),
-        1 => one.ask(&mut only, ORDERS),
+        0 => ours.measure_each(&mut all, again),
+        1 => one.measure_each(&mut only, ORDERS),
         _ => block.measure(lone, selection.slice()),
     })?;
     drop((all, only));
@@ -280,14 +290,14 @@ mod tests {
     use crate::interfaces::Object;
 
     #[test]
-    fn a_turn_comes_to_each_as_often_as_to_the_others() {
+    fn rotation_uses_each_binding_equally_often() {
         let many = Many((0..10).map(|_| SmallClient::in_process(Object)).collect());
         for (active, places) in [(10, 0..10), (FEW, 0..8), (1, 0..1)] {
-            let mut turn = Turn { active, next: 0, last_ns: None };
+            let mut rotation = Rotation { active, next: 0, last_ns: None };
             let mut seen = Vec::new();
             for _ in 0..active {
-                many.call(&mut turn, 1).unwrap();
-                seen.push(turn.next);
+                many.call(&mut rotation, 1).unwrap();
+                seen.push(rotation.next);
             }
             seen.sort_unstable();
             assert_eq!(seen, places.collect::<Vec<_>>());

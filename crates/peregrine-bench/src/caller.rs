@@ -1,4 +1,4 @@
-//! A process that makes null calls when it is told to, and sleeps until then.
+//! A process that sleeps, and makes null calls on request.
 
 use std::error::Error;
 use std::time::Instant;
@@ -8,10 +8,10 @@ use peregrine::BindOptions;
 
 use crate::cases::Waiting;
 use crate::interfaces::{Small, SmallClient};
-use crate::orders::{Order, Place, Post, Report, SINGLY};
+use crate::orders::{ChildSlot, Order, Place, Report, SINGLY};
 use crate::window::now_ns;
 
-/// What a caller is told at once.
+/// The arguments of a caller.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -24,15 +24,15 @@ pub(crate) struct Options {
     wait: Waiting,
 }
 
-/// Carries out orders until there are none.
+/// Carries out orders until the parent has ended.
 pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error + Send + Sync>> {
-    let mut post = Post::open(&options.place)?;
+    let mut slot = ChildSlot::open(&options.place)?;
     let bind = BindOptions::default().wait(options.wait.wait());
     let client = SmallClient::bind_with(&options.export, &bind)?;
-    // The first call of a binding finds the server unprepared, once.
+    // The server prepares for a binding during its first call.
     client.null()?;
-    post.ready();
-    while let Some(order) = post.next() {
+    slot.ready();
+    while let Some(order) = slot.next() {
         let report = match order {
             Order::Window(window) => {
                 let counted = window.count(now_ns, || client.null())?;
@@ -40,15 +40,15 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error + Send + Sync>>
                 Report { calls, all, ns, ..Report::default() }
             }
             Order::Singly => singly(&client)?,
-            Order::Rest => Report::default(),
-            other => return Err(format!("a caller does not do this: {other:?}").into()),
+            Order::Idle => Report::default(),
+            other => return Err(format!("a caller cannot carry out {other:?}").into()),
         };
-        post.report(report);
+        slot.report(report);
     }
     Ok(())
 }
 
-/// A look at the clock (20 to 30 ns) stands between two calls, and in each one's time.
+/// Times each call separately. Reading the clock takes 20 to 30 ns, which is part of each call's time.
 fn singly(client: &SmallClient) -> peregrine::Result<Report> {
     let mut each_ns = [0; SINGLY];
     let mut began = Instant::now();

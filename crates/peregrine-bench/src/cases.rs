@@ -1,4 +1,4 @@
-//! What is measured: cases, placements, ways to wait, and the limit that each is held against.
+//! Cases, placements, ways to wait, and the limit with which each is compared.
 
 use clap::ValueEnum;
 use clap::builder::PossibleValuesParser;
@@ -7,7 +7,7 @@ use peregrine::Wait;
 /// One kind of call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Case {
-    /// As it stands in every row.
+    /// Its name in every row.
     pub(crate) name: &'static str,
     /// The procedure that is called.
     pub(crate) procedure: Procedure,
@@ -22,17 +22,17 @@ pub(crate) struct Case {
 /// The procedures of the interfaces that are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Procedure {
-    /// Nothing.
+    /// Does nothing.
     Null,
-    /// Two numbers in, one back.
+    /// Takes two numbers, and returns one.
     Add,
-    /// Bytes in.
+    /// Takes bytes.
     Take,
-    /// Bytes in and back.
+    /// Takes bytes, and returns them.
     Both,
-    /// Bytes out.
+    /// Returns bytes.
     Give,
-    /// Bytes in that are not copied for the procedure.
+    /// Takes bytes that are not copied for the procedure.
     Lend,
 }
 
@@ -50,7 +50,7 @@ pub(crate) enum Size {
 }
 
 impl Size {
-    /// As in the name of an export.
+    /// Returns its part of the name of an export.
     const fn name(self) -> &'static str {
         match self {
             Self::Small => "small",
@@ -61,12 +61,12 @@ impl Size {
     }
 }
 
-/// The name of the object itself, called without any stub.
+/// The case in which the object itself is called, without any stub.
 pub(crate) const LOCAL_CALL: &str = "local-call";
 
-/// Bytes of a large call.
+/// The bytes of a large call.
 pub(crate) const LARGE: usize = 1 << 20;
-/// Those of the largest.
+/// The bytes of the largest call.
 pub(crate) const HUGE: usize = 16 << 20;
 
 /// Calls to another process.
@@ -93,10 +93,10 @@ pub(crate) const CASES: [Case; 16] = {
     ]
 };
 
-/// Much data across a network.
+/// A call with much data across a network.
 pub(crate) const IN_16M: Case = case("in-16m", Procedure::Take, Size::Huge, HUGE, 0);
 
-/// Those that are measured on the in-process path too.
+/// The cases that are measured on the in-process path, too.
 pub(crate) const IN_PROCESS: [&str; 2] = ["null", "in-1024"];
 
 const fn case(
@@ -110,13 +110,13 @@ const fn case(
 }
 
 impl Case {
-    /// The case of that name.
+    /// Returns the case of that name.
     pub(crate) fn named(name: &str) -> Option<Self> {
         CASES.into_iter().find(|case| case.name == name)
     }
 }
 
-/// What may be asked for by name.
+/// Returns the names that options accept.
 pub(crate) fn names() -> PossibleValuesParser {
     let calls = CASES.iter().map(|case| case.name);
     let others = [LOCAL_CALL, SYSTEM_CALL, IN_16M.name].into_iter().chain(MANY);
@@ -130,50 +130,50 @@ pub(crate) fn names() -> PossibleValuesParser {
     )
 }
 
-/// A null call by many threads of one process, through one binding.
+/// Null calls by many threads of one process, through one binding.
 pub(crate) const THREADS: &str = "null-threads";
-/// A null call by many processes.
+/// Null calls by many processes.
 pub(crate) const PROCESSES: &str = "null-processes";
-/// A null call through each of many bindings of one process in turn; the bindings spread over
-/// several exports.
+/// Null calls through many bindings of one process in turn, without and with the bindings spread over several
+/// exports.
 pub(crate) const TURN: &str = "null-turn";
 pub(crate) const TURN_SPREAD: &str = "null-turn-spread";
-/// The same through eight of them, while the others are idle.
+/// Null calls through eight of these bindings, while the others are idle.
 pub(crate) const ACTIVE: &str = "null-active";
 pub(crate) const ACTIVE_SPREAD: &str = "null-active-spread";
-/// A null call by one of many processes at a time: of some in a row, and the first of those.
+/// Null calls by one of many processes at a time: several in a row, and the first of these.
 pub(crate) const EACH: &str = "null-each";
 pub(crate) const EACH_FIRST: &str = "null-each-first";
 
-/// What there are many callers of, or many bindings.
+/// The cases with many callers or many bindings.
 pub(crate) const MANY: [&str; 8] =
     [THREADS, PROCESSES, TURN, TURN_SPREAD, ACTIVE, ACTIVE_SPREAD, EACH, EACH_FIRST];
 
-/// How many call at one time.
+/// The numbers of concurrent callers.
 pub(crate) const CALLERS: [u32; 4] = [1, 2, 4, 8];
 
-/// How many bindings there are.
+/// The numbers of bindings.
 pub(crate) const BINDINGS: [u32; 4] = [1, 10, 100, 1000];
 
-/// The name of a system call as a case of its own.
+/// The name of a system call as a case.
 pub(crate) const SYSTEM_CALL: &str = "system-call";
 
 /// Where the two processes run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Placement {
-    /// Each on a processor of its own
+    /// Each on a separate processor
     TwoCores,
     /// Both on the same processor
     OneCore,
-    /// Where the kernel puts them
+    /// Where the scheduler places them
     Free,
 }
 
 impl Placement {
-    /// All of them.
+    /// All placements.
     pub(crate) const ALL: [Self; 3] = [Self::TwoCores, Self::OneCore, Self::Free];
 
-    /// As it stands in every row.
+    /// Returns its name in every row.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::TwoCores => "two-cores",
@@ -182,7 +182,7 @@ impl Placement {
         }
     }
 
-    /// The processors of parent and child; `None` if the machine has too few.
+    /// Returns the processors of parent and child, or `None` if the machine has too few.
     pub(crate) fn processors(self, allowed: &[u32]) -> Option<[Option<u32>; 2]> {
         let (first, second) = (allowed.first().copied(), allowed.get(1).copied());
         match self {
@@ -196,19 +196,19 @@ impl Placement {
 /// How both sides wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Waiting {
-    /// Looking at memory all the time
+    /// Polling memory all the time
     Spin,
-    /// Asleep in the kernel
+    /// Blocked in the kernel
     Block,
     /// Spin first, then block
     Adaptive,
 }
 
 impl Waiting {
-    /// All of them.
+    /// All ways to wait.
     pub(crate) const ALL: [Self; 3] = [Self::Spin, Self::Block, Self::Adaptive];
 
-    /// As it stands in every row.
+    /// Returns its name in every row.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Spin => "spin",
@@ -217,7 +217,7 @@ impl Waiting {
         }
     }
 
-    /// As the library takes it.
+    /// Returns the library's option.
     pub(crate) const fn wait(self) -> Wait {
         match self {
             Self::Spin => Wait::Spin,
@@ -227,45 +227,45 @@ impl Waiting {
     }
 }
 
-/// The export whose calls are accounted for.
+/// The export that the experiment `account` measures.
 pub(crate) const ACCOUNTED: &str = "spin-accounted";
 
-/// How many exports of one server bindings are spread over.
+/// The number of exports of one server over which bindings are spread.
 pub(crate) const SPREAD: usize = 8;
 
-/// One of those exports; their server waits adaptively.
+/// Returns the name of one of the [`SPREAD`] exports. Their server waits adaptively.
 pub(crate) fn spread_name(number: usize) -> String {
     format!("spread-small-{}", number % SPREAD)
 }
 
-/// The export of an interface whose server waits like that.
+/// Returns the name of the export of an interface whose server waits in this way.
 pub(crate) fn export_name(wait: Waiting, size: Size) -> String {
     format!("{}-{}", wait.name(), size.name())
 }
 
-/// What ours is held against.
+/// The limit with which Peregrine is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Limit {
-    /// Cache lines that cross between two spinning processes, the payload copied out of them.
+    /// Cache lines cross between two spinning processes, and the payload is copied out of them.
     Lines,
-    /// The same for much data: copied in, one word of each line read in place.
+    /// The same for large payloads: the payload is copied in, and the receiver reads one word of each line.
     CopyThenRead,
     /// A futex wait and a futex wake-up each way.
     Futex,
-    /// The processor given up until the word has changed.
+    /// The thread yields the processor until the word has changed.
     Yield,
-    /// Our own calls with both sides spinning.
+    /// Peregrine's calls with both sides spinning.
     OwnSpin,
-    /// Our own calls with both sides asleep in between.
+    /// Peregrine's calls with both sides blocking.
     OwnBlock,
-    /// Our own calls through the only binding that there is.
+    /// Peregrine's calls through the only binding of a server.
     OneBinding,
     /// A system call that does nothing.
     SystemCall,
 }
 
 impl Limit {
-    /// As it stands in every row.
+    /// Returns its name in every row.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Lines => "lines",
@@ -279,7 +279,7 @@ impl Limit {
         }
     }
 
-    /// The limit of a case for two processes that spin.
+    /// Returns the limit of a case for two processes that spin.
     pub(crate) fn spinning(case: Case) -> Self {
         match case.size {
             Size::Small => Self::Lines,
@@ -287,7 +287,7 @@ impl Limit {
         }
     }
 
-    /// All that a case is held against, each a row of its own.
+    /// Returns all limits with which a case is compared. Each has a row.
     pub(crate) fn of(case: Case, wait: Waiting, placement: Placement) -> Vec<Self> {
         match (placement, wait) {
             (Placement::OneCore, _) => vec![Self::Futex, Self::Yield],

@@ -1,6 +1,6 @@
-//! The other process: serves the interfaces that are measured, and is the limits' far side.
+//! The other process: it serves the interfaces that are measured, and runs the far side of the limits.
 //!
-//! It is told what to do by lines on its standard input, and ends with it.
+//! It reads what to do from its standard input, and ends when the input ends.
 
 use std::error::Error;
 use std::fs::File;
@@ -18,24 +18,24 @@ use crate::cases::{ACCOUNTED, SPREAD, Size, Waiting, export_name, spread_name};
 use crate::interfaces::{AccountedServer, LargeServer, MiddleServer, Object, SmallServer};
 use crate::pingpong::{self, Exchange, MEMORY, Way};
 
-/// What the parent tells its child at once.
+/// The arguments of the child.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Options {
-    /// Memory that is shared with the parent
+    /// The file of the memory that it shares with the parent
     #[arg(long)]
     memory: PathBuf,
     /// The processor to run on
     #[arg(long)]
     cpu: Option<u32>,
-    /// What the names of its exports begin with
+    /// The prefix of the names of its exports
     #[arg(long, default_value = "")]
     prefix: String,
 }
 
-/// What is said once clients are let in.
+/// The line that the child prints once clients can bind.
 pub(crate) const READY: &str = "ready";
 
-/// The line that asks for an echo.
+/// Returns the line that asks for an echo.
 pub(crate) fn echo_line(what: Exchange, trips: u32) -> String {
     let Exchange { way, in_bytes, out_bytes } = what;
     format!("echo {} {in_bytes} {out_bytes} {trips}\n", way.name())
@@ -66,21 +66,21 @@ fn serve(prefix: &str, wait: Waiting) -> Result<Running, CallError> {
     server.spawn()
 }
 
-/// Serves and echoes until the parent has gone, whatever is being done then.
+/// Serves and echoes until the parent has ended, even in the middle of an exchange.
 pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error + Send + Sync>> {
-    // Before any thread is started, so that all run there.
+    // This comes before any thread is started, so that all of them run on this processor.
     if let Some(cpu) = options.cpu {
         pin_to(cpu)?;
     }
     let file = File::options().read(true).write(true).open(&options.memory)?;
     let mut memory = Memory::received(file.as_fd(), MEMORY)?;
-    let (tell, told) = mpsc::channel();
+    let (sender, orders) = mpsc::channel();
     std::thread::spawn(move || {
         for line in io::stdin().lock().lines() {
             let Ok(line) = line else { break };
-            // Other lines only make the kernel look at this processor.
+            // Other lines only make the kernel schedule this processor.
             if let Some(echo) = echo_of(&line) {
-                let _ = tell.send(echo);
+                let _ = sender.send(echo);
             }
         }
         process::exit(0);
@@ -93,7 +93,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error + Send + Sync>>
         .export(&format!("{prefix}{ACCOUNTED}"), AccountedServer::new(Object))?
         .spawn()?;
     println!("{READY}");
-    for (what, trips) in told {
+    for (what, trips) in orders {
         pingpong::echo(&mut memory, what, trips);
     }
     Ok(())
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_is_understood() {
+    fn request_for_an_echo_is_parsed() {
         let what = Exchange { way: Way::Futex, in_bytes: 200, out_bytes: 8 };
         let line = echo_line(what, 77);
         assert_eq!(echo_of(line.trim_end()), Some((what, 77)));

@@ -1,5 +1,5 @@
-//! The experiment `command`: a whole `peregrine call`, from the start of its process to its end, beside the
-//! start and the end of the same program that does nothing (`--version`).
+//! The experiment `command`: the time of a whole `peregrine call`, from the start of its process to its end.
+//! It is compared with the same program when it does nothing (`--version`).
 
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
@@ -12,21 +12,21 @@ use crate::row::Row;
 use crate::subject::Failure;
 use crate::{Progress, Selection};
 
-/// What rows are called.
+/// The case of the rows.
 pub(crate) const CASE: &str = "command";
 
-/// The command, which is built beside this program.
+/// Returns the path of the command, which is built into the same directory as this program.
 fn program() -> Result<PathBuf, Failure> {
     let path = std::env::current_exe()?.with_file_name("peregrine");
     match path.exists() {
         true => Ok(path),
         false => {
-            Err("there is no `peregrine` beside this program: `cargo build --release` first".into())
+            Err("`peregrine` is not in the directory of this program: run `cargo build --release` first".into())
         }
     }
 }
 
-/// A server that ends with this.
+/// A server, which is killed when this is dropped.
 struct Server(Child);
 
 impl Drop for Server {
@@ -36,13 +36,13 @@ impl Drop for Server {
     }
 }
 
-/// Where a server is, by path.
+/// The address of a server on each path.
 type Addresses = Vec<(&'static str, String)>;
 
-/// Serves a directory of one file: the server, and where it listens.
+/// Serves a directory with one file. Returns the server and its addresses.
 fn serve(program: &PathBuf) -> Result<(Server, Addresses), Failure> {
-    let room = PathBuf::from(std::env::var_os("PEREGRINE_DIR").ok_or("no runtime directory")?);
-    let files = room.join(".files");
+    let directory = PathBuf::from(std::env::var_os("PEREGRINE_DIR").ok_or("no runtime directory")?);
+    let files = directory.join(".files");
     std::fs::create_dir_all(&files)?;
     std::fs::write(files.join("hosts"), "127.0.0.1 localhost\n")?;
     let mut command = Command::new(program);
@@ -56,13 +56,13 @@ fn serve(program: &PathBuf) -> Result<(Server, Addresses), Failure> {
     for path in ["udp", "tcp"] {
         let all = ready["addresses"].as_array().into_iter().flatten().filter_map(Value::as_str);
         let own = all.into_iter().find(|one| one.starts_with(path));
-        at.push((path, own.ok_or("it does not listen")?.to_owned()));
+        at.push((path, own.ok_or("the server does not listen")?.to_owned()));
     }
     Ok((server, at))
 }
 
-/// How long a process takes, in nanoseconds.
-fn took(command: &mut Command) -> Result<f64, Failure> {
+/// Returns how long a process takes, in nanoseconds.
+fn time_of(command: &mut Command) -> Result<f64, Failure> {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let begun = Instant::now();
     let status = command.status()?;
@@ -70,18 +70,18 @@ fn took(command: &mut Command) -> Result<f64, Failure> {
     if status.success() { Ok(took) } else { Err(format!("{command:?} failed").into()) }
 }
 
-/// Calls by each path, by turns with doing nothing.
+/// Measures calls on each path, alternating with the command that does nothing.
 pub(crate) fn measure(selection: &Selection, progress: &Progress) -> Result<Vec<Row>, Failure> {
     let program = program()?;
     let (_server, at) = serve(&program)?;
     let mut rows = Vec::new();
     for (path, address) in at {
-        progress.say(&format!("calling over {path}"));
+        progress.show(&format!("calling over {path}"));
         let (mut ours, mut limit) = (Vec::new(), Vec::new());
         for _ in 0..4 * selection.rounds() {
             let mut call = Command::new(&program);
-            ours.push(took(call.args(["call", &address, "size", "path=hosts"]))?);
-            limit.push(took(Command::new(&program).arg("--version"))?);
+            ours.push(time_of(call.args(["call", &address, "size", "path=hosts"]))?);
+            limit.push(time_of(Command::new(&program).arg("--version"))?);
         }
         let row = Row {
             path: Some(path),

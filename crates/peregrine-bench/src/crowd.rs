@@ -1,4 +1,4 @@
-//! Many child processes that are told what to do, seen from their parent.
+//! Many child processes that carry out orders, and their parent's side.
 
 use std::io::{self, PipeWriter};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -10,15 +10,14 @@ use peregrine::sys::Memory;
 use crate::machine::cpu_time;
 use crate::orders::{self, Order, Place, READY, Report};
 
-/// Child processes that sleep until they get orders, and end when this is dropped or this process
-/// ends.
+/// Child processes that sleep until they receive orders. They end when this is dropped or this process ends.
 #[derive(Debug)]
 pub(crate) struct Crowd {
     members: Vec<Member>,
     memory: Memory,
-    /// The children open it by its number here.
+    /// The memory that all share. The children open it under its descriptor number in this process.
     _file: OwnedFd,
-    /// The other end is the standard input of all: they end with it.
+    /// The other end is the standard input of all children. They end when it is closed.
     life: Option<PipeWriter>,
 }
 
@@ -29,12 +28,12 @@ struct Member {
     given: u32,
 }
 
-/// Children that are being started at a time.
+/// The number of children that start concurrently.
 const STARTED_MAX: usize = 32;
 
 impl Crowd {
-    /// Starts `count` children, and waits until they are ready. `role` adds the arguments that tell
-    /// each what it is.
+    /// Starts `count` children, and waits until they are ready. `role` adds the arguments that select the
+    /// role of each child.
     pub(crate) fn start(count: usize, role: impl Fn(&mut Command)) -> io::Result<Self> {
         let (memory, file) = Memory::shared(orders::memory_bytes(count))?;
         let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
@@ -58,19 +57,20 @@ impl Crowd {
         Ok(crowd)
     }
 
-    /// How many there are.
+    /// Returns the number of children.
     pub(crate) const fn len(&self) -> usize {
         self.members.len()
     }
 
-    /// Gives one an order. It has reported about the one before, unless that was to serve.
+    /// Gives an order to a child. The child must have reported on the previous order, unless that order was
+    /// to serve.
     pub(crate) fn order(&mut self, member: usize, order: Order) {
         let given = &mut self.members[member].given;
         *given += 1;
         orders::give(&self.memory, member, *given, order);
     }
 
-    /// Waits, asleep, for the report about the last order.
+    /// Waits for the report on the last order. The thread sleeps.
     ///
     /// # Errors
     /// If the child has ended instead.
@@ -81,14 +81,12 @@ impl Crowd {
                 return Ok(report);
             }
             if let Some(status) = child.try_wait()? {
-                return Err(io::Error::other(format!(
-                    "a process that was to call ended: {status}"
-                )));
+                return Err(io::Error::other(format!("a calling process has ended: {status}")));
             }
         }
     }
 
-    /// The time that all of them have run.
+    /// Returns the processor time of all children.
     pub(crate) fn cpu_time(&self) -> io::Result<Duration> {
         self.members.iter().map(|member| cpu_time(member.child.id())).sum()
     }
@@ -96,12 +94,12 @@ impl Crowd {
 
 impl Drop for Crowd {
     fn drop(&mut self) {
-        /// They may have something to give back.
-        const MOMENT: Duration = Duration::from_millis(1500);
+        /// The time in which the children may release their resources.
+        const GRACE: Duration = Duration::from_millis(1500);
         self.life = None;
         let start = Instant::now();
         for Member { child, .. } in &mut self.members {
-            while start.elapsed() < MOMENT && matches!(child.try_wait(), Ok(None)) {
+            while start.elapsed() < GRACE && matches!(child.try_wait(), Ok(None)) {
                 std::thread::sleep(Duration::from_micros(500));
             }
             let _ = child.kill();

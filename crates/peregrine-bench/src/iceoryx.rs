@@ -1,7 +1,7 @@
 //! A call by iceoryx2: a request in memory that both processes share, and its response.
 //!
-//! As its own benchmark makes services, for one client and one server; unlike there, every request
-//! gets its response, as a call does.
+//! Services are made as in iceoryx2's own benchmark, for one client and one server. Unlike there, a client
+//! sends a request only after the response to the previous one, as in a call.
 
 use std::fmt::Debug;
 use std::hint::black_box;
@@ -16,17 +16,17 @@ use iceoryx2::prelude::{
 use iceoryx2::service::port_factory::request_response::PortFactory;
 
 use crate::interfaces::sum_of_lines;
-use crate::orders::{Order, Post, Report};
-use crate::peers::{ANSWER, call_as_ordered, room};
-use crate::rooms::shared_names;
+use crate::orders::{ChildSlot, Order, Report};
+use crate::peers::{ANSWER, call_as_ordered, run_directory};
+use crate::run_directory::shared_names;
 use crate::subject::Failure;
 
 type Service<P> = PortFactory<ipc::Service, P, (), u8, ()>;
 
-/// Looks for a response between two at whether this process is to end.
+/// The number of polls for a response between two checks whether this process has to end.
 const LOOKS: u32 = 1 << 16;
 
-/// A request of so many bytes.
+/// A request of a fixed number of bytes.
 trait Payload: Debug + ZeroCopySend + Copy + 'static {
     const REQUEST: Self;
     fn bytes(&self) -> &[u8];
@@ -39,29 +39,30 @@ impl<const N: usize> Payload for [u8; N] {
     }
 }
 
-/// Answers requests of so many bytes.
-pub(crate) fn serve(post: Post, bytes: usize) -> Result<(), Failure> {
+/// Answers requests of this many bytes.
+pub(crate) fn serve(slot: ChildSlot, bytes: usize) -> Result<(), Failure> {
     match bytes {
-        200 => serve_of::<[u8; 200]>(post),
-        _ => serve_of::<[u8; 1]>(post),
+        200 => serve_of::<[u8; 200]>(slot),
+        _ => serve_of::<[u8; 1]>(slot),
     }
 }
 
-/// Sends requests of so many bytes, as often as it is told to.
-pub(crate) fn call(post: Post, bytes: usize) -> Result<(), Failure> {
+/// Sends requests of this many bytes, on each order.
+pub(crate) fn call(slot: ChildSlot, bytes: usize) -> Result<(), Failure> {
     match bytes {
-        200 => call_of::<[u8; 200]>(post),
-        _ => call_of::<[u8; 1]>(post),
+        200 => call_of::<[u8; 200]>(slot),
+        _ => call_of::<[u8; 1]>(slot),
     }
 }
 
-/// The service of a size, under this run's directory and names: two runs know nothing of each other.
+/// Returns the service of a size. Its directory and names are those of this run, so two runs do not influence
+/// each other.
 fn service<P: Payload>() -> Result<Service<P>, Failure> {
     set_log_level(LogLevel::Error);
-    let room = room()?;
+    let directory = run_directory()?;
     let mut config = Config::default();
-    config.global.set_root_path(&Path::new(room.join("iceoryx2").as_os_str().as_bytes())?);
-    config.global.prefix = FileName::new(shared_names(&room).as_bytes())?;
+    config.global.set_root_path(&Path::new(directory.join("iceoryx2").as_os_str().as_bytes())?);
+    config.global.prefix = FileName::new(shared_names(&directory).as_bytes())?;
     let node = NodeBuilder::new()
         .config(&config)
         .signal_handling_mode(SignalHandlingMode::Disabled)
@@ -77,18 +78,18 @@ fn service<P: Payload>() -> Result<Service<P>, Failure> {
     Ok(service)
 }
 
-fn serve_of<P: Payload>(mut post: Post) -> Result<(), Failure> {
+fn serve_of<P: Payload>(mut slot: ChildSlot) -> Result<(), Failure> {
     let service = service::<P>()?;
     let server: Server<ipc::Service, P, (), u8, ()> = service.server_builder().create()?;
-    post.ready();
-    while let Some(order) = post.next() {
+    slot.ready();
+    while let Some(order) = slot.next() {
         if order != Order::Serve {
-            post.report(Report::default());
+            slot.report(Report::default());
             continue;
         }
-        while !post.is_called_off() {
+        while !slot.is_superseded() {
             let Some(request) = server.receive()? else { continue };
-            // Nothing is copied for it, but every line comes over, as with ours.
+            // Nothing is copied for the procedure, but every line is transferred, as with Peregrine.
             black_box(sum_of_lines(request.payload().bytes()));
             request.loan_uninit()?.write_payload(ANSWER).send()?;
         }
@@ -96,17 +97,17 @@ fn serve_of<P: Payload>(mut post: Post) -> Result<(), Failure> {
     Ok(())
 }
 
-fn call_of<P: Payload>(post: Post) -> Result<(), Failure> {
+fn call_of<P: Payload>(slot: ChildSlot) -> Result<(), Failure> {
     let service = service::<P>()?;
     let client: Client<ipc::Service, P, (), u8, ()> = service.client_builder().create()?;
-    call_as_ordered(post, |post| {
+    call_as_ordered(slot, |slot| {
         let request = client.loan_uninit()?.write_payload(black_box(P::REQUEST));
         let pending = request.send()?;
         let mut looks = 0;
         while pending.receive()?.is_none() {
             looks += 1;
-            if looks % LOOKS == 0 && post.is_called_off() {
-                return Err("called off while a request was under way".into());
+            if looks % LOOKS == 0 && slot.is_superseded() {
+                return Err("stopped while a request was in progress".into());
             }
         }
         Ok(())

@@ -1,6 +1,6 @@
-//! The interfaces that are measured, by the size of what they move, and the object behind them.
+//! The interfaces that are measured, by the size of their data, and the object that implements them.
 //!
-//! An A-stack is as large as the largest message of its interface: small calls get small ones.
+//! An A-stack is as large as the largest message of its interface. So small calls use small A-stacks.
 
 use std::hint::black_box;
 use std::sync::LazyLock;
@@ -17,79 +17,78 @@ pub(crate) const LINE: usize = 64;
 /// Calls of up to two packets.
 #[interface]
 pub(crate) trait Small {
-    /// Nothing.
+    /// Does nothing.
     fn null(&self) -> peregrine::Result<()>;
-    /// Two numbers in, one back.
+    /// Takes two numbers, and returns one.
     fn add(&self, a: i32, b: i32) -> peregrine::Result<i32>;
-    /// Bytes in.
+    /// Takes bytes.
     fn take(&self, #[max_len(3000)] bytes: &[u8]) -> peregrine::Result<()>;
-    /// Bytes in and back.
+    /// Takes bytes, and returns them.
     fn both(&self, #[max_len(3000)] bytes: &mut [u8]) -> peregrine::Result<()>;
-    /// Bytes out.
+    /// Returns bytes.
     fn give(&self, #[max_len(1440)] into: Out<'_, u8>) -> peregrine::Result<()>;
-    /// Takes that long.
+    /// Sleeps for this many milliseconds.
     fn sleep(&self, ms: u32) -> peregrine::Result<()>;
 }
 
 /// Calls of many packets.
 #[interface]
 pub(crate) trait Middle {
-    /// Bytes in; one word of each line is looked at.
+    /// Takes bytes. The procedure reads one word of each line.
     fn take(&self, #[max_len(48_000)] bytes: &[u8]) -> peregrine::Result<()>;
-    /// Bytes in and back; one word of each line is looked at.
+    /// Takes bytes, and returns them. The procedure reads one word of each line.
     fn both(&self, #[max_len(48_000)] bytes: &mut [u8]) -> peregrine::Result<()>;
 }
 
 /// Calls of a mebibyte.
 #[interface]
 pub(crate) trait Large {
-    /// Bytes in; one word of each line is looked at.
+    /// Takes bytes. The procedure reads one word of each line.
     fn take(&self, #[max_len(1 << 20)] bytes: &[u8]) -> peregrine::Result<()>;
-    /// Bytes in, of which no copy is made before the procedure sees them; one word of each line is
-    /// looked at.
+    /// Takes bytes without a copy for the procedure. The procedure reads one word of each line.
     fn lend(&self, #[max_len(1 << 20)] bytes: Lent<'_, u8>) -> peregrine::Result<()>;
-    /// Bytes out.
+    /// Returns bytes.
     fn give(&self, #[max_len(1 << 20)] into: Out<'_, u8>) -> peregrine::Result<()>;
 }
 
 /// Calls of 16 MiB.
 #[interface]
 pub(crate) trait Huge {
-    /// Bytes in.
+    /// Takes bytes.
     fn take(&self, #[max_len(16 << 20)] bytes: &[u8]) -> peregrine::Result<()>;
 }
 
-/// Calls whose moments are noted.
+/// Calls whose moments are recorded.
 #[interface]
 pub(crate) trait Accounted {
-    /// Nothing.
+    /// Does nothing.
     fn null(&self) -> peregrine::Result<()>;
-    /// Bytes in.
+    /// Takes bytes.
     fn take(&self, #[max_len(3000)] bytes: &[u8]) -> peregrine::Result<()>;
-    /// Bytes in and back.
+    /// Takes bytes, and returns them.
     fn both(&self, #[max_len(3000)] bytes: &mut [u8]) -> peregrine::Result<()>;
-    /// The server's stamps since the last time.
+    /// Returns the server's stamps since the previous call of this procedure.
     fn stamps(&self, #[max_len(1 << 14)] into: Out<'_, u64>) -> peregrine::Result<()>;
 }
 
-/// Does what the limits do with what arrives, and nothing else.
+/// Processes received data exactly as the limits do.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Object;
 
-/// What an out buffer is filled from.
+/// The content of an out buffer.
 static BYTES: [u8; 1440] = [0x5a; 1440];
-/// The same for a large one.
+/// The content of a large out buffer.
 static LARGE_BYTES: LazyLock<Vec<u8>> = LazyLock::new(|| vec![0x5a; LARGE]);
-/// Bytes of a lent argument that are looked at together: they stay in the nearest cache.
+/// The bytes of a lent argument that are read together. They fit into the L1 cache.
 const CHUNK: usize = 4096;
 
-/// One word of each line, so that every line has to come over.
+/// Reads one word of each line, so that every line has to be transferred.
 pub(crate) fn sum_of_lines(bytes: &[u8]) -> u64 {
     let word = |line: &[u8]| line.first_chunk().map_or(0, |word| u64::from_ne_bytes(*word));
     bytes.chunks_exact(LINE).map(word).fold(0, u64::wrapping_add)
 }
 
-// Never inlined, nor left out because it does nothing: `local-call` measures a procedure call.
+// The functions are neither inlined nor optimized away, because `local-call` measures a procedure call.
 impl Small for Object {
     #[inline(never)]
     fn null(&self) -> peregrine::Result<()> {
@@ -117,7 +116,7 @@ impl Small for Object {
     #[inline(never)]
     fn give(&self, mut into: Out<'_, u8>) -> peregrine::Result<()> {
         let bytes = into.capacity().min(BYTES.len());
-        // It was asked how much fits.
+        // The length was limited to the capacity of the buffer.
         let _ = into.put(&black_box(&BYTES)[..bytes]);
         Ok(())
     }
@@ -152,7 +151,7 @@ impl Accounted for Object {
     fn stamps(&self, mut into: Out<'_, u64>) -> peregrine::Result<()> {
         let stamps = take_stamps().unwrap_or_default();
         let fit = stamps.len().min(into.capacity());
-        // It was asked how many fit.
+        // The number was limited to the capacity of the buffer.
         let _ = into.put(&stamps[..fit]);
         Ok(())
     }
@@ -170,7 +169,7 @@ impl Middle for Object {
     }
 }
 
-/// Does what the limits of a network do with many bytes: nothing.
+/// Does nothing with many bytes, as the limits of a network do.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unread;
 
@@ -203,7 +202,7 @@ impl Large for Object {
         let (mut chunk, mut sum) = ([0; CHUNK], 0_u64);
         for at in (0..bytes.len()).step_by(CHUNK) {
             let part = &mut chunk[..CHUNK.min(bytes.len() - at)];
-            // It was asked how long it is, and any bits are a byte.
+            // The length was taken from the argument, and any bits are a valid byte.
             let _ = bytes.copy_to(at, part);
             sum = sum.wrapping_add(sum_of_lines(black_box(part)));
         }
@@ -213,7 +212,7 @@ impl Large for Object {
 
     fn give(&self, mut into: Out<'_, u8>) -> peregrine::Result<()> {
         let bytes = into.capacity().min(LARGE);
-        // It was asked how much fits.
+        // The length was limited to the capacity of the buffer.
         let _ = into.put(&black_box(&LARGE_BYTES)[..bytes]);
         Ok(())
     }

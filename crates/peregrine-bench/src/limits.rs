@@ -1,4 +1,4 @@
-//! The experiment `limits`: what the machine itself takes, with nothing of Peregrine.
+//! The experiment `limits`: the times of the limits alone, without Peregrine.
 
 use crate::cases::{CASES, Case, Limit, Placement, Procedure, SYSTEM_CALL};
 use crate::local::{in_each_placement, rounds, split};
@@ -6,7 +6,7 @@ use crate::row::Row;
 use crate::subject::{Failure, Subject};
 use crate::{Progress, Selection, network};
 
-/// Measures all that was selected, and across a network what the filter lets through.
+/// Measures everything that was selected; across a network, only what the filter admits.
 pub(crate) fn measure(
     selection: &Selection,
     filter: network::Filter,
@@ -18,7 +18,7 @@ pub(crate) fn measure(
             if !selection.has_case(name) {
                 continue;
             }
-            progress.say(&format!("{}, {}: {name}", placement.name(), limit.name()));
+            progress.show(&format!("{}, {}: {name}", placement.name(), limit.name()));
             let samples = rounds(selection, peer, vec![Subject::limit(limit, case)])?;
             let (limit_ns, _) = split(&samples[0]);
             rows.push(Row {
@@ -34,9 +34,9 @@ pub(crate) fn measure(
     Ok(rows)
 }
 
-/// The limits that mean something in a placement.
+/// Returns the limits that are meaningful in a placement.
 fn limits(placement: Placement) -> Vec<(&'static str, Limit, Case)> {
-    // Whether its payload was lent is nothing to a limit.
+    // A lent payload makes no difference to a limit.
     let cases = || CASES.into_iter().filter(|case| case.procedure != Procedure::Lend);
     let of = |limit| cases().map(move |case| (case.name, limit, case));
     let null = |limit| {

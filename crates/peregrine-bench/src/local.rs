@@ -1,4 +1,4 @@
-//! The experiment `local`: calls to another process of this machine, each beside its limit.
+//! The experiment `local`: calls to another process of this machine, each compared with its limit.
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -10,16 +10,16 @@ use crate::row::Row;
 use crate::subject::{Failure, Sample, Subject};
 use crate::{Progress, Selection, bindings, machine, throughput};
 
-/// What this experiment can be narrowed to besides.
+/// The further filters of this experiment.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Filter {
     /// Only this way to wait (may be repeated)
     #[arg(long = "wait", value_enum)]
     waits: Vec<Waiting>,
-    /// Only rows of so many callers (may be repeated)
+    /// Only rows of this number of callers (may be repeated)
     #[arg(long, value_name = "N", value_parser = numbers(&["1", "2", "4", "8"]))]
     callers: Vec<u32>,
-    /// Only rows of so many bindings (may be repeated)
+    /// Only rows of this number of bindings (may be repeated)
     #[arg(long, value_name = "N", value_parser = numbers(&["1", "2", "4", "8", "10", "100", "1000"]))]
     bindings: Vec<u32>,
 }
@@ -33,14 +33,14 @@ impl Filter {
         self.waits.is_empty() || self.waits.contains(&wait)
     }
 
-    /// Whether rows of so many callers and bindings are wanted.
+    /// Returns whether rows of this many callers and bindings are wanted.
     pub(crate) fn has(&self, callers: u32, bindings: u32) -> bool {
         (self.callers.is_empty() || self.callers.contains(&callers))
             && (self.bindings.is_empty() || self.bindings.contains(&bindings))
     }
 }
 
-/// Measures all that was selected; all ways to wait if none is named.
+/// Measures everything that was selected. If no way to wait is selected, it measures all of them.
 pub(crate) fn measure(
     selection: &Selection,
     filter: &Filter,
@@ -54,11 +54,11 @@ pub(crate) fn measure(
             }
             for wait in Waiting::ALL.into_iter().filter(|wait| filter.has_wait(*wait)) {
                 if placement == Placement::OneCore && wait == Waiting::Spin {
-                    continue; // each would keep the other from running
+                    continue; // each side would keep the only processor from the other
                 }
                 for case in CASES.iter().filter(|case| selection.has_case(case.name)) {
                     let (wait_name, place) = (wait.name(), placement.name());
-                    progress.say(&format!("{place}, {wait_name}: {}", case.name));
+                    progress.show(&format!("{place}, {wait_name}: {}", case.name));
                     rows.extend(remote(selection, *case, wait, placement, peer)?);
                 }
             }
@@ -75,8 +75,8 @@ pub(crate) fn measure(
     Ok(rows)
 }
 
-/// Runs `body` in every selected placement, with a fresh peer, on a thread of its own: what that
-/// is pinned to ends with it.
+/// Runs `body` in every selected placement, with a new peer. Each run has its own thread, so that its
+/// processor affinity ends with it.
 pub(crate) fn in_each_placement(
     selection: &Selection,
     mut body: impl FnMut(Placement, &mut Peer) -> Result<(), Failure> + Send,
@@ -104,7 +104,7 @@ pub(crate) fn in_each_placement(
     Ok(())
 }
 
-/// Calls that do not leave this process.
+/// Measures calls that do not leave this process.
 fn inside(
     selection: &Selection,
     progress: &Progress,
@@ -113,7 +113,7 @@ fn inside(
     let mut rows = Vec::new();
     let mut add = |case, subject, bindings| {
         if selection.has_case(case) {
-            progress.say(&format!("in-process: {case}"));
+            progress.show(&format!("in-process: {case}"));
             let [ours] = &rounds(selection, peer, vec![subject])?[..] else {
                 return Err("a measurement is missing".into());
             };
@@ -130,7 +130,7 @@ fn inside(
     Ok(rows)
 }
 
-/// Calls to the other process: a row for each limit that they are held against.
+/// Measures calls to the other process. Makes a row for each limit.
 fn remote(
     selection: &Selection,
     case: Case,
@@ -158,7 +158,7 @@ fn remote(
     Ok(rows.collect())
 }
 
-/// Measures all subjects in every round, forwards and backwards by turns: samples by subject.
+/// Measures all subjects in every round, alternately forwards and backwards. Returns the samples by subject.
 pub(crate) fn rounds(
     selection: &Selection,
     peer: &mut Peer,
@@ -169,7 +169,8 @@ pub(crate) fn rounds(
     })
 }
 
-/// Measures so many subjects in every round, forwards and backwards by turns: samples by subject.
+/// Measures this many subjects in every round, alternately forwards and backwards. Returns the samples by
+/// subject.
 pub(crate) fn in_turn(
     rounds: usize,
     subjects: usize,
@@ -185,7 +186,7 @@ pub(crate) fn in_turn(
     Ok(samples)
 }
 
-/// Round trips, and processor times where there are any.
+/// Returns the round trips, and the processor times if there are any.
 pub(crate) fn split(samples: &[Sample]) -> (Vec<f64>, Vec<f64>) {
     let ns = samples.iter().map(|sample| sample.ns).collect();
     (ns, samples.iter().filter_map(|sample| sample.cpu_ns).collect())

@@ -1,4 +1,4 @@
-//! The machine of a run: what it is, which processors we may use, what time a process took.
+//! The machine of a run: its description, the processors of this process, and processor times.
 
 use std::fs;
 use std::io;
@@ -8,7 +8,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
-/// What the machine calls itself, as it stands in every result.
+/// Returns the description of the machine for every result.
 pub(crate) fn description() -> Value {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = field(&cpuinfo, "model name").unwrap_or("unknown");
@@ -21,7 +21,7 @@ pub(crate) fn description() -> Value {
     })
 }
 
-/// The value behind `name` and a colon.
+/// Returns the value after `name` and a colon.
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| {
         let (key, value) = line.split_once(':')?;
@@ -29,13 +29,13 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     })
 }
 
-/// The processors that this process may use.
+/// Returns the processors that this process may use.
 pub(crate) fn processors() -> Vec<u32> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     listed(field(&status, "Cpus_allowed_list").unwrap_or("0"))
 }
 
-/// The numbers of a list such as `0-2,5`.
+/// Returns the numbers of a list such as `0-2,5`.
 fn listed(list: &str) -> Vec<u32> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -44,30 +44,30 @@ fn listed(list: &str) -> Vec<u32> {
     list.split(',').filter_map(range).flatten().collect()
 }
 
-/// Lets this process and its children have as many descriptors as the machine allows it: a binding
-/// takes some on either side.
+/// Raises the limit of descriptors of this process and its children to the hard limit. A binding takes
+/// several descriptors on either side.
 pub(crate) fn raise_descriptors() {
     let limit = getrlimit(Resource::Nofile);
-    // Where that fails there are as many as before: who needs more says so.
+    // On failure the old limit applies, and an operation that needs more descriptors reports it.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-/// How many descriptors a process may have.
+/// Returns the number of descriptors that a process may have.
 pub(crate) fn descriptors() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// The time that all threads of this process have run, those too that have ended.
+/// Returns the processor time of all threads of this process, including those that have ended.
 pub(crate) fn own_cpu_time() -> Duration {
     let ran = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(ran.tv_sec as u64, ran.tv_nsec as u32)
 }
 
-/// The time that all threads which a process has now have run.
+/// Returns the processor time of all live threads of a process.
 pub(crate) fn cpu_time(process: u32) -> io::Result<Duration> {
     let mut sum = 0;
     for thread in fs::read_dir(format!("/proc/{process}/task"))? {
-        // A thread may end while we look.
+        // A thread may end while this reads.
         let schedstat = fs::read_to_string(thread?.path().join("schedstat")).unwrap_or_default();
         let ran = schedstat.split(' ').next();
         sum += ran.and_then(|ran| ran.parse::<u64>().ok()).unwrap_or(0);
@@ -75,7 +75,7 @@ pub(crate) fn cpu_time(process: u32) -> io::Result<Duration> {
     Ok(Duration::from_nanos(sum))
 }
 
-/// The moment in UTC, as in `2026-01-31T12:00:00Z`.
+/// Returns the current time in UTC, as in `2026-01-31T12:00:00Z`.
 fn date() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let seconds = now.map_or(0, |now| now.as_secs());
@@ -85,7 +85,7 @@ fn date() -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// Year, month and day of a day counted from 1970-01-01 (Hinnant's `civil_from_days`).
+/// Returns year, month and day of a day counted from 1970-01-01 (Hinnant's `civil_from_days`).
 const fn civil(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);
@@ -104,14 +104,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn days_have_names() {
+    fn days_are_converted_to_dates() {
         assert_eq!(civil(0), (1970, 1, 1));
         assert_eq!(civil(11_016), (2000, 2, 29));
         assert_eq!(civil(20_818), (2026, 12, 31));
     }
 
     #[test]
-    fn lists_of_processors() {
+    fn list_of_processors_is_parsed() {
         assert_eq!(listed("0-2,5"), [0, 1, 2, 5]);
         assert_eq!(listed("3"), [3]);
     }

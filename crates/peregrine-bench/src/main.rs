@@ -1,7 +1,7 @@
-//! Measures Peregrine beside the limits of the machine that it runs on.
+//! Compares Peregrine with the limits of the machine that it runs on.
 //!
-//! Every figure is a ratio: the smallest program that moves the same data the same way (the
-//! *limit*) and Peregrine are measured in turn, round by round, in one run.
+//! Every figure is a ratio. The *limit* is the smallest program that moves the same data in the same way. The
+//! limit and Peregrine are measured alternately, round by round, in one run.
 #![forbid(unsafe_code)]
 
 mod account;
@@ -29,8 +29,8 @@ mod peer;
 #[cfg(feature = "peers")]
 mod peers;
 mod pingpong;
-mod rooms;
 mod row;
+mod run_directory;
 #[cfg(feature = "peers")]
 mod seqpacket;
 mod statistics;
@@ -50,7 +50,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::cases::Placement;
 use crate::row::Format;
 
-/// Measures Peregrine beside the limits of this machine.
+/// Compares Peregrine with the limits of this machine.
 #[derive(Debug, Parser)]
 #[command(name = "peregrine-bench", version)]
 struct Arguments {
@@ -60,32 +60,31 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Experiment {
-    /// The machine's own limits: nothing of Peregrine runs.
+    /// The limits of the machine, without Peregrine.
     Limits {
         #[command(flatten)]
         selection: Selection,
         #[command(flatten)]
         filter: network::Filter,
     },
-    /// Calls to another process of this machine, each beside its limit.
+    /// Calls to another process of this machine, each compared with its limit.
     Local {
         #[command(flatten)]
         selection: Selection,
         #[command(flatten)]
         filter: local::Filter,
     },
-    /// Calls to another machine, each beside its limit: loopback, and a veth pair between two
-    /// network namespaces (needs root).
+    /// Calls to another machine, each compared with its limit: over loopback, and over a veth pair between
+    /// two network namespaces (needs root).
     Network {
         #[command(flatten)]
         selection: Selection,
         #[command(flatten)]
         filter: network::Filter,
     },
-    /// Where the time of a call goes, moment by moment (needs the feature `stamps`).
+    /// The time of each step of a call (needs the feature `stamps`).
     Account(Selection),
-    /// Other ways to call another process or machine, in the same rounds (needs the feature
-    /// `peers`).
+    /// Other systems that call another process or machine, in the same rounds (needs the feature `peers`).
     Peers {
         #[command(flatten)]
         selection: Selection,
@@ -93,13 +92,14 @@ enum Experiment {
         #[arg(long)]
         network_only: bool,
     },
-    /// Calls to a server of the other byte order, each beside the same to one of this.
+    /// Calls to a server of the other byte order, each compared with the same call to a server of this byte
+    /// order.
     Swapped(Selection),
-    /// What is decided before the first call: what binding costs beside the system calls that it needs, how
-    /// soon a binding goes on once its server is back, how soon its death is noticed, and what calls to a
-    /// server of the other byte order cost.
+    /// Costs that are fixed before the first call: binding compared with the system calls that it needs, how
+    /// soon a binding works again after its server has returned, how soon the death of a server is noticed,
+    /// and calls to a server of the other byte order.
     Bind(Selection),
-    /// What ten designs of stubs cost, and what Peregrine's do: the study of Chung, Lazowska, Notkin and
+    /// The costs of ten designs of stubs, and of Peregrine's: the study of Chung, Lazowska, Notkin and
     /// Zahorjan on this machine.
     Stubs {
         #[command(flatten)]
@@ -107,21 +107,21 @@ enum Experiment {
         #[command(flatten)]
         picture: stubs::Picture,
     },
-    /// What marshalling costs in each of ten stub designs for any interface: an equation for every
-    /// procedure, and its value with what this machine takes, measured now.
+    /// The cost of marshalling any interface in each of ten stub designs: an equation for every procedure,
+    /// and its value with parameters that are measured now.
     Cost(cost::Options),
-    /// A whole `peregrine call` as a process, beside the start of the same program that does nothing.
+    /// A whole `peregrine call` as a process, compared with the same program when it does nothing.
     Command(Selection),
-    /// How fast a caller learns that its server is gone: killed, or (needs root) cut off.
+    /// How soon a caller learns that its server has failed: killed, or (needs root) cut off.
     Death(Deaths),
-    /// Large results over links of a given rate, delay and loss, beside TCP (cubic): alone and together
-    /// (needs root).
+    /// Large results over links of a given rate, delay and loss, compared with TCP (cubic): alone and
+    /// together (needs root).
     Goodput(goodput::Options),
-    /// Two builds of this program, measured alternately: the script `crates/peregrine-bench/compare`
+    /// Compares two builds of this program, measured alternately. The script `crates/peregrine-bench/compare`
     /// builds two commits and starts this.
     #[command(hide = true)]
     Compare(compare::Options),
-    /// How many instructions a call executes in two builds: the same script starts this.
+    /// Compares the instructions per call of two builds. The same script starts this.
     #[command(hide = true)]
     Instructions(compare::instructions::Options),
     /// The other process of a measurement.
@@ -130,43 +130,46 @@ enum Experiment {
     /// The process at the far end of a link.
     #[command(hide = true)]
     Far(network::far::Options),
-    /// One of many processes that call.
+    /// One of many calling processes.
     #[command(hide = true)]
     Caller(caller::Options),
-    /// The process to which one binds.
+    /// The server process of the experiment `bind`.
     #[command(hide = true)]
     Binder(bind::Options),
-    /// The server of either byte order.
+    /// A server of either byte order.
     #[command(hide = true)]
-    Told(swapped::Options),
-    /// One of the two processes that call each other in another way.
+    Declared(swapped::Options),
+    /// One of the two processes that call each other by another system.
     #[cfg(feature = "peers")]
     #[command(hide = true)]
-    OtherWay(peers::Options),
-    /// One of the two processes that call each other across a network in another way.
+    OtherSystem(peers::Options),
+    /// One of the two processes that call each other across a network by another system.
     #[cfg(feature = "peers")]
     #[command(hide = true)]
     OtherNetwork(network::other::Options),
 }
 
 impl Experiment {
-    /// Whether this runs where it was started, and not in a runtime directory and a network namespace
-    /// that are made for it: the process of an experiment, or a command that asks the user's servers.
+    /// Returns whether the command runs in the environment in which it was started: as a process of an
+    /// experiment, or because it contacts the user's servers. All other commands get a new runtime directory
+    /// and network namespace.
     const fn runs_here(&self) -> bool {
         match self {
             Self::Compare(_) | Self::Instructions(_) => true,
-            Self::Child(_) | Self::Far(_) | Self::Caller(_) | Self::Told(_) | Self::Binder(_) => {
-                true
-            }
+            Self::Child(_)
+            | Self::Far(_)
+            | Self::Caller(_)
+            | Self::Declared(_)
+            | Self::Binder(_) => true,
             Self::Cost(_) => true,
             #[cfg(feature = "peers")]
-            Self::OtherWay(_) | Self::OtherNetwork(_) => true,
+            Self::OtherSystem(_) | Self::OtherNetwork(_) => true,
             _ => false,
         }
     }
 }
 
-/// What is measured, how often, and how it is shown.
+/// The selected measurements, the number of rounds, and the format of the result.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Selection {
     /// Fewer and shorter rounds: ends within 45 seconds
@@ -198,7 +201,7 @@ pub(crate) struct Deaths {
     /// Servers of this machine killed
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
-    /// Servers that go across each network, in each way
+    /// Servers that fail across each network, for each kind of failure
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     far_rounds: Option<u32>,
 }
@@ -208,17 +211,17 @@ impl Selection {
         self.rounds.unwrap_or(if self.quick { 7 } else { 25 }).max(1) as usize
     }
 
-    /// Rounds of what takes long: many callers, many bindings.
+    /// Returns the rounds of long measurements: many callers, many bindings.
     fn few_rounds(&self) -> usize {
         self.rounds.unwrap_or(if self.quick { 5 } else { 15 }).max(1) as usize
     }
 
-    /// How long each side of a round is measured.
+    /// Returns the time for which each side of a round is measured.
     const fn slice(&self) -> Duration {
         Duration::from_millis(if self.quick { 2 } else { 4 })
     }
 
-    /// How long many callers are counted, in each round.
+    /// Returns the time for which the calls of many callers are counted, in each round.
     const fn window(&self) -> Duration {
         Duration::from_millis(if self.quick { 20 } else { 40 })
     }
@@ -232,7 +235,7 @@ impl Selection {
     }
 }
 
-/// One line on a terminal that says what is measured now.
+/// One line on a terminal that shows the current measurement.
 #[derive(Debug)]
 pub(crate) struct Progress {
     shown: bool,
@@ -244,7 +247,7 @@ impl Progress {
     }
 
     /// Replaces the line.
-    pub(crate) fn say(&self, text: &str) {
+    pub(crate) fn show(&self, text: &str) {
         if self.shown {
             let _ = write!(std::io::stderr(), "\r\x1b[K{text}");
         }
@@ -253,7 +256,7 @@ impl Progress {
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        self.say("");
+        self.show("");
     }
 }
 
@@ -263,7 +266,7 @@ fn run(arguments: Arguments) -> Result<(), Box<dyn Error + Send + Sync>> {
         Experiment::Child(options) => return child::run(&options),
         Experiment::Far(options) => return network::far::run(&options),
         Experiment::Caller(options) => return caller::run(&options),
-        Experiment::Told(options) => return swapped::run(&options),
+        Experiment::Declared(options) => return swapped::run(&options),
         Experiment::Binder(options) => return bind::run(&options),
         Experiment::Compare(options) => return compare::run(&options, &progress),
         Experiment::Instructions(options) => {
@@ -287,7 +290,7 @@ fn run(arguments: Arguments) -> Result<(), Box<dyn Error + Send + Sync>> {
         }
         Experiment::Account(selection) => return account::show(&selection, &progress),
         #[cfg(feature = "peers")]
-        Experiment::OtherWay(options) => return peers::run(&options),
+        Experiment::OtherSystem(options) => return peers::run(&options),
         #[cfg(feature = "peers")]
         Experiment::OtherNetwork(options) => return network::other::run(&options),
         #[cfg(feature = "peers")]
@@ -309,7 +312,7 @@ fn run(arguments: Arguments) -> Result<(), Box<dyn Error + Send + Sync>> {
         }
         Experiment::Bind(selection) => {
             let mut rows = Vec::new();
-            // Before this process is bound to one processor.
+            // This comes before this process is bound to one processor.
             let allowed = machine::processors();
             if selection.cases.is_empty() {
                 let rounds = if selection.quick { (20, 5) } else { (100, 20) };
@@ -340,15 +343,15 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let outcome = if arguments.experiment.runs_here() {
         run(arguments).map(|()| ExitCode::SUCCESS)
-    } else if rooms::inside() {
-        rooms::end_with_the_outside();
+    } else if run_directory::inside() {
+        run_directory::end_with_creator();
         network::link::raise_loopback()
             .map_err(Into::into)
             .and_then(|()| run(arguments))
             .map(|()| ExitCode::SUCCESS)
     } else {
         machine::raise_descriptors();
-        rooms::enter()
+        run_directory::enter()
     };
     outcome.unwrap_or_else(|error| {
         let mut text = error.to_string();
@@ -369,12 +372,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_options_agree_with_each_other() {
+    fn options_do_not_conflict() {
         Arguments::command().debug_assert();
     }
 
     #[test]
-    fn rows_are_narrowed_to_callers_and_bindings_that_there_are() {
+    fn filters_accept_only_measured_numbers_of_callers_and_bindings() {
         let filter = |options: &[&str]| {
             let words = ["peregrine-bench", "local"].iter().chain(options);
             match Arguments::try_parse_from(words).map(|arguments| arguments.experiment) {

@@ -1,18 +1,18 @@
-//! The marks that rows are held to: what must be, and what is worth reaching.
+//! The marks of rows: a required bound (`must`), and a desirable one (`reach`).
 
 use crate::cases::{ACTIVE, ACTIVE_SPREAD, PROCESSES, THREADS, TURN, TURN_SPREAD};
 use crate::row::Row;
 
-/// What a row is to show.
+/// The mark of a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Mark {
-    /// The ratio to the limit: it must be at most the first, and the second is worth reaching.
+    /// The ratio to the limit. It must be at most the first value, and should be at most the second.
     Ratio(f64, f64),
-    /// The time, in nanoseconds, that it must not exceed.
+    /// The required maximum of the time, in nanoseconds.
     Within(f64),
 }
 
-/// The rows of one caller and one binding: case, wait, placement, limit; must, reach.
+/// The marks of rows with one caller and one binding: case, wait, placement, limit; must, reach.
 const RATIOS: [(&str, &str, &str, &str, f64, f64); 12] = [
     ("null", "spin", "two-cores", "lines", 1.30, 1.10),
     ("in-200", "spin", "two-cores", "lines", 1.40, 1.15),
@@ -24,15 +24,15 @@ const RATIOS: [(&str, &str, &str, &str, f64, f64); 12] = [
     ("null", "spin", "two-cores", "iceoryx2", 0.25, 0.12),
     ("null", "adaptive", "two-cores", "iceoryx2", 0.25, 0.12),
     ("null", "block", "one-core", "futex", 1.15, 0.80),
-    // 1.44 is LRPC's own ratio to the minimum of its machine.
+    // 1.44 is the ratio to the minimum of the machine in the LRPC paper.
     ("null", "block", "one-core", "yield", 2.40, 1.44),
     ("null", "block", "two-cores", "futex", 1.20, 1.00),
 ];
 
-/// The rows of many callers, or of many bindings: case, limit, callers and bindings from which on
-/// the mark holds; must, reach.
+/// The marks of rows with many callers or many bindings: case, limit, the smallest numbers of callers and
+/// bindings for which the mark holds; must, reach.
 const CROWDS: [(&str, &str, u32, u32, f64, f64); 6] = [
-    // Two callers are served at the rate of one that spins, at least.
+    // Two callers make at least as many calls as one caller that spins.
     (THREADS, "spin", 2, 1, 1.00, 0.50),
     (PROCESSES, "spin", 2, 1, 1.00, 0.50),
     (ACTIVE, "one-binding", 1, 1000, 1.50, 1.15),
@@ -41,13 +41,13 @@ const CROWDS: [(&str, &str, u32, u32, f64, f64); 6] = [
     (TURN_SPREAD, "block", 1, 1000, 1.25, 0.50),
 ];
 
-/// The rows of calls across a network, wherever both sides run.
+/// The marks of calls across a network, in any placement.
 const ACROSS: [Across; 13] = [
     across("null", "udp", "loopback", "spin", &["udp-pingpong"], 1.15, 1.05),
     across("null", "udp", "loopback", "block", &["udp-pingpong"], 1.15, 1.05),
     across("null", "udp", "veth", "spin", &["udp-pingpong"], 1.20, 1.07),
     across("in-1024", "udp", "veth", "spin", &["udp-pingpong"], 1.20, 1.07),
-    // 1.06 is Peregrine's own ratio to the network penalty.
+    // 1.06 is the ratio to the network penalty in the Peregrine paper.
     across("in-48000", "udp", "veth", "spin", &["blast-ack"], 1.15, 1.06),
     across("null", "ethernet", "veth", "spin", &XDP_PINGPONG, 1.25, 1.08),
     across("null", "ethernet", "veth", "spin", &["own-udp"], 0.65, 0.50),
@@ -59,8 +59,8 @@ const ACROSS: [Across; 13] = [
     across(THREADS, "udp", "loopback", "block", &["echo-each", "echo-shared"], 1.40, 1.10),
 ];
 
-/// How soon a caller is to know that its server has gone, in nanoseconds: case, on the same machine,
-/// across a network.
+/// The longest time in which a caller must notice that its server has failed, in nanoseconds: case, on the
+/// same machine, across a network.
 const DEATHS_NOTICED: [(&str, f64, f64); 4] = [
     ("death-p50", 10e6, 2.5e9),
     ("death-p99", 100e6, 5e9),
@@ -68,18 +68,18 @@ const DEATHS_NOTICED: [(&str, f64, f64); 4] = [
     ("cut-p99", 100e6, 5e9),
 ];
 
-/// What binding may cost, against the system calls that it needs: must, reach. Of others nobody knows
-/// how far down one can come.
+/// The marks of binding, compared with the system calls that it needs: must, reach. For other costs of
+/// binding no minimum is known.
 const BINDS: [(&str, f64, f64); 2] = [("bind-session", 2.0, 1.5), ("bind-further", 2.0, 1.5)];
-/// How soon calls are to return once the server is back.
+/// The longest time until calls succeed after the server has returned.
 const BACK: f64 = 50e6;
-/// Of the other byte order, against the same of this one.
+/// The mark of calls to the other byte order, compared with the same calls to this one.
 const SWAPPED: (&str, f64, f64) = ("in-1m-swapped", 1.30, 1.05);
 
-/// One frame there and one back, in the driver or behind it.
+/// The limits with one frame in each direction: the XDP program runs in the driver or after it.
 const XDP_PINGPONG: [&str; 2] = ["xdp-pingpong", "xdp-pingpong-behind"];
 
-/// Case, path, link and wait of a row, what it may be held against; must, reach.
+/// Case, path, link and wait of a row, and the limits to which it may be compared; must, reach.
 struct Across {
     key: [&'static str; 4],
     limits: &'static [&'static str],
@@ -98,13 +98,13 @@ const fn across(
     Across { key: [case, path, link, wait], limits, mark: Mark::Ratio(must, reach) }
 }
 
-/// The mark of a row, if it has one.
+/// Returns the mark of a row, if it has one.
 pub(crate) fn of(row: &Row) -> Option<Mark> {
     if let Some(marked) = DEATHS_NOTICED.iter().find(|m| m.0 == row.case) {
         let local = row.path == Some("local");
         return Some(Mark::Within(if local { marked.1 } else { marked.2 }));
     }
-    // All of `peregrine call`, on this machine.
+    // The whole `peregrine call`, on this machine.
     if row.case == crate::command::CASE {
         return (row.path == Some("local")).then_some(Mark::Within(5e6));
     }
@@ -143,7 +143,7 @@ mod tests {
     use crate::cases::{Case, MANY};
 
     #[test]
-    fn every_mark_is_of_a_case_that_there_is() {
+    fn every_marked_case_exists() {
         for marked in RATIOS {
             assert!(Case::named(marked.0).is_some(), "{}", marked.0);
         }
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_across_a_network_are_marked_against_their_limits_only() {
+    fn calls_across_a_network_are_marked_only_for_their_limits() {
         for marked in ACROSS {
             let [case, path, link, wait] = marked.key;
             assert!(Case::named(case).is_some() || MANY.contains(&case) || case == "in-16m");

@@ -1,11 +1,11 @@
-//! What a child process is told to do, and what it reports: a slot of shared memory for each, in
-//! which both sleep until the other has written.
+//! The orders to a child process, and its reports. Each child has a slot of shared memory, on which each side
+//! sleeps until the other has written.
 //!
 //! | at | written by | what |
 //! |---|---|---|
 //! | 0 | parent (waits: child) | the number of the order; [`END`] ends the child |
-//! | 4 | parent | what kind of order it is |
-//! | 8 | parent | two numbers that belong to it |
+//! | 4 | parent | the kind of the order |
+//! | 8 | parent | its two numbers |
 //! | 128 | child (waits: parent) | the number of the order that has been carried out |
 //! | 136 | child | the report |
 
@@ -24,7 +24,7 @@ use peregrine::value::bytes_of;
 
 use crate::window::Window;
 
-/// Bytes of a slot.
+/// The bytes of a slot.
 const SLOT: usize = 256;
 const KIND: usize = 4;
 const NUMBERS: usize = 8;
@@ -32,59 +32,59 @@ const DONE: usize = 128;
 const REPORT: usize = 136;
 const EACH: usize = 160;
 
-/// The order that is the last.
+/// The number of the last order.
 const END: u32 = u32::MAX;
 /// The number under which a child reports that it is ready.
 pub(crate) const READY: u32 = 1;
 
-/// Calls of an order that are timed one by one.
+/// The number of calls of an order that are timed one by one.
 pub(crate) const SINGLY: usize = 8;
 
 const _: () = assert!(REPORT + 3 * 8 <= EACH && EACH + 4 * SINGLY <= SLOT);
 
-/// What a child is to do.
+/// The work of an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// Nothing, which is done at once.
-    Rest,
-    /// To call for so long, together with others.
+    /// Nothing. The child reports at once.
+    Idle,
+    /// To call during this window, together with others.
     Window(Window),
     /// To make [`SINGLY`] calls, one after the other, each timed by itself.
     Singly,
-    /// To make so many calls, then so many that are timed together.
+    /// To make some calls, then some more that are timed together.
     Calls(u32, u32),
-    /// To serve until the next order comes; there is no report.
+    /// To serve until the next order arrives. There is no report.
     Serve,
 }
 
-/// What became of it.
+/// The result of an order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Report {
-    /// Calls that count.
+    /// The calls that count.
     pub(crate) calls: u64,
     /// All calls.
     pub(crate) all: u64,
-    /// How long the calls took that were timed together; how late a window was begun.
+    /// The time of the calls that were timed together, or the delay with which a window was begun.
     pub(crate) ns: u64,
-    /// How long each took that was timed by itself.
+    /// The times of the calls that were timed one by one.
     pub(crate) each_ns: [u32; SINGLY],
 }
 
-/// Bytes of memory for so many slots.
+/// Returns the bytes of memory for this many slots.
 pub(crate) const fn memory_bytes(slots: usize) -> usize {
     (slots * SLOT).next_multiple_of(4096)
 }
 
 fn long(memory: &Memory, at: usize) -> u64 {
     let mut bytes = [0; 8];
-    memory.read(at, &mut bytes).expect("a slot that there is");
+    memory.read(at, &mut bytes).expect("an existing slot");
     u64::from_ne_bytes(bytes)
 }
 
-/// Gives an order; its number is neither that of the one before nor [`END`].
+/// Gives an order. Its number differs from that of the previous one and from [`END`].
 pub(crate) fn give(memory: &Memory, slot: usize, number: u32, order: Order) {
     let (kind, numbers) = match order {
-        Order::Rest => (0, [0; 2]),
+        Order::Idle => (0, [0; 2]),
         Order::Window(Window { begins_ns, ends_ns }) => (1, [begins_ns, ends_ns]),
         Order::Singly => (2, [0; 2]),
         Order::Calls(warm, calls) => (3, [warm.into(), calls.into()]),
@@ -92,21 +92,22 @@ pub(crate) fn give(memory: &Memory, slot: usize, number: u32, order: Order) {
     };
     let at = slot * SLOT;
     memory.word(at + KIND).store(kind, Ordering::Relaxed);
-    memory.write(at + NUMBERS, bytes_of(&numbers)).expect("a slot that there is");
-    // SYNC: bench-order, acquired in Post::next.
+    memory.write(at + NUMBERS, bytes_of(&numbers)).expect("an existing slot");
+    // SYNC: bench-order, acquired in ChildSlot::next.
     memory.word(at).store(number, Ordering::Release);
     futex_wake(memory.word(at));
 }
 
-/// The report about an order, if it is there; waits a while for it, asleep.
+/// Returns the report on an order. If it has not arrived, sleeps for at most `WAIT_MAX`; then returns `None`
+/// if it still has not arrived.
 pub(crate) fn reported(memory: &Memory, slot: usize, number: u32) -> Option<Report> {
-    const WHILE: Duration = Duration::from_millis(200);
+    const WAIT_MAX: Duration = Duration::from_millis(200);
     let at = slot * SLOT;
     let word = memory.word(at + DONE);
-    // SYNC: bench-report, released in Post::report.
+    // SYNC: bench-report, released in ChildSlot::report.
     let done = word.load(Ordering::Acquire);
     if done != number {
-        futex_wait(word, done, Some(WHILE));
+        futex_wait(word, done, Some(WAIT_MAX));
     }
     (word.load(Ordering::Acquire) == number).then(|| {
         let [calls, all, ns] = [0, 8, 16].map(|byte| long(memory, at + REPORT + byte));
@@ -116,16 +117,16 @@ pub(crate) fn reported(memory: &Memory, slot: usize, number: u32) -> Option<Repo
     })
 }
 
-/// Where a child gets its orders from.
+/// The place of a child's orders.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Place {
-    /// Memory that is shared with the parent
+    /// The file of the memory that is shared with the parent
     #[arg(long)]
     memory: PathBuf,
-    /// How many slots it has
+    /// The number of its slots
     #[arg(long)]
     slots: usize,
-    /// Which is this process's
+    /// The slot of this process
     #[arg(long)]
     slot: usize,
     /// The processor to run on
@@ -134,7 +135,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// As a child is told it, but for the processor.
+    /// Returns the arguments of a child, without the processor.
     pub(crate) fn arguments(memory: &str, slots: usize, slot: usize) -> [String; 6] {
         let [slots, slot] = [slots, slot].map(|number| number.to_string());
         ["--memory".into(), memory.into(), "--slots".into(), slots, "--slot".into(), slot]
@@ -143,17 +144,17 @@ impl Place {
 
 /// A child's slot.
 #[derive(Debug)]
-pub(crate) struct Post {
+pub(crate) struct ChildSlot {
     memory: Arc<Memory>,
     at: usize,
     taken: u32,
 }
 
-impl Post {
-    /// Maps the slot and goes to the processor. From now on this process is told to end when its
-    /// standard input does: with its parent, however that ends.
+impl ChildSlot {
+    /// Maps the slot, and moves to the processor. From now on this process ends when its standard input does.
+    /// So it ends with its parent, however that ends.
     pub(crate) fn open(place: &Place) -> io::Result<Self> {
-        // Before any thread is started, so that all run there.
+        // This comes before any thread is started, so that all of them run on this processor.
         if let Some(cpu) = place.cpu {
             pin_to(cpu)?;
         }
@@ -165,12 +166,12 @@ impl Post {
         Ok(Self { memory, at, taken: 0 })
     }
 
-    /// Says that orders can come.
+    /// Reports that the process is ready for orders.
     pub(crate) fn ready(&self) {
         self.done(READY, Report::default());
     }
 
-    /// The next order, slept for; `None` when there will be none.
+    /// Sleeps until the next order arrives, and returns it; `None` if the input has ended.
     pub(crate) fn next(&mut self) -> Option<Order> {
         let word = self.memory.word(self.at);
         let number = loop {
@@ -191,17 +192,17 @@ impl Post {
             2 => Order::Singly,
             3 => Order::Calls(first as u32, second as u32),
             4 => Order::Serve,
-            _ => Order::Rest,
+            _ => Order::Idle,
         })
     }
 
-    /// Whether there is another order, or none will be.
+    /// Returns whether another order has arrived, or the input has ended.
     #[cfg(any(test, feature = "peers"))]
-    pub(crate) fn is_called_off(&self) -> bool {
+    pub(crate) fn is_superseded(&self) -> bool {
         self.memory.word(self.at).load(Ordering::Relaxed) != self.taken
     }
 
-    /// Says that the last order was carried out.
+    /// Reports that the last order was carried out.
     pub(crate) fn report(&self, report: Report) {
         self.done(self.taken, report);
     }
@@ -233,26 +234,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn orders_arrive_as_they_were_given_and_reports_come_back() {
+    fn order_and_its_report_arrive_unchanged() {
         let (memory, _file) = Memory::shared(memory_bytes(2)).unwrap();
         let memory = Arc::new(memory);
-        let mut post = Post { memory: Arc::clone(&memory), at: SLOT, taken: 0 };
-        post.ready();
+        let mut slot = ChildSlot { memory: Arc::clone(&memory), at: SLOT, taken: 0 };
+        slot.ready();
         assert!(reported(&memory, 1, READY).is_some());
         let window = Window { begins_ns: 1 << 40, ends_ns: u64::MAX };
         let orders =
             [Order::Window(window), Order::Singly, Order::Calls(7, u32::MAX), Order::Serve];
         for (number, order) in (2..).zip(orders) {
-            assert!(!post.is_called_off() || number == 2);
+            assert!(!slot.is_superseded() || number == 2);
             give(&memory, 1, number, order);
-            assert!(post.is_called_off());
-            assert_eq!(post.next(), Some(order));
+            assert!(slot.is_superseded());
+            assert_eq!(slot.next(), Some(order));
             let report = Report { calls: 3, all: 1 << 50, ns: 5, each_ns: [number; SINGLY] };
             assert_eq!(reported(&memory, 1, number), None);
-            post.report(report);
+            slot.report(report);
             assert_eq!(reported(&memory, 1, number), Some(report));
         }
         memory.word(SLOT).store(END, Ordering::Release);
-        assert_eq!(post.next(), None);
+        assert_eq!(slot.next(), None);
     }
 }

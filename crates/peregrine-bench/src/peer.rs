@@ -1,4 +1,4 @@
-//! The other process, seen from this one: started, told what to do, killed.
+//! The parent's side of the other process: starts it, gives it orders, kills it.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -14,16 +14,16 @@ use crate::child::{READY, echo_line};
 use crate::machine::{cpu_time, own_cpu_time};
 use crate::pingpong::{self, Exchange, MEMORY};
 
-/// The child process of a measurement; killed when dropped.
+/// The child process of a measurement. It is killed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Peer {
     child: Child,
     orders: ChildStdin,
     memory: Memory,
     prefix: &'static str,
-    /// The child opens it by its number here.
+    /// The memory that both share. The child opens it under its descriptor number in this process.
     _file: OwnedFd,
-    /// Whether its end is what we want.
+    /// Whether this process wants the child to end.
     ending: Arc<AtomicBool>,
 }
 
@@ -33,8 +33,7 @@ impl Peer {
         Self::start_as("", cpu)
     }
 
-    /// As [`Peer::start`], where there is another one: this one's exports have names that begin with
-    /// `prefix`.
+    /// Like [`Peer::start`], for a second child. The names of its exports begin with `prefix`.
     pub(crate) fn start_as(prefix: &'static str, cpu: Option<u32>) -> io::Result<Self> {
         let (memory, file) = Memory::shared(MEMORY)?;
         let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
@@ -47,19 +46,19 @@ impl Peer {
         let mut child = command.spawn()?;
         let missing = || io::Error::other("the other process has no pipes");
         let orders = child.stdin.take().ok_or_else(missing)?;
-        let mut said = BufReader::new(child.stdout.take().ok_or_else(missing)?);
+        let mut output = BufReader::new(child.stdout.take().ok_or_else(missing)?);
         let mut line = String::new();
-        said.read_line(&mut line)?;
+        output.read_line(&mut line)?;
         if line.trim_end() != READY {
             let status = child.wait()?;
             return Err(io::Error::other(format!("the other process ended: {status}")));
         }
         let ending = Arc::new(AtomicBool::new(false));
-        mind(said, Arc::clone(&ending));
+        end_with_child(output, Arc::clone(&ending));
         Ok(Self { child, orders, memory, prefix, _file: file, ending })
     }
 
-    /// Exchanges messages with the child: how long `trips` of them took, after `warm` others.
+    /// Exchanges messages with the child. Returns the time of `trips` messages, after `warm` others.
     pub(crate) fn exchange(
         &mut self,
         what: Exchange,
@@ -71,20 +70,20 @@ impl Peer {
         Ok(pingpong::exchange(&mut self.memory, what, warm, trips))
     }
 
-    /// The child's export of an interface whose server waits like that.
+    /// Returns the name of the child's export of an interface whose server waits in this way.
     pub(crate) fn export(&self, wait: Waiting, size: Size) -> String {
         format!("{}{}", self.prefix, export_name(wait, size))
     }
 
-    /// One of the exports that bindings are spread over.
+    /// Returns the name of one of the exports over which bindings are spread.
     pub(crate) fn spread_export(&self, number: usize) -> String {
         format!("{}{}", self.prefix, spread_name(number))
     }
 
-    /// The time that both processes have run.
+    /// Returns the processor time of both processes.
     pub(crate) fn cpu_time(&mut self) -> io::Result<Duration> {
-        // The kernel brings the time of another process's thread up to date when it is at work on
-        // its processor: on the child's when something wakes there.
+        // The kernel updates the processor time of another process's thread only when it schedules on that
+        // thread's processor. Waking a thread there makes it do so.
         self.orders.write_all(b"poke\n")?;
         std::thread::yield_now();
         Ok(own_cpu_time() + cpu_time(self.child.id())?)
@@ -97,10 +96,11 @@ impl Peer {
     }
 }
 
-/// Ends this process if the child ends by itself: we might wait for its word for ever.
-fn mind(mut said: impl Read + Send + 'static, ending: Arc<AtomicBool>) {
+/// Ends this process if the child ends unexpectedly. Otherwise this process could wait for a word of the
+/// child for ever.
+fn end_with_child(mut output: impl Read + Send + 'static, ending: Arc<AtomicBool>) {
     std::thread::spawn(move || {
-        let _ = io::copy(&mut said, &mut io::sink());
+        let _ = io::copy(&mut output, &mut io::sink());
         if !ending.load(Ordering::Acquire) {
             eprintln!("peregrine-bench: the other process ended in the middle of a measurement");
             std::process::exit(1);

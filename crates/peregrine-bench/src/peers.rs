@@ -1,12 +1,12 @@
-//! The experiment `peers`: our calls, and the same done in other ways between two processes, in the
-//! same rounds.
+//! The experiment `peers`: Peregrine's calls, and calls by other systems between two processes, in the same
+//! rounds.
 //!
 //! | peer | what it is |
 //! |---|---|
-//! | `iceoryx2` | request and response through shared memory, both sides look all the time |
+//! | `iceoryx2` | request and response through shared memory, both sides poll |
 //! | `unix-socket` | a message and its answer through a `SOCK_SEQPACKET` socket, both sides sleep |
 //!
-//! Each has two processes of its own, pinned as ours are, that are asleep while it is not their turn.
+//! Each system has two processes, pinned like Peregrine's. They sleep while they are not measured.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -17,28 +17,28 @@ use clap::{Args, ValueEnum};
 use crate::cases::{Case, Placement, Waiting};
 use crate::crowd::Crowd;
 use crate::local::{in_each_placement, in_turn, split};
-use crate::orders::{Order, Place, Post, Report};
+use crate::orders::{ChildSlot, Order, Place, Report};
 use crate::row::Row;
 use crate::subject::{Failure, Sample, Subject};
 use crate::{Progress, Selection, iceoryx, machine, seqpacket};
 
-/// The cases that there are of each.
+/// The cases of each system.
 const CASES: [&str; 2] = ["null", "in-200"];
-/// What ours is held against.
+/// The systems with which Peregrine is compared.
 const PEERS: [&str; 2] = ["iceoryx2", "unix-socket"];
-/// The byte of an answer that has nothing to say.
+/// The byte of an answer without content.
 pub(crate) const ANSWER: u8 = 0x5a;
-/// Calls before the measured ones.
+/// The number of calls before the measured ones.
 const WARM_CALLS: u32 = 300;
-/// Calls of the first guess at how long one takes.
+/// The number of calls for the first estimate of the time of a call.
 const GUESS: u32 = 48;
 
-/// What a process is told at once.
+/// The arguments of a process.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Options {
     #[command(flatten)]
     place: Place,
-    /// The way, and the side
+    /// The system, and the side
     #[arg(long, value_enum)]
     role: Role,
     /// Bytes of arguments
@@ -46,7 +46,7 @@ pub(crate) struct Options {
     bytes: usize,
 }
 
-/// Which of the processes it is.
+/// The role of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Role {
     /// Answers requests
@@ -59,47 +59,48 @@ pub(crate) enum Role {
     SocketClient,
 }
 
-/// Does what the process is there for, until its parent ends.
+/// Runs the process until its parent ends.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
-    let post = Post::open(&options.place)?;
+    let slot = ChildSlot::open(&options.place)?;
     match options.role {
-        Role::IceoryxServer => iceoryx::serve(post, options.bytes),
-        Role::IceoryxClient => iceoryx::call(post, options.bytes),
-        Role::SocketServer => seqpacket::serve(post, options.bytes),
-        Role::SocketClient => seqpacket::call(post, options.bytes),
+        Role::IceoryxServer => iceoryx::serve(slot, options.bytes),
+        Role::IceoryxClient => iceoryx::call(slot, options.bytes),
+        Role::SocketServer => seqpacket::serve(slot, options.bytes),
+        Role::SocketClient => seqpacket::call(slot, options.bytes),
     }
 }
 
 /// Carries out a client's orders.
 pub(crate) fn call_as_ordered(
-    mut post: Post,
-    mut call: impl FnMut(&Post) -> Result<(), Failure>,
+    mut slot: ChildSlot,
+    mut call: impl FnMut(&ChildSlot) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    post.ready();
-    while let Some(order) = post.next() {
+    slot.ready();
+    while let Some(order) = slot.next() {
         let Order::Calls(warm, calls) = order else {
-            return Err(format!("a client does not do this: {order:?}").into());
+            return Err(format!("a client cannot carry out {order:?}").into());
         };
         for _ in 0..warm {
-            call(&post)?;
+            call(&slot)?;
         }
         let start = Instant::now();
         for _ in 0..calls {
-            call(&post)?;
+            call(&slot)?;
         }
         let (calls, ns) = (calls.into(), start.elapsed().as_nanos() as u64);
-        post.report(Report { calls, all: calls + u64::from(warm), ns, ..Report::default() });
+        slot.report(Report { calls, all: calls + u64::from(warm), ns, ..Report::default() });
     }
     Ok(())
 }
 
-/// The directory of this run, which is removed after it.
-pub(crate) fn room() -> Result<PathBuf, Failure> {
-    let room = std::env::var_os("PEREGRINE_DIR").ok_or("there is no directory for this run")?;
-    Ok(room.into())
+/// Returns the directory of this run, which is removed after it.
+pub(crate) fn run_directory() -> Result<PathBuf, Failure> {
+    let directory =
+        std::env::var_os("PEREGRINE_DIR").ok_or("there is no directory for this run")?;
+    Ok(directory.into())
 }
 
-/// A way to call, one case of it: its two processes.
+/// One case of one system: its two processes.
 struct Pair {
     server: Crowd,
     client: Crowd,
@@ -116,13 +117,13 @@ impl Pair {
             Crowd::start(1, |command: &mut Command| {
                 let role = role.to_possible_value().expect("a role has a name");
                 let bytes = bytes.to_string();
-                command.args(["other-way", "--role", role.get_name(), "--bytes", &bytes]);
+                command.args(["other-system", "--role", role.get_name(), "--bytes", &bytes]);
                 if let Some(cpu) = cpu {
                     command.args(["--cpu", &cpu.to_string()]);
                 }
             })
         };
-        // The server first: a client looks for it but once.
+        // The server starts first, because a client looks for it only once.
         let server = one(server, there)?;
         Ok(Self { server, client: one(client, here)?, last_ns: None })
     }
@@ -138,12 +139,12 @@ impl Pair {
         Ok(Sample { ns, cpu_ns: None })
     }
 
-    /// So many calls, while the server is awake; the nanoseconds of each.
+    /// Makes this many calls while the server is awake. Returns the nanoseconds of each.
     fn calls(&mut self, calls: u32) -> Result<f64, Failure> {
         self.server.order(0, Order::Serve);
         self.client.order(0, Order::Calls(WARM_CALLS, calls));
         let report = self.client.report(0)?;
-        self.server.order(0, Order::Rest);
+        self.server.order(0, Order::Idle);
         self.server.report(0)?;
         Ok(report.ns as f64 / f64::from(calls))
     }
@@ -160,8 +161,8 @@ pub(crate) fn measure(selection: &Selection, progress: &Progress) -> Result<Vec<
             if !selection.has_case(case.name) {
                 continue;
             }
-            progress.say(&format!("peers: {}", case.name));
-            // A message without a byte is none, to either.
+            progress.show(&format!("peers: {}", case.name));
+            // Neither system accepts a message without a byte.
             let bytes = case.in_bytes.max(1);
             let mut ours = Waiting::ALL.map(|wait| Subject::remote(case, wait));
             let mut theirs = [
@@ -174,7 +175,7 @@ pub(crate) fn measure(selection: &Selection, progress: &Progress) -> Result<Vec<
             })?;
             for (wait, ours) in Waiting::ALL.into_iter().zip(&samples) {
                 for (name, theirs) in PEERS.into_iter().zip(&samples[3..]) {
-                    // Who sleeps is not held against one who never does.
+                    // A system that sleeps is not compared with one that never sleeps.
                     if wait == Waiting::Block && name == PEERS[0] {
                         continue;
                     }

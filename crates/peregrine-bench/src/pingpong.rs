@@ -2,11 +2,11 @@
 //!
 //! | at | what |
 //! |---|---|
-//! | 0 | the word that the parent publishes, its payload right behind it |
-//! | [`BACK`] | the word that the child publishes, likewise |
+//! | 0 | the word that the parent publishes, then its payload |
+//! | [`BACK`] | the word that the child publishes, then its payload |
 //!
-//! A limit that is weak flatters us. Sizes are constants here, so that small payloads are moved
-//! without a call, as compiled stubs do; the publishing swap drains the store buffer at once; the
+//! A weak limit would make Peregrine look better. So sizes are constants here, and small payloads are moved
+//! without a function call, as compiled stubs do. The publishing swap drains the store buffer at once. The
 //! pause in the poll keeps the polling processor from taking the line back too early.
 
 use std::hint::{black_box, spin_loop};
@@ -19,35 +19,35 @@ use peregrine::sys::{Memory, futex_wait, futex_wake};
 use crate::cases::LARGE;
 use crate::interfaces::{LINE, sum_of_lines};
 
-/// From a word to its payload, in the same line.
+/// The distance from a word to its payload, which is in the same line.
 const PAYLOAD: usize = 16;
-/// Where the way back begins: on lines that nothing else shares.
-/// (Not at the same place of a page as the way there: loads would wait for stores that only seem
-/// to be to the same address.)
+/// The offset of the way back, on lines that nothing else shares. It differs from that of the way there
+/// modulo a page. Otherwise loads would wait for stores that only seem to have the same address (4K
+/// aliasing).
 const BACK: usize = (PAYLOAD + LARGE).next_multiple_of(4096) + 2048 + 128;
-/// Bytes of memory that both sides share.
+/// The bytes of memory that both sides share.
 pub(crate) const MEMORY: usize = 2 * BACK;
-/// Payloads up to this are copied out by the receiver; of larger ones it reads a word per line.
+/// The receiver copies payloads up to this size. Of larger ones it reads one word per line.
 const COPIED_MAX: usize = 4096;
-/// Above this it is faster (measured: 72 us instead of 120 for 1 MiB) to copy the whole payload in
-/// one go and then read the copy than to fetch its lines one by one.
+/// Above this size it is faster to copy the whole payload at once and then to read the copy than to fetch its
+/// lines one by one (measured for 1 MiB: 72 us instead of 120 us).
 const IN_PLACE_MAX: usize = 256 << 10;
 
-/// How a word is handed over and waited for.
+/// How a word is handed over, and how the receiver waits for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// Both sides look at memory all the time.
+    /// Both sides poll memory all the time.
     Spin,
-    /// A futex wait and a wake-up each way, whether they are needed or not.
+    /// A futex wait and a wake-up in each direction, even if they are not needed.
     Futex,
-    /// The processor is given up until the word has changed.
+    /// The receiver yields the processor until the word has changed.
     Yield,
     /// As [`Spin`](Self::Spin), with stamps.
     Stamped,
 }
 
 impl Way {
-    /// As it is told to the other process.
+    /// Returns its name in orders.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Spin => "spin",
@@ -57,14 +57,14 @@ impl Way {
         }
     }
 
-    /// As it was told.
+    /// Returns the way of this name.
     pub(crate) fn named(name: &str) -> Option<Self> {
         let all = [Self::Spin, Self::Futex, Self::Yield, Self::Stamped];
         all.into_iter().find(|way| way.name() == name)
     }
 }
 
-/// What passes between the two: so many bytes each way, so often.
+/// The payloads: this many bytes in each direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Exchange {
     /// How words are handed over.
@@ -77,7 +77,7 @@ pub(crate) struct Exchange {
 
 trait HandOver {
     fn publish(word: &AtomicU32, value: u32);
-    /// Waits until the word is `value`; it is the one before until then.
+    /// Waits until the word is `value`. Until then it has the previous value.
     fn receive(word: &AtomicU32, value: u32);
 }
 
@@ -86,8 +86,7 @@ struct Futex;
 struct Yield;
 struct Stamped;
 
-// Nothing here looks at a clock: both processes end when the other one does, see `peer.rs` and
-// `child.rs`.
+// Nothing here reads a clock. Both processes end when the other one does: see `peer.rs` and `child.rs`.
 impl HandOver for Spin {
     #[inline(always)]
     fn publish(word: &AtomicU32, value: u32) {
@@ -149,8 +148,8 @@ impl HandOver for Yield {
     }
 }
 
-/// Asks for the lines of a payload that is to be put: they come over at once rather than one after
-/// the other, and while what came is being taken.
+/// Prefetches the lines of a payload for writing. The lines are transferred concurrently, while the received
+/// payload is being copied.
 #[inline(always)]
 fn ask_for<const N: usize>(memory: &mut Memory, word_at: usize) {
     if N > 0
@@ -160,23 +159,23 @@ fn ask_for<const N: usize>(memory: &mut Memory, word_at: usize) {
     }
 }
 
-/// Puts the payload behind a word.
+/// Writes the payload after a word.
 #[inline(always)]
 fn put<const N: usize>(memory: &mut Memory, word_at: usize, private: &[u8]) {
     if N > 0 {
         let payload: &[u8; N] = private.first_chunk().expect("room for the payload");
         let (first, rest) = black_box(payload).split_at(N.min(LINE - PAYLOAD));
-        // The word's own line last: the other side looks at it, and takes it away in between.
+        // The line of the word is written last, because the other side polls it and takes it from this cache.
         let written = memory
             .space_mut()
             .write(word_at + LINE, rest)
             .and_then(|()| memory.space_mut().write(word_at + PAYLOAD, first));
-        written.expect("the payload lies in the memory");
+        written.expect("the payload is inside the memory");
     }
 }
 
-/// Takes the payload from behind a word: copied if small, read where it lies if large, copied and
-/// read if very large.
+/// Receives the payload after a word: copies it if it is small, reads it in place if it is large, copies and
+/// then reads it if it is very large.
 #[inline(always)]
 fn take<const N: usize>(memory: &mut Memory, word_at: usize, private: &mut [u8]) {
     let at = word_at + PAYLOAD;
@@ -187,7 +186,7 @@ fn take<const N: usize>(memory: &mut Memory, word_at: usize, private: &mut [u8])
     } else if N > 0 {
         let payload: &mut [u8; N] = private.first_chunk_mut().expect("room for the payload");
         let read = memory.space_mut().read(at, payload);
-        read.expect("the payload lies in the memory");
+        read.expect("the payload is inside the memory");
         if N > COPIED_MAX {
             black_box(sum_of_lines(black_box(payload)));
         }
@@ -195,13 +194,13 @@ fn take<const N: usize>(memory: &mut Memory, word_at: usize, private: &mut [u8])
     }
 }
 
-/// The parent's side: `warm` trips that are not measured, then `trips` that are.
+/// Runs the parent's side: `warm` trips that are not measured, then `trips` that are.
 fn lead<H: HandOver, const IN: usize, const OUT: usize>(
     memory: &mut Memory,
     warm: u32,
     trips: u32,
 ) -> Duration {
-    // Two buffers: what goes need not wait for what came.
+    // There are two buffers, so that a payload can be sent without waiting for the received one.
     let (sent, mut private) = (vec![0xa5; IN], vec![0xa5; OUT]);
     let mut pass = |n| {
         ask_for::<IN>(memory, 0);
@@ -216,7 +215,7 @@ fn lead<H: HandOver, const IN: usize, const OUT: usize>(
     start.elapsed()
 }
 
-/// The child's side.
+/// Runs the child's side.
 fn follow<H: HandOver, const IN: usize, const OUT: usize>(
     memory: &mut Memory,
     trips: u32,
@@ -233,7 +232,7 @@ fn follow<H: HandOver, const IN: usize, const OUT: usize>(
     Duration::ZERO
 }
 
-/// The function of that name, compiled for each size that there is a case of.
+/// Selects the function of that name, which is compiled for each size of a case.
 macro_rules! sized {
     ($function:ident, $way:ty, $exchange:expr; $(($in:literal, $out:literal)),*) => {
         match ($exchange.in_bytes, $exchange.out_bytes) {
@@ -252,7 +251,7 @@ macro_rules! of_all_sizes {
             Way::Yield => of_all_sizes!($function, Yield, exchange),
             Way::Stamped => of_all_sizes!($function, Stamped, exchange),
         };
-        side.expect("a size that there is a case of")
+        side.expect("a size of a case")
     }};
     ($function:ident, $way:ty, $exchange:expr) => {
         sized!($function, $way, $exchange;
@@ -263,25 +262,25 @@ macro_rules! of_all_sizes {
 
 type Side = fn(&mut Memory, u32, u32) -> Duration;
 
-/// Makes both words zero: nobody may be exchanging anything.
+/// Resets both words to zero. No exchange may be in progress.
 pub(crate) fn reset(memory: &Memory) {
     memory.word(0).store(0, Ordering::Release);
     memory.word(BACK).store(0, Ordering::Release);
 }
 
-/// Exchanges `warm` and then `trips` messages with a process that [echoes](echo) as many; how
-/// long the latter took.
+/// Exchanges `warm` and then `trips` messages with a process that [echoes](echo) all of them. Returns the
+/// time of the `trips` messages.
 ///
 /// # Panics
-/// If there is no case of such sizes.
+/// If no case has these sizes.
 pub(crate) fn exchange(memory: &mut Memory, what: Exchange, warm: u32, trips: u32) -> Duration {
     of_all_sizes!(lead, what)(memory, warm, trips)
 }
 
-/// Answers so many messages.
+/// Answers this many messages.
 ///
 /// # Panics
-/// If there is no case of such sizes.
+/// If no case has these sizes.
 pub(crate) fn echo(memory: &mut Memory, what: Exchange, trips: u32) {
     of_all_sizes!(follow, what)(memory, trips, 0);
 }

@@ -1,4 +1,4 @@
-//! One row shape for every experiment, as a table for people and as JSON for programs.
+//! The row of all experiments, as a table for people and as JSON for programs.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -10,7 +10,7 @@ use crate::machine;
 use crate::marks::{self, Mark};
 use crate::statistics::{median, quartiles};
 
-/// How results are shown.
+/// The format of results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// A table
@@ -20,7 +20,7 @@ pub(crate) enum Format {
     Json,
 }
 
-/// What was measured under one set of conditions. Times are medians, in nanoseconds per call.
+/// The result of one set of conditions. Times are medians, in nanoseconds per call.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Row {
     /// The kind of call.
@@ -33,47 +33,47 @@ pub(crate) struct Row {
     pub(crate) wait: Option<&'static str>,
     /// Where both sides run.
     pub(crate) placement: Option<&'static str>,
-    /// Threads that call at one time.
+    /// The number of threads that call concurrently.
     pub(crate) callers: u32,
-    /// Bindings that they call through.
+    /// The number of bindings through which they call.
     pub(crate) bindings: u32,
     /// Round trip.
     pub(crate) ours_ns: Option<f64>,
     /// Processor time of both sides.
     pub(crate) cpu_ns: Option<f64>,
-    /// What ours is held against.
+    /// The limit with which Peregrine is compared.
     pub(crate) limit: Option<&'static str>,
     /// The limit's round trip.
     pub(crate) limit_ns: Option<f64>,
-    /// Ours over the limit: the median of the rounds' ratios.
+    /// Peregrine's time divided by the limit's: the median of the rounds' ratios.
     pub(crate) ratio: Option<f64>,
-    /// Their lower quartile.
+    /// The lower quartile of the ratios.
     pub(crate) ratio_low: Option<f64>,
-    /// Their upper quartile.
+    /// The upper quartile of the ratios.
     pub(crate) ratio_high: Option<f64>,
 }
 
 impl Row {
-    /// A row of one caller, not measured yet.
+    /// Makes a row of one caller without results.
     pub(crate) fn new(case: &'static str) -> Self {
         Self { case, link: Some("memory"), callers: 1, ..Self::default() }
     }
 
-    /// Fills in what the rounds measured of ours.
+    /// Sets Peregrine's results of all rounds.
     pub(crate) fn ours(mut self, ours: &[f64], cpu: &[f64]) -> Self {
         self.ours_ns = Some(median(ours));
         self.cpu_ns = (!cpu.is_empty()).then(|| median(cpu));
         self
     }
 
-    /// Fills in what the rounds measured of a limit.
+    /// Sets the results of a limit of all rounds.
     pub(crate) fn limit(mut self, name: &'static str, limit: &[f64]) -> Self {
         self.limit = Some(name);
         self.limit_ns = Some(median(limit));
         self
     }
 
-    /// Fills in the ratio, round by round: what the machine did meanwhile, it did to both.
+    /// Computes the ratio of each round. Disturbances by the machine affect both sides of a round.
     pub(crate) fn ratio(mut self, ours: &[f64], limit: &[f64]) -> Self {
         let pairs = ours.iter().zip(limit);
         let ratios: Vec<f64> = pairs.map(|(ours, limit)| ours / limit).collect();
@@ -136,7 +136,7 @@ impl Row {
         ]
     }
 
-    /// What the marks say.
+    /// Returns the texts of the marks.
     fn marked(&self) -> [String; 2] {
         let word = |met: bool| if met { "met" } else { "missed" };
         match (marks::of(self), self.ratio, self.ours_ns) {
@@ -152,7 +152,7 @@ impl Row {
     }
 }
 
-/// A time as people read it.
+/// Returns a time with its unit.
 pub(crate) fn time(ns: Option<f64>) -> String {
     match ns {
         None => "-".into(),
@@ -223,8 +223,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ratios_are_taken_round_by_round() {
-        // The machine was six times slower in one round: to both.
+    fn ratios_are_computed_round_by_round() {
+        // In one round the machine was six times slower for both sides.
         let (ours, limit) = ([120.0, 720.0, 130.0], [100.0, 600.0, 100.0]);
         let row = Row::new("null").ours(&ours, &[]).limit("lines", &limit);
         let row = row.ratio(&ours, &limit);
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn every_row_has_the_one_shape() {
+    fn json_of_a_row_has_all_fields() {
         let row = Row::new("null").json();
         let mut keys: Vec<_> = row.as_object().unwrap().keys().map(String::as_str).collect();
         keys.sort_unstable();

@@ -1,4 +1,4 @@
-//! A call as programs have made it for decades: a message through a socket, and its answer.
+//! A call in a conventional way: a message through a Unix socket, and its answer.
 
 use std::hint::black_box;
 use std::path::PathBuf;
@@ -8,12 +8,12 @@ use rustix::net::{
     connect, listen, recv, send, socket_with,
 };
 
-use crate::orders::{Order, Post, Report};
-use crate::peers::{ANSWER, call_as_ordered, room};
+use crate::orders::{ChildSlot, Order, Report};
+use crate::peers::{ANSWER, call_as_ordered, run_directory};
 use crate::subject::Failure;
 
 fn address(bytes: usize) -> Result<SocketAddrUnix, Failure> {
-    let path: PathBuf = room()?.join(format!(".seqpacket-{bytes}"));
+    let path: PathBuf = run_directory()?.join(format!(".seqpacket-{bytes}"));
     Ok(SocketAddrUnix::new(&path)?)
 }
 
@@ -21,8 +21,8 @@ fn socket() -> rustix::io::Result<rustix::fd::OwnedFd> {
     socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
 }
 
-/// Answers messages of so many bytes.
-pub(crate) fn serve(mut post: Post, bytes: usize) -> Result<(), Failure> {
+/// Answers messages of this many bytes.
+pub(crate) fn serve(mut slot: ChildSlot, bytes: usize) -> Result<(), Failure> {
     let listener = socket()?;
     bind(&listener, &address(bytes)?)?;
     listen(&listener, 1)?;
@@ -35,26 +35,26 @@ pub(crate) fn serve(mut post: Post, bytes: usize) -> Result<(), Failure> {
         }
         Ok::<(), rustix::io::Errno>(())
     });
-    post.ready();
-    // It sleeps by itself while nobody calls.
-    while let Some(order) = post.next() {
-        if order == Order::Rest {
-            post.report(Report::default());
+    slot.ready();
+    // The thread blocks while there are no messages, so it needs no order to stop.
+    while let Some(order) = slot.next() {
+        if order == Order::Idle {
+            slot.report(Report::default());
         }
     }
     Ok(())
 }
 
-/// Sends messages of so many bytes, as often as it is told to.
-pub(crate) fn call(post: Post, bytes: usize) -> Result<(), Failure> {
+/// Sends messages of this many bytes, on each order.
+pub(crate) fn call(slot: ChildSlot, bytes: usize) -> Result<(), Failure> {
     let server = socket()?;
     connect(&server, &address(bytes)?)?;
     let message = vec![0xa5; bytes];
     let mut answer = [0];
-    call_as_ordered(post, |_| {
+    call_as_ordered(slot, |_| {
         send(&server, black_box(&message[..]), SendFlags::NOSIGNAL)?;
         match recv(&server, &mut answer[..], RecvFlags::empty())?.0 {
-            0 => Err("the server has gone".into()),
+            0 => Err("the server has closed the connection".into()),
             _ => Ok(()),
         }
     })

@@ -1,6 +1,6 @@
 //! Medians and percentiles of what a run measured.
 
-/// The value below which `fraction` of the samples lie, between two of them if need be.
+/// Returns the value below which `fraction` of the samples lie, interpolated between two samples.
 ///
 /// # Panics
 /// If there are no samples.
@@ -14,15 +14,15 @@ pub(crate) fn percentile(samples: &[f64], fraction: f64) -> f64 {
     sorted[below] + (sorted[above] - sorted[below]) * part
 }
 
-/// The middle of the samples.
+/// Returns the median of the samples.
 ///
 /// # Panics
-/// If there are none.
+/// If there are no samples.
 pub(crate) fn median(samples: &[f64]) -> f64 {
     percentile(samples, 0.5)
 }
 
-/// Lower quartile, median, upper quartile.
+/// Returns the lower quartile, the median, and the upper quartile.
 ///
 /// # Panics
 /// If there are no samples.
@@ -35,20 +35,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn medians_need_no_order_and_lie_between_two() {
+    fn median_needs_no_order_and_is_interpolated() {
         assert_eq!(median(&[7.0]), 7.0);
         assert_eq!(median(&[9.0, 1.0, 5.0]), 5.0);
         assert_eq!(median(&[4.0, 1.0, 3.0, 2.0]), 2.5);
     }
 
     #[test]
-    fn quartiles_and_ends() {
+    fn quartiles_and_extremes_are_found() {
         let samples = [5.0, 3.0, 1.0, 4.0, 2.0];
         assert_eq!(quartiles(&samples), [2.0, 3.0, 4.0]);
         assert_eq!(percentile(&samples, 0.0), 1.0);
         assert_eq!(percentile(&samples, 1.0), 5.0);
         assert_eq!(quartiles(&[1.0, 2.0]), [1.25, 1.5, 1.75]);
-        // An outlier moves neither.
+        // An outlier changes neither.
         assert_eq!(quartiles(&[2.0, 3.0, 4.0, 1.0, 1e9]), [2.0, 3.0, 4.0]);
     }
 }

@@ -1,4 +1,4 @@
-//! What a round measures: a limit, or calls of ours, each for a slice of time.
+//! The subjects of a round: a limit, or calls of Peregrine, each measured for a slice of time.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -14,19 +14,19 @@ use crate::interfaces::{
 use crate::peer::Peer;
 use crate::pingpong::{Exchange, Way};
 
-/// Whatever may go wrong in a round.
+/// Any failure of a round.
 pub(crate) type Failure = Box<dyn Error + Send + Sync>;
 
-/// What one slice showed, in nanoseconds per call.
+/// The result of one slice, in nanoseconds per call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
     /// Round trip.
     pub(crate) ns: f64,
-    /// Processor time of both processes.
+    /// The processor time of both processes.
     pub(crate) cpu_ns: Option<f64>,
 }
 
-/// Something that takes a while, and how long it took the last time.
+/// An operation that is measured, and its last time.
 #[derive(Clone, Debug)]
 pub(crate) struct Subject {
     what: What,
@@ -42,11 +42,12 @@ enum What {
     Object(Procedure),
 }
 
-/// Calls or trips of the first guess at how long one takes.
+/// The number of calls or trips for the first estimate of the time of one.
 const GUESS: u32 = 48;
-/// Trips before the measured ones: the child has woken up by then.
+/// The number of trips before the measured ones. After them the child is awake.
 const WARM_TRIPS: u32 = 64;
-/// Calls through a fresh binding before the measured ones, or as many as fit [`WARM_TIME`].
+/// The number of calls through a new binding before the measured ones. Fewer are made if they do not fit into
+/// [`WARM_TIME`].
 const WARM_CALLS: u32 = 300;
 const WARM_TIME: Duration = Duration::from_millis(3);
 
@@ -55,7 +56,7 @@ impl Subject {
         Self { what, last_ns: None }
     }
 
-    /// The limit of a case.
+    /// Returns the limit of a case.
     pub(crate) const fn limit(limit: Limit, case: Case) -> Self {
         let way = match limit {
             Limit::OwnSpin => return Self::remote(case, Waiting::Spin),
@@ -73,22 +74,22 @@ impl Subject {
         }))
     }
 
-    /// Calls to the other process.
+    /// Returns calls to the other process.
     pub(crate) const fn remote(case: Case, wait: Waiting) -> Self {
         Self::new(What::Remote(case, wait))
     }
 
-    /// Calls through the stubs within this process.
+    /// Returns calls through the stubs within this process.
     pub(crate) const fn in_process(case: Case) -> Self {
         Self::new(What::InProcess(case))
     }
 
-    /// Calls of the object itself.
+    /// Returns calls of the object itself.
     pub(crate) const fn object(procedure: Procedure) -> Self {
         Self::new(What::Object(procedure))
     }
 
-    /// Measures for about `slice`.
+    /// Measures for about the time `slice`.
     pub(crate) fn measure(&mut self, peer: &mut Peer, slice: Duration) -> Result<Sample, Failure> {
         if self.last_ns.is_none() {
             let guess = self.run(peer, GUESS)?;
@@ -130,8 +131,8 @@ fn per_call(took: Duration, calls: u32) -> f64 {
     took.as_nanos() as f64 / f64::from(calls)
 }
 
-/// Calls through a binding that is made for this slice only: a server thread that spins for it
-/// must not be there when the limit is measured.
+/// Makes calls through a binding that exists for this slice only. A server thread that spins for it must not
+/// exist while the limit is measured.
 fn remote(
     peer: &mut Peer,
     case: Case,
@@ -149,7 +150,7 @@ fn remote(
         warm += 4;
     }
     let before = peer.cpu_time()?;
-    // Looking at the time disturbed both processes.
+    // These calls are not timed, because reading the processor times disturbed both processes.
     let settle = (calls / 8).clamp(2, 100);
     run(settle)?;
     let took = run(calls)?;
@@ -159,7 +160,7 @@ fn remote(
     Ok(Sample { ns: per_call(took, calls), cpu_ns: Some(per_call(ran, calls + settle)) })
 }
 
-/// Calls whose moments are noted, without their bindings' making or their end.
+/// Makes calls whose moments are recorded, and returns their time without binding and unbinding.
 pub(crate) fn accounted(case: Case, calls: u32) -> Result<Duration, Failure> {
     let client = AccountedClient::bind_with(ACCOUNTED, &BindOptions::default().wait(Wait::Spin))?;
     let mut buffer = vec![0xa5; LARGE];
@@ -181,7 +182,7 @@ pub(crate) fn accounted(case: Case, calls: u32) -> Result<Duration, Failure> {
     Ok(took)
 }
 
-/// The server's stamps since the last time.
+/// Returns the server's stamps since the last call of this function.
 pub(crate) fn server_stamps() -> Result<Vec<u64>, Failure> {
     let client = AccountedClient::bind(ACCOUNTED)?;
     let mut stamps = Vec::with_capacity(1 << 14);
@@ -191,7 +192,7 @@ pub(crate) fn server_stamps() -> Result<Vec<u64>, Failure> {
     Ok(stamps)
 }
 
-/// Waits until the server's threads have left the sessions that were closed.
+/// Waits until the server's threads have left the closed sessions.
 pub(crate) fn quiet(name: &str) -> Result<(), Failure> {
     let start = Instant::now();
     while peregrine::describe(name)?.bindings > 0 {
@@ -200,12 +201,12 @@ pub(crate) fn quiet(name: &str) -> Result<(), Failure> {
         }
         std::thread::sleep(Duration::from_micros(200));
     }
-    // The session has been told to end; those who spin for it see that within microseconds.
+    // The session is closed. Threads that spin for it notice this within microseconds.
     std::thread::sleep(Duration::from_micros(300));
     Ok(())
 }
 
-/// A client of any size.
+/// A client of the interface of any size.
 pub(crate) enum Client {
     Small(SmallClient),
     Middle(MiddleClient),
@@ -232,7 +233,7 @@ impl Client {
         })
     }
 
-    /// How long so many calls of a case take, with arguments from the buffer.
+    /// Returns the time of this many calls of a case, with arguments from the buffer.
     pub(crate) fn run(
         &self,
         case: Case,
@@ -259,7 +260,7 @@ impl Client {
     }
 }
 
-/// The calls of a mebibyte.
+/// Makes the calls of a mebibyte.
 fn large(
     object: &impl Large,
     buffer: &mut [u8],
@@ -270,7 +271,7 @@ fn large(
         let bytes = &mut buffer[..case.out_bytes];
         return timed(calls, || {
             object.give(Out::from(black_box(&mut *bytes)))?;
-            // As the limit's parent does with what came, and the procedures with what goes.
+            // The data is read as the limit's parent and the procedures read it.
             black_box(sum_of_lines(black_box(bytes)));
             Ok(())
         });
@@ -282,7 +283,7 @@ fn large(
     }
 }
 
-/// The calls of up to two packets, on whatever implements them.
+/// Makes the calls of up to two packets, on any implementation of the interface.
 fn small(
     object: &impl Small,
     procedure: Procedure,

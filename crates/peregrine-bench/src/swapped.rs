@@ -1,8 +1,8 @@
-//! The experiment `swapped`: calls of a client that converts for a server of the other byte order,
-//! each beside the same call to a server of this one.
+//! The experiment `swapped`: calls of a client that converts values for a server of the other byte order.
+//! Each is compared with the same call to a server of this byte order.
 //!
-//! Both servers are hand-written, take messages as they come and look at one word of each line: what
-//! differs between the two is what the client does.
+//! Both servers are hand-written, accept messages without conversion and read one word of each line. So only
+//! the client's work differs.
 
 use std::hint::black_box;
 use std::io::{self, BufRead, BufReader, Read};
@@ -36,13 +36,13 @@ struct Mixed {
 
 #[interface]
 trait Words {
-    /// Two numbers in, one back.
+    /// Takes two numbers, and returns one.
     fn add(&self, a: i32, b: i32) -> peregrine::Result<i32>;
-    /// Numbers in.
+    /// Takes numbers.
     fn take(&self, #[max_len(1 << 18)] words: &[u32]) -> peregrine::Result<()>;
-    /// Structs in.
+    /// Takes structures.
     fn mixed(&self, #[max_len(1 << 16)] values: &[Mixed]) -> peregrine::Result<()>;
-    /// Numbers out: a mebibyte.
+    /// Returns a mebibyte of numbers.
     fn give(&self, #[max_len(1 << 18)] into: Out<'_, u32>) -> peregrine::Result<()>;
 }
 
@@ -51,15 +51,15 @@ const IN_1M: &str = "in-1m-swapped";
 const IN_1M_MIXED: &str = "in-1m-mixed-swapped";
 const OUT_1M: &str = "out-1m-swapped";
 
-/// What is measured, by name.
+/// The names of all measurements.
 pub(crate) const CASES: [&str; 4] = [ADD, IN_1M, IN_1M_MIXED, OUT_1M];
 
-/// A server that tells any byte order, and does not care.
-struct Told(ByteOrder);
+/// A server that declares any byte order, and ignores it.
+struct Declared(ByteOrder);
 
 static LARGE_BYTES: [u8; LARGE] = [0x5a; LARGE];
 
-impl Serve for Told {
+impl Serve for Declared {
     fn interface(&self) -> InterfaceRef {
         WordsClient::INTERFACE.into()
     }
@@ -89,7 +89,7 @@ impl Serve for Told {
     }
 }
 
-/// What the server's process is told.
+/// The arguments of the server process.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Options {
     /// The processor to run on
@@ -107,7 +107,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     }
     let mut server = Server::new().wait(Wait::Spin);
     for (name, order) in NAMES {
-        server = server.export(name, Told(order))?;
+        server = server.export(name, Declared(order))?;
     }
     let running = server.listen("tcp:127.0.0.1:0")?.listen("udp:127.0.0.1:0")?.spawn()?;
     for address in running.addresses() {
@@ -118,7 +118,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The server's process; killed when dropped.
+/// The server process. It is killed when this is dropped.
 struct Far {
     child: Child,
     _input: ChildStdin,
@@ -128,15 +128,15 @@ struct Far {
 impl Far {
     fn start(cpu: Option<u32>) -> Result<Self, Failure> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.arg("told").stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.arg("declared").stdin(Stdio::piped()).stdout(Stdio::piped());
         if let Some(cpu) = cpu {
             command.args(["--cpu", &cpu.to_string()]);
         }
         let mut child = command.spawn()?;
         let input = child.stdin.take().ok_or("no pipe")?;
-        let said = BufReader::new(child.stdout.take().ok_or("no pipe")?);
+        let output = BufReader::new(child.stdout.take().ok_or("no pipe")?);
         let mut addresses = Vec::new();
-        for line in said.lines() {
+        for line in output.lines() {
             let line = line?;
             if line == READY {
                 return Ok(Self { child, _input: input, addresses });
@@ -146,7 +146,7 @@ impl Far {
         Err("the other process ended".into())
     }
 
-    /// A binding over a path to the server of a name.
+    /// Binds on a path to the server of a name.
     fn bind(&self, path: &str, name: &str) -> Result<WordsClient, Failure> {
         let at = self.addresses.iter().find(|address| address.starts_with(path));
         let address = at.map_or_else(|| name.to_owned(), |at| format!("{at}/{name}"));
@@ -161,7 +161,7 @@ impl Drop for Far {
     }
 }
 
-/// Calls through one binding, for as long as a slice.
+/// Calls through one binding, for the time of a slice.
 struct Calls {
     client: WordsClient,
     words: Vec<u32>,
@@ -205,7 +205,7 @@ impl Calls {
     }
 }
 
-/// Measures all that was selected: each case on each path, swapped beside native.
+/// Measures everything that was selected: each case on each path, swapped compared with native.
 pub(crate) fn measure(
     selection: &Selection,
     allowed: &[u32],
@@ -225,7 +225,7 @@ pub(crate) fn measure(
             both.push(Calls::new(far.bind(path, name)?));
         }
         for case in CASES.into_iter().filter(|case| selection.has_case(case)) {
-            progress.say(&format!("{path}: {case}"));
+            progress.show(&format!("{path}: {case}"));
             let samples = in_turn(selection.rounds(), both.len(), |which| {
                 both[which].measure(case, selection.slice())
             })?;

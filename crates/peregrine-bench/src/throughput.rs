@@ -1,8 +1,9 @@
-//! Many callers of one server: how many null calls they make together, beside one that spins.
+//! Many callers of one server: the number of null calls that they make together, compared with one caller
+//! that spins.
 //!
-//! A row's time is that of the window over all calls made in it: at a ratio of 1 all callers
-//! together are served at the rate of a single one on a processor of its own. The callers run where
-//! the kernel puts them; what they are held against does not, or it would say nothing.
+//! The time of a row is the length of the window divided by all calls made in it. At a ratio of 1, all
+//! callers together make calls at the rate of a single caller on its own processor. The scheduler places the
+//! callers freely. The reference is pinned, because its figures would otherwise be meaningless.
 
 use std::time::Duration;
 
@@ -20,20 +21,20 @@ use crate::subject::{Failure, Sample, Subject, quiet};
 use crate::window::{Counted, Window, now_ns};
 use crate::{Progress, Selection, machine};
 
-/// Who calls.
+/// The kind of callers.
 enum Callers {
-    /// So many threads of this process, through one binding.
+    /// Threads of this process that share one binding.
     Threads(u32, Waiting),
     /// Processes with a binding each.
     Processes(Crowd),
 }
 
-/// From the order to call until calls count, at first: all callers have begun by then.
+/// The first delay from the order to call until calls count. After it, all callers have begun.
 const LEAD_NS: u64 = 5_000_000;
-/// Windows that are tried before it is said that callers cannot begin in time.
+/// The number of windows that are tried before the measurement fails because callers begin too late.
 const ATTEMPTS: u32 = 5;
 
-/// Measures what was selected, with a server that runs where the kernel puts it.
+/// Measures what was selected, with a server that the scheduler places freely.
 pub(crate) fn measure(
     selection: &Selection,
     filter: &Filter,
@@ -65,7 +66,7 @@ pub(crate) fn measure(
     };
     let mut lone = Peer::start_as("lone-", Some(there))?;
     for (wait, case, count, bindings) in wanted {
-        progress.say(&format!("free, {}: {case}, {count}", wait.name()));
+        progress.show(&format!("free, {}: {case}, {count}", wait.name()));
         let callers = if case == THREADS {
             Callers::Threads(count, wait)
         } else {
@@ -79,13 +80,13 @@ pub(crate) fn measure(
             bindings,
             ..Row::new(case)
         };
-        rows.push(beside_one(selection, row, callers, peer, &mut lone, here)?);
+        rows.push(compare_with_one(selection, row, callers, peer, &mut lone, here)?);
         quiet(&peer.export(wait, Size::Small))?;
     }
     Ok(rows)
 }
 
-/// So many processes, each bound to the small export of a server.
+/// Starts this many processes, each bound to the small export of a server.
 pub(crate) fn crowd(
     peer: &Peer,
     wait: Waiting,
@@ -101,8 +102,8 @@ pub(crate) fn crowd(
     })?)
 }
 
-/// Callers, and one caller on the processor `here` of a server of its own, round by round.
-fn beside_one(
+/// Measures callers, and one caller on the processor `here` of a separate server, round by round.
+fn compare_with_one(
     selection: &Selection,
     row: Row,
     mut callers: Callers,
@@ -127,7 +128,7 @@ fn beside_one(
     Ok(row.ratio(&ours, &limit))
 }
 
-/// One window in which all callers call.
+/// Measures one window in which all callers call.
 fn sample(callers: &mut Callers, peer: &mut Peer, window: Duration) -> Result<Sample, Failure> {
     let mut lead_ns = LEAD_NS;
     for _ in 0..ATTEMPTS {
@@ -142,7 +143,7 @@ fn sample(callers: &mut Callers, peer: &mut Peer, window: Duration) -> Result<Sa
             let calls: u64 = counted.iter().map(|one| one.calls).sum();
             let all: u64 = counted.iter().map(|one| one.all).sum();
             if calls == 0 {
-                return Err("no call ended within the time in which they are counted".into());
+                return Err("no call ended within the window".into());
             }
             let cpu_ns = Some(ran.as_nanos() as f64 / all as f64);
             return Ok(Sample { ns: window.ns() as f64 / calls as f64, cpu_ns });
@@ -160,7 +161,7 @@ fn cpu_time(callers: &Callers, peer: &mut Peer) -> Result<Duration, Failure> {
     Ok(peer.cpu_time()? + crowd)
 }
 
-/// Threads that share a binding made for this window only.
+/// Runs threads that share a binding, which exists for this window only.
 fn threads(
     peer: &Peer,
     count: u32,

@@ -1,8 +1,8 @@
-//! A stretch of time in which several callers, threads or processes, count their calls.
+//! An interval in which several callers, threads or processes, count their calls.
 //!
-//! All of them call before it begins and until it has ended, so that each is counted while all
-//! others call too. What counts is what began and ended inside. The clock is looked at now and then
-//! only, for that takes as long as a part of a call: so each caller loses as much at either end.
+//! All callers start before the window begins and stop after it has ended, so each is counted while all
+//! others call, too. Only calls that begin and end in the window count. Reading the clock takes as long as a
+//! part of a call, so callers read it rarely. Each caller loses the same number of calls at either end.
 
 use std::time::Duration;
 
@@ -10,41 +10,41 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::subject::{Failure, Sample};
 
-/// Between two moments of the clock that all processes of a machine share.
+/// An interval of the clock that all processes of a machine share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Window {
     pub(crate) begins_ns: u64,
     pub(crate) ends_ns: u64,
 }
 
-/// What one caller did.
+/// The counts of one caller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counted {
-    /// Calls inside the window.
+    /// The calls inside the window.
     pub(crate) calls: u64,
-    /// Those before and after it too.
+    /// All calls, including those before and after the window.
     pub(crate) all: u64,
-    /// How long after the window's beginning the caller came; 0 if it was in time.
+    /// The delay with which the caller began after the window's start; 0 if it was in time.
     pub(crate) late_ns: u64,
 }
 
-/// How long a caller calls between two looks at the clock: a two-thousandth of a window at most.
+/// The time for which a caller calls between two readings of the clock: at most a two-thousandth of a window.
 const LOOK_NS: u64 = 5000;
 const CALLS_MAX: u64 = 128;
 
-/// The time now.
+/// Returns the current time.
 pub(crate) fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 impl Window {
-    /// A window of `ns` that begins `in_ns` after `now`.
+    /// Makes a window of `ns` that begins `in_ns` after `now`.
     pub(crate) const fn after(now: u64, in_ns: u64, ns: u64) -> Self {
         Self { begins_ns: now + in_ns, ends_ns: now + in_ns + ns }
     }
 
-    /// How long it is.
+    /// Returns its length.
     pub(crate) const fn ns(self) -> u64 {
         self.ends_ns - self.begins_ns
     }
@@ -52,7 +52,7 @@ impl Window {
     /// Calls until the window has ended.
     ///
     /// # Errors
-    /// That of the first call which fails.
+    /// That of the first call that fails.
     pub(crate) fn count<E>(
         self,
         mut now: impl FnMut() -> u64,
@@ -79,13 +79,13 @@ impl Window {
     }
 }
 
-/// From the order to call until calls count, at first: all callers have begun by then.
+/// The first delay from the order to call until calls count. After it, all callers have begun.
 const LEAD_NS: u64 = 20_000_000;
-/// Windows that are tried before it is said that callers cannot begin in time.
+/// The number of windows that are tried before the measurement fails because callers begin too late.
 const ATTEMPTS: u32 = 5;
 
-/// The time of a window over all calls made in it; with the processor time that all calls took, if
-/// that is known. `call` makes the window when all is ready, and says what each caller did.
+/// Returns the length of a window divided by all calls made in it, and the processor time of all calls, if
+/// that is known. `call` makes the window when all is ready, and returns the counts of each caller.
 ///
 /// # Errors
 /// Those of `call`, or if callers always begin too late.
@@ -102,7 +102,7 @@ pub(crate) fn sample(
         let calls: u64 = counted.iter().map(|one| one.calls).sum();
         let all: u64 = counted.iter().map(|one| one.all).sum();
         if calls == 0 {
-            return Err("no call ended within the time in which they are counted".into());
+            return Err("no call ended within the window".into());
         }
         let cpu_ns = ran.map(|ran| ran.as_nanos() as f64 / all as f64);
         return Ok(Sample { ns: length.as_nanos() as f64 / calls as f64, cpu_ns });
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// Calls of `each` nanoseconds, from `start` on.
+    /// Returns the counts of calls of `each` nanoseconds from `start` on.
     fn counted(window: Window, start: u64, each: u64) -> Counted {
         let clock = Cell::new(start);
         let call = || {
@@ -126,20 +126,20 @@ mod tests {
     }
 
     #[test]
-    fn calls_inside_count() {
+    fn only_calls_inside_the_window_count() {
         let window = Window::after(0, 1_000_000, 10_000_000);
         assert_eq!(window.ns(), 10_000_000);
-        // 100 ns each: 100,000 fit, and two looks may be lost.
+        // Calls of 100 ns: 100,000 fit, and those between two readings of the clock may be lost.
         let Counted { calls, all, late_ns } = counted(window, 0, 100);
         assert!((99_850..=100_000).contains(&calls), "{calls}");
         assert!((110_000..=110_050).contains(&all), "{all}");
         assert_eq!(late_ns, 0);
-        // 3 ms each: the one that runs when it ends does not count.
+        // Calls of 3 ms: the one that runs at the end of the window does not count.
         assert_eq!(counted(window, 0, 3_000_000), Counted { calls: 2, all: 4, late_ns: 0 });
     }
 
     #[test]
-    fn a_late_caller_says_so() {
+    fn late_caller_reports_its_delay() {
         let window = Window::after(0, 1_000_000, 10_000_000);
         assert_eq!(counted(window, 3_000_000, 100).late_ns, 2_000_000);
         let Counted { calls, all, .. } = counted(window, 12_000_000, 100);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_failure_ends_it() {
+    fn first_failure_ends_the_window() {
         let window = Window::after(0, 0, 1000);
         assert_eq!(window.count(|| 0, || Err("gone")), Err("gone"));
     }

@@ -152,7 +152,7 @@ pub(crate) enum Command {
     Ping(Ping),
     /// Show the counters of a running server: calls, rates, latency, sessions, bindings
     Stat(Stat),
-    /// Check what this machine supports, what it costs a call, and how to improve it
+    /// Check what this machine supports, how that affects calls, and how to improve it
     Doctor(Doctor),
     /// Remove files of dead servers from the runtime directories
     Clean(Clean),

@@ -26,7 +26,7 @@ const VARIABLE: &str = "PEREGRINE_COMPLETE";
 const LIMIT: Duration = Duration::from_secs(1);
 
 /// Bash splits words at `:`, `=` and `@`, which addresses and arguments contain. The script joins
-/// them again, and leaves out of each reply what bash does not replace.
+/// them again. From each candidate it removes the part before the word that bash replaces.
 const BASH: &str = r#"_peregrine_complete() {
     local line="${COMP_LINE:0:COMP_POINT}" words=() piece rest i
     for (( i = 0; i <= COMP_CWORD; i++ )); do
@@ -79,7 +79,7 @@ impl Shell {
     }
 }
 
-/// Answers a completion request of a shell and ends the process, if there is one.
+/// Answers the completion request of a shell, if there is one, and then ends the process.
 pub(crate) fn answer() {
     CompleteEnv::with_factory(Arguments::command).var(VARIABLE).complete();
 }

@@ -1,7 +1,7 @@
 //! `describe --format c`: an interface as a C header.
 //!
-//! Names and documentation come from a peer. Whatever they contain, they become only names of macros,
-//! strings, or text inside of comments.
+//! Names and documentation come from a peer. They become only names of macros, strings, or text
+//! inside of comments.
 
 use core::fmt::Write;
 use std::collections::BTreeSet;

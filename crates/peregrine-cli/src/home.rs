@@ -163,8 +163,8 @@ impl Home {
         }
     }
 
-    /// Waits for a signal handler that may be ending everything. A failure may be the consequence of a
-    /// signal that a child received first, and that this process is about to receive.
+    /// Waits 50 ms for a signal. A failure may be the consequence of Ctrl-C: if a child received the
+    /// signal first, this process is about to receive it, and the signal handler reports instead.
     pub(crate) fn settle(&self) {
         std::thread::sleep(Duration::from_millis(50));
         self.interrupt.leave();

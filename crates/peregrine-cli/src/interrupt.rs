@@ -96,8 +96,8 @@ impl Interrupt {
         Some(self.shared.signal.load(Ordering::Relaxed)).filter(|signal| *signal != 0)
     }
 
-    /// Fails after a signal, so that the command returns and drops clean up. `what` describes what was
-    /// done until now.
+    /// Fails after a signal, so that the command returns and its destructors clean up. `what` describes
+    /// what was done until now.
     pub(crate) fn check(&self, what: impl FnOnce() -> String) -> Result<(), Failure> {
         match self.signal() {
             None => Ok(()),
@@ -146,14 +146,14 @@ impl Shared {
             };
         }
         drop(until);
-        // The lock is held until the exit, so that failures that this causes are not reported.
+        // Holds the lock until the exit, so that the command cannot report failures due to the clean-up.
         let mut last = lock(&self.last);
         let signal = self.signal.load(Ordering::SeqCst);
         let Some(last) = last.take() else { std::process::exit(128 + signal) };
         let InterruptOptions { format, executed, .. } = self.options;
         let failure = Failure::Interrupted { signal, what: last(), executed };
         let took = self.begun.elapsed();
-        // On a separate thread, because the write blocks if nothing reads the output.
+        // The report is written on a separate thread, because it blocks if nothing reads the output.
         let (done, reported) = mpsc::channel();
         let report = move || {
             let _ = done.send(failure.report(format, took));

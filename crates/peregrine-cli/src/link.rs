@@ -1,5 +1,5 @@
 //! A virtual link: two network namespaces, connected by a pair of interfaces, with a server at the far
-//! end. Raw Ethernet needs it, because it cannot reach a server in the same namespace.
+//! end. Raw Ethernet needs a link, because it cannot reach a server in the same namespace.
 
 use std::fs::File;
 use std::io;
@@ -37,7 +37,7 @@ impl Link {
     pub(crate) fn new(home: &Home) -> Result<Self, String> {
         let hold = || {
             let mut command = Command::new("unshare");
-            // It prints a line when it is in its namespace, and ends when its input is closed.
+            // The shell prints a line when it runs in its namespace; `cat` ends when its input is closed.
             command.args(["--net", "sh", "-c", "echo && exec cat"]);
             command.stdin(Stdio::piped()).stdout(Stdio::piped());
             home.hold(command).map_err(|error| format!("`unshare --net`: {error}"))
@@ -85,7 +85,7 @@ impl Link {
             entered.map_err(io::Error::from).or_fail("cannot enter a network namespace")?;
             act()
         };
-        // On a separate thread, because the thread stays in the namespace.
+        // The closure runs on a separate thread, because that thread stays in the namespace.
         std::thread::scope(|scope| {
             scope.spawn(there).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })

@@ -21,7 +21,7 @@ pub(crate) fn run(serve: &Serve, format: Format) -> Result<(), Failure> {
     if let Some(parent) = serve.parent {
         end_with(parent, Signal::TERM)?;
     }
-    // Before the export, so that a signal always removes the name.
+    // Signals are handled before the export, so that a signal always removes the name.
     let begun = Instant::now();
     let stop: Arc<OnceLock<StopHandle>> = Arc::default();
     let interrupt = handle_signals(format, Arc::clone(&stop))?;

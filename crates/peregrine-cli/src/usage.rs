@@ -25,7 +25,7 @@ pub(crate) enum Parsed {
 /// Reads the command line.
 pub(crate) fn read() -> Parsed {
     let words: Vec<OsString> = std::env::args_os().collect();
-    // Both also apply to the report of a usage error, so they are read first.
+    // Both options also apply to the report of a usage error, so they are read first.
     let format = match asked(&words, "--format").and_then(OsStr::to_str) {
         Some("json") => Format::Json,
         Some("ndjson") => Format::Ndjson,
@@ -34,7 +34,7 @@ pub(crate) fn read() -> Parsed {
     let colour = match asked(&words, "--color").and_then(OsStr::to_str) {
         Some("always") => Colour::Always,
         Some("never") => Colour::Never,
-        // Overrides variables that force colours, as build tools do.
+        // Overrides environment variables with which build tools force colours.
         _ if std::env::var_os("TERM").is_some_and(|term| term == "dumb") => Colour::Never,
         _ => Colour::Auto,
     };

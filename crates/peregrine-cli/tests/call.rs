@@ -135,7 +135,7 @@ struct Served {
     sandbox: Sandbox,
     process: Child,
     /// Kept open, because the server prints more at its end.
-    _said: Lines<BufReader<ChildStdout>>,
+    _output: Lines<BufReader<ChildStdout>>,
     at: Vec<(&'static str, String)>,
 }
 
@@ -148,8 +148,8 @@ impl Served {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = command.spawn().unwrap();
         let mut at = vec![("local", "drawer".to_owned())];
-        let mut said = BufReader::new(process.stdout.take().unwrap()).lines();
-        for line in said.by_ref().map(Result::unwrap).take_while(|line| line != "ready") {
+        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        for line in lines.by_ref().map(Result::unwrap).take_while(|line| line != "ready") {
             for path in ["udp", "tcp"] {
                 if let Some(port) = line.strip_prefix(&format!("at {path}:127.0.0.1:")) {
                     at.push((path, format!("{path}:drawer@127.0.0.1:{port}")));
@@ -157,7 +157,7 @@ impl Served {
             }
         }
         assert_eq!(at.len(), 3, "{at:?}");
-        Self { sandbox, process, _said: said, at }
+        Self { sandbox, process, _output: lines, at }
     }
 
     fn json(&self, address: &str, words: &[&str]) -> (i32, Value) {
@@ -188,11 +188,11 @@ fn every_kind_of_parameter_is_called_on_every_path() {
     fs::write(sandbox.path("tmp/entries.json"), r#"[{ "name": "a", "tags": [] }]"#).unwrap();
     for (path, address) in &served.at {
         let call = |words: &[&str]| {
-            let (code, said) = served.json(address, words);
-            assert_eq!(code, 0, "{words:?}: {said}");
-            assert_eq!(said["path"], *path);
-            assert!(said["took_ns"].as_u64() > Some(0) && said["bind_ns"].as_u64() > Some(0));
-            (said["result"].clone(), said["out"].clone())
+            let (code, report) = served.json(address, words);
+            assert_eq!(code, 0, "{words:?}: {report}");
+            assert_eq!(report["path"], *path);
+            assert!(report["took_ns"].as_u64() > Some(0) && report["bind_ns"].as_u64() > Some(0));
+            (report["result"].clone(), report["out"].clone())
         };
         let entries = json!([{ "name": "b", "size": 9, "tags": "xy" }, { "name": "a", "size": null, "tags": "" }]);
         let given = r#"entries=[{"name":"a","tags":[]},{"name":"b","size":9,"tags":[120,121]}]"#;
@@ -217,32 +217,32 @@ fn every_kind_of_parameter_is_called_on_every_path() {
         // More than the default message size.
         let large = vec![7u8; 17 << 20];
         fs::write(sandbox.path("tmp/large"), &large).unwrap();
-        let (code, said) = served.json(address, &["thin", "bytes=@tmp/large", "into=2M"]);
-        assert_eq!((code, &said["error"]["kind"]), (3, &"TooLarge".into()), "{said}");
+        let (code, report) = served.json(address, &["thin", "bytes=@tmp/large", "into=2M"]);
+        assert_eq!((code, &report["error"]["kind"]), (3, &"TooLarge".into()), "{report}");
     }
     // A missing option is None, and JSON output notes it.
-    let (_, said) = served.json("drawer", &["stay", "ms=0"]);
-    assert_eq!(said["notes"], json!(["`more` is missing: using None"]));
+    let (_, report) = served.json("drawer", &["stay", "ms=0"]);
+    assert_eq!(report["notes"], json!(["`more` is missing: using None"]));
     // A number of 128 bits keeps its digits.
     let long = "340282366920938463463374607431768211455";
-    let (_, said) = served.json("drawer", &["same", &format!("key={long}")]);
-    assert_eq!(said["result"], long);
+    let (_, report) = served.json("drawer", &["same", &format!("key={long}")]);
+    assert_eq!(report["result"], long);
     // A file that cannot be created fails before the call.
-    let (code, said) = served.json("drawer", &["die", "--out", "into=nowhere/x"]);
-    assert_eq!((code, &said["error"]["executed"]), (2, &"no".into()));
+    let (code, report) = served.json("drawer", &["die", "--out", "into=nowhere/x"]);
+    assert_eq!((code, &report["error"]["executed"]), (2, &"no".into()));
     let words = ["thin", "bytes=abc", "--out", "into=nowhere/x"];
-    let (code, said) = served.json("drawer", &words);
-    assert_eq!((code, &said["error"]["kind"]), (3, &"Local".into()), "{said}");
+    let (code, report) = served.json("drawer", &words);
+    assert_eq!((code, &report["error"]["kind"]), (3, &"Local".into()), "{report}");
     // A file that cannot be written fails after the call, with the result.
-    let (code, said) = served.json("drawer", &["thin", "bytes=abc", "--out", "into=/dev/full"]);
-    assert_eq!((code, &said["result"]), (4, &json!(3)), "{said}");
+    let (code, report) = served.json("drawer", &["thin", "bytes=abc", "--out", "into=/dev/full"]);
+    assert_eq!((code, &report["result"]), (4, &json!(3)), "{report}");
     // From standard input, and to standard output without changes.
     let done = served.fed(b"a-b-c", &["call", "drawer", "thin", "bytes=@-", "--out", "into=-"]);
     assert_eq!((done.code, &*done.out), (0, "abc"));
     let input = br#"{"numbers": [2, 1], "count": 5}"#;
     let done = served.fed(input, &["call", "drawer", "sort", "@-", "--format", "json"]);
-    let said: Value = serde_json::from_str(&done.out).unwrap();
-    assert_eq!(said["out"], json!({ "numbers": [1, 2], "count": 2 }));
+    let report: Value = serde_json::from_str(&done.out).unwrap();
+    assert_eq!(report["out"], json!({ "numbers": [1, 2], "count": 2 }));
 }
 
 #[test]
@@ -252,10 +252,10 @@ fn value_of_exactly_the_declared_size_is_accepted() {
     fs::write(served.sandbox.path("tmp/whole"), &value[1..]).unwrap();
     fs::write(served.sandbox.path("tmp/longer"), &value).unwrap();
     for address in served.at.iter().map(|(_, address)| address.replace("drawer", "shelf")) {
-        let (code, said) = served.json(&address, &["keep", "key=k", "value=@tmp/whole"]);
-        assert_eq!((code, &said["result"]), (0, &json!(KEPT_BYTES_MAX)), "{said}");
-        let (code, said) = served.json(&address, &["keep", "key=k", "value=@tmp/longer"]);
-        assert_eq!((code, &said["error"]["kind"]), (3, &"TooLarge".into()), "{said}");
+        let (code, report) = served.json(&address, &["keep", "key=k", "value=@tmp/whole"]);
+        assert_eq!((code, &report["result"]), (0, &json!(KEPT_BYTES_MAX)), "{report}");
+        let (code, report) = served.json(&address, &["keep", "key=k", "value=@tmp/longer"]);
+        assert_eq!((code, &report["error"]["kind"]), (3, &"TooLarge".into()), "{report}");
     }
 }
 
@@ -267,9 +267,9 @@ fn missing_arguments_are_named_with_their_types() {
         (&["sleep"], "missing arguments of `sleep`: `ms: u64`"),
         (&["put"], "missing arguments of `put`: `entries: [Entry#0]`, `at: u32`"),
     ] {
-        let (code, said) = served.json("drawer", words);
-        assert_eq!((code, &said["error"]["kind"]), (2, &"Usage".into()), "{said}");
-        assert_eq!(said["error"]["what"], missing);
+        let (code, report) = served.json("drawer", words);
+        assert_eq!((code, &report["error"]["kind"]), (2, &"Usage".into()), "{report}");
+        assert_eq!(report["error"]["what"], missing);
     }
 }
 
@@ -278,9 +278,9 @@ fn every_failure_says_whether_it_was_executed() {
     let served = Served::new();
     for (path, address) in &served.at {
         let refused = |words: &[&str], code: i32, kind: &str, what: &str| {
-            let (said_code, said) = served.json(address, words);
-            let error = &said["error"];
-            assert_eq!((said_code, &error["kind"]), (code, &kind.into()), "{words:?}: {said}");
+            let (exit_code, report) = served.json(address, words);
+            let error = &report["error"];
+            assert_eq!((exit_code, &error["kind"]), (code, &kind.into()), "{words:?}: {report}");
             let text = error.to_string();
             assert!(text.contains(what), "{text}\ndoes not contain\n{what}");
             let mut members: Vec<_> = error.as_object().unwrap().keys().map(|one| &**one).collect();
@@ -288,15 +288,18 @@ fn every_failure_says_whether_it_was_executed() {
             let all =
                 ["address", "advice", "causes", "executed", "kind", "phase", "suggestions", "what"];
             assert_eq!(members, all);
-            said
+            report
         };
-        let said = refused(&["put", "entries=[]", "at=7"], 1, "Refused", "since");
-        assert_eq!(said["said"], json!({ "Locked": { "since": 1984 } }));
-        assert_eq!((&said["path"], &said["error"]["executed"]), (&(*path).into(), &"yes".into()));
-        let said = refused(&["putt", "entries=[]"], 2, "Usage", "no procedure `putt`");
-        assert_eq!(said["error"]["suggestions"], json!(["put"]));
-        let said = refused(&["put", "entires=[]"], 2, "Usage", "no parameter `entires`");
-        assert_eq!(said["error"]["suggestions"], json!(["entries"]));
+        let report = refused(&["put", "entries=[]", "at=7"], 1, "Refused", "since");
+        assert_eq!(report["error_value"], json!({ "Locked": { "since": 1984 } }));
+        assert_eq!(
+            (&report["path"], &report["error"]["executed"]),
+            (&(*path).into(), &"yes".into())
+        );
+        let report = refused(&["putt", "entries=[]"], 2, "Usage", "no procedure `putt`");
+        assert_eq!(report["error"]["suggestions"], json!(["put"]));
+        let report = refused(&["put", "entires=[]"], 2, "Usage", "no parameter `entires`");
+        assert_eq!(report["error"]["suggestions"], json!(["entries"]));
         refused(&["put"], 2, "Usage", "missing arguments of `put`: `entries: [Entry#0]`");
         refused(&["put", "entries"], 2, "Usage", "invalid argument `entries`");
         refused(&["put", "entries:=["], 2, "Usage", "as JSON: ");
@@ -312,11 +315,11 @@ fn every_failure_says_whether_it_was_executed() {
         refused(&["sleep", "ms=60000", "--timeout", "150ms"], 4, "TimedOut", "maybe");
     }
     for (_, address) in &served.at[..1] {
-        let (code, said) = served.json(address, &["die"]);
-        assert_eq!((code, &said["error"]["executed"]), (4, &"maybe".into()), "{said}");
+        let (code, report) = served.json(address, &["die"]);
+        assert_eq!((code, &report["error"]["executed"]), (4, &"maybe".into()), "{report}");
     }
-    let (code, said) = served.json("drawer", &["sleep", "ms=0"]);
-    assert_eq!((code, &said["error"]["executed"]), (3, &"no".into()), "{said}");
+    let (code, report) = served.json("drawer", &["sleep", "ms=0"]);
+    assert_eq!((code, &report["error"]["executed"]), (3, &"no".into()), "{report}");
 }
 
 #[test]
@@ -338,24 +341,27 @@ fn saved_description_replaces_that_of_the_server() {
         let (code, again) = sandbox.json(&["describe", "--interface", form]);
         assert_eq!((code, &again["digest"]), (0, &described["digest"]), "{form}");
         assert_eq!(again["types"], described["types"]);
-        let (code, said) = served.json("drawer", &["squares", "into=2", "--interface", form]);
-        assert_eq!((code, &said["out"]["into"]), (0, &json!([1, 4])));
+        let (code, report) = served.json("drawer", &["squares", "into=2", "--interface", form]);
+        assert_eq!((code, &report["out"]["into"]), (0, &json!([1, 4])));
         // A usage error is found before any server is asked.
-        let (code, said) = served.json("nobody", &["squares", "x=2", "--interface", form]);
-        assert_eq!((code, &said["error"]["kind"]), (2, &"Usage".into()));
+        let (code, report) = served.json("nobody", &["squares", "x=2", "--interface", form]);
+        assert_eq!((code, &report["error"]["kind"]), (2, &"Usage".into()));
     }
     // A different interface is refused; a part of the interface is accepted.
     let text = fs::read_to_string(sandbox.path("only.rs")).unwrap();
     saved("other.rs", &text.replace("ms: u64", "ms: u32"));
-    let (code, said) = served.json("drawer", &["sleep", "ms=1", "--interface", "other.rs"]);
-    assert_eq!((code, &said["error"]["kind"]), (3, &"InterfaceMismatch".into()));
-    assert!(said["error"].to_string().contains("ours is `u32`, the server's is `u64`"), "{said}");
+    let (code, report) = served.json("drawer", &["sleep", "ms=1", "--interface", "other.rs"]);
+    assert_eq!((code, &report["error"]["kind"]), (3, &"InterfaceMismatch".into()));
+    assert!(
+        report["error"].to_string().contains("ours is `u32`, the server's is `u64`"),
+        "{report}"
+    );
     let part = "#[interface(version = 2)] trait Drawer { fn sleep(&self, ms: u64) -> peregrine::Result<()>; }";
     saved("part.rs", part);
     assert_eq!(served.json("drawer", &["sleep", "ms=1", "--interface", "part.rs"]).0, 0);
     saved("none.rs", "fn main() {}");
-    let (code, said) = served.json("drawer", &["sleep", "ms=1", "--interface", "none.rs"]);
-    assert_eq!((code, &said["error"]["kind"]), (3, &"Local".into()), "{said}");
+    let (code, report) = served.json("drawer", &["sleep", "ms=1", "--interface", "none.rs"]);
+    assert_eq!((code, &report["error"]["kind"]), (3, &"Local".into()), "{report}");
     let done = sandbox.run(&["describe", "--interface", "drawer.rs", "--format", "c"]);
     assert!(done.code == 0 && done.out.contains("DRAWER_DIGEST"), "{done:?}");
 }

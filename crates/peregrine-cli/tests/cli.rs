@@ -64,8 +64,8 @@ fn unknown_name_is_not_executed_and_gets_suggestions() {
     let sandbox = Sandbox::new();
     let _server = sandbox.serve(&[]);
     for command in ["describe", "ping"] {
-        let (code, said) = sandbox.json(&[command, "fiels"]);
-        let error = &said["error"];
+        let (code, report) = sandbox.json(&[command, "fiels"]);
+        let error = &report["error"];
         assert_eq!(
             (code, &error["kind"], &error["executed"]),
             (3, &"NotFound".into(), &"no".into())
@@ -79,8 +79,8 @@ fn unknown_name_is_not_executed_and_gets_suggestions() {
     assert!(done.code == 3 && done.out.is_empty(), "{done:?}");
     assert!(done.err.starts_with("error: resolving at `fiels`: "), "{done:?}");
     assert!(done.err.contains("help: did you mean `files`?"), "{done:?}");
-    let (_, said) = sandbox.json(&["ping", "something-else"]);
-    assert_eq!(said["error"]["suggestions"], serde_json::json!([]));
+    let (_, report) = sandbox.json(&["ping", "something-else"]);
+    assert_eq!(report["error"]["suggestions"], serde_json::json!([]));
 }
 
 #[test]
@@ -103,9 +103,9 @@ fn live_name_and_invalid_name_are_refused() {
         (&["serve", &files, "--name", "../files"], "BadName"),
         (&["serve", &sandbox.path("nowhere")], "Local"),
     ] {
-        let (code, said) = sandbox.json(arguments);
-        assert_eq!((code, &said["error"]["kind"]), (3, &kind.into()), "{said}");
-        assert_eq!(said["error"]["executed"], "no");
+        let (code, report) = sandbox.json(arguments);
+        assert_eq!((code, &report["error"]["kind"]), (3, &kind.into()), "{report}");
+        assert_eq!(report["error"]["executed"], "no");
     }
     let _other = sandbox.serve(&["--name", "others", "--public", "--threads", "2"]);
     assert_eq!(sandbox.list().len(), 2);
@@ -134,9 +134,9 @@ fn name_of_a_killed_server_is_dead_and_can_be_replaced() {
     let listed = sandbox.list();
     assert_eq!((listed.len(), &listed[0]["state"]), (1, &"dead".into()));
     assert_eq!(listed[0]["alive"], false);
-    let (code, said) = sandbox.json(&["ping", "files"]);
-    assert_eq!((code, &said["error"]["kind"]), (3, &"NotFound".into()));
-    assert_eq!(said["error"]["suggestions"], serde_json::json!([]));
+    let (code, report) = sandbox.json(&["ping", "files"]);
+    assert_eq!((code, &report["error"]["kind"]), (3, &"NotFound".into()));
+    assert_eq!(report["error"]["suggestions"], serde_json::json!([]));
 
     let server = sandbox.serve(&[]);
     let listed = sandbox.list();
@@ -156,11 +156,11 @@ fn ping_reports_the_death_of_the_server() {
     let code = ping.wait().code().unwrap();
     let mut out = String::new();
     ping.0.stdout.take().unwrap().read_to_string(&mut out).unwrap();
-    let said: Value = serde_json::from_str(&out).unwrap();
+    let report: Value = serde_json::from_str(&out).unwrap();
     let executed = if code == 3 { "no" } else { "maybe" };
-    assert!(code == 3 || code == 4, "{said}");
+    assert!(code == 3 || code == 4, "{report}");
     assert_eq!(
-        (&said["error"]["kind"], &said["error"]["executed"]),
+        (&report["error"]["kind"], &report["error"]["executed"]),
         (&"ServerGone".into(), &executed.into())
     );
 }
@@ -181,37 +181,37 @@ fn closed_pipe_is_no_failure() {
 #[test]
 fn demonstration_succeeds_and_removes_everything() {
     let sandbox = Sandbox::new();
-    let (code, said) = sandbox.json(&["demo", "--quick", "--bytes", "3000001"]);
-    assert_eq!(code, 0, "{said}");
-    assert_eq!((&said["ok"], &said["path"]), (&true.into(), &"local".into()));
+    let (code, report) = sandbox.json(&["demo", "--quick", "--bytes", "3000001"]);
+    assert_eq!(code, 0, "{report}");
+    assert_eq!((&report["ok"], &report["path"]), (&true.into(), &"local".into()));
     assert_eq!(
-        (&said["file"]["bytes"], &said["file"]["verified"]),
+        (&report["file"]["bytes"], &report["file"]["verified"]),
         (&3_000_001.into(), &true.into())
     );
-    assert_eq!(said["file"]["sha256"].as_str().unwrap().len(), 64);
-    assert_eq!(said["lent"]["verified"], true);
-    assert_ne!(said["client_process"], said["server_process"]);
-    let directions = said["directions"].as_array().unwrap();
+    assert_eq!(report["file"]["sha256"].as_str().unwrap().len(), 64);
+    assert_eq!(report["lent"]["verified"], true);
+    assert_ne!(report["client_process"], report["server_process"]);
+    let directions = report["directions"].as_array().unwrap();
     assert_eq!(directions.len(), 8);
-    assert!(directions.iter().all(|one| one["ok"] == true), "{said}");
-    let rows = said["rows"].as_array().unwrap();
-    assert!(rows.len() == 4 || rows.len() == 16, "{said}");
-    assert!(rows.iter().all(|row| row["ratio"].as_f64().unwrap() > 0.0), "{said}");
+    assert!(directions.iter().all(|one| one["ok"] == true), "{report}");
+    let rows = report["rows"].as_array().unwrap();
+    assert!(rows.len() == 4 || rows.len() == 16, "{report}");
+    assert!(rows.iter().all(|row| row["ratio"].as_f64().unwrap() > 0.0), "{report}");
     assert!(sandbox.is_tidy() && sandbox.list().is_empty());
 }
 
 #[test]
 fn demonstration_copies_a_given_file_and_refuses_others() {
     let sandbox = Sandbox::new();
-    let (code, said) = sandbox.json(&["demo", "--quick", "--file", &sandbox.path("files/hello")]);
-    assert_eq!(code, 0, "{said}");
+    let (code, report) = sandbox.json(&["demo", "--quick", "--file", &sandbox.path("files/hello")]);
+    assert_eq!(code, 0, "{report}");
     let hash = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
-    assert_eq!(said["file"]["sha256"], hash);
+    assert_eq!(report["file"]["sha256"], hash);
     let left: Vec<_> = fs::read_dir(sandbox.path("files")).unwrap().collect();
     assert_eq!(left.len(), 1, "the directory of a given file is not written");
 
-    let (code, said) = sandbox.json(&["demo", "--file", &sandbox.path("files")]);
-    assert_eq!((code, &said["error"]["executed"]), (1, &"yes".into()), "{said}");
+    let (code, report) = sandbox.json(&["demo", "--file", &sandbox.path("files")]);
+    assert_eq!((code, &report["error"]["executed"]), (1, &"yes".into()), "{report}");
     let (code, _) = sandbox.json(&["demo", "--file", &sandbox.path("nothing")]);
     assert_eq!(code, 3);
     assert!(sandbox.is_tidy());
@@ -220,11 +220,11 @@ fn demonstration_copies_a_given_file_and_refuses_others() {
 #[test]
 fn interrupted_demonstration_removes_everything() {
     let sandbox = Sandbox::new();
-    // Once during the copy, once during the measurement, when a child may be stopped.
+    // Interrupts during the copy, and during the measurement, when the command may be stopping a child.
     for (children, bytes) in [(1, "64M"), (3, "1M")] {
         let mut demo = Process::start(&mut sandbox.command(&["demo", "--bytes", bytes]));
         let mut found = Vec::new();
-        until("its processes run", || {
+        until("the processes of the demonstration run", || {
             found = demo.children();
             found.len() >= children
         });
@@ -256,10 +256,10 @@ fn files_are_served_copied_and_pinged_over_tcp() {
 
     for from in [addresses[0], addresses[1], "files", "local:files"] {
         let to = sandbox.path("tmp");
-        let (code, said) = sandbox.json(&["copy", &format!("{from}/deep/large"), &to]);
+        let (code, report) = sandbox.json(&["copy", &format!("{from}/deep/large"), &to]);
         let path = if from.starts_with("tcp:") { "tcp" } else { "local" };
         assert_eq!(
-            (code, said["bytes"].as_u64(), &said["path"]),
+            (code, report["bytes"].as_u64(), &report["path"]),
             (0, Some(3_000_000), &path.into())
         );
         let copy = sandbox.0.path().join("tmp/large");
@@ -270,18 +270,18 @@ fn files_are_served_copied_and_pinged_over_tcp() {
     let done = sandbox.run(&["copy", &format!("{}/hello", addresses[0]), &to]);
     assert_eq!((done.code, fs::read(&to).unwrap()), (0, b"hello".to_vec()), "{done:?}");
     fs::remove_file(&to).unwrap();
-    let (code, said) = sandbox.json(&["ping", addresses[0], "-c", "50"]);
-    assert_eq!((code, &said["path"], &said["calls"]), (0, &"tcp".into(), &50.into()));
-    let (code, said) = sandbox.json(&["describe", addresses[0]]);
-    assert_eq!((code, &said["interface"]), (0, &"Files".into()));
-    let (code, said) = sandbox.json(&["explain", addresses[0]]);
-    assert_eq!((code, &said["path"]), (0, &"tcp".into()));
-    assert_eq!(said["paths"].as_array().map(Vec::len), Some(4));
-    let (code, said) = sandbox.json(&["explain", "nobody"]);
-    assert_eq!((code, &said["error"]["kind"]), (3, &"NotFound".into()));
-    assert_eq!((&said["path"], &said["paths"][0]["verdict"]), (&Value::Null, &"failed".into()));
-    let told = sandbox.run(&["explain", "local:files"]);
-    assert!(told.out.contains("local     chosen"), "{told:?}");
+    let (code, report) = sandbox.json(&["ping", addresses[0], "-c", "50"]);
+    assert_eq!((code, &report["path"], &report["calls"]), (0, &"tcp".into(), &50.into()));
+    let (code, report) = sandbox.json(&["describe", addresses[0]]);
+    assert_eq!((code, &report["interface"]), (0, &"Files".into()));
+    let (code, report) = sandbox.json(&["explain", addresses[0]]);
+    assert_eq!((code, &report["path"]), (0, &"tcp".into()));
+    assert_eq!(report["paths"].as_array().map(Vec::len), Some(4));
+    let (code, report) = sandbox.json(&["explain", "nobody"]);
+    assert_eq!((code, &report["error"]["kind"]), (3, &"NotFound".into()));
+    assert_eq!((&report["path"], &report["paths"][0]["verdict"]), (&Value::Null, &"failed".into()));
+    let explained = sandbox.run(&["explain", "local:files"]);
+    assert!(explained.out.contains("local     chosen"), "{explained:?}");
 
     for (arguments, code, kind) in [
         (["copy", &format!("{}/none", addresses[0]), &to], 1, "Refused"),
@@ -291,8 +291,8 @@ fn files_are_served_copied_and_pinged_over_tcp() {
         (["copy", &format!("{}/x", addresses[0].replace("files@", "other@")), &to], 3, "NotFound"),
         (["serve", &files, "--listen=tcp:0.0.0.0:0"], 3, "Denied"),
     ] {
-        let (said, error) = sandbox.json(&arguments);
-        assert_eq!((said, &error["error"]["kind"]), (code, &kind.into()), "{arguments:?}");
+        let (exit_code, report) = sandbox.json(&arguments);
+        assert_eq!((exit_code, &report["error"]["kind"]), (code, &kind.into()), "{arguments:?}");
     }
     assert!(sandbox.is_tidy(), "failed copies leave no files");
     server.signal(Signal::TERM);
@@ -348,7 +348,7 @@ fn exports_of_another_user_are_unknown_and_not_dead() {
     public.0.kill().unwrap();
     public.wait();
     assert_eq!(states(), [unknown, (false.into(), "dead".into())]);
-    // This user can clean up neither.
+    // The other user can clean up neither export.
     let cleaned = json(&["clean"]);
     let left = cleaned["leftovers"].as_array().unwrap();
     let run = sandbox.path("run");

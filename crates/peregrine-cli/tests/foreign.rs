@@ -1,5 +1,6 @@
-//! Peers in C, written from the documents alone (`foreign/`), with ours: each calls the other over
-//! TCP and UDP, natively and, where there is an emulator, on a big-endian machine.
+//! Tests the peers in C (`foreign/`), which were written from the documents alone, against this library.
+//! Each side calls the other over TCP and UDP: on this machine, and on an emulated big-endian machine if
+//! an emulator is installed.
 
 #[path = "foreign/object.rs"]
 mod object;
@@ -17,25 +18,25 @@ use peregrine::{BindOptions, Endpoint, Executed, Kind, Running, Server};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// How long anything may take before a test fails; nothing waits for it to pass.
+/// Time limit of every operation. A test that succeeds does not wait this long.
 const LIMIT: Duration = Duration::from_secs(50);
 
-/// The version of the packet protocol, and the one before.
+/// The current version of the packet protocol, and the previous one.
 const VERSION: u8 = 3;
 const PREVIOUS: u8 = VERSION - 1;
 
-/// How many packets are sent for one that is lost, where some are.
+/// In tests with loss, one of this many packets is lost.
 const LOSE: &str = "12";
 
-/// Programs of the peers for one machine.
+/// The client and the server in C, compiled for one machine.
 #[derive(Debug)]
 struct Programs {
-    /// What runs them; nothing if that is this machine.
+    /// The emulator that runs the programs; `None` if this machine runs them.
     emulator: Option<&'static str>,
     directory: PathBuf,
 }
 
-/// The first of these programs that can be started.
+/// Returns the first of these programs that can be started.
 fn program(names: &[&'static str]) -> Option<&'static str> {
     let starts = |name: &&&str| {
         let mut command = Command::new(name);
@@ -44,33 +45,33 @@ fn program(names: &[&'static str]) -> Option<&'static str> {
     names.iter().find(starts).copied()
 }
 
-/// The header of the interface, as the command prints it of a server of ours.
+/// The directory of the interface's C header, which `peregrine describe` printed for an `Ours` server.
 static HEADER: LazyLock<PathBuf> = LazyLock::new(|| {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("foreign");
     std::fs::create_dir_all(&directory).unwrap();
     let server = Ours::start();
     let address = format!("tcp:127.0.0.1:{}/{}", server.tcp, server.name);
     let mut describe = Command::new(env!("CARGO_BIN_EXE_peregrine"));
-    let said = done(describe.args(["describe", "--format", "c", &address]));
-    assert!(said.status.success(), "{said:?}");
-    std::fs::write(directory.join("foreign.h"), said.stdout).unwrap();
+    let printed = done(describe.args(["describe", "--format", "c", &address]));
+    assert!(printed.status.success(), "{printed:?}");
+    std::fs::write(directory.join("foreign.h"), printed.stdout).unwrap();
     directory
 });
 
 static NATIVE: LazyLock<Option<Programs>> = LazyLock::new(|| {
     let Some(compiler) = program(&["cc", "gcc", "clang"]) else {
-        eprintln!("skipped: there is no C compiler");
+        eprintln!("skipped: no C compiler is installed");
         return None;
     };
     Some(Programs::compiled(compiler, None, "native", &[]))
 });
 
-/// s390x: of 64 bits, and big-endian.
+/// Programs for s390x, a 64-bit big-endian machine.
 static BIG: LazyLock<Option<Programs>> = LazyLock::new(|| {
     let compiler = program(&["s390x-linux-gnu-gcc"]);
     let emulator = program(&["qemu-s390x", "qemu-s390x-static"]);
     let (Some(compiler), Some(emulator)) = (compiler, emulator) else {
-        eprintln!("skipped: s390x-linux-gnu-gcc and qemu-s390x are not both here");
+        eprintln!("skipped: s390x-linux-gnu-gcc or qemu-s390x is not installed");
         return None;
     };
     Some(Programs::compiled(compiler, Some(emulator), "big", &[]))
@@ -102,7 +103,7 @@ impl Programs {
         Self { emulator, directory }
     }
 
-    /// Peers of another version of the packet protocol; `None` without a compiler.
+    /// Compiles peers of another version of the packet protocol; returns `None` without a compiler.
     fn of_version(version: u8) -> Option<Self> {
         let compiler = program(&["cc", "gcc", "clang"])?;
         let option = format!("-DPG_PACKET_VERSION={version}");
@@ -117,14 +118,14 @@ impl Programs {
         command
     }
 
-    /// Runs the client, which cannot bind; what it says.
+    /// Runs the client, which must fail to bind; returns its error message.
     fn cannot_bind(&self, port: u16, name: &str) -> String {
         let done = done(self.command("client").args(["udp", &port.to_string(), name]));
         assert_eq!(done.status.code(), Some(1), "{self:?}: {}", text(&done.stdout));
         text(&done.stderr).trim().to_owned()
     }
 
-    /// Runs the client, which calls everything.
+    /// Runs the client, which calls every procedure; returns its output.
     fn call(&self, carrier: &str, port: u16, name: &str, more: &[&str]) -> String {
         let port = port.to_string();
         let mut command = self.command("client");
@@ -136,7 +137,7 @@ impl Programs {
     fn serve(&self, more: &[&str]) -> Theirs {
         let mut command = self.command("server");
         let started = command.args(more).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-        let mut child = started.expect("it can be started");
+        let mut child = started.expect("the server can be started");
         let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
         let line = first_line(BufReader::new(output));
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -150,33 +151,33 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Runs a command to its end, or fails.
+/// Runs a command and returns its output; panics after [`LIMIT`].
 fn done(command: &mut Command) -> Output {
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let child = child.expect("it can be started");
+    let child = child.expect("the command can be started");
     let id = child.id();
-    let (tell, told) = mpsc::channel();
-    std::thread::spawn(move || tell.send(child.wait_with_output()));
-    match told.recv_timeout(LIMIT) {
-        Ok(output) => output.expect("it ended"),
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || sender.send(child.wait_with_output()));
+    match receiver.recv_timeout(LIMIT) {
+        Ok(output) => output.expect("the output can be read"),
         Err(_) => {
             let _ = kill_process(Pid::from_raw(id.cast_signed()).unwrap(), Signal::KILL);
-            panic!("{command:?} does not end")
+            panic!("{command:?} did not end in time")
         }
     }
 }
 
 fn first_line(mut output: BufReader<ChildStdout>) -> String {
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         let mut line = String::new();
         let _ = output.read_line(&mut line);
-        tell.send(line)
+        sender.send(line)
     });
-    told.recv_timeout(LIMIT).expect("a line")
+    receiver.recv_timeout(LIMIT).expect("the program prints a line")
 }
 
-/// The runtime directory of all servers of this program. It is removed with the last of them.
+/// Returns the runtime directory that all servers of this program share. Dropping the last handle removes it.
 fn own_directory() -> Arc<TempDir> {
     static SHARED: Mutex<Weak<TempDir>> = Mutex::new(Weak::new());
     let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -189,7 +190,7 @@ fn own_directory() -> Arc<TempDir> {
     })
 }
 
-/// A server of ours.
+/// A server of this library.
 struct Ours {
     running: Running,
     /// Dropped after the server.
@@ -223,7 +224,7 @@ impl Ours {
     }
 }
 
-/// A server in C; it ends when its input does.
+/// A server in C. It ends when its standard input is closed.
 struct Theirs {
     child: Child,
     input: Option<ChildStdin>,
@@ -242,7 +243,7 @@ impl Theirs {
         ForeignClient::bind_with(&format!("{carrier}:127.0.0.1:{port}/foreign"), &options)
     }
 
-    /// Closes its input, and waits until it has ended.
+    /// Closes the standard input of the server, and waits until the server has ended.
     fn stop(mut self) {
         drop(self.input.take());
         assert!(self.child.wait().unwrap().success());
@@ -258,12 +259,12 @@ impl Drop for Theirs {
 
 fn their_client_calls_our_server(programs: &Programs) {
     let server = Ours::start();
-    for said in [
+    for output in [
         programs.call("tcp", server.tcp, &server.name, &[]),
         programs.call("udp", server.udp, &server.name, &[]),
         programs.call("udp", server.udp, &server.name, &[LOSE]),
     ] {
-        assert_eq!(said, "all is right: values are little-endian\n");
+        assert_eq!(output, "all results are correct: values are little-endian\n");
     }
 }
 
@@ -314,42 +315,42 @@ fn foreign_peers_of_both_byte_orders_call_each_other() {
     for (server, client, order) in [(native, big, "little"), (big, native, "big")] {
         let server = server.serve(&[LOSE]);
         for (carrier, port) in [("tcp", server.tcp), ("udp", server.udp)] {
-            let said = client.call(carrier, port, "foreign", &[]);
-            assert_eq!(said, format!("all is right: values are {order}-endian\n"));
+            let output = client.call(carrier, port, "foreign", &[]);
+            assert_eq!(output, format!("all results are correct: values are {order}-endian\n"));
         }
         server.stop();
     }
 }
 
-/// Between every two versions of the packet protocol the error names both.
+/// If the versions of the packet protocol differ, the error names the versions of both sides.
 #[test]
 fn foreign_peers_of_other_versions_are_refused_by_name() {
     let Some(native) = &*NATIVE else { return };
     let versions = [PREVIOUS, VERSION + 1];
     let (ours, theirs) = (Ours::start(), native.serve(&[]));
     for version in versions {
-        let programs = Programs::of_version(version).expect("the compiler of the others");
-        let says = |server, client| {
+        let programs = Programs::of_version(version).expect("the compiler of `NATIVE`");
+        let message = |server, client| {
             format!(
                 "the server speaks version {server} of the packet protocol, this client version \
                  {client}: use the same release on both sides"
             )
         };
-        assert_eq!(programs.cannot_bind(ours.udp, &ours.name), says(VERSION, version));
-        assert_eq!(programs.cannot_bind(theirs.udp, "foreign"), says(VERSION, version));
+        assert_eq!(programs.cannot_bind(ours.udp, &ours.name), message(VERSION, version));
+        assert_eq!(programs.cannot_bind(theirs.udp, "foreign"), message(VERSION, version));
         let other = programs.serve(&[]);
-        assert_eq!(native.cannot_bind(other.udp, "foreign"), says(version, VERSION));
+        assert_eq!(native.cannot_bind(other.udp, "foreign"), message(version, VERSION));
         let error = other.try_bind("udp").unwrap_err();
         assert_eq!((error.kind(), error.executed()), (Kind::ProtocolMismatch, Executed::No));
-        assert_eq!(error.detail(), says(version, VERSION));
+        assert_eq!(error.detail(), message(version, VERSION));
     }
-    // Those of the same version are served as before.
+    // The server still serves clients of its own version.
     theirs.bind("udp").nothing().unwrap();
 }
 
-/// Forwards the packets of one client to a server, but for those of a version that the server does not
-/// answer, as releases before version 3 did with all versions other than theirs.
-fn deaf_to(version: u8, server: u16) -> u16 {
+/// Forwards packets between one client and a server, and drops the client's packets of one version.
+/// Releases before version 3 did not answer packets of any other version.
+fn dropping_version(version: u8, server: u16) -> u16 {
     let front = UdpSocket::bind("127.0.0.1:0").unwrap();
     let back = UdpSocket::bind("127.0.0.1:0").unwrap();
     back.connect(("127.0.0.1", server)).unwrap();
@@ -374,10 +375,10 @@ fn foreign_client_recognizes_a_server_of_the_version_before() {
     if NATIVE.is_none() {
         return;
     }
-    let newer = Programs::of_version(VERSION + 1).expect("the compiler of the others");
+    let newer = Programs::of_version(VERSION + 1).expect("the compiler of `NATIVE`");
     let ours = Ours::start();
     assert_eq!(
-        newer.cannot_bind(deaf_to(VERSION + 1, ours.udp), &ours.name),
+        newer.cannot_bind(dropping_version(VERSION + 1, ours.udp), &ours.name),
         format!(
             "the server speaks version {VERSION} of the packet protocol, this client version {}",
             VERSION + 1
@@ -385,8 +386,8 @@ fn foreign_client_recognizes_a_server_of_the_version_before() {
     );
 }
 
-/// A server that was started again knows no call of the one before. A client that has paused asks it
-/// before it sends a call, so the call was certainly not executed.
+/// A restarted server has no record of the handles of its predecessor. After a pause, a client sends a
+/// probe before the call. The server refuses the probe, so the call was certainly not executed.
 #[test]
 fn call_of_a_foreign_client_after_a_restart_was_not_executed() {
     let Some(programs) = &*NATIVE else { return };
@@ -401,7 +402,7 @@ fn call_of_a_foreign_client_after_a_restart_was_not_executed() {
     before.running.stop();
     let at = format!("udp:127.0.0.1:{}", before.udp);
     let until = Instant::now() + LIMIT;
-    // A thread of the first server that is about to end may have the socket for a moment more.
+    // A thread of the first server may keep the socket open for a moment while it ends.
     let after = loop {
         match Ours::start_at(&at) {
             Ok(after) => break after,
@@ -416,11 +417,11 @@ fn call_of_a_foreign_client_after_a_restart_was_not_executed() {
     assert!(child.wait().unwrap().success());
 }
 
-/// Whether the export goes or the whole server: what comes too late was not executed, and is told so.
+/// Calls that arrive after the export is withdrawn, or after the server has stopped, fail as not executed.
 #[test]
 fn a_foreign_client_learns_that_an_export_is_gone() {
     let Some(programs) = &*NATIVE else { return };
-    for whole in [false, true] {
+    for stops_server in [false, true] {
         let Ours { running, _directory, name, tcp, .. } = Ours::start();
         let mut command = programs.command("client");
         command.args(["gone", &tcp.to_string(), &name]).stdout(Stdio::piped());
@@ -429,7 +430,7 @@ fn a_foreign_client_learns_that_an_export_is_gone() {
         let mut line = String::new();
         output.read_line(&mut line).unwrap();
         assert_eq!(line, "called\n");
-        if whole {
+        if stops_server {
             running.stop();
         } else {
             assert!(running.withdraw(&name));

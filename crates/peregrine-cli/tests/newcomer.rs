@@ -19,14 +19,14 @@ fn shown() -> Vec<(String, String)> {
         };
         match (line.strip_prefix("$ peregrine "), all.last_mut()) {
             (Some(command), _) => all.push((command.to_owned(), String::new())),
-            (None, Some((_, said))) => {
-                said.push_str(line);
-                said.push('\n');
+            (None, Some((_, expected))) => {
+                expected.push_str(line);
+                expected.push('\n');
             }
             (None, None) => {}
         }
     }
-    all.into_iter().map(|(command, said)| (command, said.trim_end().to_owned())).collect()
+    all.into_iter().map(|(command, expected)| (command, expected.trim_end().to_owned())).collect()
 }
 
 /// Replaces what differs between runs: numbers of more than two digits, and ages.
@@ -70,11 +70,11 @@ fn command_prints_what_the_readme_shows() {
     until("the server exports", || !sandbox.list().is_empty());
     let shown = shown();
     assert_eq!(shown.len(), 4, "{shown:?}");
-    for (line, said) in shown {
+    for (line, expected) in shown {
         let words: Vec<&str> = line.split_whitespace().collect();
         let done = sandbox.run(&words);
         let seen = if done.code == 0 { done.out } else { done.err };
-        assert_eq!(plain(&seen), plain(&said), "peregrine {line}");
+        assert_eq!(plain(&seen), plain(&expected), "peregrine {line}");
     }
     for line in ["ping hello -c 20", "stat hello --interval 20ms"] {
         let words: Vec<&str> = line.split_whitespace().collect();

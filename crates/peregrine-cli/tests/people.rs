@@ -91,14 +91,14 @@ fn colours_follow_options_and_environment() {
     assert!(!in_terminal("xterm", &[], &[("NO_COLOR", "1")]));
     assert!(in_terminal("xterm", &["--color", "always"], &[("NO_COLOR", "1")]));
     assert!(!in_terminal("dumb", &[], &[]));
-    // Also for failures, and for texts of the argument parser.
+    // Failures and texts of the argument parser follow the option, too.
     for words in [&["ping", "fiels"][..], &["pnig"], &["--help"]] {
         for (colour, is) in [("auto", true), ("always", true), ("never", false)] {
             let seen = seen(&sandbox, &[words, &["--color", colour]].concat(), 100);
             assert_eq!(seen.is_coloured(), is, "{words:?} {colour}");
         }
     }
-    // In a pipe only with `always`; never in JSON.
+    // In a pipe, text is coloured only with `always`. JSON is never coloured.
     let out = |more: &[&str]| {
         let output = sandbox.command(&[&words, more].concat()).output().unwrap();
         String::from_utf8(output.stdout).unwrap()
@@ -118,9 +118,9 @@ fn global_options_are_accepted_anywhere() {
         &["--color", "never", "ping", "files", "--format", "json", "-c3"],
     ] {
         let done = sandbox.run(words);
-        let said: Value = serde_json::from_str(&done.out).unwrap_or_else(|_| panic!("{done:?}"));
-        assert_eq!((done.code, &said["calls"]), (0, &3.into()));
-        assert!(said["took_ns"].as_u64().unwrap() > 0);
+        let report: Value = serde_json::from_str(&done.out).unwrap_or_else(|_| panic!("{done:?}"));
+        assert_eq!((done.code, &report["calls"]), (0, &3.into()));
+        assert!(report["took_ns"].as_u64().unwrap() > 0);
     }
 }
 
@@ -140,9 +140,9 @@ fn usage_error_is_reported_like_any_failure() {
             (&["ping", "files", "-c", "0"], ""),
         ] {
             let done = sandbox.run(&[&["--format", format], words].concat());
-            let said: Value =
+            let report: Value =
                 serde_json::from_str(&done.out).unwrap_or_else(|_| panic!("{done:?}"));
-            let error = said["error"].as_object().unwrap();
+            let error = report["error"].as_object().unwrap();
             assert_eq!(error.keys().collect::<Vec<_>>(), MEMBERS);
             assert_eq!(
                 (done.code, &error["kind"], &error["executed"]),
@@ -150,7 +150,7 @@ fn usage_error_is_reported_like_any_failure() {
             );
             assert!(done.err.is_empty() && !error["what"].as_str().unwrap().is_empty());
             let suggestions = error["suggestions"].as_array().unwrap();
-            assert!(suggestion.is_empty() || suggestions.contains(&suggestion.into()), "{said}");
+            assert!(suggestion.is_empty() || suggestions.contains(&suggestion.into()), "{report}");
         }
     }
     let done = sandbox.run(&["list", "--format", "c"]);
@@ -249,9 +249,12 @@ fn interrupted_ping_reports_its_measurements() {
     assert_eq!(ping.wait().code(), Some(130));
     let mut out = String::new();
     ping.0.stdout.take().unwrap().read_to_string(&mut out).unwrap();
-    let said: Value = serde_json::from_str(&out).unwrap();
-    assert_eq!(said["error"]["kind"], "Interrupted");
-    assert!(said["calls"].as_u64() > Some(0) && said["median_ns"].as_u64() > Some(0), "{said}");
+    let report: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(report["error"]["kind"], "Interrupted");
+    assert!(
+        report["calls"].as_u64() > Some(0) && report["median_ns"].as_u64() > Some(0),
+        "{report}"
+    );
 }
 
 #[test]
@@ -279,9 +282,9 @@ fn suggestions_come_from_the_server_at_the_address() {
     for address in ready["addresses"].as_array().unwrap() {
         let address = address.as_str().unwrap();
         let wrong = address.replace("files@", "fiels@");
-        let (code, said) = sandbox.json(&["ping", &wrong]);
-        assert_eq!((code, &said["error"]["kind"]), (3, &"NotFound".into()), "{said}");
-        assert_eq!(said["error"]["suggestions"], serde_json::json!([address]));
+        let (code, report) = sandbox.json(&["ping", &wrong]);
+        assert_eq!((code, &report["error"]["kind"]), (3, &"NotFound".into()), "{report}");
+        assert_eq!(report["error"]["suggestions"], serde_json::json!([address]));
     }
 }
 
@@ -291,7 +294,7 @@ fn interruption_does_not_wait_for_a_reader() {
     let _server = sandbox.serve(&[]);
     let stat = ["stat", "files", "--watch", "--interval", "10ms", "--format", "ndjson"];
     let mut stat = Process::start(&mut sandbox.command(&stat));
-    // Until the pipe is full, because nothing reads it.
+    // Waits until the pipe is full, because nothing reads it.
     let mut before = 0;
     until("the pipe is full", || {
         std::thread::sleep(Duration::from_millis(200));
@@ -433,7 +436,7 @@ fn interrupted_doctor_removes_everything() {
     let sandbox = Sandbox::new();
     let terminal = Terminal::start(sandbox.command(&["doctor"]), 200, 100);
     let mut children = Vec::new();
-    until("it creates a link", || {
+    until("the command creates a link", || {
         children = terminal.process.children();
         !children.is_empty() || terminal.screen().contents().contains("calls over a link")
     });
@@ -514,9 +517,9 @@ fn manual_has_a_page_per_command() {
     let sandbox = Sandbox::new();
     let done = sandbox.run(&["man"]);
     assert!(done.code == 0 && done.out.contains(".TH peregrine 1"), "{done:?}");
-    let (code, said) = sandbox.json(&["man", "--dir", "tmp/man1"]);
+    let (code, report) = sandbox.json(&["man", "--dir", "tmp/man1"]);
     let files: Vec<&str> =
-        said["files"].as_array().unwrap().iter().map(|one| one.as_str().unwrap()).collect();
+        report["files"].as_array().unwrap().iter().map(|one| one.as_str().unwrap()).collect();
     assert_eq!((code, files[0]), (0, "tmp/man1/peregrine.1"));
     for command in
         ["serve", "copy", "list", "describe", "call", "explain", "ping", "doctor", "clean"]
@@ -536,14 +539,14 @@ fn clean_removes_only_dead_names() {
     let dead = sandbox.serve(&["--name", "dead"]);
     dead.signal(Signal::KILL);
     drop(dead);
-    let here = |said: &Value| -> Vec<Value> {
-        let all = said["leftovers"].as_array().unwrap().iter();
+    let here = |report: &Value| -> Vec<Value> {
+        let all = report["leftovers"].as_array().unwrap().iter();
         let run = sandbox.path("run");
         all.filter(|one| one["directory"].as_str() == Some(&*run)).cloned().collect()
     };
-    let (code, said) = sandbox.json(&["clean", "--dry-run"]);
-    let found = here(&said);
-    assert_eq!((code, found.len(), &found[0]["name"]), (0, 1, &"dead".into()), "{said}");
+    let (code, report) = sandbox.json(&["clean", "--dry-run"]);
+    let found = here(&report);
+    assert_eq!((code, found.len(), &found[0]["name"]), (0, 1, &"dead".into()), "{report}");
     assert_eq!(
         (&found[0]["removed"], found[0]["files"][0].as_str()),
         (&false.into(), Some(&*sandbox.path("run/dead")))

@@ -119,14 +119,16 @@ fn calls_are_counted_on_every_path() {
         let (code, ..) = sandbox.run(&["ping", &address, "--count", "100"]);
         assert_eq!(code, 0);
         due += 100;
-        let (code, told) = sandbox.json(&["stat", &stat, "--interval", "20ms"]);
-        assert_eq!((code, &told["process"]), (0, &sandbox.servers[0].id().into()), "{stat}");
-        let files = of(&told["exports"], "files");
+        let (code, report) = sandbox.json(&["stat", &stat, "--interval", "20ms"]);
+        assert_eq!((code, &report["process"]), (0, &sandbox.servers[0].id().into()), "{stat}");
+        let files = of(&report["exports"], "files");
         assert_eq!((&files["calls"], &files["in_flight"]), (&due.into(), &0.into()), "{stat}");
         assert_eq!((&files["refused"], &files["failed"]), (&0.into(), &0.into()), "{stat}");
-        assert!(files["latency_since_it_began"]["p50_ns"].as_u64().unwrap() > 0, "{told}");
-        assert!(told["interval_ns"].as_u64().unwrap() >= 20_000_000 && told["took_ns"].is_u64());
-        assert!(told["waits"]["slept"].as_u64().unwrap() > 0, "{told}");
+        assert!(files["latency_since_it_began"]["p50_ns"].as_u64().unwrap() > 0, "{report}");
+        assert!(
+            report["interval_ns"].as_u64().unwrap() >= 20_000_000 && report["took_ns"].is_u64()
+        );
+        assert!(report["waits"]["slept"].as_u64().unwrap() > 0, "{report}");
     }
 }
 
@@ -138,8 +140,8 @@ fn ndjson_has_an_object_per_interval() {
     let lines: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!((code, lines.len()), (0, 3));
     assert!(lines.iter().all(|line| line["exports"][0]["name"] == "files"));
-    let (code, told) = sandbox.json(&arguments);
-    assert_eq!((code, told["intervals"].as_array().unwrap().len()), (0, 3));
+    let (code, report) = sandbox.json(&arguments);
+    assert_eq!((code, report["intervals"].as_array().unwrap().len()), (0, 3));
     // Without a terminal, one line per interval.
     let (code, out, _) = sandbox.run(&[&arguments[..], &["--watch"]].concat());
     assert_eq!((code, out.lines().count()), (0, 3), "{out}");
@@ -152,45 +154,45 @@ fn ndjson_has_an_object_per_interval() {
 fn servers_at_addresses_are_listed() {
     let sandbox = Sandbox::with_server();
     for address in sandbox.server_addresses() {
-        let (code, told) = sandbox.json(&["list", &address]);
-        let exports = told["exports"].as_array().unwrap();
+        let (code, report) = sandbox.json(&["list", &address]);
+        let exports = report["exports"].as_array().unwrap();
         assert_eq!((code, exports.len()), (0, 1), "{address}");
         let one = &exports[0];
         assert_eq!((&one["name"], &one["interface"]), (&"files".into(), &"Files".into()));
         assert_eq!(one["process"], sandbox.servers[0].id());
-        let (_, said) = sandbox.json(&["describe", "files"]);
-        assert_eq!(one["digest"], said["digest"]);
+        let (_, described) = sandbox.json(&["describe", "files"]);
+        assert_eq!(one["digest"], described["digest"]);
         assert_eq!(one["listens"].as_array().unwrap().len(), 2);
         let (code, out, _) = sandbox.run(&["list", &address]);
         assert!(code == 0 && out.starts_with("NAME") && out.contains("\nfiles"), "{out}");
-        let (code, said) = sandbox.json(&["describe", &address]);
-        assert_eq!((code, &said["interface"]), (0, &"Server".into()));
+        let (code, described) = sandbox.json(&["describe", &address]);
+        assert_eq!((code, &described["interface"]), (0, &"Server".into()));
     }
     let (code, out, _) =
         sandbox.run(&["list", &sandbox.server_addresses()[0], "--format", "ndjson"]);
     assert_eq!((code, out.lines().count()), (0, 1));
-    let (code, told) = sandbox.json(&["list", "@127.0.0.1:1"]);
-    assert_eq!((code, &told["error"]["executed"]), (3, &"no".into()), "{told}");
-    let (code, told) = sandbox.json(&["list", "@"]);
-    assert_eq!((code, &told["error"]["kind"]), (3, &"BadName".into()), "{told}");
+    let (code, report) = sandbox.json(&["list", "@127.0.0.1:1"]);
+    assert_eq!((code, &report["error"]["executed"]), (3, &"no".into()), "{report}");
+    let (code, report) = sandbox.json(&["list", "@"]);
+    assert_eq!((code, &report["error"]["kind"]), (3, &"BadName".into()), "{report}");
 }
 
 #[test]
 fn default_is_the_only_server() {
     let mut sandbox = Sandbox::new();
-    let (code, told) = sandbox.json(&["stat"]);
-    assert_eq!((code, &told["error"]["executed"]), (3, &"no".into()));
+    let (code, report) = sandbox.json(&["stat"]);
+    assert_eq!((code, &report["error"]["executed"]), (3, &"no".into()));
     sandbox.serve("files");
-    let (code, told) = sandbox.json(&["stat", "--interval", "10ms"]);
-    assert_eq!((code, &told["address"]), (0, &"files".into()));
+    let (code, report) = sandbox.json(&["stat", "--interval", "10ms"]);
+    assert_eq!((code, &report["address"]), (0, &"files".into()));
     sandbox.serve("more");
-    let (code, told) = sandbox.json(&["stat"]);
-    let near = told["error"]["suggestions"].as_array().unwrap();
-    assert_eq!((code, near.len()), (3, 2), "{told}");
-    let (code, told) = sandbox.json(&["stat", "fiels"]);
-    assert_eq!((code, &told["error"]["suggestions"][0]), (3, &"files".into()));
-    let (code, told) = sandbox.json(&["stat", "files", "--watch"]);
-    assert_eq!((code, &told["error"]["kind"]), (2, &"Usage".into()));
+    let (code, report) = sandbox.json(&["stat"]);
+    let near = report["error"]["suggestions"].as_array().unwrap();
+    assert_eq!((code, near.len()), (3, 2), "{report}");
+    let (code, report) = sandbox.json(&["stat", "fiels"]);
+    assert_eq!((code, &report["error"]["suggestions"][0]), (3, &"files".into()));
+    let (code, report) = sandbox.json(&["stat", "files", "--watch"]);
+    assert_eq!((code, &report["error"]["kind"]), (2, &"Usage".into()));
     let (code, ..) = sandbox.run(&["stat", "files", "--interval", "1ms"]);
     assert_eq!(code, 2);
 }
@@ -206,15 +208,15 @@ fn closed_pipe_is_no_failure() {
     assert!(line.contains("calls/s"), "{line}");
     drop(out);
     assert_eq!(ended(&mut child).code(), Some(0));
-    let mut said = String::new();
-    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    assert_eq!(said, "");
+    let mut errors = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+    assert_eq!(errors, "");
 }
 
 #[track_caller]
 fn ended(child: &mut Child) -> ExitStatus {
     let mut status = None;
-    until("it ends", || {
+    until("the command ends", || {
         status = child.try_wait().unwrap();
         status.is_some()
     });

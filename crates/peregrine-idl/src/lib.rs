@@ -87,8 +87,8 @@ pub fn parse_trait(text: &str) -> Result<Described, ParseError> {
         let reason = format!("{} bytes are more than {CANONICAL_BYTES_MAX}", text.len());
         return Err(ParseError::new(1, 1, reason));
     }
-    // `proc_macro2` keeps each text that it reads until the thread ends, because spans refer to it. A
-    // thread for each text keeps a process that reads many of them from growing.
+    // `proc_macro2` keeps each text that it reads until the thread ends, because spans refer to it. A new
+    // thread for each text keeps the memory of the process from growing.
     thread::scope(|scope| {
         let name = "peregrine-idl".to_owned();
         match thread::Builder::new().name(name).spawn_scoped(scope, || read(text)) {

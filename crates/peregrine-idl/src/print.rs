@@ -33,10 +33,10 @@ pub(crate) fn trait_of(described: &Described) -> String {
 
 struct Printer<'a> {
     described: &'a Described,
-    /// Whether a type is in a separate module, because its name is taken.
+    /// Whether a type is printed in a separate module, because its name is already used.
     in_modules: Vec<bool>,
-    /// The cycle to which each type belongs. Types of one cycle contain each other, without a sequence
-    /// between.
+    /// The cycle to which each type belongs. Types of one cycle contain each other without a sequence between
+    /// them.
     cycles: Vec<u32>,
     text: String,
 }
@@ -45,14 +45,14 @@ fn is_one_of(words: &str, word: &str) -> bool {
     words.split(' ').any(|one| one == word)
 }
 
-/// Whether a word is a name in Rust, or a keyword.
+/// Returns whether a word is a name in Rust, or a keyword.
 fn is_identifier(name: &str) -> bool {
     let mut letters = name.chars();
     let first = letters.next().is_some_and(|c| c == '_' || is_xid_start(c));
     first && name != "_" && letters.all(is_xid_continue)
 }
 
-/// A name as Rust writes it; in quotes if it is not a name in Rust.
+/// Returns a name in Rust's syntax, or in quotes if it is not a name in Rust.
 fn name(name: &str) -> String {
     match name {
         word if is_one_of(KEYWORDS, word) => format!("r#{word}"),
@@ -73,7 +73,7 @@ fn in_modules(described: &Described) -> Vec<bool> {
 
 /// Finds the types that contain each other. They are boxed, because they would have no size otherwise.
 ///
-/// This is Tarjan's algorithm, without recursion: a description may have a long chain of types.
+/// This is Tarjan's algorithm without recursion, because a description may have a long chain of types.
 fn cycles(described: &Described) -> Vec<u32> {
     const NEW: u32 = u32::MAX;
     let parts: Vec<Vec<usize>> = described.types.iter().map(inside).collect();
@@ -117,7 +117,7 @@ fn cycles(described: &Described) -> Vec<u32> {
     cycle
 }
 
-/// The named types that a type contains directly, without a sequence between.
+/// Returns the named types that a type contains directly, without a sequence between.
 fn inside(named: &DescribedNamed) -> Vec<usize> {
     fn all(ty: &DescribedType, into: &mut Vec<usize>) {
         match ty {
@@ -138,7 +138,7 @@ fn inside(named: &DescribedNamed) -> Vec<usize> {
     match &named.body {
         DescribedBody::Plain { fields: all, .. } | DescribedBody::Struct(all) => fields(all),
         DescribedBody::Enum(variants) => variants.iter().for_each(|one| fields(&one.fields)),
-        // One without fields, or one that a later version of the library adds.
+        // A type without fields, or a kind of type that a later version of the library adds.
         _ => {}
     }
     into
@@ -187,7 +187,7 @@ impl<'a> Printer<'a> {
         }
         self.line(format_args!("}}"));
         for (number, named) in types.iter().enumerate() {
-            // `CallError` is a type of the library.
+            // The library defines `CallError`.
             if !self.described.is_call_error(&DescribedType::Named(number)) {
                 self.text.push('\n');
                 self.named(number, named);
@@ -257,7 +257,7 @@ impl<'a> Printer<'a> {
         format!("{bound}{}: {written}", name(own))
     }
 
-    /// A type, as it is written inside of the named type `within`, or in a method.
+    /// Returns a type as it is written inside of the named type `within`, or in a method.
     fn ty(&self, ty: &DescribedType, within: Option<usize>) -> String {
         let inner = |one: &DescribedType| self.ty(one, within);
         match ty {
@@ -295,7 +295,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// The path of a named type, from inside of another one or from a method.
+    /// Returns the path of a named type, from inside of another one or from a method.
     fn path(&self, number: usize, within: Option<usize>) -> String {
         let Some(named) = self.described.types.get(number) else { return "()".into() };
         if self.described.is_call_error(&DescribedType::Named(number)) {
@@ -375,7 +375,7 @@ impl<'a> Printer<'a> {
                 }
                 self.line(format_args!("{indent}}}"));
             }
-            // A later version of the library may add bodies. There is no trait for them yet.
+            // A later version of the library may add kinds of types. They cannot be printed yet.
             _ => {}
         }
         let mut failed = self.described.procedures.iter().map(|one| &one.error);
@@ -387,7 +387,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// The conversion that the error of a procedure needs, so that it can be a failed call.
+    /// Prints the conversion that the error of a procedure needs, so that it can represent a failed call.
     fn failure(&mut self, indent: &str, own: &str, body: &DescribedBody) {
         let variants = match body {
             DescribedBody::Enum(variants) => &variants[..],
@@ -427,7 +427,7 @@ impl<'a> Printer<'a> {
     }
 }
 
-/// Whether the names of fields are numbers, as in a tuple.
+/// Returns whether the names of fields are numbers, as in a tuple.
 fn numbered(fields: &[DescribedField]) -> bool {
     fields.iter().enumerate().all(|(i, field)| field.name == i.to_string())
 }

@@ -66,7 +66,7 @@ fn checked(described: Described, spans: &[Span]) -> Result<Described> {
 struct Resolver<'a> {
     types: &'a HashMap<String, Definition>,
     numbers: HashMap<String, usize>,
-    /// The paths of types by their numbers, and where each is used first.
+    /// The paths of types by their numbers, and the position of the first use of each.
     uses: Vec<(String, Span)>,
 }
 
@@ -165,13 +165,13 @@ struct Sizes<'a> {
     described: Described,
     types: &'a HashMap<String, Definition>,
     alignments: Vec<Option<Align>>,
-    /// The path of each type, and where it is defined.
+    /// The path of each type, and the position of its definition.
     defined: Vec<(String, Span)>,
     seen: HashSet<usize>,
 }
 
 impl Sizes<'_> {
-    /// Finds the size of a type that is inside of `depth` others, and first those of its parts.
+    /// Computes the size of a type that is inside of `depth` others, and first the sizes of its parts.
     fn find(&mut self, number: usize, depth: usize) -> Result<()> {
         let parts = match self.described.types.get(number).map(|named| &named.body) {
             Some(DescribedBody::Plain { size: 0, fields, .. }) => {
@@ -212,7 +212,7 @@ impl Sizes<'_> {
         Ok(())
     }
 
-    /// Where a field of a plain type is.
+    /// Returns the position of a field of a plain type.
     fn field(&self, number: usize, place: usize) -> Span {
         let (path, span) = &self.defined[number];
         match self.types.get(path).map(|definition| &definition.body) {
@@ -222,7 +222,7 @@ impl Sizes<'_> {
     }
 }
 
-/// The named type in an array of arrays.
+/// Returns the named type in an array of arrays.
 fn plain_part(ty: &DescribedType) -> Option<usize> {
     match ty {
         DescribedType::Array(one, _) => plain_part(one),

@@ -6,7 +6,8 @@ use proc_macro2::{LexError, TokenStream, TokenTree};
 
 use crate::error::ParseError;
 
-/// How deep brackets of all kinds may nest, in code that is skipped too. The parser recurses for them.
+/// The deepest nesting of brackets of all kinds, also in code that is skipped. The parser recurses for each
+/// level.
 ///
 /// ```
 /// let nested = |depth| format!("trait A {{}}\nimpl B {}{}", "{".repeat(depth), "}".repeat(depth));
@@ -15,8 +16,8 @@ use crate::error::ParseError;
 /// ```
 pub const NESTING_MAX: usize = 128;
 
-/// Characters of a number. The parser takes a time that is quadratic in them. A `u128` has at most
-/// 130 binary digits and prefix characters; the rest leaves room for `_`.
+/// The largest number of characters of a number. The parser takes a time that is quadratic in it. A `u128`
+/// has at most 130 binary digits and prefix characters; the rest leaves room for `_`.
 ///
 /// ```
 /// let digits = "9".repeat(peregrine_idl::NUMBER_LETTERS_MAX + 1);
@@ -28,7 +29,7 @@ pub const NUMBER_LETTERS_MAX: usize = 256;
 /// Returns all tokens of a text.
 pub(crate) fn tokens(text: &str) -> Result<TokenStream, ParseError> {
     let tokens = TokenStream::from_str(text).map_err(|error| unreadable(text, &error))?;
-    // Without recursion: the groups around the present one, each with the tokens after it.
+    // This does not recurse. It keeps the groups around the current one, each with the tokens after it.
     let mut around = vec![tokens.clone().into_iter()];
     while let Some(inner) = around.last_mut() {
         match inner.next() {

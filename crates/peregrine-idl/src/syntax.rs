@@ -1,4 +1,4 @@
-//! A text as it was parsed: types have names, not numbers yet.
+//! A parsed text. Its types still have names instead of numbers.
 
 use std::collections::HashMap;
 
@@ -38,7 +38,7 @@ pub(crate) struct Parameter {
     pub(crate) max_len: Option<u32>,
 }
 
-/// A type as it is written.
+/// A type as it is written in the text.
 pub(crate) enum Type {
     Simple(DescribedType),
     Array(Box<Self>, u64),
@@ -51,10 +51,10 @@ pub(crate) enum Type {
 
 /// The name by which a type is used.
 pub(crate) struct TypeName {
-    /// As it is written, without `super`, `crate` and names of crates.
+    /// The path without `super`, `crate` and names of crates.
     pub(crate) path: String,
     pub(crate) span: Span,
-    /// The module in which it is looked up first.
+    /// The module that is searched first.
     pub(crate) module: Option<String>,
 }
 
@@ -71,7 +71,7 @@ pub(crate) enum Body {
     Enum(Vec<(String, Vec<Field>)>),
 }
 
-/// What `#[repr]` says about the alignment.
+/// The alignment that `#[repr]` declares.
 #[derive(Clone, Copy)]
 pub(crate) enum Align {
     AtLeast(u64),

@@ -1,4 +1,4 @@
-//! Replays the corpus of the fuzz target `descriptions`, which reads interfaces in all of their forms.
+//! Replays the corpus of the fuzz target `descriptions`, which parses interfaces in all of their forms.
 
 #[allow(unreachable_pub)]
 #[path = "../../../fuzz/src/descriptions.rs"]
@@ -7,7 +7,7 @@ mod descriptions;
 use std::path::Path;
 
 #[test]
-fn descriptions_survive_their_corpus() {
+fn corpus_of_descriptions_is_accepted() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/descriptions");
     let inputs = std::fs::read_dir(corpus).expect("a corpus");
     let mut count = 0;

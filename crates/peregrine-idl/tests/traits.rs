@@ -1,4 +1,4 @@
-//! Traits are printed and read back. Other texts are refused where they are wrong, within bounds.
+//! Traits are printed and read back. Invalid texts are refused at the position of the error, within bounds.
 
 use peregrine::interface::*;
 use peregrine::limits::CANONICAL_BYTES_MAX;
@@ -57,7 +57,7 @@ proptest! {
     }
 }
 
-/// Asserts that an error has a place in the text, or at its end.
+/// Asserts that an error has a position in the text, or at its end.
 fn is_inside(text: &str, error: &ParseError) {
     let line = text.split('\n').nth(error.line() - 1);
     let line = line.unwrap_or_else(|| panic!("{error}: no such line in {text:?}"));
@@ -130,9 +130,9 @@ impl From<peregrine::CallError> for Failed {
 "#;
 
 #[test]
-fn trait_is_printed_as_the_server_has_it() {
+fn trait_is_printed_as_in_the_source_of_the_server() {
     let described = parse_trait(SHAPES).unwrap();
-    // Types are printed in the order in which they are mentioned, whatever their order in the source.
+    // Types are printed in the order of their first use, independently of their order in the source.
     let printed = to_trait(&described);
     let place = |text: &str, what: &str| text.find(what).unwrap();
     assert!(place(&printed, "pub enum Failed") < place(&printed, "pub mod m"));
@@ -159,7 +159,7 @@ fn trait_is_printed_as_the_server_has_it() {
 }
 
 #[test]
-fn refusal_says_where_and_why() {
+fn error_has_position_and_reason() {
     for (text, line, column, said) in [
         ("", 1, 1, "expected a trait, found the end of the text"),
         ("struct A;\n", 2, 1, "expected a trait, found the end of the text"),
@@ -287,13 +287,13 @@ fn refusal_says_where_and_why() {
             "trait A {\n fn g(&self) -> peregrine::Result<()>;\n #[idempotent] fn f(&self, x: &mut u8) -> peregrine::Result<()>; }",
             3,
             19,
-            "`x` goes both ways in a procedure that may run twice",
+            "`x` is sent both ways in a procedure that may run twice",
         ),
         (
             "trait A { fn f(&self, x: Out<'_, String>) -> peregrine::Result<()>; }",
             1,
             14,
-            "`x` is a buffer of what is not plain",
+            "`x` is a buffer of values that are not plain",
         ),
         (
             "#[derive(Plain)]\nenum A { B }",
@@ -335,7 +335,7 @@ fn names_and_bounds_are_found_where_the_compiler_finds_them() {
          X#2 = struct {inner: u16}\n\
          X#3 = struct {outer: u8}\n"
     );
-    // A type with the name of one that the macro generates is in a separate module.
+    // A type with the name of a generated one is printed in a separate module.
     let text = "interface A version 0\nf() -> AClient#0 or unit\nAClient#0 = struct {}\n";
     assert!(to_trait(&Described::parse(text).unwrap()).contains("pub mod m0 {"));
 }
@@ -390,7 +390,7 @@ fn numbers_are_read_up_to_their_bounds() {
 }
 
 #[test]
-fn long_chain_of_types_needs_no_stack() {
+fn long_chain_of_types_does_not_overflow_the_stack() {
     let mut text = String::from("trait A { fn f(&self, x: &T0) -> peregrine::Result<()>; }\n");
     for number in 0..8000 {
         text.push_str(&format!("struct T{number} {{ next: Option<Box<T{}>> }}\n", number + 1));
@@ -401,7 +401,7 @@ fn long_chain_of_types_needs_no_stack() {
     assert_eq!(parse_trait(&to_trait(&described)), Ok(described));
 }
 
-/// A text of about `bytes` bytes: a start, something again and again, and an end.
+/// Returns a text of about `bytes` bytes: a start, a repeated part, and an end.
 fn filled(bytes: usize, start: &str, again: &str, end: &str) -> String {
     let count = (bytes - start.len() - end.len()) / again.len();
     format!("{start}{}{end}", again.repeat(count))

@@ -390,8 +390,9 @@ fn client_method(number: u32, method: &Method) -> TokenStream {
     quote! {
         #[inline]
         fn #ident(&self, #(#parameters),*) -> #returns {
-            if ::peregrine::__rt::is_native(&self.binding) {
-                ::peregrine::__rt::call::<#outcome>(&self.binding, #number, #body)
+            let __target = ::peregrine::__rt::target(&self.binding);
+            if __target.is_native() {
+                ::peregrine::__rt::call::<#outcome>(__target, #number, #body)
             } else {
                 ::peregrine::__rt::call_swapped::<#outcome>(&self.binding, #number, #body)
             }

@@ -1,5 +1,5 @@
-//! Calls `whereabouts` by the fastest path that works, and says why it is that one:
-//! `cargo run --example anywhere_client -- [ADDRESS]`
+//! Calls `whereabouts` on the fastest path that works, and prints why it was chosen: `cargo run --example
+//! anywhere_client -- [ADDRESS]`
 
 pub mod anywhere;
 
@@ -9,7 +9,7 @@ use peregrine::CallError;
 fn main() -> Result<(), CallError> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "whereabouts".to_owned());
     let whereabouts = WhereaboutsClient::bind(&address)?;
-    println!("called by {}", whereabouts.path()?);
+    println!("called over {}", whereabouts.path()?);
     println!("{}", whereabouts.binding().explain());
     Ok(())
 }

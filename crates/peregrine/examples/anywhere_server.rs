@@ -1,5 +1,5 @@
-//! Exports `whereabouts` on this machine, and wherever else it is told to:
-//! `cargo run --example anywhere_server -- [ENDPOINT]...`
+//! Exports `whereabouts` on this machine, and at the given endpoints: `cargo run --example anywhere_server --
+//! [ENDPOINT]...`
 
 pub mod anywhere;
 

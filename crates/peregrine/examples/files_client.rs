@@ -8,8 +8,8 @@ use files::{FileError, Files, FilesClient};
 use peregrine::Out;
 
 fn main() -> Result<(), FileError> {
-    let path = env::args().nth(1).expect("which file?");
-    let mut copy = File::create(env::args().nth(2).expect("copied to where?"))?;
+    let path = env::args().nth(1).expect("usage: files_client FILE COPY");
+    let mut copy = File::create(env::args().nth(2).expect("usage: files_client FILE COPY"))?;
 
     let files = FilesClient::bind("files")?;
     let mut chunk = Vec::with_capacity(8192);

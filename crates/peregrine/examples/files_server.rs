@@ -10,7 +10,7 @@ use peregrine::{Out, Server};
 struct Disk(PathBuf);
 
 impl Disk {
-    /// No path leaves the directory: neither by `..` nor from `/` nor through a symbolic link.
+    /// Opens a file, which must be in the directory. A path cannot leave it by `..`, `/` or a symbolic link.
     fn open(&self, path: &str) -> io::Result<File> {
         let path = self.0.join(path).canonicalize()?;
         if path.starts_with(&self.0) {
@@ -36,7 +36,7 @@ impl Files for Disk {
 }
 
 fn main() -> Result<(), FileError> {
-    let directory = env::args().nth(1).expect("which directory?");
+    let directory = env::args().nth(1).expect("usage: files_server DIRECTORY");
     let disk = Disk(PathBuf::from(directory).canonicalize()?);
     Server::new().export("files", FilesServer::new(disk))?.stop_on_signals().run()?;
     Ok(())

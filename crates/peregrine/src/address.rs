@@ -1,4 +1,5 @@
-//! `Address`: where an export is, as people write it. One grammar, one parser, errors that point.
+//! `Address`: the place of an export, as people write it. It has one grammar and one parser, and errors
+//! name the column.
 //!
 //! ```text
 //! address  = [scheme ":"] target
@@ -9,7 +10,7 @@
 //! host     = host name | IPv4 address | "[" IPv6 address "]"
 //! ```
 //!
-//! Without a scheme binding takes the fastest path that works; with one, that path.
+//! Without a scheme, a binding uses the fastest path that works. With a scheme, it uses that path.
 
 use core::fmt;
 use core::str::FromStr;
@@ -36,17 +37,17 @@ pub struct Place {
     port: u16,
 }
 
-/// Where an export is: a name, perhaps on which machine, and perhaps by which path.
+/// The place of an export: a name, possibly with a machine, and possibly with a path.
 ///
 /// | written | means |
 /// |---|---|
-/// | `files` | whoever exports `files`: on this machine, or where the [hosts file](crate::directory) says |
+/// | `files` | the server that exports `files`: on this machine, or where the [hosts file](crate::directory) lists it |
 /// | `files@fs.example.org` | the server on that machine, at port [7193](Place::DEFAULT_PORT) |
 /// | `files@fs.example.org:7000` | the same at another port |
 /// | `local:files` | on this machine, by shared memory and nothing else |
 /// | `tcp:files@fs.example.org:7000` | by TCP and nothing else |
 /// | `@fs.example.org`, `@fs.example.org:7000` | the [description](crate::server_info) that the server there gives of itself |
-/// | `udp:`..., `eth:`... | the same by UDP, and by raw Ethernet to a server that tells at that UDP address where it is on the link |
+/// | `udp:`..., `eth:`... | the same by UDP, and by raw Ethernet to a server that reports at that UDP address where it is on the link |
 ///
 /// ```
 /// use peregrine::{Address, PathKind};
@@ -97,7 +98,7 @@ impl Endpoint {
     }
 }
 
-/// Text that is read from left to right; what is wrong is wrong at a place in it.
+/// Text that is read from left to right. An error names the column.
 struct Cursor<'a> {
     text: &'a str,
     at: usize,
@@ -126,7 +127,7 @@ impl<'a> Cursor<'a> {
         found
     }
 
-    /// Says what should stand here.
+    /// Returns the error that `what` was expected here.
     #[cold]
     fn expected(&self, what: &str) -> CallError {
         let here = match self.rest() {
@@ -138,7 +139,7 @@ impl<'a> Cursor<'a> {
         CallError::not_executed(Kind::BadName, Phase::Resolve, text)
     }
 
-    /// Reads the scheme, if there is one. Returns the path that it names.
+    /// Reads the scheme, if there is one. Returns its path.
     fn scheme(&mut self) -> Option<PathKind> {
         let rest = self.rest();
         let is_written =
@@ -167,7 +168,7 @@ impl<'a> Cursor<'a> {
 
     fn host(&mut self) -> Result<String, CallError> {
         if !self.eat("[") {
-            // An address of IPv6 without brackets has its second colon where the port ends.
+            // In an IPv6 address without brackets, the port ends at the second colon.
             let end = self.rest().find([':', '/', '[', ']', '@']).unwrap_or(self.rest().len());
             if end == 0 {
                 return Err(self.expected("a host"));
@@ -176,7 +177,7 @@ impl<'a> Cursor<'a> {
         }
         let end = self.rest().find(']').unwrap_or(self.rest().len());
         let host = &self.rest()[..end];
-        // An address of one link may name its interface.
+        // A link-local address may name its interface.
         let bare = host.split('%').next().unwrap_or(host);
         if bare.parse::<Ipv6Addr>().is_err() {
             return Err(self.expected("an IPv6 address and `]`"));
@@ -188,7 +189,7 @@ impl<'a> Cursor<'a> {
         Ok(host.to_owned())
     }
 
-    /// A name, up to the end or what may stand behind one.
+    /// Reads a name, up to the end or a character that may follow a name.
     fn name(&mut self) -> Result<String, CallError> {
         let end = self.rest().find(['/', '@', ':']).unwrap_or(self.rest().len());
         let name = &self.rest()[..end];
@@ -201,7 +202,7 @@ impl<'a> Cursor<'a> {
 
     fn address(&mut self) -> Result<Address, CallError> {
         let path = self.scheme();
-        if path.is_some_and(|path| path != PathKind::Local) && self.begins_with_place() {
+        if path.is_some_and(|path| path != PathKind::Local) && self.reads_as_place() {
             let begin = self.at;
             let place = Some(self.place()?);
             if !self.eat("/") {
@@ -230,15 +231,15 @@ impl<'a> Cursor<'a> {
         Ok(Address { path, name, place })
     }
 
-    /// Whether `HOST:PORT` follows, rather than a name: only it has a colon or a bracket, and before
-    /// it neither `@` nor `/`.
-    fn begins_with_place(&self) -> bool {
+    /// Returns whether to read the rest as `HOST:PORT` and not as a name: a colon or a bracket comes before
+    /// any `@` or `/`, or nothing follows.
+    fn reads_as_place(&self) -> bool {
         let found = self.rest().find([':', '[', '@', '/']);
         found.is_none_or(|at| matches!(self.rest().as_bytes()[at], b':' | b'['))
             && (found.is_some() || self.rest().is_empty())
     }
 
-    /// What stands behind a name: `@HOST`, and perhaps the port.
+    /// Reads what follows a name: `@HOST`, possibly with a port.
     fn place_of_name(&mut self) -> Result<Place, CallError> {
         self.eat("@");
         let host = self.host()?;
@@ -252,21 +253,21 @@ impl<'a> Cursor<'a> {
 }
 
 impl Place {
-    /// The port of a server, if none is written: `files@fs.example.org`.
+    /// The port of a server if an address has none: `files@fs.example.org`.
     pub const DEFAULT_PORT: u16 = 7193;
 
-    /// The host, without brackets.
+    /// Returns the host, without brackets.
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// The port; 0 lets a server that listens choose.
+    /// Returns the port. If it is 0, a server that listens gets any free port.
     pub const fn port(&self) -> u16 {
         self.port
     }
 
-    /// The socket addresses that the host has, the versions of the internet protocol in turn (RFC 8305):
-    /// a version that leads nowhere holds up the other one once. There is at least one.
+    /// Returns the socket addresses of the host, at least one, with IPv4 and IPv6 alternating (RFC 8305).
+    /// So if one version does not work, it delays the other only once.
     pub(crate) fn resolve(&self) -> Result<Vec<SocketAddr>, CallError> {
         let failed = |error: io::Error| {
             let text = format!("finding the host `{}`", self.host);
@@ -280,7 +281,8 @@ impl Place {
     }
 }
 
-/// The addresses in their order, those of the version of the first one and the others in turn.
+/// Returns the addresses in their order, but with those of the first one's version and the others
+/// alternating.
 fn in_turn(found: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let like_first = found.first().is_some_and(SocketAddr::is_ipv6);
     let (first, other): (Vec<_>, Vec<_>) =
@@ -301,28 +303,29 @@ fn in_turn(found: Vec<SocketAddr>) -> Vec<SocketAddr> {
 }
 
 impl Address {
-    /// The name under which the server exports; [`SERVER_NAME`](crate::server_info::SERVER_NAME) if the
-    /// server itself is meant.
+    /// Returns the name of the export, or [`SERVER_NAME`](crate::server_info::SERVER_NAME) if the address
+    /// means the server itself.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The path that it asks for; `None` if the fastest one is meant that works.
+    /// Returns the path, or `None` for the fastest one that works.
     pub const fn path(&self) -> Option<PathKind> {
         self.path
     }
 
-    /// On which machine and at which port; `None` if directories are to be asked.
+    /// Returns the machine and port, or `None` if directories are searched.
     pub const fn place(&self) -> Option<&Place> {
         self.place.as_ref()
     }
 
-    /// The server itself, at the same place.
+    /// Returns the address of the server itself at the same place.
     pub(crate) fn of_server(&self) -> Self {
         Self { name: SERVER_NAME.to_owned(), ..self.clone() }
     }
 
-    /// An address, and what stands behind the slash that follows it: nothing if there is no slash.
+    /// Splits text at the slash that follows an address. Returns the address and the rest, if there is a
+    /// slash.
     ///
     /// ```
     /// use peregrine::Address;
@@ -333,7 +336,7 @@ impl Address {
     /// ```
     ///
     /// # Errors
-    /// If it does not begin with an address.
+    /// If the text does not begin with an address.
     pub fn split(text: &str) -> Result<(Self, Option<&str>), CallError> {
         let mut cursor = Cursor::new(text);
         let address = cursor.address()?;
@@ -349,7 +352,7 @@ impl FromStr for Address {
         let address = cursor.address()?;
         match (&address.path, &address.place, cursor.rest()) {
             (_, _, "") => Ok(address),
-            // A host that was taken for a name.
+            // The host was read as a name.
             (Some(path), None, _) if *path != PathKind::Local => {
                 Err(cursor.expected("`@HOST` or the end"))
             }
@@ -439,8 +442,8 @@ impl fmt::Display for Address {
     }
 }
 
-/// Returns the address that stands for a host in bounds per host: for IPv6 the network of 64 bits,
-/// because one host can use any address of its network.
+/// Returns the address that is used for limits per host. For IPv6 this is the network of 64 bits, because
+/// one host can use all of its addresses.
 pub(crate) fn host_of(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,

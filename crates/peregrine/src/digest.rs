@@ -1,8 +1,7 @@
-//! SHA-256 (FIPS 180-4), from which an interface's identity is cut.
+//! SHA-256 (FIPS 180-4), from which the identity of an interface is derived.
 //!
-//! An interface is identified by 128 bits of the hash of its canonical text. SHA-256 is
-//! chosen because every language that may one day speak to us has it at hand; it is small
-//! enough to stand here rather than to bring in a crate and its six companions.
+//! The identity of an interface is 128 bits of the hash of its canonical text. SHA-256 is available in all
+//! languages. It is short enough to be implemented here, instead of by a crate with six dependencies.
 
 const K: [u32; 64] = [
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
@@ -15,7 +14,7 @@ const K: [u32; 64] = [
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2,
 ];
 
-/// The SHA-256 hash of `message`, 32 bytes, the most significant byte of the first word first.
+/// Returns the SHA-256 hash of `message`: 32 bytes, the most significant byte of the first word first.
 ///
 /// ```
 /// let hash = peregrine::digest::sha256(b"abc");
@@ -30,7 +29,7 @@ pub fn sha256(message: &[u8]) -> [u8; 32] {
     for block in &mut blocks {
         compress(&mut state, block);
     }
-    // The rest, one set bit, zeros, and the length in bits at the end of a block.
+    // The rest of the message, one set bit, zeros, and the length in bits at the end of a block.
     let rest = blocks.remainder();
     let mut tail = [0u8; 128];
     tail[..rest.len()].copy_from_slice(rest);

@@ -1,4 +1,4 @@
-//! `CallError`: what failed, where, in which phase, why, whether the call ran, and what to do.
+//! `CallError`: what failed, where, in which phase, why, whether the call was executed, and what to do.
 
 use core::fmt;
 use std::borrow::Cow;
@@ -7,12 +7,12 @@ use std::error::Error;
 /// The result of a procedure that needs no error type of its own.
 pub type Result<T, E = CallError> = core::result::Result<T, E>;
 
-/// Whether a call that failed ran.
+/// Whether a failed call was executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Executed {
-    /// Certainly not: it was refused before the procedure began. It may be sent again.
+    /// Certainly not: it was refused before the procedure began. It may be repeated.
     No,
-    /// Perhaps: the outcome is unknown. Sending it again may execute it twice.
+    /// Possibly: the outcome is unknown. If it is repeated, it may be executed twice.
     Maybe,
 }
 
@@ -25,7 +25,7 @@ impl fmt::Display for Executed {
     }
 }
 
-/// In which part of its life a call or binding failed.
+/// The phase in which a call or a binding failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Phase {
@@ -35,11 +35,11 @@ pub enum Phase {
     Bind,
     /// Offering an interface under a name.
     Export,
-    /// Putting the arguments into the message.
+    /// Writing the arguments to the message.
     Marshal,
-    /// From handing the call over until its result is there.
+    /// From sending the call until its result has arrived.
     Call,
-    /// Taking the result from the message.
+    /// Reading the result from the message.
     Unmarshal,
 }
 
@@ -58,7 +58,7 @@ impl fmt::Display for Phase {
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident = $number:literal, $text:literal, $advice:literal;)*) => {
-        /// What went wrong.
+        /// The kind of an error.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Kind {
@@ -66,17 +66,17 @@ macro_rules! kinds {
         }
 
         impl Kind {
-            /// What failed, in a few words.
+            /// Returns what failed, in a few words.
             pub const fn text(self) -> &'static str {
                 match self { $(Self::$name => $text,)* }
             }
 
-            /// What to do about it.
+            /// Returns what to do about it.
             pub const fn advice(self) -> &'static str {
                 match self { $(Self::$name => $advice,)* }
             }
 
-            /// The kind that crosses a binding as this number.
+            /// Returns the kind with this number on the wire.
             pub(crate) const fn from_number(number: u32) -> Option<Self> {
                 match number { $($number => Some(Self::$name),)* _ => None }
             }
@@ -88,28 +88,28 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// No server exports that name here.
+    /// No server exports the name.
     NotFound = 1, "no such export",
         "start the server, check the name with `peregrine list`, and check that both sides use the same $PEREGRINE_DIR";
-    /// The name is exported by a server that lives.
+    /// A live server exports the name.
     NameTaken = 2, "the name is taken",
         "stop the other server or export under another name";
-    /// The name, address or option has no meaning.
+    /// The name, address or option is invalid.
     BadName = 3, "invalid name, address or option",
         "write NAME, NAME@HOST or NAME@HOST:PORT, with local:, eth:, udp: or tcp: in front to ask for one path; a name has 1 to 64 letters, digits, '-', '_' or '.' and does not begin with a dot";
-    /// The server does not serve this user.
+    /// This user may not use the export.
     Denied = 4, "permission denied",
         "run as the server's user, or let the server be opened to others";
     /// The interfaces of client and server differ.
     InterfaceMismatch = 5, "the interfaces differ",
         "build client and server from the same trait, or give the new one another version and name";
-    /// The peer speaks another version of the protocol, or none.
+    /// The peer uses another version of the protocol, or another protocol.
     ProtocolMismatch = 6, "the peer does not speak this protocol",
         "use the same release of Peregrine on both sides";
     /// No memory, descriptor, thread or session is left.
     Exhausted = 7, "a resource is exhausted",
         "close bindings, or raise the limit that the cause names";
-    /// The operating system said no.
+    /// The operating system reported an error.
     System = 8, "the operating system refused",
         "see the cause, which the operating system gave";
     /// The interface has no such procedure.
@@ -124,10 +124,10 @@ kinds! {
     /// All threads of the server are busy and its queue is full.
     Overloaded = 12, "the server is overloaded",
         "try again later with a growing pause, or give the server more threads";
-    /// The server's process or session ended.
+    /// The process or session of the server has ended.
     ServerGone = 13, "the server is gone",
         "restart the server: the binding binds again by itself; repeat the call if it was not executed or is idempotent";
-    /// The procedure panicked; the server lives on.
+    /// The procedure panicked. The server continues.
     Panicked = 14, "the procedure panicked",
         "see the server's standard error";
     /// The deadline passed.
@@ -142,15 +142,15 @@ kinds! {
     /// The export was withdrawn, or the server is stopping.
     Withdrawn = 18, "the export was withdrawn",
         "export the name again: the binding binds again by itself";
-    /// The procedure itself failed in a call to somebody else.
+    /// The procedure failed because of a call that it made.
     Relayed = 19, "the server's own call failed",
         "see the cause, which the server relayed as text";
-    /// Nobody answers at the host and port of the address.
-    Unreachable = 20, "the place cannot be reached",
+    /// No server answers at the host and port of the address.
+    Unreachable = 20, "the server cannot be reached",
         "check the host and the port, and that the server listens there";
 }
 
-/// Why a call, a bind or an export failed, and whether the call ran.
+/// Why a call, a binding or an export failed, and whether the call was executed.
 ///
 /// The text says what failed, for which address, in which phase, the cause, and what to do.
 ///
@@ -165,8 +165,7 @@ kinds! {
 /// assert!(error.to_string().contains("surely-nobody-exports-this"));
 /// ```
 ///
-/// As `{:?}` it is the same text, so that `unwrap` and `main` show people what happened; `{:#?}` shows
-/// the fields.
+/// `{:?}` has the same text, so that `unwrap` and `main` show people what happened. `{:#?}` has the fields.
 pub struct CallError(Box<Inner>);
 
 #[derive(Debug)]
@@ -200,7 +199,7 @@ pub(crate) const NO_RAW_ETHERNET: &str = "give the program CAP_NET_RAW, for exam
      `setcap cap_net_raw+ep PROGRAM`, or use udp: in place of eth:";
 
 impl CallError {
-    /// An error that says whether the call ran; [`Phase::Call`] until told otherwise.
+    /// Returns an error in [`Phase::Call`].
     #[cold]
     pub fn new(kind: Kind, executed: Executed, detail: impl Into<String>) -> Self {
         Self(Box::new(Inner {
@@ -215,13 +214,13 @@ impl CallError {
         }))
     }
 
-    /// As [`CallError::new`], certainly not executed.
+    /// Like [`CallError::new`], but not executed.
     #[cold]
     pub(crate) fn not_executed(kind: Kind, phase: Phase, detail: impl Into<String>) -> Self {
         Self::new(kind, Executed::No, detail).in_phase(phase)
     }
 
-    /// An operating system's error in a phase where nothing was called yet.
+    /// Returns an error of the operating system in a phase before any call was made.
     #[cold]
     pub(crate) fn system(phase: Phase, what: impl Into<String>, error: std::io::Error) -> Self {
         let kind = match error.raw_os_error() {
@@ -241,13 +240,13 @@ impl CallError {
         self
     }
 
-    /// The same of a question that calls nothing, and may be asked again.
+    /// Returns the same error for a request that executes nothing and may be repeated.
     pub(crate) fn not_executed_after_all(mut self, phase: Phase) -> Self {
         (self.0.executed, self.0.phase) = (Executed::No, phase);
         self
     }
 
-    /// The same of a call of which an earlier attempt may have run.
+    /// Returns the same error for a call whose earlier attempt may have been executed.
     pub(crate) fn may_have_executed(mut self) -> Self {
         self.0.executed = Executed::Maybe;
         self
@@ -287,37 +286,37 @@ impl CallError {
         self
     }
 
-    /// What went wrong.
+    /// Returns the kind of the error.
     pub fn kind(&self) -> Kind {
         self.0.kind
     }
 
-    /// Whether the call ran.
+    /// Returns whether the call was executed.
     pub fn executed(&self) -> Executed {
         self.0.executed
     }
 
-    /// In which phase it failed.
+    /// Returns the phase in which it failed.
     pub fn phase(&self) -> Phase {
         self.0.phase
     }
 
-    /// The address or name of the other side; empty if there was none yet.
+    /// Returns the address or name of the server. It is empty if there was none yet.
     pub fn address(&self) -> &str {
         &self.0.address
     }
 
-    /// The procedure that was called; empty when binding or exporting.
+    /// Returns the procedure that was called. It is empty for bindings and exports.
     pub fn procedure(&self) -> &str {
         &self.0.procedure
     }
 
-    /// What exactly was wrong; may be empty.
+    /// Returns the details. They may be empty.
     pub fn detail(&self) -> &str {
         &self.0.detail
     }
 
-    /// What to do about it.
+    /// Returns what to do about it.
     pub fn advice(&self) -> &'static str {
         match (self.0.advice, self.0.kind, self.0.executed) {
             (Some(advice), ..) => advice,
@@ -326,7 +325,7 @@ impl CallError {
         }
     }
 
-    /// The error and its causes in one line, without advice: what crosses a binding as text.
+    /// Returns the error and its causes in one line, without advice. This text is sent to clients.
     pub fn chain(&self) -> String {
         let mut text = self.summary();
         let mut cause = self.source();
@@ -338,7 +337,7 @@ impl CallError {
         text
     }
 
-    /// What exactly was wrong, and why.
+    /// Returns the details and the causes.
     pub(crate) fn cause(&self) -> String {
         let mut text = self.detail().to_owned();
         let mut cause = self.source();
@@ -371,8 +370,7 @@ impl CallError {
 pub(crate) const NO_THREAD: &str =
     "starting the keeper's thread (RLIMIT_NPROC, RLIMIT_AS, pids.max)";
 
-/// Why the memory that a peer sent cannot be used: it is not what was announced, or this process
-/// cannot map it.
+/// Returns the error for memory of a peer that is not as announced, or that this process cannot map.
 #[cold]
 pub(crate) fn unusable_memory(what: &'static str, error: std::io::Error) -> CallError {
     if error.kind() == std::io::ErrorKind::InvalidData {
@@ -381,7 +379,7 @@ pub(crate) fn unusable_memory(what: &'static str, error: std::io::Error) -> Call
     CallError::system(Phase::Bind, format!("mapping {what}"), error)
 }
 
-/// Which limit an operating system's error speaks of, for whoever is to raise it.
+/// Returns the limit that an error of the operating system means, so that people know which one to raise.
 #[cold]
 pub(crate) fn limit_reached(error: &std::io::Error) -> Option<String> {
     let process = std::process::id();

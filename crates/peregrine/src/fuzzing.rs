@@ -49,10 +49,10 @@ pub fn stream_message(bytes: &[u8]) {
         assert_eq!(stream::Header::from_bytes(&header.to_bytes()), Ok(header));
         assert!(header.rest().is_multiple_of(16));
     }
-    if let Some(bind) = stream::Bind::from_bytes(body) {
-        assert_eq!(stream::Bind::from_bytes(&bind.to_bytes()), Some(bind));
+    if let Some(bind) = stream::BindRequest::from_bytes(body) {
+        assert_eq!(stream::BindRequest::from_bytes(&bind.to_bytes()), Some(bind));
     }
-    if let Some(bound) = stream::Bound::from_bytes(body) {
+    if let Some(bound) = stream::BindGrant::from_bytes(body) {
         assert_eq!(bound.to_bytes(), body);
     }
     if let Some(said) = description::from_bytes(body) {

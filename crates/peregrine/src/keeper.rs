@@ -27,7 +27,7 @@ pub(crate) trait Watched: Send + Sync {
     fn ready(self: Arc<Self>) -> Next;
 
     /// Returns the events for which the descriptor is watched. With `ONESHOT`, watching pauses after the
-    /// first event until [`Watch::again`].
+    /// first event until [`Watch::rearm`].
     fn interest(&self) -> EventFlags {
         EventFlags::IN | EventFlags::RDHUP
     }
@@ -115,7 +115,7 @@ impl Watch {
     }
 
     /// Watches the descriptor again, for the events that [`Watched::interest`] now returns.
-    pub(crate) fn again(&self) {
+    pub(crate) fn rearm(&self) {
         self.keeper.again(self.key);
     }
 }

@@ -123,8 +123,8 @@
 //! [`GenericClient`] and [`GenericServer`] call and serve interfaces that are known only at run time,
 //! with values of type [`Dynamic`].
 //!
-//! The modules [`call`], [`stub`], [`value`] and [`sys`] are for generated code, for programs that
-//! bring their own stubs, and for measurements.
+//! The documentation leaves out the modules that only generated code and measurements use. They may
+//! change in any version.
 #![deny(unsafe_code)]
 
 // The code that the macros generate refers to the crate by this name.
@@ -132,6 +132,7 @@ extern crate self as peregrine;
 
 mod address;
 mod binding;
+#[doc(hidden)]
 pub mod call;
 pub mod counters;
 mod device;
@@ -154,10 +155,14 @@ mod registry;
 mod server;
 pub mod server_info;
 mod serving;
+#[doc(hidden)]
 pub mod stats;
+#[doc(hidden)]
 pub mod stub;
 mod sync;
+#[doc(hidden)]
 pub mod sys;
+#[doc(hidden)]
 pub mod value;
 
 pub use address::{Address, Endpoint, Place};
@@ -185,7 +190,7 @@ pub mod __rt {
         Shape, Type, Variant,
     };
     pub use crate::stub::{
-        Outcome, Stub, Travels, TravelsAsBlock, assign, call, call_swapped, is_native,
+        CallTarget, Outcome, Stub, Travels, TravelsAsBlock, assign, call, call_swapped, target,
     };
     pub use crate::value::{
         Invalid, Overflow, Plain, Reader, Representation, Value, Writer, common_unit,

@@ -1,80 +1,80 @@
-//! Every bound of the system: what it is, its default, and what happens beyond it.
+//! All limits of the system, with their defaults and what happens beyond them.
 //!
-//! | bound | default | beyond it |
+//! | limit | default | beyond it |
 //! |---|---|---|
 //! | [`DEPTH_MAX`] | 256 | `BadArguments` or `BadResult`: structures nested too deeply |
-//! | [`DEPTH_BYTES_MAX`] | 128 KiB | the same: large values within large values |
-//! | [`EMPTY_VALUES_MAX`] | 65536 | `TooLarge` or `BadResult`: more values than that which take no bytes |
+//! | [`DEPTH_BYTES_MAX`] | 128 KiB | the same: large values nested in large values |
+//! | [`EMPTY_VALUES_MAX`] | 65536 | `TooLarge` or `BadResult`: more values without bytes |
 //! | [`NAME_BYTES_MAX`] | 64 | refused when exporting or binding |
-//! | [`HOSTS_BYTES_MAX`], [`OFFERS_MAX`] | 1 MiB, 64 | a hosts file is refused, and so is a name with more addresses in it |
+//! | [`HOSTS_BYTES_MAX`], [`OFFERS_MAX`] | 1 MiB, 64 | a larger hosts file is refused, and so is a name with more addresses |
 //! | [`MESSAGE_BYTES_MAX`] | 1 GiB | refused at bind: the A-stack would be too large |
 //! | [`MESSAGE_BYTES`] | 16 MiB | `TooLarge`, not executed: declare `max_len`, or ask for more on both sides |
-//! | [`ESTACK_BYTES_KEPT`] | 1 MiB | larger memory for arguments is given back after use |
-//! | [`ASTACK_BYTES_KEPT`] | 64 KiB each way | what a larger message touched is given back when idle for two seconds |
-//! | [`ASTACKS`] / [`ASTACKS_SPARSE`] / [`ASTACKS_MAX`] | 8 / 256 / 1024 | further ones come into use, up to the second number; then the caller waits until an A-stack is released |
+//! | [`ESTACK_BYTES_KEPT`] | 1 MiB | larger memory for arguments is released after use |
+//! | [`ASTACK_BYTES_KEPT`] | 64 KiB each way | memory that larger messages used is released after two idle seconds |
+//! | [`ASTACKS`] / [`ASTACKS_SPARSE`] / [`ASTACKS_MAX`] | 8 / 256 / 1024 | more A-stacks are made active, up to the second number; then callers wait until an A-stack is released |
 //! | [`REGION_BYTES_MAX`] | 8 GiB | refused at bind |
-//! | [`ASTACKS_OF_OTHERS`] | 64 | a session of another user than the server's has no more, unless the export says so |
-//! | [`REGION_BYTES_PER_USER`] | 32 GiB | the same, together: sessions get fewer and smaller A-stacks, then `Exhausted` at bind |
-//! | [`WORKERS_MAX`] | 256 | a call rings and is queued |
-//! | [`REPLACED_MAX`] | 64 | calls wait: procedures whose callers have given them up are replaced by no more threads than that |
+//! | [`ASTACKS_OF_OTHERS`] | 64 | a session of another user than the server's gets no more, unless the export allows it |
+//! | [`REGION_BYTES_PER_USER`] | 32 GiB | for all sessions of such a user: they get fewer and smaller A-stacks, then `Exhausted` at bind |
+//! | [`WORKERS_MAX`] | 256 | calls wait in the queue |
+//! | [`REPLACED_MAX`] | 64 | calls wait: no more threads replace those that run abandoned calls |
 //! | [`QUEUE_MAX`] | 1024 | `Overloaded`, not executed |
 //! | [`SESSIONS_MAX`] / [`SESSIONS_PER_USER`] | 4096 / 2048 | `Exhausted` at bind |
 //! | [`BINDINGS_MAX`] / [`BINDINGS_PER_USER`] | 65,536 / 262,144 | `Exhausted` at bind |
 //! | [`UNBOUND_PER_USER`], [`UNBOUND_TIME`] | 256, 5 s | connections that have not bound yet are refused, or closed |
-//! | [`CLOSING_MAX`] | 256 | before Linux 6.16: while more sockets wait to be closed, with descriptors that a peer sent, no client is let in |
+//! | [`CLOSING_MAX`] | 256 | before Linux 6.16: no client is admitted while more sockets wait to be closed that hold descriptors of a peer |
 //! | [`CHAIN_MAX`] | 32 | `Exhausted`, not executed: calls nest too deeply |
-//! | [`STALL_TIME`] | 10 ms | a caller that stops in the middle of a large message posts it again, whole; a connection that says nothing keeps no thread longer |
-//! | [`LENT_STALL_TIME`] | 100 ms | a procedure that reads a `Lent` buffer which has not come gets an error |
-//! | [`ARRIVAL_BYTES_PER_SECOND`] | 256 MB | a large message that comes more slowly has used up the time of one of these two |
-//! | [`TOKENS_MAX`] | 8 | further sessions with the same process are not offered at bind |
-//! | [`INTERPRETED_DEPTH_MAX`] | 512 | interpreted stubs: as [`DEPTH_MAX`], every type counted |
-//! | [`CANONICAL_BYTES_MAX`], [`CANONICAL_DEPTH_MAX`] | 1 MiB, 64 | an interface's description is not read |
+//! | [`STALL_TIME`] | 10 ms | a caller that stops in the middle of a large message posts the whole message again; a silent connection occupies no thread for longer |
+//! | [`LENT_STALL_TIME`] | 100 ms | a procedure that reads a `Lent` buffer that has not arrived gets an error |
+//! | [`ARRIVAL_BYTES_PER_SECOND`] | 256 MB | a slower message uses up one of the two times above |
+//! | [`TOKENS_MAX`] | 8 | a client does not offer more sessions with the same process at bind |
+//! | [`INTERPRETED_DEPTH_MAX`] | 512 | like [`DEPTH_MAX`], for interpreted stubs: all types count |
+//! | [`CANONICAL_BYTES_MAX`], [`CANONICAL_DEPTH_MAX`] | 1 MiB, 64 | the description of an interface is refused |
 //! | [`HANDSHAKE_BYTES_MAX`] | 64 KiB | the session or connection is closed |
 //! | [`CONNECTIONS_MAX`] / [`CONNECTIONS_PER_HOST`] | 4096 / 256 | `Exhausted`, and the connection is closed; `Server::connections` and `connections_per_host` allow more |
-//! | [`CALLERS_MAX`] / [`CALLERS_PER_HOST`] | 16,384 / 4,096 | over datagrams: the caller that is idle longest is forgotten and binds again, or `Exhausted` at bind |
-//! | [`RETAINED_BYTES_MAX`] / [`RETAINED_BYTES_PER_HOST`] | 256 MiB / 64 MiB | over datagrams: calls wait until results are acknowledged; `Exhausted`, not executed, if none is |
-//! | [`PARTIAL_BYTES_PER_HOST`] | 64 MiB | over datagrams: calls of one host wait until others have ended; `Exhausted`, not executed, if those do not go on; over TCP at most a quarter of what is left |
-//! | [`SPARE_BYTES_MAX`] | 16 MiB | memory for calls and for results that is not needed is given back |
-//! | [`SOCKETS_PER_SERVER`] | 16 | over datagrams: further calling threads share one more socket, at which one receives for all |
+//! | [`CALLERS_MAX`] / [`CALLERS_PER_HOST`] | 16,384 / 4,096 | over datagrams: the client that was idle longest is evicted and binds again, or `Exhausted` at bind |
+//! | [`RETAINED_BYTES_MAX`] / [`RETAINED_BYTES_PER_HOST`] | 256 MiB / 64 MiB | over datagrams: calls wait until clients acknowledge results; `Exhausted`, not executed, if none does |
+//! | [`PARTIAL_BYTES_PER_HOST`] | 64 MiB | over datagrams: calls of one host wait until others have ended; `Exhausted`, not executed, if those make no progress; over TCP at most a quarter of what is left |
+//! | [`SPARE_BYTES_MAX`] | 16 MiB | unused memory for calls and results is released |
+//! | [`SOCKETS_PER_SERVER`] | 16 | over datagrams: more calling threads share one more socket, where one of them receives for all |
 //! | [`BINDINGS_PER_CONNECTION`] | 4096 | `Exhausted` at bind |
-//! | [`PARTIAL_BYTES_MAX`] | 256 MiB | a connection is not read until memory is free again, and its call is `Overloaded`, not executed, if nested calls have to pass it; over datagrams calls wait in the same way |
-//! | [`MESSAGE_TIME`], [`MESSAGE_RATE`] | 10 s, 16 KiB/s | a connection whose message comes more slowly is closed, if others wait for memory |
-//! | [`UNREAD_TIME`] | 100 ms, 10 s | a connection that takes no reply is closed: at once if others wait, else after the longer time |
-//! | [`SILENCE`] | 10 s | over TCP: a peer of which nothing is heard is gone |
+//! | [`PARTIAL_BYTES_MAX`] | 256 MiB | a connection is not read until memory is free, and its call is `Overloaded`, not executed, if nested calls must overtake it; over datagrams calls wait in the same way |
+//! | [`MESSAGE_TIME`], [`MESSAGE_RATE`] | 10 s, 16 KiB/s | a connection whose message arrives more slowly is closed, if others wait for memory |
+//! | [`UNREAD_TIME`] | 100 ms, 10 s | a connection that does not read a reply is closed: after the shorter time if others wait, else after the longer |
+//! | [`SILENCE`] | 10 s | over TCP: a silent peer counts as gone |
 //! | [`CALL_SILENCE`] | 2.3 s | over TCP: the same, for a client with calls in flight |
-//! | [`COUNTED_THREADS`] | 128 | further threads count together, in one line, with locked instructions |
-//! | [`COUNTED_EXPORTS`] | 64 | further exports are counted as one |
-//! | [`COUNTED_SESSIONS`], [`COUNTED_BINDINGS`] | 8,192 each | `stat` does not show further ones, but says how many they are; their calls are counted with their export's |
+//! | [`COUNTED_THREADS`] | 128 | more threads share one row of counters, with locked instructions |
+//! | [`COUNTED_EXPORTS`] | 64 | more exports are counted as one |
+//! | [`COUNTED_SESSIONS`], [`COUNTED_BINDINGS`] | 8,192 each | `stat` shows only the number of the others; their calls are counted with their export's |
 //! | [`TOLD_ROWS`] | 1,024 | over networks `stat` shows no more sessions, and no more bindings |
-//! | [`TEXT_BYTES_MAX`] | 2048 | error texts that cross a binding are cut |
+//! | [`TEXT_BYTES_MAX`] | 2048 | longer error texts are truncated when they are sent |
 
-/// How deep structures may nest (`Vec`, `Option`, `Result`, `Box`), when sent and when received.
+/// The largest nesting of structures (`Vec`, `Option`, `Result`, `Box`), when sent and when received.
 ///
-/// Decoding recurses, so this bounds the stack that a peer can make us use.
+/// Decoding is recursive, so this limits the stack that a peer can make a thread use.
 pub const DEPTH_MAX: u32 = 256;
 
-/// Bytes that values may have which stand within each other, beyond which one goes no deeper when
-/// receiving: a list whose elements have 4 KiB may be 32 long.
+/// The largest sum in bytes of values that contain each other. For example, lists whose elements have 4 KiB
+/// may be nested 32 deep when they are received.
 ///
-/// What is taken stands on the stack, a few times over, until its place is known. Depth alone would
-/// bound the number of frames and not their size.
+/// A value is on the stack, several times, until its place is known. The nesting alone would limit the
+/// number of stack frames, but not their size.
 pub const DEPTH_BYTES_MAX: usize = 128 << 10;
 
-/// How many values that take no bytes (`Box<()>`, a struct without fields) the sequences of one head
-/// may have, all together.
+/// The largest number of values without bytes (`Box<()>`, a struct without fields) in all sequences of a
+/// head.
 ///
-/// Nothing that is sent bounds their number, so this bounds the time and the memory that a peer can
-/// make us spend.
+/// The number of bytes that are sent does not limit their number. So this limits the time and memory that a
+/// peer can make a process spend.
 pub const EMPTY_VALUES_MAX: usize = 1 << 16;
 
-/// Bytes in the canonical text of an interface that somebody else describes.
+/// Bytes of the canonical text of an interface that a peer describes.
 pub const CANONICAL_BYTES_MAX: usize = 1 << 20;
 
-/// Types within each other that an interpreted stub follows, of whatever kind: struct in struct, which
-/// takes compiled stubs no stack, takes it some.
+/// The largest nesting of types of any kind in interpreted stubs. A struct in a struct needs stack there,
+/// but not in compiled stubs.
 pub const INTERPRETED_DEPTH_MAX: u32 = 512;
 
-/// How deep the types of such a text may nest within one line. Reading and printing them recurses.
+/// The largest nesting of types within one line of such a text. Reading and printing them is recursive.
 pub const CANONICAL_DEPTH_MAX: usize = 64;
 
 /// Bytes in the name of an export.
@@ -86,58 +86,58 @@ pub const HOSTS_BYTES_MAX: usize = 1 << 20;
 /// Addresses of one name in a hosts file.
 pub const OFFERS_MAX: usize = 64;
 
-/// Bytes that a message may have each way, unless the interface declares that it needs more, or
-/// both sides ask for it with `message_bytes` and `message_bytes_max`. Either side may lower it.
+/// Bytes of a message each way, unless the interface declares more, or both sides ask for more with
+/// `message_bytes` and `message_bytes_max`. Either side may lower it.
 ///
 /// Memory for a message is allocated when it is first touched, so this size does not make idle sessions
 /// more expensive.
 pub const MESSAGE_BYTES: usize = 16 << 20;
 
 /// Bytes that a client requests when it binds, unless its interface needs more or its options say less.
-/// Every server grants this size, and may grant up to [`MESSAGE_BYTES`]. If memory is short, the A-stacks
-/// of a session have this size.
+/// Each server grants this size, and may grant up to [`MESSAGE_BYTES`]. If memory is short, the A-stacks of
+/// a session have this size.
 pub const MESSAGE_BYTES_ASKED: usize = 1 << 20;
 
-/// Bytes of private argument memory that a thread keeps from call to call.
+/// Bytes of private memory for arguments that a thread keeps between calls.
 pub const ESTACK_BYTES_KEPT: usize = 1 << 20;
 
-/// Bytes of each half of an A-stack whose memory stays, once touched.
+/// Bytes of each half of an A-stack that stay allocated once touched.
 pub const ASTACK_BYTES_KEPT: usize = 64 << 10;
 
-/// Bytes that an A-stack may offer each way.
+/// The largest size of messages that an A-stack may have each way.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 30;
 
-/// A-stacks of a session that stay in use while it is idle.
+/// The number of A-stacks that stay active while a session is idle.
 pub const ASTACKS: u32 = 8;
 
-/// A-stacks that a session has room for, unless a binding asks for more. This is also the number of calls
-/// in flight between two processes before callers wait. With messages of 16 MiB, 227 A-stacks fit
-/// [`REGION_BYTES_MAX`]. Memory that was never touched costs nothing.
+/// The number of A-stacks that a session has room for, unless a binding asks for more. This is also the
+/// number of calls in flight between two processes before callers wait. With messages of 16 MiB, 227
+/// A-stacks fit [`REGION_BYTES_MAX`]. Memory that was never touched costs nothing.
 pub const ASTACKS_SPARSE: u32 = 256;
 
-/// The fewest A-stacks of a session whose process has no address space for more.
+/// The smallest number of A-stacks of a session, if the process has no address space for more.
 pub const ASTACKS_SPARING: u32 = 4;
 
-/// The most A-stacks that a binding may ask for.
+/// The largest number of A-stacks that a binding may ask for.
 pub const ASTACKS_MAX: u32 = 1024;
 
-/// Bytes of shared memory that one session may take: 4 GiB of messages, and for each of 1024
-/// A-stacks the 2 MiB each way through which its large messages run.
+/// Bytes of the shared memory of one session: 4 GiB of messages, and for each of 1024 A-stacks 2 MiB each
+/// way, through which large messages are sent.
 pub const REGION_BYTES_MAX: usize = 8 << 30;
 
-/// A-stacks of a session with a client of another user than the server's own, or root, unless
+/// The number of A-stacks of a session whose client is of another user than the server or root, unless
 /// `ExportOptions::astacks_max` allows more.
 ///
-/// Memory that the server is first to touch counts as the server's, though a client steers what it
+/// Memory that the server touches first is charged to the server, but the client determines what the server
 /// touches.
 pub const ASTACKS_OF_OTHERS: u32 = 64;
 
-/// Bytes of all regions of one such user with a server: some 300 sessions, unless their exports have
-/// large messages. Most of this memory is never touched. The less is left, the fewer and smaller
-/// A-stacks a new session gets.
+/// Bytes of all regions of one such user with a server. This is enough for about 300 sessions, unless their
+/// exports have large messages. Most of this memory is never touched. The less is left, the fewer and
+/// smaller A-stacks a new session gets.
 pub const REGION_BYTES_PER_USER: usize = 32 << 30;
 
-/// Bytes that an A-stack offers each way at least: any refusal with its text fits.
+/// The smallest size of messages of an A-stack each way. Each refusal with its text fits.
 pub const MESSAGE_BYTES_MIN: usize = 4096;
 
 /// Threads of a server that run procedures.
@@ -146,18 +146,18 @@ pub const WORKERS_MAX: usize = 256;
 /// Threads of a server that wait for calls on connections, in addition to those that run procedures.
 pub const READERS_MAX: usize = 64;
 
-/// Threads beyond a pool's bound that replace those whose calls were given up by their callers: of
-/// calls of this machine, of calls over TCP, and of calls at each datagram socket.
+/// The number of threads that a server starts in addition, to replace those that run abandoned calls. It
+/// applies separately to local calls, to calls over TCP, and to calls at each datagram socket.
 pub const REPLACED_MAX: usize = 64;
 
-/// Calls that may wait for a thread of the server: calls of each user of this machine, and calls over
-/// networks.
+/// The number of calls that may wait for a thread of the server, for each user of this machine, and for all
+/// calls over networks.
 pub const QUEUE_MAX: usize = 1024;
 
-/// Sessions that a server accepts at one time.
+/// The number of sessions of a server.
 pub const SESSIONS_MAX: usize = 4096;
 
-/// Sessions of one user with a server: processes of that user.
+/// The number of sessions of a server with processes of one user.
 pub const SESSIONS_PER_USER: usize = 2048;
 
 /// Bindings of one session.
@@ -169,125 +169,124 @@ pub const BINDINGS_PER_USER: usize = 1 << 18;
 /// Connections of one user that have not bound yet.
 pub const UNBOUND_PER_USER: usize = 256;
 
-/// How long a connection may take to bind.
+/// The time that a connection has to bind.
 pub const UNBOUND_TIME: core::time::Duration = core::time::Duration::from_secs(5);
 
-/// Sockets in which a peer left descriptors, and that wait for one of 16 threads which close such
-/// sockets and may be lost: the close of a descriptor of a peer's choice may wait for ever.
+/// The number of sockets that wait to be closed because a peer sent descriptors to them. Closing a
+/// descriptor that a peer chose may block for ever, so 16 threads do that, which may be lost.
 ///
-/// While there are more, nobody is let in. From Linux 6.16 on no descriptors come.
+/// While there are more, no client is admitted. From Linux 6.16 on, no descriptors arrive.
 pub const CLOSING_MAX: usize = 256;
 
-/// Processes that a chain of nested calls may come through.
+/// The number of processes that a chain of nested calls may pass through.
 ///
-/// A call that comes back into a process gets a thread beyond the pool's bound there, so this
-/// bounds the threads that calls in a circle can take.
+/// A call that returns to a process gets a thread beyond the limit of the pool there. So this limits the
+/// threads that circular calls can occupy.
 pub const CHAIN_MAX: usize = 32;
 
-/// How long a server's thread waits for a client in the middle of a message, all waits for that
-/// message together, besides the time that [`ARRIVAL_BYTES_PER_SECOND`] allows for its bytes. The call
-/// is then dropped as not executed, and the client posts it again once all of it is in place.
+/// How long a server's thread waits for a client in the middle of a message, for all waits together, in
+/// addition to the time that [`ARRIVAL_BYTES_PER_SECOND`] allows for its bytes. Then the call is dropped,
+/// not executed, and the client posts it again once the whole message is in place.
 pub const STALL_TIME: core::time::Duration = core::time::Duration::from_millis(10);
 
-/// The same for all reads of a call's `Lent` buffers by its procedure, which get an error then. Longer,
-/// because that call has begun and cannot be posted again.
+/// The same for all reads of a call's `Lent` buffers by its procedure, which then get an error. It is
+/// longer, because this call has begun and cannot be posted again.
 pub const LENT_STALL_TIME: core::time::Duration = core::time::Duration::from_millis(100);
 
-/// Bytes per second that a large message must come with, once it has used up [`STALL_TIME`] or
-/// [`LENT_STALL_TIME`]. Memory is twenty times as fast, so a client may be without a processor for
-/// most of the time.
+/// The lowest rate in bytes per second of a large message that has used up [`STALL_TIME`] or
+/// [`LENT_STALL_TIME`]. Memory is twenty times as fast, so the client may be without a processor for most
+/// of the time.
 pub const ARRIVAL_BYTES_PER_SECOND: u64 = 256 << 20;
 
-/// Sessions that a client offers a server to bind in.
+/// The number of existing sessions that a client offers a server when it binds.
 pub const TOKENS_MAX: usize = 8;
 
 /// Bytes of one message of the handshake.
 pub const HANDSHAKE_BYTES_MAX: usize = 64 << 10;
 
-/// Bytes of an error's text that cross a binding.
+/// Bytes of the text of an error that is sent to a peer.
 pub const TEXT_BYTES_MAX: usize = 2048;
 
-/// Network connections of a server, whomever they come from.
+/// The number of network connections of a server.
 pub const CONNECTIONS_MAX: usize = 4096;
 
-/// Network connections from one host: one address of IPv4, one /64 of IPv6.
+/// The number of network connections from one host: one IPv4 address, or one /64 network of IPv6.
 pub const CONNECTIONS_PER_HOST: usize = 256;
 
-/// Callers that a server knows at one datagram socket: calls that may be under way at one time, and
-/// records of those that were.
+/// The number of records of calls, in progress or past, that a server keeps at one datagram socket.
 pub const CALLERS_MAX: usize = 1 << 14;
 
-/// The same of one group of hosts; who is in a group is decided by a secret.
+/// The same for one group of hosts. A secret determines the group of a host.
 pub const CALLERS_PER_HOST: usize = 1 << 12;
 
-/// Bytes of large results that a server keeps at one datagram socket until their callers have
-/// acknowledged them, besides those that the procedures which run are just making.
+/// Bytes of large results that a server keeps at one datagram socket until the clients acknowledge them, in
+/// addition to those that are being made.
 ///
-/// Small ones, of up to 1472 bytes, are bounded by their number: 24 MiB for [`CALLERS_MAX`] of them.
+/// The number of small results, of up to 1472 bytes, is limited: [`CALLERS_MAX`] of them have 24 MiB.
 pub const RETAINED_BYTES_MAX: usize = 256 << 20;
 
-/// The same for one group of hosts. A caller acknowledges a result of 1 MiB or more at once, and others
+/// The same for one group of hosts. A client acknowledges a result of 1 MiB or more at once, and others
 /// with its next call, or within 100 ms.
 pub const RETAINED_BYTES_PER_HOST: usize = 64 << 20;
 
-/// Bytes of calls of several packets that have not ended, of one group of hosts at one datagram
-/// socket; a host's only one may be larger. The same number of bytes of messages that have not come
-/// whole, or whose calls wait for a permit, over all connections of one host.
+/// Bytes of calls of several packets that have not ended, for one group of hosts at one datagram socket. If
+/// a host has only one such call, it may be larger. Over TCP, the same limit applies to messages of one
+/// host that have not arrived completely, or whose calls wait for a permit.
 pub const PARTIAL_BYTES_PER_HOST: usize = 64 << 20;
 
-/// Bytes of memory for calls, and of memory for results, that a datagram socket keeps at hand for the
-/// next ones.
+/// Bytes of unused memory for calls, and of unused memory for results, that a datagram socket keeps.
 pub const SPARE_BYTES_MAX: usize = 16 << 20;
 
-/// Calling threads of a process that have a datagram socket of their own to one server address; all
-/// others share one more.
+/// The number of threads of a process that have their own datagram socket to one server address. All others
+/// share one more socket.
 ///
-/// On its own socket a thread is woken by the kernel with what it waits for, and who spins must be
-/// alone there. With more callers than this the processors are what limits them: one who receives for
-/// all costs a little then, and a thousand sockets would be all the descriptors that a process has.
+/// On its own socket, the kernel wakes a thread directly, and only there can a thread poll. With more
+/// callers, the processors are the bottleneck. Then a thread that receives for all costs little, and a
+/// thousand sockets would use up the descriptors of the process.
 pub const SOCKETS_PER_SERVER: u32 = 16;
 
 /// Bindings of one network connection.
 pub const BINDINGS_PER_CONNECTION: usize = 4096;
 
-/// Bytes of messages that have not come whole, or whose calls wait for a permit, of all connections of
-/// a server; the same number again of those at each datagram socket that wait or run. Messages of up to 16 KiB are not
-/// counted: there is at most one of each connection.
+/// Bytes of messages that have not arrived completely, or whose calls wait for a permit, of all connections
+/// of a server. The same number applies to calls that wait or run at each datagram socket. Messages of up
+/// to 16 KiB are not counted: each connection has at most one.
 pub const PARTIAL_BYTES_MAX: usize = 256 << 20;
 
-/// How long a message may take to come over a connection, and bytes that it must have brought each
-/// second beyond that, while other connections wait for memory.
+/// The time that a message may take to arrive over a connection, while other connections wait for memory.
+/// After it, the message must have arrived at [`MESSAGE_RATE`].
 pub const MESSAGE_TIME: core::time::Duration = core::time::Duration::from_secs(10);
 
-/// Bytes a second of the same.
+/// The lowest rate of such a message, in bytes per second.
 pub const MESSAGE_RATE: usize = 16 << 10;
 
-/// How long a thread of a server waits for a connection to take a reply: if others wait for a
-/// thread, and if nobody does.
+/// How long a thread of a server waits for a connection to read a reply: if others wait for a thread, and
+/// if none does.
 pub const UNREAD_TIME: [core::time::Duration; 2] =
     [core::time::Duration::from_millis(100), core::time::Duration::from_secs(10)];
 
-/// How long nothing may be heard from the other end of a network connection, although it was asked
-/// (keepalive) or owes an acknowledgement, until it counts as gone.
+/// How long the other end of a network connection may be silent, although it was asked (keep-alive) or owes
+/// an acknowledgement, until it counts as gone.
 pub const SILENCE: core::time::Duration = core::time::Duration::from_secs(10);
 
-/// How long a client that waits for a reply over TCP hears nothing of the server's machine, although
-/// it asks, until it takes it to be gone.
+/// How long the server's machine may be silent over TCP, although it is asked, until a client that waits
+/// for a reply takes it to be gone.
 ///
-/// Of a way that is cut for a second one hears again before that.
+/// This is long enough for a network that is interrupted for a second.
 pub const CALL_SILENCE: core::time::Duration = core::time::Duration::from_millis(2300);
 
-/// Threads of a server that count in lines of their own.
+/// The number of threads of a server that have their own counters.
 pub const COUNTED_THREADS: usize = 128;
 
-/// Exports of a server that have counters of their own.
+/// The number of exports of a server that have their own counters.
 pub const COUNTED_EXPORTS: usize = 64;
 
-/// Sessions, connections and associations of a server that are shown.
+/// The number of sessions, connections and associations of a server that are shown.
 pub const COUNTED_SESSIONS: usize = 8192;
 
-/// Bindings of a server that are shown, [`COUNTED_EXPORTS`] among them, which stand for all others.
+/// The number of bindings of a server that are shown. [`COUNTED_EXPORTS`] of these rows stand for all other
+/// bindings.
 pub const COUNTED_BINDINGS: usize = 8192;
 
-/// Sessions, and bindings, that a server shows over a network.
+/// The number of sessions, and of bindings, that a server shows over a network.
 pub const TOLD_ROWS: usize = 1024;

@@ -16,20 +16,21 @@ pub const SERVER_NAME: &str = crate::interface::SERVER_NAME;
 /// # #[interface] trait Echo { fn echo(&self, x: u32) -> peregrine::Result<u32>; }
 /// # struct Same;
 /// # impl Echo for Same { fn echo(&self, x: u32) -> peregrine::Result<u32> { Ok(x) } }
-/// let server = Server::new().export("tells-example", EchoServer::new(Same))?;
+/// let server = Server::new().export("server-info-example", EchoServer::new(Same))?;
 /// let running = server.listen("tcp:127.0.0.1:0")?.spawn()?;
 /// let server = ServerInfoClient::bind(&running.addresses()[0].to_string().replace("tcp:", "tcp:@"))?;
 /// let exports = server.list()?;
-/// assert_eq!((exports.len(), &*exports[0].name), (1, "tells-example"));
+/// assert_eq!((exports.len(), &*exports[0].name), (1, "server-info-example"));
 /// # Ok::<(), peregrine::CallError>(())
 /// ```
 #[peregrine_macros::interface(name = "Server")]
 pub trait ServerInfo {
-    /// Returns its exports, without those that are limited to users or groups of its machine.
+    /// Returns the exports of the server, without those that are limited to users or groups of its machine.
     #[idempotent]
     fn list(&self) -> Result<Vec<Exported>>;
 
-    /// Returns its counters. Single sessions and bindings are included only if the server discloses all.
+    /// Returns the counters of the server. Single sessions and bindings are included only if the server
+    /// discloses all of its counters.
     #[idempotent]
     fn stat(&self) -> Result<Stat>;
 }
@@ -37,20 +38,20 @@ pub trait ServerInfo {
 /// One export of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, peregrine_macros::Value)]
 pub struct Exported {
-    /// Its name.
+    /// The name of the export.
     pub name: String,
-    /// Name of its interface.
+    /// The name of its interface.
     pub interface: String,
-    /// Version of its interface.
+    /// The version of its interface.
     pub version: u32,
     /// The identity of its interface: the bytes of a [`Digest`](crate::digest).
     pub digest: [u8; 16],
-    /// The server's process, on its own machine.
+    /// The process ID of the server, on the server's machine.
     pub process: u32,
     /// How long ago the export began, in milliseconds.
     pub age_ms: u64,
-    /// The number of bindings to it.
+    /// The number of bindings to the export.
     pub bindings: u32,
-    /// The addresses at which it can be called over networks.
+    /// The addresses at which the export can be called over networks.
     pub listens: Vec<String>,
 }

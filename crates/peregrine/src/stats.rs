@@ -1,14 +1,14 @@
-//! Exact counts that tests hold: copies of arguments and results. Nothing in release builds.
+//! Exact counts for tests: copies of arguments and results. Release builds do not count.
 //!
-//! With the feature `stamps`, moments of calls too: for accounts of where a call's time goes.
+//! With the feature `stamps`, also moments of calls, to account for the time of a call.
 
 /// LRPC's names for the copies of a call (Table III of the paper).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Copy {
     /// From the client's memory into the A-stack.
     A,
-    /// From the A-stack into the server's private memory: the head and all blocks but the lent ones.
-    /// It is counted where the bytes are copied.
+    /// From the A-stack into the server's private memory: the head and all blocks except lent ones. It is
+    /// counted where the bytes are copied.
     E,
     /// From the A-stack into the client's memory.
     F,
@@ -20,7 +20,7 @@ mod counters {
     pub(super) static BYTES: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 }
 
-/// Notes a copy of so many bytes; compiles to nothing in release builds.
+/// Counts a copy of this many bytes. Compiles to nothing in release builds.
 #[inline(always)]
 pub(crate) fn count(copy: Copy, bytes: usize) {
     #[cfg(debug_assertions)]
@@ -29,7 +29,7 @@ pub(crate) fn count(copy: Copy, bytes: usize) {
     let _ = (copy, bytes);
 }
 
-/// Bytes copied so far in this process as A, E and F; `None` in release builds, which do not count.
+/// Returns the bytes copied so far in this process as A, E and F, or `None` in release builds.
 pub fn copied() -> Option<[u64; 3]> {
     #[cfg(debug_assertions)]
     return Some(core::array::from_fn(|i| {
@@ -39,24 +39,24 @@ pub fn copied() -> Option<[u64; 3]> {
     None
 }
 
-/// Moments of a local call that are noted on either side, in the order in which a call passes them:
-/// the client's [`Ready`](Self::Ready) and [`Posted`](Self::Posted), the server's
-/// [`Seen`](Self::Seen) and [`Run`](Self::Run), its `Ready` and `Posted`, the client's `Seen`.
+/// Moments of a local call that are recorded on either side, in the order in which a call passes them: the
+/// client's [`Ready`](Self::Ready) and [`Posted`](Self::Posted), the server's [`Seen`](Self::Seen) and
+/// [`Run`](Self::Run), its `Ready` and `Posted`, and the client's `Seen`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Moment {
-    /// All but the word has been written.
+    /// Everything but the word has been written.
     Ready = 0,
-    /// The word has been written; what was written before it has left this processor.
+    /// The word has been written. What was written before it has left this processor.
     Posted = 1,
-    /// The other side's word has been seen.
+    /// The word of the other side has been seen.
     Seen = 2,
-    /// The procedure begins (noted by whoever measures).
+    /// The procedure begins. The program that measures records it.
     Run = 3,
 }
 
 impl Moment {
-    /// In a stamp, the bits above these are the processor's clock.
+    /// The bits of a stamp above these are the clock of the processor.
     pub const BITS: u32 = 2;
 }
 
@@ -67,8 +67,8 @@ mod stamps {
     pub(super) static NOTED: AtomicUsize = AtomicUsize::new(0);
 }
 
-/// Notes that a call passes a moment; nothing without the feature `stamps`. One thread of a process
-/// at a time: others' stamps are lost.
+/// Records that a call passes a moment, if the feature `stamps` is set. Only one thread of a process may
+/// record: stamps of others are lost.
 #[inline(always)]
 pub fn stamp(moment: Moment) {
     #[cfg(feature = "stamps")]
@@ -84,8 +84,8 @@ pub fn stamp(moment: Moment) {
     let _ = moment;
 }
 
-/// The first 16,384 stamps since the last time this was called, in the order in which they were
-/// noted; `None` without the feature `stamps`.
+/// Returns the first 16,384 stamps since the previous call of this function, in order. Returns `None`
+/// without the feature `stamps`.
 pub fn take_stamps() -> Option<Vec<u64>> {
     #[cfg(feature = "stamps")]
     {

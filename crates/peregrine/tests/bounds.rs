@@ -1,5 +1,5 @@
-//! What hostile callers over UDP can make a server keep: packets written by hand, with the packet
-//! exchange compiled in as the simulator has it.
+//! Bounds of what hostile callers over UDP can make a server keep. The packets are written by hand, with
+//! the packet exchange compiled in as in the simulator.
 
 #[allow(dead_code)]
 #[path = "../src/protocol/exchange/mod.rs"]
@@ -42,7 +42,7 @@ const GIVE: u32 = 0;
 const NULL: u32 = 1;
 const TAKE: u32 = 2;
 const PIECE: u32 = 1408;
-/// Answers, by their numbers.
+/// The numbers of answers.
 const OK: u32 = 0;
 const NOT_EXECUTED: u32 = 2;
 
@@ -53,14 +53,14 @@ fn serve() -> (Running, SocketAddr) {
     (running, address.strip_prefix("udp:").unwrap().parse().unwrap())
 }
 
-/// One host's socket, which says what it likes.
+/// One host's socket, which can send any packet.
 struct Host {
     socket: UdpSocket,
     handles: Vec<Handle>,
 }
 
 impl Host {
-    /// With so many handles; each last byte of an address is another host.
+    /// Makes a host with `handles` handles, at the address 127.0.0.`last`.
     fn new(last: u8, to: SocketAddr, handles: usize) -> Self {
         let socket = UdpSocket::bind((Ipv4Addr::new(127, 0, 0, last), 0)).unwrap();
         socket.connect(to).unwrap();
@@ -75,7 +75,7 @@ impl Host {
     }
 
     fn bind(&self) -> Grant {
-        let wish = BindRequest {
+        let request = BindRequest {
             name: ExportName::new(b"large").unwrap(),
             digest: None,
             handles: 16,
@@ -88,7 +88,7 @@ impl Host {
         let now = || Moment(start.elapsed().as_nanos() as u64);
         let nonce = (self.socket.local_addr().unwrap().port() as u128).to_le_bytes();
         let nonce = *nonce.first_chunk().unwrap();
-        let mut binding = BindExchange::new(now(), nonce, wish);
+        let mut binding = BindExchange::new(now(), nonce, request);
         loop {
             let (mut out, mut into) = ([0; BIND_BYTES], [0; BIND_BYTES]);
             if binding.poll_send(now(), &mut out).is_some() {
@@ -107,10 +107,10 @@ impl Host {
         }
     }
 
-    fn send(&self, header: Header, behind: &[u8]) {
+    fn send(&self, header: Header, payload: &[u8]) {
         let mut packet = vec![0; HEADER_BYTES];
         header.emit(packet.first_chunk_mut().unwrap());
-        packet.extend_from_slice(behind);
+        packet.extend_from_slice(payload);
         self.socket.send(&packet).unwrap();
     }
 
@@ -120,7 +120,7 @@ impl Host {
         Header { piece: PIECE, credits: 2, ..Header::new(kind, handle, sequence) }
     }
 
-    /// What is answered to a caller's call of that number; a call that is lost is sent again.
+    /// Returns the answer to a caller's call of that number. A lost call is sent again.
     fn answer(&self, caller: usize, number: u32, call: impl Fn()) -> Shape {
         let sequence = self.handles[caller].sequence().wrapping_add(number);
         for _ in 0..20 {
@@ -135,7 +135,7 @@ impl Host {
                 }
                 assert_ne!(header.kind, PacketKind::Refused);
             }
-            // If it is the result that was lost, it comes again.
+            // If the result was lost, the server sends it again.
             self.send(
                 Header {
                     flags: Flags::REPORT,
@@ -147,7 +147,7 @@ impl Host {
         panic!("no answer");
     }
 
-    /// Calls a procedure without arguments.
+    /// Calls a procedure without arguments, and returns its answer.
     fn call(&self, caller: usize, number: u32, what: u32) -> Shape {
         let shape = Shape { what, ..Shape::default() };
         let call = Header { shape, ..self.header(caller, PacketKind::Call, number) };
@@ -159,8 +159,8 @@ impl Host {
         self.send(Header { flags: Flags::ALL, ..header }, &[]);
     }
 
-    /// Calls with callers from that one on until one is refused: how many were not, and the
-    /// result's bytes.
+    /// Makes calls from these callers until one is refused. Returns how many were not, and the bytes of a
+    /// result.
     fn fill(&self, callers: core::ops::Range<usize>) -> (usize, usize) {
         let (mut filled, mut bytes) = (0, 0);
         for caller in callers {
@@ -175,21 +175,21 @@ impl Host {
     }
 }
 
-/// Bytes of memory that this process has touched.
+/// Returns the resident bytes of this process.
 fn resident() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: usize = statm.split_whitespace().nth(1).unwrap().parse().unwrap();
     pages * 4096
 }
 
-/// How many results of so many bytes are kept before one is refused.
+/// Returns how many results of `bytes` bytes are kept before a call is refused.
 fn expected(bytes: usize) -> usize {
     let held = (HEADER_BYTES + bytes).next_multiple_of(4096);
     limits::RETAINED_BYTES_PER_HOST.div_ceil(held)
 }
 
 #[test]
-fn results_that_nobody_acknowledges_have_a_bound_in_bytes() {
+fn unacknowledged_results_are_bounded_in_bytes() {
     let _alone = support::alone();
     let _directory = support::own_directory();
     let (_running, to) = serve();
@@ -200,26 +200,26 @@ fn results_that_nobody_acknowledges_have_a_bound_in_bytes() {
     let one = Host::new(2, to, 100);
     let (filled, bytes) = one.fill(0..100);
     assert_eq!(filled, expected(bytes));
-    // Nor is anything else run for that host, and all of it is said not to have been.
+    // No other call of that host runs either, and all of them are reported as not executed.
     for (number, what) in [(1, NULL), (2, GIVE)] {
         let refused = one.call(99, number, what);
         assert_eq!(refused.what, NOT_EXECUTED);
         assert!(refused.total < 200);
     }
-    // Others go on, with large results as well.
+    // Other hosts can still call, also with large results.
     for _ in 0..200 {
         honest.null().unwrap();
         assert_eq!(honest.take(&[1; 100_000]).unwrap(), 100_000);
     }
     assert_eq!(honest.give().unwrap().len(), RESULT);
-    // One that is acknowledged makes room for one.
+    // An acknowledged result makes room for another one.
     one.acknowledge(3, 1);
     assert_eq!([one.call(3, 2, GIVE).what, one.call(4, 2, NULL).what], [OK, OK]);
-    assert_eq!(one.call(98, 1, GIVE).what, OK, "the one before was acknowledged by a call");
+    assert_eq!(one.call(98, 1, GIVE).what, OK, "a later call has acknowledged a result");
     assert_eq!(one.call(97, 1, GIVE).what, NOT_EXECUTED);
 
-    // Only so many hosts may have that much: then nobody's calls run any more. Addresses share
-    // their bounds with others by a secret hash: who has none of its own left is not counted.
+    // When a few hosts have used the bound of all hosts, no call of any host runs. Hosts share bounds by a secret hash of
+    // their addresses, so a host whose share is used up already is not counted.
     let all = limits::RETAINED_BYTES_MAX / limits::RETAINED_BYTES_PER_HOST;
     let mut hosts = Vec::new();
     for last in 3..9 {
@@ -241,8 +241,8 @@ fn results_that_nobody_acknowledges_have_a_bound_in_bytes() {
     let bound = limits::RETAINED_BYTES_MAX + limits::SPARE_BYTES_MAX + (16 << 20);
     println!("{} MiB more are resident, of {} MiB", grown >> 20, bound >> 20);
     assert!(grown <= bound, "{grown} bytes");
-    // Who says goodbye gives everything back; a goodbye may be lost, as any packet.
-    support::until("there is room again", || {
+    // The end of a handle releases its result. The packet is repeated, because it may be lost.
+    support::until("results are released", || {
         for caller in 0..100 {
             hosts[0].send(hosts[0].header(caller, PacketKind::Bye, 1), &[]);
         }
@@ -251,7 +251,7 @@ fn results_that_nobody_acknowledges_have_a_bound_in_bytes() {
 }
 
 #[test]
-fn calls_that_never_become_whole_have_a_bound_in_bytes() {
+fn incomplete_calls_are_bounded_in_bytes() {
     const CALL: u32 = 1_000_000;
     let _alone = support::alone();
     let _directory = support::own_directory();
@@ -263,8 +263,8 @@ fn calls_that_never_become_whole_have_a_bound_in_bytes() {
         let call = Header { shape, fragment: 1, ..one.header(caller, PacketKind::Call, 1) };
         one.send(call, &[1; PIECE as usize]);
     };
-    // Any thread takes any packet, so one after the other, and again until it has begun.
-    let heard = |caller: usize, kind, fragment| {
+    // Any server thread may receive a packet first, so packets are sent one at a time, and repeated.
+    let receives = |caller: usize, kind, fragment| {
         let mut packet = [0; 2048];
         while let Ok(bytes) = one.socket.recv(&mut packet) {
             let header =
@@ -280,19 +280,19 @@ fn calls_that_never_become_whole_have_a_bound_in_bytes() {
     let begun = |caller| {
         begin(caller);
         one.send(one.header(caller, PacketKind::Probe, 1), &[]);
-        heard(caller, PacketKind::HaveCall, 1)
+        receives(caller, PacketKind::HaveCall, 1)
     };
     let most = limits::PARTIAL_BYTES_PER_HOST / CALL as usize;
     (0..most).for_each(|caller| support::until("a call has begun", || begun(caller)));
     let refused = one.answer(most, 1, || begin(most));
     assert_eq!(refused.what, NOT_EXECUTED);
-    // What fits one packet needs no room, and others have theirs.
+    // Calls of one packet need no room, and other hosts have their own.
     assert_eq!(one.call(most + 1, 1, NULL).what, OK);
     assert_eq!(honest.take(&[1; 900_000]).unwrap(), 900_000);
-    // One that is given up makes room for one.
+    // A call that is given up makes room for another one.
     support::until("a call is given up", || {
         one.send(one.header(0, PacketKind::Cancel, 1), &[]);
-        heard(0, PacketKind::Released, 0)
+        receives(0, PacketKind::Released, 0)
     });
     support::until("a call has begun", || begun(most + 2));
 }

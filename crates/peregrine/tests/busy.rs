@@ -1,5 +1,5 @@
-//! Threads of a server that are busy: nobody waits behind a long procedure while another thread could
-//! serve, and nobody who calls fast keeps others out.
+//! Busy threads of a server. No call waits for a long procedure while another thread is free, and a client
+//! that calls without pause does not keep others from being served.
 
 mod support;
 
@@ -10,20 +10,20 @@ use std::thread::{JoinHandle, ThreadId};
 use std::time::{Duration, Instant};
 
 use peregrine::{BindOptions, Server, Wait, interface};
-use support::{Part, alone, part};
+use support::{Process, alone, role};
 
 #[interface]
 trait Work {
-    /// Which of the server's threads serves it.
+    /// Returns which of the server's threads serves the call.
     fn quick(&self) -> peregrine::Result<u64>;
-    /// Says that it has begun, and ends when it is let go.
+    /// Reports that it has begun, and ends when the test lets it.
     fn long(&self) -> peregrine::Result<()>;
 }
 
 #[derive(Default)]
 struct Worker {
     began: Arc<AtomicU32>,
-    goes: Arc<Mutex<Option<Receiver<()>>>>,
+    end: Arc<Mutex<Option<Receiver<()>>>>,
     threads: Mutex<Vec<ThreadId>>,
 }
 
@@ -37,19 +37,19 @@ impl Work for Worker {
         }) as u64)
     }
     fn long(&self) -> peregrine::Result<()> {
-        let goes = self.goes.lock().unwrap().take().expect("one at a time");
+        let end = self.end.lock().unwrap().take().expect("one at a time");
         self.began.fetch_add(1, Ordering::SeqCst);
-        // A test that fails meanwhile drops the other end.
-        let _ = goes.recv_timeout(3 * LIMIT);
+        // If the test fails, it drops the sender.
+        let _ = end.recv_timeout(3 * LIMIT);
         Ok(())
     }
 }
 
-/// A client process of its own: calls as fast as it can with as many threads as its part says.
+/// Runs in client processes. It calls without pause, with as many threads as its role says.
 #[test]
 fn child() {
-    let Some(part) = part() else { return };
-    let threads: u32 = part.parse().unwrap();
+    let Some(role) = role() else { return };
+    let threads: u32 = role.parse().unwrap();
     let work = WorkClient::bind_with("work", &BindOptions::default().astacks(threads)).unwrap();
     println!("\nready");
     std::thread::scope(|scope| {
@@ -59,23 +59,23 @@ fn child() {
     });
 }
 
-/// What a caller is to do next.
+/// What a caller does next.
 enum Call {
     Quick,
     Long,
 }
 
-/// A thread of the client, which uses an A-stack of its own.
+/// A thread of the client with its own A-stack.
 struct Caller {
     calls: Sender<Call>,
-    /// Which of the server's threads served it, and how long that took.
+    /// Which of the server's threads served the call, and how long the call took.
     done: Receiver<(u64, Duration)>,
     _thread: JoinHandle<()>,
 }
 
 impl Caller {
     fn new(work: &WorkClient) -> Self {
-        let ((calls, todo), (tell, done)) = (channel(), channel());
+        let ((calls, todo), (report, done)) = (channel(), channel());
         let work = work.clone();
         let _thread = std::thread::spawn(move || {
             for call in todo {
@@ -84,7 +84,7 @@ impl Caller {
                     Call::Quick => work.quick().unwrap(),
                     Call::Long => work.long().map(|()| u64::MAX).unwrap(),
                 };
-                if tell.send((thread, start.elapsed())).is_err() {
+                if report.send((thread, start.elapsed())).is_err() {
                     break;
                 }
             }
@@ -101,34 +101,34 @@ impl Caller {
     }
 }
 
-/// For what must happen.
+/// A limit for events that must happen.
 const LIMIT: Duration = Duration::from_secs(20);
-/// Long for anybody who only waits for another thread to come, on a machine that does little else.
+/// Longer than it takes another thread to start polling, on an otherwise idle machine.
 const SOON: Duration = Duration::from_millis(200);
-/// How often it is tried whether the machine does little else.
+/// How often a test is tried until the machine is otherwise idle.
 const TRIES: usize = 10;
 
-/// A server, and callers whose A-stacks one thread has attended to lately.
+/// A server, and callers whose A-stacks one thread has recently polled.
 struct Stage {
     callers: Vec<Caller>,
     began: Arc<AtomicU32>,
-    goes: Arc<Mutex<Option<Receiver<()>>>>,
+    end: Arc<Mutex<Option<Receiver<()>>>>,
     running: peregrine::Running,
 }
 
 impl Stage {
     fn new(threads: usize, wait: Wait, callers: u32) -> Self {
         let worker = Worker::default();
-        let (began, goes) = (Arc::clone(&worker.began), Arc::clone(&worker.goes));
+        let (began, end) = (Arc::clone(&worker.began), Arc::clone(&worker.end));
         let server = Server::new().threads(threads).wait(wait);
         let running = server.export("work", WorkServer::new(worker)).unwrap().spawn().unwrap();
         let options = BindOptions::default().astacks(callers).wait(wait);
         let work = WorkClient::bind_with("work", &options).unwrap();
         let callers: Vec<_> = (0..callers).map(|_| Caller::new(&work)).collect();
-        Self { callers, began, goes, running }
+        Self { callers, began, end, running }
     }
 
-    /// Calls in turn, until one thread of the server has served all of them.
+    /// Calls one by one until one thread of the server serves all callers.
     fn gather(&self) {
         let until = Instant::now() + LIMIT;
         for round in 1.. {
@@ -144,82 +144,87 @@ impl Stage {
                 break;
             }
             if round % 10 == 0 {
-                // Threads that sleep by turns never meet; those that are up at one time do.
+                // Threads that sleep alternately never merge their A-stacks; threads that run at one time do.
                 self.callers.iter().for_each(|caller| caller.begin(Call::Quick));
                 for caller in &self.callers {
                     caller.end();
                 }
             }
         }
-        panic!("the A-stacks never came to one thread");
+        panic!("no thread serves all A-stacks");
     }
 
-    /// The first caller's call runs until it is let go.
+    /// Makes the first caller's call, which runs until something is sent.
     fn occupy(&self) -> Sender<()> {
         let before = self.began.load(Ordering::SeqCst);
-        let (go, goes) = channel();
-        *self.goes.lock().unwrap() = Some(goes);
+        let (sender, end) = channel();
+        *self.end.lock().unwrap() = Some(end);
         self.callers[0].begin(Call::Long);
-        support::until("it has begun", || self.began.load(Ordering::SeqCst) > before);
-        go
+        support::until("the long procedure has begun", || {
+            self.began.load(Ordering::SeqCst) > before
+        });
+        sender
     }
 }
 
-/// How long the others wait at most, all of whom are served while the long procedure runs.
-fn relieved(stage: &Stage) -> Duration {
+/// Returns how long the other callers wait at most. All of them are served during the long procedure.
+fn longest_wait_during_long_procedure(stage: &Stage) -> Duration {
     let mut longest = Duration::ZERO;
     for _ in 0..2 {
         stage.gather();
-        let go = stage.occupy();
+        let end = stage.occupy();
         let others = &stage.callers[1..];
         others.iter().for_each(|caller| caller.begin(Call::Quick));
         let waited = others.iter().map(|caller| caller.end().1).max();
         longest = longest.max(waited.unwrap_or_default());
-        go.send(()).unwrap();
+        end.send(()).unwrap();
         stage.callers[0].end();
     }
     longest
 }
 
 #[test]
-fn nobody_waits_behind_a_long_procedure() {
+fn calls_do_not_wait_for_a_long_procedure() {
     let _alone = alone();
     let _directory = support::own_directory();
     for (wait, callers) in [(Wait::Adaptive, 2), (Wait::Adaptive, 31), (Wait::Block, 8)] {
         let stage = Stage::new(4, wait, callers);
         let mut all = Vec::new();
         while all.iter().all(|longest| *longest >= SOON) {
-            assert!(all.len() < TRIES, "{wait:?}: one of {callers} waited, try by try: {all:?}");
-            all.push(relieved(&stage));
+            assert!(all.len() < TRIES, "{wait:?}: one of {callers} waited; longest waits: {all:?}");
+            all.push(longest_wait_during_long_procedure(&stage));
         }
         println!("{wait:?}, {callers} A-stacks of one thread: {all:?}");
     }
 }
 
 #[test]
-fn behind_the_only_thread_all_wait_and_are_served() {
+fn calls_wait_while_the_only_thread_is_busy_and_are_then_served() {
     let _alone = alone();
     let _directory = support::own_directory();
     let stage = Stage::new(1, Wait::Adaptive, 8);
     stage.gather();
-    let go = stage.occupy();
+    let end = stage.occupy();
     let others = &stage.callers[1..];
     others.iter().for_each(|caller| caller.begin(Call::Quick));
     std::thread::sleep(SOON);
     for caller in others {
-        assert!(caller.done.try_recv().is_err(), "one was served beside the only thread");
+        assert!(
+            caller.done.try_recv().is_err(),
+            "a call was served while the only thread was busy"
+        );
     }
-    go.send(()).unwrap();
+    end.send(()).unwrap();
     for caller in &stage.callers {
         caller.end();
     }
     assert_eq!(stage.running.threads(), 1);
 }
 
-/// Another process calls as fast as it can, with more A-stacks than a thread looks at; single calls
-/// come through.
+/// Another process calls without pause, with more A-stacks than a thread polls. Single calls of this
+/// process are still served.
 #[test]
-fn a_flood_keeps_nobody_out() {
+fn flood_of_calls_does_not_block_other_clients() {
     let _alone = alone();
     for (threads, flood) in [(2, "4"), (1, "40")] {
         let directory = support::own_directory();
@@ -227,7 +232,7 @@ fn a_flood_keeps_nobody_out() {
         let server = Server::new().threads(threads).export("work", worker).unwrap();
         let running = server.spawn().unwrap();
         let work = WorkClient::bind("work").unwrap();
-        let _flood = Part::start("child", flood, directory.path());
+        let _flood = Process::start("child", flood, directory.path());
         let mut longest = Duration::ZERO;
         for _ in 0..100 {
             let start = Instant::now();
@@ -235,7 +240,7 @@ fn a_flood_keeps_nobody_out() {
             longest = longest.max(start.elapsed());
             std::thread::sleep(Duration::from_millis(2));
         }
-        println!("{flood} threads flood {threads} of the server: {longest:?}");
+        println!("{flood} calling threads, {threads} server threads: {longest:?}");
         assert!(longest < LIMIT / 2, "a single call took {longest:?}");
         assert!(running.threads() <= threads);
     }

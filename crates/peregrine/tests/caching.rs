@@ -1,6 +1,5 @@
-//! Domain caching: a server that was called lately goes on looking for calls on a processor that
-//! nobody else needs. Held by counts of waits in which a server's thread slept, and of those in which
-//! it looked on.
+//! Domain caching (LRPC): after a call, a server's thread keeps polling on a processor that no other thread
+//! needs. The tests count waits in which the thread slept, and waits in which it polled.
 
 mod services;
 mod support;
@@ -11,17 +10,17 @@ use peregrine::counters::WaitCounts;
 use peregrine::{Running, Server, stat, sys};
 use services::{Nothing, Null, NullClient, NullServer};
 
-/// Longer than any server spins because a sleep would cost as much (at most 100 us), and shorter than
-/// it looks on (10 ms).
+/// Longer than a server spins to avoid the cost of a sleep (at most 100 us), and shorter than it keeps
+/// polling (10 ms).
 const SOON: Duration = Duration::from_millis(2);
-/// Longer than a server looks on.
+/// Longer than a server keeps polling.
 const LATE: Duration = Duration::from_millis(30);
-/// Calls of a round.
+/// Calls in a round.
 const CALLS: u64 = 20;
 
-/// Servers whose threads stay on one processor.
+/// Starts a server whose threads stay on processor 0. The client's thread is on processor 1.
 fn serve(name: &str) -> (Running, NullClient) {
-    // Threads have the processor of the thread that starts them.
+    // Threads inherit the processor of the thread that starts them.
     sys::pin_to(0).unwrap();
     let running = Server::new().export(name, NullServer::new(Nothing)).unwrap().spawn().unwrap();
     let client = NullClient::bind(name).unwrap();
@@ -34,8 +33,8 @@ fn waits(name: &str) -> WaitCounts {
     stat(name).unwrap().server.waits
 }
 
-/// Calls that `name` is sent so long after each other, with `others` in between; waits of `name` that
-/// ended while its thread looked.
+/// Calls all clients in turn, with `pause` between two calls of the same one. Returns how many waits of the
+/// server `name` ended while its thread polled.
 fn spun(name: &str, pause: Duration, clients: &[&NullClient]) -> u64 {
     let before = waits(name);
     for _ in 0..CALLS {
@@ -49,8 +48,8 @@ fn spun(name: &str, pause: Duration, clients: &[&NullClient]) -> u64 {
     after.spun - before.spun
 }
 
-/// Whether a thread that offers the server's processor to others has it back at once, as a server's
-/// thread has to that looks on. The servers sleep by then.
+/// Returns whether a thread that yields the server's processor gets it back at once, as a polling server
+/// thread must. The servers sleep at that time.
 fn is_quiet() -> bool {
     std::thread::sleep(LATE);
     let offer = || {
@@ -73,42 +72,42 @@ fn has_two_processors() -> bool {
 }
 
 #[test]
-fn a_server_that_was_called_lately_looks_on() {
-    /// Rounds on a processor that nobody else wanted, none of which was as it should be.
+fn server_keeps_polling_after_a_recent_call() {
+    /// Failed rounds on a processor that no other thread wanted, after which the test fails.
     const QUIET_ROUNDS: u32 = 10;
     let _alone = support::alone();
     if !has_two_processors() {
         return;
     }
     let _directory = support::own_directory();
-    let (_running, client) = serve("looks-on");
+    let (_running, client) = serve("keeps-polling");
     let until = Instant::now() + Duration::from_secs(20);
     let mut quiet_rounds = 0;
     while Instant::now() < until {
         let quiet_before = is_quiet();
-        if spun("looks-on", SOON, &[&client]) > CALLS / 4 {
+        if spun("keeps-polling", SOON, &[&client]) > CALLS / 4 {
             return;
         }
         quiet_rounds += u32::from(quiet_before && is_quiet());
-        assert!(quiet_rounds < QUIET_ROUNDS, "it slept between calls, undisturbed");
+        assert!(quiet_rounds < QUIET_ROUNDS, "it slept between calls on an idle processor");
     }
-    println!("skipped: other threads always wanted the processor");
+    println!("skipped: other threads kept using the processor");
 }
 
-/// One that other threads disturb sleeps more often, never less.
+/// Other threads can only make the server sleep more often.
 #[test]
-fn a_server_that_was_called_long_ago_sleeps() {
+fn server_sleeps_long_after_its_last_call() {
     let _alone = support::alone();
     if !has_two_processors() {
         return;
     }
     let _directory = support::own_directory();
     let (_running, client) = serve("sleeps");
-    assert!(spun("sleeps", LATE, &[&client]) < CALLS / 2, "it looks on for ever");
+    assert!(spun("sleeps", LATE, &[&client]) < CALLS / 2, "it does not stop polling");
 }
 
 #[test]
-fn of_two_servers_the_one_that_was_called_last_looks_on() {
+fn only_the_last_called_of_two_servers_keeps_polling() {
     let _alone = support::alone();
     if !has_two_processors() {
         return;
@@ -116,5 +115,5 @@ fn of_two_servers_the_one_that_was_called_last_looks_on() {
     let _directory = support::own_directory();
     let ((_first, client), (_second, other)) = (serve("first"), serve("second"));
     let spun = spun("first", 2 * SOON, &[&client, &other]);
-    assert!(spun < CALLS / 2, "both look on at one processor");
+    assert!(spun < CALLS / 2, "both servers poll on one processor");
 }

@@ -2,13 +2,13 @@
 //! Unit tests in `src/fuzzing/corpora.rs` and tests of `peregrine-idl` replay the others: see
 //! `fuzz/README.md`.
 
-// Its types are as odd as types can be.
+// The targets' types exercise unusual shapes.
 #[allow(dead_code, unreachable_pub, clippy::type_complexity, clippy::vec_box)]
 #[path = "../../../fuzz/src/lib.rs"]
 mod targets;
 
-// Packets and their machines are private: they are compiled in as they stand, under the name by which
-// their targets know them.
+// The packet exchange is private. Its sources are compiled into this test, under the name that the targets
+// use.
 #[allow(dead_code, unreachable_pub)]
 #[path = "../src/protocol/exchange/mod.rs"]
 mod exchange;
@@ -21,14 +21,14 @@ mod protocol {
 
 use std::path::Path;
 
-/// Runs a target on each of its inputs; how many there were.
+/// Runs a target on each input of its corpus. Returns the number of inputs.
 fn replay(target: &str, run: fn(&[u8])) -> usize {
     let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz");
     let corpus = std::fs::read_dir(fuzz.join("corpus").join(target)).expect("a corpus");
     let inputs = corpus.map(|entry| entry.expect("a file").path());
     let replayed = inputs.map(|path| {
         let bytes = std::fs::read(&path).expect("an input");
-        assert!(bytes.len() < 4096, "{} is too long to be kept", path.display());
+        assert!(bytes.len() < 4096, "{} is too long for the corpus", path.display());
         let ran = std::panic::catch_unwind(|| run(&bytes));
         assert!(ran.is_ok(), "{} fails", path.display());
     });
@@ -36,7 +36,7 @@ fn replay(target: &str, run: fn(&[u8])) -> usize {
 }
 
 #[test]
-fn what_fuzzers_found_stays_found() {
+fn inputs_found_by_fuzzing_do_not_fail() {
     assert!(replay("values", targets::values::run) > 20);
     assert!(replay("server", targets::server::run) > 10);
     #[cfg(feature = "json")]
@@ -47,7 +47,7 @@ fn what_fuzzers_found_stays_found() {
 }
 
 #[test]
-fn an_input_that_fails_is_seen() {
+fn failing_input_fails_the_replay() {
     let fails = std::panic::catch_unwind(|| replay("values", |_| panic!("any input")));
     assert!(fails.is_err());
 }

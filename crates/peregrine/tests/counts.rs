@@ -1,8 +1,8 @@
-//! Exact counts of a bound call, both sides together: allocations, copies and wake-ups.
+//! Exact counts for a bound call, of client and server together: allocations, copied bytes, sleeps.
 
 mod support;
 
-use std::sync::{Barrier, Mutex};
+use std::sync::Barrier;
 
 use peregrine::interface::Described;
 use peregrine::{
@@ -10,7 +10,7 @@ use peregrine::{
     Server, Wait, interface, stats,
 };
 use support::heap::{Counting, allocations};
-use support::link::{ENDS, Link, at_far_end};
+use support::link::{ENDS, Link, at_far_end, at_near_end};
 
 #[global_allocator]
 static COUNTING: Counting = Counting;
@@ -67,7 +67,7 @@ impl Counted for Object {
     }
 }
 
-/// The same procedures by an interpreted stub.
+/// Serves the same procedures by an interpreted stub.
 fn interpreted() -> GenericServer {
     let described = Described::parse(&CountedClient::INTERFACE.canonical_text()).unwrap();
     GenericServer::new(described, |call| {
@@ -90,13 +90,10 @@ fn interpreted() -> GenericServer {
     })
 }
 
-/// The allocator counts for the whole process: one test at a time.
-static ALONE: Mutex<()> = Mutex::new(());
-
-/// Holds that each call allocates so often: 2 n calls do so n times more often than n calls. Threads that
-/// belong to no call (the test runner's, or one that is begun because a machine is late) allocate now
-/// and then, and far less than half a time a call: so it is rounded, and tried until one try shows what
-/// is due.
+/// Checks that each call allocates `due` times, by comparing 2 n calls with n calls.
+/// Unrelated threads (the test runner's, or one that starts because the machine is slow) allocate now and
+/// then, but far less than half a time per call. So the result is rounded, and the count is repeated until
+/// it matches.
 #[track_caller]
 fn allocates(due: u64, mut call: impl FnMut()) {
     const CALLS: u64 = 200;
@@ -106,19 +103,19 @@ fn allocates(due: u64, mut call: impl FnMut()) {
         (0..calls).for_each(|_| call());
         allocations() - before
     };
-    // The first calls may make an E-stack grow.
+    // The first calls may enlarge an E-stack.
     count(10);
     let mut tries = Vec::new();
     while !tries.contains(&due) {
-        assert!(tries.len() < TRIES, "{tries:?} allocations a call, {due} are due");
+        assert!(tries.len() < TRIES, "{tries:?} allocations per call instead of {due}");
         let more = count(2 * CALLS).saturating_sub(count(CALLS));
         tries.push((more + CALLS / 2) / CALLS);
     }
 }
 
 #[test]
-fn a_call_allocates_what_its_owned_types_need_and_nothing_else() {
-    let _alone = ALONE.lock().unwrap();
+fn call_allocates_only_for_its_owned_types() {
+    let _alone = support::alone();
     let _directory = support::own_directory();
     let server = Server::new().export("counted", CountedServer::new(Object)).unwrap();
     let server = server.listen("tcp:127.0.0.1:0").unwrap().listen("udp:127.0.0.1:0").unwrap();
@@ -153,23 +150,18 @@ fn allocates_for_owned_types_only(client: &CountedClient) {
     allocates(0, || drop(client.lend(Lent::from(&[1u8; 64]))));
     let limited = client.with_timeout(std::time::Duration::from_secs(10));
     allocates(0, || limited.null().unwrap());
-    // One for the argument that the caller makes here, one for it on the server (which it
-    // gives back as the result), one for the result.
+    // One for the caller's argument, one for the server's copy of it (which becomes the result there), one
+    // for the result.
     allocates(3, || drop(client.owned("falcon".to_owned())));
 }
 
-/// By both devices, with the checks that are made unless somebody says otherwise, and without.
+/// With both devices, with payload checks (the default) and without.
 #[test]
-fn a_call_over_raw_ethernet_allocates_nothing_else_either() {
-    let _alone = ALONE.lock().unwrap();
+fn call_over_raw_ethernet_allocates_only_for_its_owned_types() {
+    let _alone = support::alone();
     let _directory = support::own_directory();
     for device in [EthernetDevice::Any, EthernetDevice::Packet] {
-        let link = match Link::new() {
-            Ok(link) => link,
-            Err(why) => return println!("skipped: {why}"),
-        };
-        let calls = || {
-            link.enter();
+        at_near_end(Link::new(), |_| {
             let server = Server::new().export("counted", CountedServer::new(Object)).unwrap();
             let server = server.ethernet_device(device);
             let server = server.listen_beyond_this_machine(&format!("eth:{}:0", ENDS[1])).unwrap();
@@ -182,19 +174,16 @@ fn a_call_over_raw_ethernet_allocates_nothing_else_either() {
                 println!("{}", client.binding().explain().summary());
                 assert_eq!(client.binding().path(), PathKind::Ethernet);
             }
-        };
-        std::thread::scope(|scope| scope.spawn(calls).join())
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        });
     }
 }
 
-/// More callers than have a socket of their own over UDP: those who receive for others, and those for
-/// whom others do.
+/// More callers than there are sockets over UDP, so some threads receive for others.
 #[test]
-fn who_shares_a_socket_allocates_nothing_either() {
+fn call_on_a_shared_socket_does_not_allocate() {
     const CALLERS: usize = peregrine::limits::SOCKETS_PER_SERVER as usize + 8;
     const CALLS: u64 = 50;
-    let _alone = ALONE.lock().unwrap();
+    let _alone = support::alone();
     let _directory = support::own_directory();
     let server = Server::new().export("counted", CountedServer::new(Object)).unwrap();
     let running = server.listen("udp:127.0.0.1:0").unwrap().spawn().unwrap();
@@ -223,18 +212,18 @@ fn who_shares_a_socket_allocates_nothing_either() {
             ends.wait();
             allocations() - before
         });
-        println!("{rounds:?} allocations a round");
-        // The large results take what they take, and so the rounds differ by calls alone; and by what a
-        // machine that is late adds, calls that wait for a thread, which is least in the least of them.
+        println!("{rounds:?} allocations per round");
+        // The large results of all rounds allocate equally often, so rounds differ only by their small
+        // calls. Calls that wait for a thread on a slow machine add allocations; the minimum has fewest.
         let [single, double] = [0, 1].map(|first| {
             let some = rounds[4 + first..].iter().step_by(2);
             some.copied().min().expect("rounds")
         });
-        assert!(double.saturating_sub(single) < CALLS, "{single} and {double} in a round");
+        assert!(double.saturating_sub(single) < CALLS, "{single} and {double} per round");
     });
 }
 
-/// Bytes that a call copies as A, E and F.
+/// Returns the bytes that a call copies as copies A, E and F.
 fn copies(call: impl FnOnce()) -> [u64; 3] {
     let before = stats::copied().expect("a debug build");
     call();
@@ -242,11 +231,11 @@ fn copies(call: impl FnOnce()) -> [u64; 3] {
     [0, 1, 2].map(|copy| after[copy] - before[copy])
 }
 
-/// LRPC's Table III, in bytes. Arguments by value are copied as A and E, lent ones as A only, results
-/// as F only. E takes the head along: a count of 4 bytes here, and padding up to the first block.
+/// LRPC's Table III, in bytes. Arguments by value are copied as A and E, lent ones only as A, results only
+/// as F. E includes the head, which here is a count of 4 bytes and padding up to the first block.
 #[test]
 fn every_byte_is_copied_as_often_as_in_lrpc() {
-    let _alone = ALONE.lock().unwrap();
+    let _alone = support::alone();
     let Some(_) = stats::copied() else {
         println!("skipped: release builds do not count copies");
         return;
@@ -269,8 +258,8 @@ fn every_byte_is_copied_as_often_as_in_lrpc() {
         assert_eq!(give, [0, 4, 100], "{name}");
         assert_eq!(copies(|| client.both(&mut [1; 100]).unwrap()), [800, 816, 800], "{name}");
     }
-    // Over TCP the kernel takes arguments from the caller's memory, and the procedure has them where
-    // they were received: no copy A, and E is the kernel's.
+    // Over TCP the kernel reads arguments from the caller's memory, and the procedure uses them where they
+    // were received. There is no copy A, and the kernel makes copy E.
     let server = Server::new().export("far", CountedServer::new(Object)).unwrap();
     let running = server.listen("tcp:127.0.0.1:0").unwrap().spawn().unwrap();
     let client = CountedClient::bind(&format!("{}/far", running.addresses()[0])).unwrap();
@@ -280,13 +269,13 @@ fn every_byte_is_copied_as_often_as_in_lrpc() {
     assert_eq!(copies(|| client.give(Out::from(&mut buffer)).unwrap()), [0, 0, 100]);
 }
 
-/// How often the threads that make and serve calls have slept so far.
+/// Returns how often the threads that make and serve calls have slept so far.
 fn sleeps() -> u64 {
     let mut sleeps = 0;
-    for task in std::fs::read_dir("/proc/self/task").expect("our threads").flatten() {
+    for task in std::fs::read_dir("/proc/self/task").expect("threads of this process").flatten() {
         let read = |file| std::fs::read_to_string(task.path().join(file)).unwrap_or_default();
         let name = read("comm");
-        // The keeper's own are none of a call's.
+        // Sleeps of the keeper do not belong to a call.
         if name.starts_with("peregrine-recei") || name.starts_with("calls") {
             let status = read("status");
             let line =
@@ -297,11 +286,11 @@ fn sleeps() -> u64 {
     sleeps
 }
 
-/// Half a time a call is what a machine that is late may add: who waits for long asks, and sleeps once
-/// more. One that is due to each call is a whole one.
+/// What a slow machine may add per call: a client that waits for long probes, and sleeps once more. A
+/// regression would add a whole sleep to every call.
 const SLACK: f64 = 0.5;
 
-/// Holds that a call over UDP sleeps so often at most, both sides together.
+/// Checks that a call over UDP sleeps at most `most` times, client and server together.
 fn sleeps_at_most(most: f64, wait: Wait) {
     const CALLS: u64 = 500;
     const TRIES: usize = 20;
@@ -315,26 +304,26 @@ fn sleeps_at_most(most: f64, wait: Wait) {
         let round = |calls: u64| {
             let before = sleeps();
             (0..calls).for_each(|_| client.null().unwrap());
-            // A thread that ends takes its own along.
+            // The count of a thread that has ended is lost.
             sleeps().saturating_sub(before)
         };
         round(100);
         let mut all = Vec::new();
         while all.iter().all(|sleeps| *sleeps > most + SLACK) {
-            assert!(all.len() < TRIES, "{all:?} sleeps a call, {most} are due, {wait:?}");
+            assert!(all.len() < TRIES, "{all:?} sleeps per call instead of {most}, {wait:?}");
             all.push(round(2 * CALLS).saturating_sub(round(CALLS)) as f64 / CALLS as f64);
         }
-        println!("{all:?} sleeps a call of two packets, {wait:?}");
+        println!("{all:?} sleeps per call of two packets, {wait:?}");
     };
     let calling = std::thread::Builder::new().name("calls".into());
     std::thread::scope(|scope| calling.spawn_scoped(scope, calls).unwrap().join()).unwrap();
 }
 
-/// Each packet wakes one thread, and each thread that was woken sleeps once more. Where all look,
-/// nobody sleeps but the deputy, which looks every few milliseconds whether somebody does.
+/// Each packet wakes one thread, and each woken thread sleeps once more. If all threads poll, only the
+/// server's deputy sleeps, which checks every few milliseconds whether the others do.
 #[test]
-fn a_packet_wakes_one_thread_at_most() {
-    let _alone = ALONE.lock().unwrap();
+fn packet_wakes_at_most_one_thread() {
+    let _alone = support::alone();
     sleeps_at_most(2.0, Wait::Block);
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         println!("skipped in part: needs two processors");

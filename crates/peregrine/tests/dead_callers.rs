@@ -1,5 +1,5 @@
-//! Callers that are killed, or halted, while their procedures wait for something: the server notices,
-//! on every path, and keeps nothing for them.
+//! Callers that are killed or stopped while their procedures wait. The server notices it on every path,
+//! and keeps nothing for them.
 
 #[path = "attack/mod.rs"]
 mod attack;
@@ -14,26 +14,26 @@ use attack::vitals::Vitals;
 use attack::{eventually, no_longer_than};
 use peregrine::{BindOptions, OnExhausted, Server, interface};
 use support::link::{ENDS, Link, at_near_end};
-use support::{Part, part};
+use support::{Process, role};
 
-/// What takes 2.5 seconds at most, or no time of its own.
+/// A limit for events that take at most 2.5 seconds.
 const LIMIT: Duration = Duration::from_secs(30);
 const CLIENTS: usize = 0;
 const SERVERS: usize = 1;
-/// Callers in each process that is killed.
+/// Number of callers in each process that is killed.
 const TOGETHER: u32 = 32;
 
 #[interface]
 trait Jobs {
-    /// Waits for a job, and returns it; 0 if nobody waits for it any more.
+    /// Waits for a job and returns it, or 0 if the call is cancelled.
     fn next(&self) -> peregrine::Result<u64>;
     /// Adds a job.
     fn put(&self, job: u64) -> peregrine::Result<()>;
-    /// How many wait for a job.
+    /// Returns how many calls wait for a job.
     fn waiting(&self) -> peregrine::Result<u32>;
-    /// How many learned that nobody waits for them, since the beginning.
+    /// Returns how many calls have been cancelled so far.
     fn cancelled(&self) -> peregrine::Result<u32>;
-    /// Waits until nobody waits for it, as far as is known, and returns this number all the same.
+    /// Waits until the call is cancelled, and returns the number nevertheless.
     fn outlast(&self, number: u64) -> peregrine::Result<u64>;
 }
 
@@ -45,7 +45,7 @@ struct Queue {
 }
 
 impl Queue {
-    /// Waits for something; `None` if that is of no use any more.
+    /// Waits until `look` finds something, or returns `None` when the call is cancelled.
     fn wait<T>(&self, mut look: impl FnMut() -> Option<T>) -> Option<T> {
         let caller = peregrine::caller().expect("a caller");
         self.waiting.fetch_add(1, Ordering::SeqCst);
@@ -87,14 +87,14 @@ impl Jobs for Object {
     }
 }
 
-/// The parts that children play: `server SCHEME`, `next ADDRESS COUNT`, `outlast ADDRESS`; in the test
+/// Runs in child processes with a role: `server SCHEME`, `next ADDRESS COUNT`, `outlast ADDRESS`. In the test
 /// itself this does nothing.
 #[test]
 fn child() {
-    let Some(part) = part() else { return };
-    // A server over datagrams has each dead caller's procedure for 2.5 seconds, and 64 to 128 threads.
-    no_longer_than(Duration::from_secs(100) + Duration::from_millis(100) * many());
-    let words: Vec<&str> = part.split(' ').collect();
+    let Some(role) = role() else { return };
+    // Over datagrams a server runs each dead caller's procedure for 2.5 seconds, on 64 to 128 threads.
+    no_longer_than(Duration::from_secs(100) + Duration::from_millis(100) * callers_to_kill());
+    let words: Vec<&str> = role.split(' ').collect();
     match words[0] {
         "server" => {
             let server = Server::new().export("jobs", JobsServer::new(Object(Arc::default())));
@@ -131,42 +131,42 @@ fn child() {
             let jobs = JobsClient::bind(words[1]).unwrap();
             println!("\nready");
             println!("\ngot {:?}", jobs.outlast(42));
-            // The caller is as good as before.
+            // The client can still make calls.
             println!("\nthen {:?}", jobs.cancelled());
         }
-        other => panic!("nobody knows how to play `{other}`"),
+        other => panic!("unknown role `{other}`"),
     }
 }
 
-/// How many callers are killed on each path by the test of many.
-fn many() -> u32 {
+/// Returns how many callers `many_dead_callers_leave_nothing` kills on each path.
+fn callers_to_kill() -> u32 {
     let count = std::env::var("PEREGRINE_DEAD_CALLERS").ok().and_then(|count| count.parse().ok());
     count.unwrap_or(192)
 }
 
-/// A server and where it is, and how to start its callers.
+/// A server, its address, and what is needed to start its callers.
 struct Stage<'a> {
     link: Option<&'a Link>,
     directory: &'a Path,
-    server: Part,
+    server: Process,
     address: String,
 }
 
 impl Stage<'_> {
-    fn start(&self, part: &str) -> Part {
+    fn start(&self, role: &str) -> Process {
         match self.link {
-            Some(link) => link.start(CLIENTS, "child", part, self.directory),
-            None => Part::start("child", part, self.directory),
+            Some(link) => link.start(CLIENTS, "child", role, self.directory),
+            None => Process::start("child", role, self.directory),
         }
     }
 
-    /// The server, called by this process.
+    /// Binds this process to the server.
     fn bound(&self) -> JobsClient {
         JobsClient::bind(&self.address).unwrap()
     }
 }
 
-/// Runs a case on these paths, those that there are here.
+/// Runs a case on each of these paths that this machine supports.
 fn on(schemes: &[&str], case: impl Fn(&Stage<'_>) + Sync) {
     let wanted = std::env::var("PEREGRINE_PATHS").ok();
     let wanted = |scheme: &str| {
@@ -177,7 +177,7 @@ fn on(schemes: &[&str], case: impl Fn(&Stage<'_>) + Sync) {
         let directory = directory.path();
         println!("{scheme}:");
         if *scheme != "eth" {
-            let mut server = Part::launch("child", &format!("server {scheme}"), directory);
+            let mut server = Process::launch("child", &format!("server {scheme}"), directory);
             let address = server.until("at ");
             case(&Stage { link: None, directory, server, address });
             continue;
@@ -193,13 +193,13 @@ fn on(schemes: &[&str], case: impl Fn(&Stage<'_>) + Sync) {
 const ALL: [&str; 4] = ["local", "tcp", "udp", "eth"];
 
 #[test]
-fn a_job_goes_to_the_caller_that_lives() {
+fn job_goes_to_a_live_caller() {
     let _alone = support::alone();
     on(&ALL, |stage| {
         let jobs = stage.bound();
         let mut dead = stage.start(&format!("next {} 1", stage.address));
-        assert!(eventually(LIMIT, || jobs.waiting().unwrap() == 1), "it waits");
-        // Longer than a caller may be silent: one that lives is not taken for gone.
+        assert!(eventually(LIMIT, || jobs.waiting().unwrap() == 1), "the caller waits");
+        // Longer than the limit for silent callers: a live caller is not treated as dead.
         std::thread::sleep(Duration::from_secs(4));
         assert_eq!((jobs.waiting().unwrap(), jobs.cancelled().unwrap()), (1, 0));
         let killed = Instant::now();
@@ -213,14 +213,14 @@ fn a_job_goes_to_the_caller_that_lives() {
     });
 }
 
-/// A caller that was halted is taken for gone. When it goes on it gets the result, once.
+/// The server treats a stopped caller as dead. When the caller continues, it gets the result once.
 #[test]
-fn a_caller_that_was_only_halted_gets_its_result() {
+fn stopped_caller_gets_its_result_when_it_continues() {
     let _alone = support::alone();
     on(&["udp", "eth"], |stage| {
         let jobs = stage.bound();
         let mut caller = stage.start(&format!("outlast {}", stage.address));
-        assert!(eventually(LIMIT, || jobs.waiting().unwrap() == 1), "it waits");
+        assert!(eventually(LIMIT, || jobs.waiting().unwrap() == 1), "the caller waits");
         caller.signal(libc::SIGSTOP);
         assert!(eventually(LIMIT, || jobs.cancelled().unwrap() == 1), "its silence is noticed");
         assert!(eventually(LIMIT, || jobs.waiting().unwrap() == 0), "the procedure has ended");
@@ -231,11 +231,11 @@ fn a_caller_that_was_only_halted_gets_its_result() {
     });
 }
 
-/// `PEREGRINE_DEAD_CALLERS` says how many, on each path; `PEREGRINE_PATHS` which paths, if not all.
+/// `PEREGRINE_DEAD_CALLERS` sets the number of callers on each path, `PEREGRINE_PATHS` the paths.
 #[test]
 fn many_dead_callers_leave_nothing() {
     let _alone = support::alone();
-    let count = many();
+    let count = callers_to_kill();
     on(&ALL, |stage| {
         let jobs = stage.bound();
         jobs.put(1).unwrap();
@@ -244,7 +244,7 @@ fn many_dead_callers_leave_nothing() {
         let (mut killed, mut longest) = (0, Duration::ZERO);
         while killed < count {
             let mut callers = stage.start(&format!("next {} {TOGETHER}", stage.address));
-            // Some have begun, some are about to, some wait for a thread.
+            // Some calls run, some are about to run, and some wait for a thread.
             let begun = Instant::now();
             jobs.waiting().unwrap();
             longest = longest.max(begun.elapsed());
@@ -258,16 +258,16 @@ fn many_dead_callers_leave_nothing() {
         assert!(eventually(LIMIT, || jobs.waiting().unwrap() == 0), "{:?}", jobs.waiting());
         let cancelled = jobs.cancelled().unwrap();
         println!("{killed} killed, {cancelled} had begun; an honest call took {longest:?} at most");
-        assert!(cancelled > 0, "nobody learned of anything");
+        assert!(cancelled > 0, "no call was cancelled");
         let mut after = before;
         let back = eventually(LIMIT, || {
-            // Threads that sleep in receiving end when they are woken and not needed.
+            // A superfluous thread that sleeps while receiving ends only after a packet wakes it.
             jobs.waiting().unwrap();
             after = Vitals::of(stage.server.id());
             after.is_back_to(before, 8, 64 << 10)
         });
         assert!(back, "{before:?} became {after:?}");
-        // As many callers as the server has threads are served at once: none is held.
+        // The server serves 48 callers at once, so dead callers hold none of its threads.
         let mut alive = stage.start(&format!("next {} 48", stage.address));
         assert!(eventually(LIMIT, || jobs.waiting().unwrap() == 48), "{:?}", jobs.waiting());
         for job in 0..48 {
@@ -276,6 +276,6 @@ fn many_dead_callers_leave_nothing() {
         let mut got: Vec<String> = (0..48).map(|_| alive.until("got ")).collect();
         got.sort_unstable();
         let expected: Vec<String> = (100..148).map(|job| format!("Ok({job})")).collect();
-        assert_eq!(got, expected, "each job once, to somebody who lives");
+        assert_eq!(got, expected, "each job goes to a live caller once");
     });
 }

@@ -1,7 +1,8 @@
-//! Deadlines and calls that were given up, on every path: what a procedure is told, what does not run.
+//! Deadlines and given-up calls on every path: what a procedure learns of them, and which calls do not
+//! run.
 //!
-//! Nothing here depends on how fast the machine is: where a call must have begun, it is made again
-//! until it has; what must never be is looked for after something that comes behind it.
+//! The tests do not depend on the speed of the machine. If a call must have begun, it is repeated until it
+//! has. The absence of an effect is checked after a later event that follows it in order.
 
 mod support;
 
@@ -10,36 +11,36 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use peregrine::{BindOptions, Executed, Kind, Running, Server, interface};
-use support::link::{ENDS, Link, at_far_end};
+use support::link::{ENDS, Link, at_far_end, at_near_end};
 
-/// What must happen happens within this.
+/// A limit for events that must happen.
 const LONG: Duration = Duration::from_secs(30);
-/// How long those wait who give up.
+/// The time limit of calls that are to be given up.
 const MOMENT: Duration = Duration::from_millis(40);
 
 #[interface]
 trait Clock {
     fn null(&self) -> peregrine::Result<()>;
-    /// Microseconds that the caller still waits, and whether it waits no more.
+    /// Returns the remaining time in microseconds, and whether the call is cancelled.
     fn left(&self) -> peregrine::Result<(Option<u64>, bool)>;
-    /// The same, as it comes to a server that this one calls.
-    fn left_behind(&self) -> peregrine::Result<(Option<u64>, bool)>;
-    /// Runs until nobody waits for it; then calls on.
+    /// Returns the same as a nested call to another server sees it.
+    fn nested_left(&self) -> peregrine::Result<(Option<u64>, bool)>;
+    /// Runs until its call is cancelled, and then makes a nested call.
     fn until_cancelled(&self) -> peregrine::Result<()>;
     /// Runs until the door opens.
     fn stay(&self) -> peregrine::Result<()>;
-    /// Counts.
+    /// Counts its calls.
     fn count(&self) -> peregrine::Result<()>;
 }
 
-/// What the procedures do, as the test sees it.
+/// What the test observes of the procedures.
 #[derive(Default)]
 struct Seen {
     entered: AtomicU32,
     cancelled: AtomicU32,
     counted: AtomicU32,
-    /// What became of a call that was made when nobody waited any more.
-    called_on: Mutex<Option<(Kind, Executed)>>,
+    /// The outcome of a nested call that was made after the cancellation.
+    nested_outcome: Mutex<Option<(Kind, Executed)>>,
     open: Mutex<bool>,
     opened: Condvar,
 }
@@ -51,13 +52,13 @@ impl Seen {
     }
 }
 
-struct Hands {
+struct Object {
     seen: Arc<Seen>,
-    /// Where it calls on.
-    behind: Option<ClockClient>,
+    /// The server of nested calls.
+    nested: Option<ClockClient>,
 }
 
-impl Clock for Hands {
+impl Clock for Object {
     fn null(&self) -> peregrine::Result<()> {
         Ok(())
     }
@@ -65,13 +66,13 @@ impl Clock for Hands {
         let caller = peregrine::caller().expect("a caller");
         Ok((caller.remaining().map(|left| left.as_micros() as u64), caller.is_cancelled()))
     }
-    fn left_behind(&self) -> peregrine::Result<(Option<u64>, bool)> {
-        self.behind.as_ref().expect("a server behind").left()
+    fn nested_left(&self) -> peregrine::Result<(Option<u64>, bool)> {
+        self.nested.as_ref().expect("a server for nested calls").left()
     }
     fn until_cancelled(&self) -> peregrine::Result<()> {
         self.seen.entered.fetch_add(1, Ordering::SeqCst);
         let caller = peregrine::caller().expect("a caller");
-        // From whatever thread.
+        // `Caller` may be used on any thread.
         let cancelled = std::thread::scope(|scope| {
             let look = || {
                 let begun = Instant::now();
@@ -82,13 +83,13 @@ impl Clock for Hands {
             };
             scope.spawn(look).join().unwrap()
         });
-        let behind = self.behind.as_ref().filter(|_| caller.remaining().is_some());
-        if let Some(behind) = behind {
+        let nested = self.nested.as_ref().filter(|_| caller.remaining().is_some());
+        if let Some(nested) = nested {
             while caller.remaining() > Some(Duration::ZERO) {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            let error = behind.count().expect_err("nothing is left for that");
-            *self.seen.called_on.lock().unwrap() = Some((error.kind(), error.executed()));
+            let error = nested.count().expect_err("no time is left for it");
+            *self.seen.nested_outcome.lock().unwrap() = Some((error.kind(), error.executed()));
         }
         self.seen.cancelled.fetch_add(cancelled.into(), Ordering::SeqCst);
         Ok(())
@@ -105,7 +106,7 @@ impl Clock for Hands {
     }
 }
 
-/// A server at an endpoint (none: this machine's own path), and one behind it on the same path.
+/// A server at an endpoint (empty: the local path), and a server of its nested calls on the same path.
 struct Stage {
     seen: Arc<Seen>,
     address: String,
@@ -115,9 +116,9 @@ struct Stage {
 impl Stage {
     fn new(endpoint: &str, threads: usize) -> Self {
         let seen = Arc::<Seen>::default();
-        let serve = |name: &str, behind: Option<ClockClient>| {
-            let hands = Hands { seen: Arc::clone(&seen), behind };
-            let server = Server::new().threads(threads).export(name, ClockServer::new(hands));
+        let serve = |name: &str, nested: Option<ClockClient>| {
+            let object = Object { seen: Arc::clone(&seen), nested };
+            let server = Server::new().threads(threads).export(name, ClockServer::new(object));
             let server = server.unwrap();
             let start = || match endpoint {
                 "" => server.spawn().unwrap(),
@@ -127,19 +128,19 @@ impl Stage {
             let address = running.addresses().first().map(|at| format!("{at}/{name}"));
             (running, address.unwrap_or_else(|| name.to_owned()))
         };
-        let (behind, address) = serve("behind", None);
-        // Who calls on is at the far end too.
+        let (nested, address) = serve("nested", None);
+        // The caller of nested calls is at the far end, too.
         let bind = || ClockClient::bind(&address).unwrap();
         let client = if endpoint.starts_with("eth") { None } else { Some(bind()) };
         let (running, address) = serve("clock", client);
-        Self { seen, address, _running: [running, behind] }
+        Self { seen, address, _running: [running, nested] }
     }
 
     fn client(&self) -> ClockClient {
         ClockClient::bind(&self.address).unwrap()
     }
 
-    /// Does something until it has brought a further call into a procedure.
+    /// Repeats `what` until a further procedure has begun.
     fn until_inside(&self, mut what: impl FnMut()) {
         let before = self.seen.entered.load(Ordering::SeqCst);
         support::until("a call runs", || {
@@ -149,7 +150,7 @@ impl Stage {
     }
 }
 
-/// Does something on every path of this machine, each in a directory of its own.
+/// Runs `what` on every path of this machine.
 fn on_each_path(what: impl Fn(&str)) {
     let _alone = support::alone();
     let _directory = support::own_directory();
@@ -159,41 +160,31 @@ fn on_each_path(what: impl Fn(&str)) {
     }
 }
 
-/// The same by frames of our own.
-fn on_a_link(what: impl Fn(&str) + Sync) {
+/// Runs `what` over raw Ethernet.
+fn over_raw_ethernet(what: impl Fn(&str) + Sync) {
     let _alone = support::alone();
     let _directory = support::own_directory();
-    let link = match Link::new() {
-        Ok(link) => link,
-        Err(why) => return println!("skipped: {why}"),
-    };
-    std::thread::scope(|scope| {
-        let there = scope.spawn(|| {
-            link.enter();
-            what(&format!("eth:{}:0", ENDS[1]));
-        });
-        there.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    });
+    at_near_end(Link::new(), |_| what(&format!("eth:{}:0", ENDS[1])));
 }
 
-fn is_told(endpoint: &str) {
+fn learns_remaining_time(endpoint: &str) {
     let stage = Stage::new(endpoint, 8);
     let client = stage.client();
     assert_eq!(client.left().unwrap(), (None, false));
     let (left, cancelled) = client.with_timeout(LONG).left().unwrap();
     assert!(left.is_some_and(|left| (1..=LONG.as_micros() as u64).contains(&left)), "{left:?}");
     assert!(!cancelled);
-    // Nothing is left of it for the next one.
+    // The limit does not apply to the next call.
     assert_eq!(client.left().unwrap(), (None, false));
     let (later, _) = client.with_deadline(Instant::now() + 2 * LONG).left().unwrap();
     assert!(later > left, "{later:?}");
 }
 
 #[test]
-fn a_procedure_is_told_what_is_left() {
-    on_each_path(is_told);
-    let hands = Hands { seen: Arc::default(), behind: None };
-    let client = ClockClient::in_process(hands);
+fn procedure_learns_remaining_time() {
+    on_each_path(learns_remaining_time);
+    let object = Object { seen: Arc::default(), nested: None };
+    let client = ClockClient::in_process(object);
     assert_eq!(client.left().unwrap(), (None, false));
     let (left, cancelled) = client.with_timeout(LONG).left().unwrap();
     assert!(left.is_some_and(|left| left <= LONG.as_micros() as u64) && !cancelled, "{left:?}");
@@ -201,53 +192,53 @@ fn a_procedure_is_told_what_is_left() {
 }
 
 #[test]
-fn a_procedure_is_told_over_raw_ethernet() {
-    on_a_link(is_told);
+fn procedure_learns_remaining_time_over_raw_ethernet() {
+    over_raw_ethernet(learns_remaining_time);
 }
 
-fn is_cancelled(endpoint: &str) {
+fn learns_cancellation(endpoint: &str) {
     let stage = Stage::new(endpoint, 8);
     let client = stage.client();
-    let hasty = client.with_timeout(MOMENT);
+    let impatient = client.with_timeout(MOMENT);
     stage.until_inside(|| {
-        // Both sides look at the same moment: the answer may still come in time.
-        if let Err(error) = hasty.until_cancelled() {
+        // Client and server check the time at the same moment, so the reply may still arrive in time.
+        if let Err(error) = impatient.until_cancelled() {
             assert_eq!(error.kind(), Kind::TimedOut, "{error}");
         }
     });
     let noticed = || stage.seen.cancelled.load(Ordering::SeqCst) > 0;
-    support::until("the procedure is told", noticed);
+    support::until("the procedure learns of the cancellation", noticed);
     client.null().unwrap();
     if !endpoint.starts_with("eth") {
-        // What it then called was not even sent.
-        let called_on = *stage.seen.called_on.lock().unwrap();
-        assert_eq!(called_on, Some((Kind::TimedOut, Executed::No)));
+        // Its nested call was not sent.
+        let nested_outcome = *stage.seen.nested_outcome.lock().unwrap();
+        assert_eq!(nested_outcome, Some((Kind::TimedOut, Executed::No)));
         assert_eq!(stage.seen.counted.load(Ordering::SeqCst), 0);
     }
 }
 
 #[test]
-fn a_procedure_learns_that_its_caller_has_given_up() {
-    on_each_path(is_cancelled);
+fn procedure_learns_that_its_caller_has_given_up() {
+    on_each_path(learns_cancellation);
 }
 
 #[test]
-fn a_procedure_learns_that_over_raw_ethernet() {
-    on_a_link(is_cancelled);
+fn procedure_learns_that_its_caller_has_given_up_over_raw_ethernet() {
+    over_raw_ethernet(learns_cancellation);
 }
 
-/// All threads are busy: calls wait, are given up, and do not run when there is a thread again.
-fn never_runs(endpoint: &str) {
+/// All threads are busy. Waiting calls are given up, and do not run when a thread is free again.
+fn does_not_run(endpoint: &str) {
     let stage = Stage::new(endpoint, 1);
     let client = stage.client();
-    let hasty = client.with_timeout(MOMENT);
+    let impatient = client.with_timeout(MOMENT);
     let other = stage.client().with_timeout(MOMENT);
     std::thread::scope(|scope| {
         let busy = scope.spawn(|| client.stay());
         support::until("the only thread is busy", || {
             stage.seen.entered.load(Ordering::SeqCst) == 1
         });
-        let all: Vec<_> = [&hasty, &other, &hasty]
+        let all: Vec<_> = [&impatient, &other, &impatient]
             .map(|client| scope.spawn(|| client.count().unwrap_err()))
             .into_iter()
             .map(|caller| caller.join().unwrap())
@@ -255,58 +246,58 @@ fn never_runs(endpoint: &str) {
         for error in all {
             assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::Maybe));
         }
-        // What they said then is heard before a thread is free.
+        // The server receives the cancellations before a thread is free.
         std::thread::sleep(4 * MOMENT);
         stage.seen.set(true);
         busy.join().unwrap().unwrap();
     });
-    // As many at a time as waited, so that all of them have had their turn.
+    // Many calls at once, so that the queue of waiting calls is processed completely.
     std::thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| (0..10).for_each(|_| client.null().unwrap()));
         }
     });
-    assert_eq!(stage.seen.counted.load(Ordering::SeqCst), 0, "what was given up has run");
+    assert_eq!(stage.seen.counted.load(Ordering::SeqCst), 0, "a call that was given up has run");
     client.count().unwrap();
     assert_eq!(stage.seen.counted.load(Ordering::SeqCst), 1);
 }
 
 #[test]
-fn a_call_that_was_given_up_while_it_waited_never_runs() {
-    on_each_path(never_runs);
+fn call_given_up_while_waiting_does_not_run() {
+    on_each_path(does_not_run);
 }
 
 #[test]
-fn nor_does_it_over_raw_ethernet() {
-    on_a_link(never_runs);
+fn call_given_up_while_waiting_does_not_run_over_raw_ethernet() {
+    over_raw_ethernet(does_not_run);
 }
 
 #[test]
-fn calls_of_a_procedure_have_no_longer_than_it_has() {
+fn nested_call_has_no_more_time_than_its_procedure() {
     on_each_path(|endpoint| {
         let stage = Stage::new(endpoint, 8);
         let client = stage.client();
-        assert_eq!(client.left_behind().unwrap(), (None, false));
-        let (left, _) = client.with_timeout(LONG).left_behind().unwrap();
+        assert_eq!(client.nested_left().unwrap(), (None, false));
+        let (left, _) = client.with_timeout(LONG).nested_left().unwrap();
         assert!(left.is_some_and(|left| left <= LONG.as_micros() as u64), "{left:?}");
-        assert_eq!(client.left_behind().unwrap(), (None, false));
+        assert_eq!(client.nested_left().unwrap(), (None, false));
     });
-    // Within the process, and the other way round: its own limit is the smaller one.
-    let hands = |behind| Hands { seen: Arc::default(), behind };
-    let inner = ClockClient::in_process(hands(None));
+    // Also within one process. In the second case the nested call's own limit is the smaller one.
+    let object = |nested| Object { seen: Arc::default(), nested };
+    let inner = ClockClient::in_process(object(None));
     let short = inner.with_timeout(LONG);
-    for (behind, most) in [(inner, 2 * LONG), (short, LONG)] {
-        let outer = ClockClient::in_process(hands(Some(behind))).with_timeout(2 * LONG);
-        let (left, _) = outer.left_behind().unwrap();
+    for (nested, most) in [(inner, 2 * LONG), (short, LONG)] {
+        let outer = ClockClient::in_process(object(Some(nested))).with_timeout(2 * LONG);
+        let (left, _) = outer.nested_left().unwrap();
         let most = most.as_micros() as u64;
         assert!(left.is_some_and(|left| left > most / 2 && left <= most), "{left:?}");
-        assert!(outer.left().unwrap().0 > left, "its own is as it was");
+        assert!(outer.left().unwrap().0 > left, "the outer limit is unchanged");
     }
 }
 
-/// What waiting for an A-stack has used up is not there for the call.
+/// The time that a call waits for an A-stack counts against its limit.
 #[test]
-fn one_limit_is_for_all_that_a_call_waits_for() {
+fn time_limit_includes_waiting_for_an_a_stack() {
     on_each_path(|endpoint| {
         let stage = Stage::new(endpoint, 8);
         let options = BindOptions::default().astacks(1);
@@ -333,7 +324,7 @@ fn one_limit_is_for_all_that_a_call_waits_for() {
 }
 
 #[test]
-fn what_has_no_time_left_is_not_sent() {
+fn call_without_remaining_time_is_not_sent() {
     on_each_path(|endpoint| {
         let stage = Stage::new(endpoint, 8);
         let client = stage.client();
@@ -344,14 +335,14 @@ fn what_has_no_time_left_is_not_sent() {
         client.count().unwrap();
         assert_eq!(stage.seen.counted.load(Ordering::SeqCst), 1);
     });
-    let client = ClockClient::in_process(Hands { seen: Arc::default(), behind: None });
+    let client = ClockClient::in_process(Object { seen: Arc::default(), nested: None });
     let error = client.with_timeout(Duration::ZERO).count().unwrap_err();
     assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::No), "{error}");
 }
 
-/// Whoever listens there says nothing.
+/// The sockets accept or receive, but never answer.
 #[test]
-fn binding_without_a_limit_takes_five_seconds_at_most() {
+fn binding_without_a_limit_ends_after_five_seconds() {
     let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let udp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let addresses = [
@@ -362,7 +353,7 @@ fn binding_without_a_limit_takes_five_seconds_at_most() {
         for address in addresses {
             scope.spawn(move || {
                 let begun = Instant::now();
-                let error = ClockClient::bind(&address).expect_err("nobody answers");
+                let error = ClockClient::bind(&address).expect_err("the server never answers");
                 let took = begun.elapsed();
                 assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::No));
                 assert!(took > Duration::from_secs(2) && took < LONG, "{address}: {took:?}");

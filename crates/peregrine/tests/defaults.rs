@@ -14,7 +14,7 @@ use peregrine::{
     Running, Server, Value, interface, limits,
 };
 use support::link::{ENDS, Link, at_near_end};
-use support::{Part, part};
+use support::{Process, role};
 
 /// Ends calls of a test that would hang.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -25,9 +25,9 @@ const MIB: usize = 1 << 20;
 trait Office {
     /// Returns when `callers` calls of this procedure run at the same time.
     fn meet(&self, callers: u32) -> peregrine::Result<u32>;
-    /// Returns when `tell` has been called.
+    /// Returns when `release` has been called.
     fn poll(&self) -> peregrine::Result<()>;
-    fn tell(&self) -> peregrine::Result<()>;
+    fn release(&self) -> peregrine::Result<()>;
     fn polls(&self) -> peregrine::Result<u32>;
     fn count(&self, data: &[u8]) -> peregrine::Result<u64>;
     fn make(&self, bytes: u64) -> peregrine::Result<Vec<u8>>;
@@ -56,7 +56,7 @@ struct Object {
 struct State {
     met: u32,
     polls: u32,
-    told: bool,
+    released: bool,
 }
 
 impl Object {
@@ -77,11 +77,11 @@ impl Office for Object {
         Ok(callers)
     }
     fn poll(&self) -> peregrine::Result<()> {
-        self.wait(|state| state.polls += 1, |state| state.told);
+        self.wait(|state| state.polls += 1, |state| state.released);
         Ok(())
     }
-    fn tell(&self) -> peregrine::Result<()> {
-        self.wait(|state| state.told = true, |_| true);
+    fn release(&self) -> peregrine::Result<()> {
+        self.wait(|state| state.released = true, |_| true);
         Ok(())
     }
     fn polls(&self) -> peregrine::Result<u32> {
@@ -118,17 +118,17 @@ fn office() -> OfficeClient {
     OfficeClient::bind("office").unwrap()
 }
 
-/// What child processes do. In the test's own process this does nothing.
+/// Runs in child processes with a role; in the test itself this does nothing.
 #[test]
 fn child() {
-    let Some(part) = part() else { return };
+    let Some(role) = role() else { return };
     let office = OfficeServer::new(Object::default());
-    let options = match &*part {
+    let options = match &*role {
         "exports-publicly" => ExportOptions::default().public(),
         _ => ExportOptions::default(),
     };
     let server = Server::new().export_with("office", office, options).unwrap();
-    match part.split(' ').collect::<Vec<_>>()[..] {
+    match role.split(' ').collect::<Vec<_>>()[..] {
         ["drains"] => {
             let running = server.drain_on_signals(LIMIT).spawn().unwrap();
             println!("\nready");
@@ -141,13 +141,13 @@ fn child() {
             running.wait();
         }
         // Listens on raw Ethernet.
-        ["speaks", at] => {
+        ["serves", at] => {
             let running = server.listen_beyond_this_machine(at).unwrap().spawn().unwrap();
             println!("\nat {}", running.addresses()[0].place());
             running.wait();
         }
-        // Has no right to raw Ethernet, neither as a server nor as a client.
-        ["may-not", at, to] => {
+        // Has no permission for raw Ethernet, neither as a server nor as a client.
+        ["unprivileged", at, to] => {
             drop(server);
             support::become_user(61_234, 61_234, &[]);
             let listens = |at: &str| {
@@ -159,11 +159,11 @@ fn child() {
             listens(&format!("udp:{at}")).unwrap();
             let bind = |path: &str| OfficeClient::bind(&format!("{path}:{to}/office"));
             println!("\nfailed {}", bind("eth").err().unwrap());
-            // As the text advises.
+            // Follow the advice of the error.
             bind("udp").unwrap().count(&[1]).unwrap();
             println!("\nserved");
         }
-        ref other => panic!("unknown part {other:?}"),
+        ref other => panic!("unknown role {other:?}"),
     }
 }
 
@@ -215,14 +215,14 @@ fn hundred_long_polls_leave_threads_for_other_calls() {
         std::thread::scope(|scope| {
             let polls: Vec<_> = (0..100).map(|_| scope.spawn(|| office.poll())).collect();
             support::until("all polls run", || office.polls().is_ok_and(|polls| polls == 100));
-            office.tell().unwrap();
+            office.release().unwrap();
             polls.into_iter().for_each(|poll| poll.join().unwrap().unwrap());
         });
     });
 }
 
 #[test]
-fn number_of_astacks_that_is_set_bounds_calls_in_flight() {
+fn astacks_option_bounds_calls_in_flight() {
     let _alone = support::alone();
     let _directory = support::own_directory();
     for path in 0..3 {
@@ -230,13 +230,13 @@ fn number_of_astacks_that_is_set_bounds_calls_in_flight() {
         let address = &addresses[path];
         let options = BindOptions::default().astacks(2);
         let office = OfficeClient::bind_with(address, &options).unwrap();
-        let soon = office.with_timeout(Duration::from_millis(200));
+        let limited = office.with_timeout(Duration::from_millis(200));
         std::thread::scope(|scope| {
             let polls: Vec<_> = (0..2).map(|_| scope.spawn(|| office.poll())).collect();
             // A call that gets an A-stack returns at once.
             let mut refused = None;
             support::until("both A-stacks are used", || {
-                refused = soon.polls().err();
+                refused = limited.polls().err();
                 refused.is_some()
             });
             let error = refused.unwrap();
@@ -244,15 +244,15 @@ fn number_of_astacks_that_is_set_bounds_calls_in_flight() {
             let text = error.to_string();
             assert!(text.contains("2 calls are in flight"), "{text}");
             assert!(text.contains("`BindOptions::astacks`"), "{text}");
-            // More A-stacks, as the text advises.
-            OfficeClient::bind(address).unwrap().tell().unwrap();
+            // Follow the advice: use more A-stacks.
+            OfficeClient::bind(address).unwrap().release().unwrap();
             polls.into_iter().for_each(|poll| poll.join().unwrap().unwrap());
         });
     }
 }
 
 #[test]
-fn overload_names_threads_that_run_and_calls_that_wait() {
+fn overload_error_names_running_threads_and_waiting_calls() {
     let _alone = support::alone();
     let _directory = support::own_directory();
     for path in 0..3 {
@@ -271,7 +271,7 @@ fn overload_names_threads_that_run_and_calls_that_wait() {
             support::until("calls are refused", || !errors.lock().unwrap().is_empty());
             // These calls were refused while two threads ran procedures.
             let refused: Vec<CallError> = errors.lock().unwrap().drain(..).collect();
-            object.tell().unwrap();
+            object.release().unwrap();
             for error in refused {
                 assert_eq!((error.kind(), error.executed()), (Kind::Overloaded, Executed::No));
                 let text = error.to_string();
@@ -280,7 +280,7 @@ fn overload_names_threads_that_run_and_calls_that_wait() {
             }
         });
         drop(running);
-        // More threads, as the text advises.
+        // Follow the advice: use more threads.
         let object = Arc::new(Object::default());
         let (_running, addresses) =
             serve_object(Server::new().threads(16), ExportOptions::default(), Arc::clone(&object));
@@ -288,7 +288,7 @@ fn overload_names_threads_that_run_and_calls_that_wait() {
         std::thread::scope(|scope| {
             let polls: Vec<_> = (0..16).map(|_| scope.spawn(|| office.poll())).collect();
             support::until("all calls run", || object.polls().unwrap() == 16);
-            object.tell().unwrap();
+            object.release().unwrap();
             polls.into_iter().for_each(|poll| poll.join().unwrap().unwrap());
         });
     }
@@ -326,7 +326,7 @@ fn messages_of_sixteen_mebibytes_need_no_option() {
 }
 
 #[test]
-fn either_side_lowers_the_size_of_messages_and_both_raise_it() {
+fn either_side_can_lower_message_size_and_both_can_raise_it() {
     let _alone = support::alone();
     let _directory = support::own_directory();
     let by_client = BindOptions::default().message_bytes(64 << 10);
@@ -345,7 +345,7 @@ fn either_side_lowers_the_size_of_messages_and_both_raise_it() {
             let text = error.to_string();
             assert!(text.contains("65536") && text.contains("ExportOptions::message_"), "{text}");
         }
-        // As the error advises.
+        // Follow the advice of the error.
         let (_running, addresses) =
             serve(Server::new(), ExportOptions::default().message_bytes_max(40 * MIB));
         let larger = BindOptions::default().message_bytes(33 * MIB);
@@ -362,10 +362,10 @@ fn either_side_lowers_the_size_of_messages_and_both_raise_it() {
 }
 
 #[test]
-fn procedures_learn_that_the_server_stops_and_a_signal_gives_them_the_time_that_was_set() {
+fn drain_on_signals_gives_procedures_time_to_stop() {
     let _alone = support::alone();
     let directory = support::own_directory();
-    let mut server = Part::start("child", "drains", directory.path());
+    let mut server = Process::start("child", "drains", directory.path());
     let office = office().with_timeout(LIMIT);
     std::thread::scope(|scope| {
         let serves = scope.spawn(|| office.serve());
@@ -378,7 +378,7 @@ fn procedures_learn_that_the_server_stops_and_a_signal_gives_them_the_time_that_
 }
 
 #[test]
-fn procedures_learn_that_the_server_stops_on_every_path() {
+fn procedures_learn_on_every_path_that_the_server_stops() {
     let _alone = support::alone();
     let _directory = support::own_directory();
     for path in 0..3 {
@@ -399,15 +399,15 @@ fn public_export_opens_directories_that_a_private_server_made() {
     let below = directory.path().join("app/run");
     let mode = |of: &Path| std::fs::metadata(of).unwrap().permissions().mode() & 0o777;
     let modes = || (mode(&directory.path().join("app")), mode(&below));
-    let private = Part::start("child", "exports", &below);
+    let private = Process::start("child", "exports", &below);
     assert_eq!(modes(), (0o700, 0o700));
     drop(private);
-    let _public = Part::start("child", "exports-publicly", &below);
+    let _public = Process::start("child", "exports-publicly", &below);
     assert_eq!(modes(), (0o711, 0o755));
 }
 
 #[test]
-fn unknown_name_tells_which_hosts_files_were_searched() {
+fn error_for_unknown_name_lists_searched_hosts_files() {
     let _alone = support::alone();
     let directory = support::own_directory();
     let hosts = directory.path().join("hosts");
@@ -426,7 +426,7 @@ fn unknown_name_tells_which_hosts_files_were_searched() {
     // If only this machine is searched, no hosts file is named.
     let text = OfficeClient::bind("local:office").err().unwrap().to_string();
     assert!(!text.contains("hosts file"), "{text}");
-    // As the text suggests: add the name to that file.
+    // Follow the advice: add the name to that file.
     let (_running, addresses) = serve(Server::new(), ExportOptions::default());
     let at = addresses[1].strip_suffix("/office").unwrap().strip_prefix("tcp:").unwrap();
     std::fs::write(&hosts, format!("bureau tcp:office@{at}\n")).unwrap();
@@ -442,7 +442,7 @@ fn nested(levels: u32) -> Node {
 }
 
 #[test]
-fn advice_on_nesting_names_the_limit_and_helps() {
+fn advice_on_nesting_names_the_limit_and_works() {
     let office = OfficeClient::in_process(Object::default());
     let error = office.depth(&nested(200)).unwrap_err();
     let text = error.to_string();
@@ -452,7 +452,7 @@ fn advice_on_nesting_names_the_limit_and_helps() {
 }
 
 #[test]
-fn advice_on_results_that_are_too_large_helps() {
+fn advice_on_large_results_works() {
     let _alone = support::alone();
     let _directory = support::own_directory();
     let (_running, addresses) =
@@ -472,7 +472,7 @@ fn advice_on_results_that_are_too_large_helps() {
 }
 
 #[test]
-fn advice_on_an_endpoint_tells_how_to_write_one() {
+fn advice_on_endpoints_shows_their_format() {
     let _alone = support::alone();
     let _directory = support::own_directory();
     let listen = |at: &str| {
@@ -495,7 +495,7 @@ fn advice_on_an_endpoint_tells_how_to_write_one() {
 }
 
 #[test]
-fn advice_on_udp_that_is_filtered_names_port_and_firewall() {
+fn advice_on_filtered_udp_names_port_and_firewall() {
     let _alone = support::alone();
     let _directory = support::own_directory();
     let office = OfficeServer::new(Object::default());
@@ -514,18 +514,18 @@ fn advice_on_udp_that_is_filtered_names_port_and_firewall() {
 }
 
 #[test]
-fn advice_without_the_right_to_raw_ethernet_names_it() {
+fn advice_on_missing_permission_for_raw_ethernet_names_it() {
     let directory = tempfile::tempdir().unwrap();
     let all = std::fs::Permissions::from_mode(0o777);
     std::fs::set_permissions(directory.path(), all).unwrap();
     at_near_end(Link::new(), |link| {
-        let speaks = format!("speaks eth:{}:0", ENDS[1]);
-        let mut server = link.launch(1, "child", &speaks, directory.path());
-        let may_not = format!("may-not {}:0 {}", ENDS[0], server.until("at "));
+        let serves = format!("serves eth:{}:0", ENDS[1]);
+        let mut server = link.launch(1, "child", &serves, directory.path());
+        let unprivileged = format!("unprivileged {}:0 {}", ENDS[0], server.until("at "));
         let own = tempfile::tempdir().unwrap();
         let all = std::fs::Permissions::from_mode(0o777);
         std::fs::set_permissions(own.path(), all).unwrap();
-        let mut client = link.launch(0, "child", &may_not, own.path());
+        let mut client = link.launch(0, "child", &unprivileged, own.path());
         for _ in 0..2 {
             let text = client.until("failed ");
             assert!(text.contains("CAP_NET_RAW") && text.contains("use udp:"), "{text}");
@@ -536,7 +536,7 @@ fn advice_without_the_right_to_raw_ethernet_names_it() {
 }
 
 #[test]
-fn advice_on_a_wrong_argument_names_the_description() {
+fn advice_on_wrong_argument_names_the_description() {
     let _alone = support::alone();
     let _directory = support::own_directory();
     let (_running, addresses) = serve(Server::new(), ExportOptions::default());
@@ -553,7 +553,7 @@ fn advice_on_a_wrong_argument_names_the_description() {
 }
 
 #[test]
-fn error_that_many_servers_relay_is_told_once() {
+fn error_relayed_by_many_servers_is_reported_once() {
     let _alone = support::alone();
     let _directory = support::own_directory();
     let (_running, _) = serve(Server::new(), ExportOptions::default());

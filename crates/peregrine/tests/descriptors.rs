@@ -1,5 +1,5 @@
-//! Descriptors that run out, on either side: an error that names the limit, nobody else is harmed,
-//! and when there are some again all is as before.
+//! Exhausted descriptors in a server or a client. The error names the limit, other processes are not
+//! affected, and everything works again once descriptors are available.
 
 mod attack;
 mod support;
@@ -14,92 +14,93 @@ use attack::wire::{self, Line, Session, word};
 use attack::{eventually, no_longer_than};
 use peregrine::{CallError, Executed, Kind, Server};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
-use support::{Part, alone, at_rest, descriptors, part, until};
+use support::{Process, alone, at_rest, descriptors, role, until};
 
 const LIMIT: Duration = Duration::from_secs(10);
-/// What a session costs a client: its connection, and a handle to the server.
+/// Descriptors that a session costs a client: its connection, and a handle to the server process.
 const SESSION: usize = 2;
-/// Descriptors that a process may have beyond those that it has.
+/// Descriptors that a process may open in addition to those that it has.
 const ROOM: usize = 40;
 
-/// The parts that children play; in the test itself this does nothing.
+/// Runs in child processes with a role; in the test itself this does nothing.
 #[test]
 fn child() {
-    let Some(part) = part() else { return };
+    let Some(role) = role() else { return };
     no_longer_than(Duration::from_secs(60));
-    match part.as_str() {
+    match role.as_str() {
         "server" => serve(),
         "client" => client(),
-        other => panic!("nobody knows how to play `{other}`"),
+        other => panic!("unknown role `{other}`"),
     }
 }
 
-/// The limit below which a process has room for so many descriptors more.
+/// Returns the limit (RLIMIT_NOFILE) below which a process can open `more` further descriptors.
 fn room_for(pid: u32, more: usize) -> Option<u64> {
-    let open = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("a process of ours").flatten();
+    let open =
+        std::fs::read_dir(format!("/proc/{pid}/fd")).expect("a process of this user").flatten();
     let numbers = open.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let taken: HashSet<u64> = numbers.collect();
     (0..).filter(|number| !taken.contains(number)).nth(more)
 }
 
-/// It says who has no descriptor, and what limits them.
+/// Checks that an error names the limit and the process that has reached it.
 #[track_caller]
-fn is_clear(text: &str, whose: u32) {
+fn names_the_limit(text: &str, process: u32) {
     assert!(text.contains("RLIMIT_NOFILE"), "{text}");
-    assert!(text.contains(&format!("process {whose} ")), "{text}");
+    assert!(text.contains(&format!("process {process} ")), "{text}");
 }
 
 #[test]
-fn a_server_without_descriptors_says_so_and_serves_those_it_has() {
+fn server_without_descriptors_reports_it_and_serves_its_clients() {
     let _alone = alone();
     let directory = support::own_directory();
-    let server = Part::start("child", "server", directory.path());
+    let server = Process::start("child", "server", directory.path());
     let vault = VaultClient::bind("vault").unwrap();
     let mut canary = Session::new(directory.path(), "vault", 2).expect("a session");
-    // But for the connection of whoever asks.
+    // Without the connection that `at_rest` makes.
     let before = at_rest(directory.path(), "vault", [server.id()])[0] - 1;
     until("the server is at rest", || descriptors(server.id()) == before);
     let process = Pid::from_raw(server.id().cast_signed());
     let room = room_for(server.id(), ROOM);
     prlimit(process, Resource::Nofile, Rlimit { current: room, maximum: room }).unwrap();
     let connect = || Line::connect(directory.path(), "vault").unwrap();
-    // A session takes three while it begins: connection, handle to the process, region.
+    // A new session takes three while it begins: connection, handle to the process, region.
     for spare in 0..4 {
-        let mut guests = Vec::new();
+        let mut connections = Vec::new();
         let refused = loop {
-            let guest = connect();
-            let (answer, _) = guest.ask(&wire::describe());
+            let connection = connect();
+            let (answer, _) = connection.ask(&wire::describe());
             if word(&answer, 0) != wire::DESCRIPTION {
                 break answer;
             }
-            guests.push(guest);
-            assert!(guests.len() <= ROOM, "the limit is none");
+            connections.push(connection);
+            assert!(connections.len() <= ROOM, "the limit has no effect");
         };
-        let said = (word(&refused, 0), word(&refused, 4));
-        assert_eq!(said, (wire::REFUSED, Kind::Exhausted as u32));
-        until("there is none", || descriptors(server.id()) == before + ROOM);
-        guests.truncate(guests.len() - spare);
-        until("there are some", || descriptors(server.id()) == before + ROOM - spare);
+        let outcome = (word(&refused, 0), word(&refused, 4));
+        assert_eq!(outcome, (wire::REFUSED, Kind::Exhausted as u32));
+        until("no descriptor is left", || descriptors(server.id()) == before + ROOM);
+        connections.truncate(connections.len() - spare);
+        until("some descriptors are free", || descriptors(server.id()) == before + ROOM - spare);
 
         match bind_once_more(directory.path()) {
             Ok(()) => assert!(spare >= 3, "bound with {spare} descriptors"),
             Err(text) => {
                 assert!(spare < 3, "{spare} descriptors are enough: {text}");
-                is_clear(&text, server.id());
+                names_the_limit(&text, server.id());
             }
         }
-        // Those who are bound notice nothing.
+        // Bound clients are not affected.
         (0..20).for_each(|n| check(&vault, n).expect("an honest call"));
         assert_eq!(canary.ping(0, LIMIT), Some(0));
-        drop(guests);
-        until("all guests are gone", || descriptors(server.id()) == before);
+        drop(connections);
+        until("all connections are closed", || descriptors(server.id()) == before);
     }
     drop(vault);
-    let vault = VaultClient::bind("vault").expect("there are descriptors again");
+    let vault = VaultClient::bind("vault").expect("descriptors are available again");
     check(&vault, 0).unwrap();
 }
 
-/// Binds by hand, for this process has a session already; the text of the refusal.
+/// Binds by hand, because this process already has a session. Returns the text of a refusal.
 fn bind_once_more(directory: &Path) -> Result<(), String> {
     let line = Line::connect(directory, "vault").unwrap();
     let (answer, _) = line.ask(&wire::bind(1, 4096, &[]));
@@ -113,14 +114,14 @@ fn bind_once_more(directory: &Path) -> Result<(), String> {
     }
 }
 
-/// All descriptors that this process may still have, but for `left`.
+/// Opens all descriptors that this process may still open, except `left`.
 fn all_but(left: usize) -> Vec<File> {
     let mut held: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
-    held.truncate(held.len().checked_sub(left).expect("so many at least"));
+    held.truncate(held.len().checked_sub(left).expect("at least `left` are free"));
     held
 }
 
-/// Tries with ever more descriptors, until there are enough; how many that took.
+/// Repeats `attempt` with ever more free descriptors until it succeeds. Returns how many that took.
 #[track_caller]
 fn needed<T>(mut attempt: impl FnMut() -> Result<T, CallError>) -> (usize, T) {
     for left in 0..ROOM {
@@ -130,14 +131,14 @@ fn needed<T>(mut attempt: impl FnMut() -> Result<T, CallError>) -> (usize, T) {
             Err(error) => {
                 let outcome = (error.kind(), error.executed());
                 assert_eq!(outcome, (Kind::Exhausted, Executed::No), "{error}");
-                is_clear(&error.to_string(), std::process::id());
+                names_the_limit(&error.to_string(), std::process::id());
             }
         }
-        // Nothing is left of an attempt that failed.
+        // A failed attempt leaks no descriptor.
         assert_eq!(all_but(0).len(), left, "{left} descriptors before it");
         drop(held);
     }
-    panic!("it needs more than {ROOM}");
+    panic!("the attempt needs more than {ROOM}");
 }
 
 fn client() {
@@ -145,10 +146,10 @@ fn client() {
     let room = room_for(std::process::id(), ROOM);
     setrlimit(Resource::Nofile, Rlimit { current: room, ..all }).unwrap();
     println!("\nready");
-    // With the first bind begins what a process has once.
+    // The first bind also makes what a process needs once.
     let (first, vault) = needed(|| VaultClient::bind("vault"));
     (0..20).for_each(|n| check(&vault, n).unwrap());
-    // Who is bound needs no more, whatever it calls.
+    // A bound client can call without further descriptors.
     let held = all_but(0);
     (0..20).for_each(|n| check(&vault, n).unwrap());
     drop(held);
@@ -165,7 +166,7 @@ fn client() {
 
     let export = || Server::new().export("mine", VaultServer::new(Honest))?.spawn();
     let (_, running) = needed(export);
-    let mine = VaultClient::bind("mine").expect("there are enough");
+    let mine = VaultClient::bind("mine").expect("enough descriptors");
     check(&mine, 3).unwrap();
     drop(mine);
     running.stop();
@@ -173,19 +174,19 @@ fn client() {
 }
 
 #[test]
-fn a_client_without_descriptors_is_told_so_and_can_try_again() {
+fn client_without_descriptors_gets_an_error_and_can_retry() {
     let _alone = alone();
     let directory = support::own_directory();
-    let server = Part::start("child", "server", directory.path());
+    let server = Process::start("child", "server", directory.path());
     let before = descriptors(server.id());
-    let mut client = Part::start("child", "client", directory.path());
+    let mut client = Process::start("child", "client", directory.path());
     let numbers = loop {
         let line = client.line();
         if !line.is_empty() {
             break line;
         }
     };
-    // What a first bind needs; one more in the same session: a connection, for a moment.
+    // The descriptors of a first bind. Another bind in the same session needs one connection for a moment.
     println!("descriptors needed: {numbers}");
     assert_eq!(numbers.split(' ').nth(1), Some("1"));
     while client.line() != "done" {}

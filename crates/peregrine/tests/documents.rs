@@ -1,4 +1,4 @@
-//! What the documents say of the code is true: names that they mention, versions, messages.
+//! Checks statements of the documents about the code: names, versions, messages.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ fn place(name: &str) -> Option<PathBuf> {
     from.iter().map(|from| root().join(from).join(name)).find(|place| place.exists())
 }
 
-/// Whether a source defines an item of this name.
+/// Returns whether a source defines an item of this name.
 fn defines(source: &str, name: &str) -> bool {
     let words = ["fn", "struct", "enum", "trait", "const", "static", "type", "mod"];
     source.lines().any(|line| {
@@ -38,7 +38,7 @@ fn defines(source: &str, name: &str) -> bool {
     })
 }
 
-/// The places and items in a text that are not there. An item is named before its file: `item` in
+/// Returns the places and items in a text that do not exist. An item is named before its file: `item` in
 /// `file.rs`, or `item` and `other` in `file.rs`.
 fn missing(text: &str) -> Vec<String> {
     let mut missing = Vec::new();
@@ -70,7 +70,7 @@ fn missing(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn everything_that_the_lineage_names_exists() {
+fn items_that_the_lineage_names_exist() {
     let lineage = read("docs/LINEAGE.md");
     let ideas = &lineage;
     let (_, ideas) = ideas.split_once("\n## Binding").expect("ideas");
@@ -83,9 +83,9 @@ fn everything_that_the_lineage_names_exists() {
     assert!(!defines("// struct Frame\nlet fn_frame = frames", "Frame"));
 }
 
-// PROTOCOL.md and STAT.md state versions.
+// PROTOCOL.md and STAT.md contain versions.
 
-/// The number that a source gives to its constant `VERSION`.
+/// Returns the value of the constant `VERSION` in a source.
 fn version_in(file: &str) -> u64 {
     let source = read(file);
     let line = source.lines().find(|line| line.contains("const VERSION: u") && line.contains('='));
@@ -94,7 +94,7 @@ fn version_in(file: &str) -> u64 {
 }
 
 #[test]
-fn versions_in_the_documents_are_those_of_the_code() {
+fn versions_in_documents_match_the_code() {
     let protocol = read("docs/PROTOCOL.md");
     let handshake = version_in("crates/peregrine/src/path/local/wire.rs");
     assert!(protocol.contains(&format!("| 4 | version: {handshake} |")));
@@ -107,10 +107,10 @@ fn versions_in_the_documents_are_those_of_the_code() {
     assert!(read("docs/STAT.md").contains(&format!("| 0, 1, 2 | magic, version ({counters}),")));
 }
 
-// GUIDE.md explains every message.
+// GUIDE.md explains each message.
 
 #[test]
-fn the_guide_explains_every_kind_of_error() {
+fn guide_explains_every_kind_of_error() {
     let guide = read("docs/GUIDE.md");
     let source = read("crates/peregrine/src/error.rs");
     let (_, kinds) = source.split_once("\nkinds! {").expect("a list of kinds");
@@ -129,14 +129,14 @@ fn the_guide_explains_every_kind_of_error() {
 }
 
 #[test]
-fn messages_of_the_compiler_are_those_that_the_guide_shows() {
+fn guide_shows_the_messages_of_the_compiler() {
     let guide = read("docs/GUIDE.md");
     let (_, section) = guide.split_once("### At compile time\n").expect("a section");
     let directory = root().join("crates/peregrine/tests/compile-fail");
     let files = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     let shown = files.filter(|file| file.extension().is_some_and(|end| end == "stderr"));
     let shown: Vec<String> = shown.map(|file| fs::read_to_string(file).unwrap()).collect();
-    // A type's name differs: what is around it must be there, in one line.
+    // The name of the type differs, so the text around it must be in one line.
     let is_shown = |message: &str| {
         let parts: Vec<&str> = message.split("`T`").map(str::trim).collect();
         let has_all = |line: &str| parts.iter().all(|part| line.contains(part));
@@ -148,13 +148,13 @@ fn messages_of_the_compiler_are_those_that_the_guide_shows() {
     none(messages.into_iter().filter(|message| !is_shown(message)).map(str::to_owned).collect());
 }
 
-// How documents are written.
+// The form of documents.
 
-/// Documents that programs write, and those whose lines are not wrapped yet.
+/// Documents that programs write, and documents whose lines are not wrapped yet.
 const UNJUDGED: [&str; 4] = ["docs/CLI.md", "docs/FAILURES.md", "ARCHITECTURE.md", "CHANGELOG.md"];
 const COLUMNS: usize = 100;
 
-/// Every Markdown file of the repository but those that are not judged.
+/// Returns all Markdown files of the repository whose lines are checked.
 fn documents() -> Vec<(String, String)> {
     let mut documents = Vec::new();
     let directories = ["", "docs", "crates/peregrine-bench/results"];
@@ -170,7 +170,7 @@ fn documents() -> Vec<(String, String)> {
     documents
 }
 
-/// Lines of more than 100 columns. What programs print, and names that cannot be wrapped, may be
+/// Returns lines of more than 100 columns. Output of programs, and names that cannot be wrapped, may be
 /// longer.
 fn long_lines(path: &str, text: &str) -> Vec<String> {
     let mut fenced = false;
@@ -201,7 +201,7 @@ fn performance_has_method_and_results_in_250_lines() {
     assert!(lines <= 250, "{lines} lines: raw runs belong to crates/peregrine-bench/results");
 }
 
-/// Targets of links within the repository that are not there.
+/// Returns targets of links within the repository that do not exist.
 fn broken_links(path: &str, text: &str) -> Vec<String> {
     let from = Path::new(path).parent().unwrap().to_owned();
     let mut broken = Vec::new();
@@ -218,7 +218,7 @@ fn broken_links(path: &str, text: &str) -> Vec<String> {
             }
             continue;
         };
-        // GitHub's names of headings: lower case, letters, digits, `-` and `_`, spaces as `-`.
+        // GitHub's names of headings: lower case, letters, digits, `-` and `_`, with `-` for spaces.
         let name = |heading: &str| -> String {
             let lower = heading.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
             lower.chars().filter(|c| c.is_alphanumeric() || "-_".contains(*c)).collect()
@@ -232,7 +232,7 @@ fn broken_links(path: &str, text: &str) -> Vec<String> {
 }
 
 #[test]
-fn links_lead_somewhere() {
+fn links_have_targets() {
     none(documents().iter().flat_map(|(path, text)| broken_links(path, text)).collect());
     let broken = |text: &str| broken_links("docs/GUIDE.md", text).len();
     assert_eq!(broken("[a](../README.md), [b](#errors), [c](STAT.md#asking)"), 0);

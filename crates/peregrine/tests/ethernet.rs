@@ -1,4 +1,4 @@
-//! The raw Ethernet path, by both devices: what holds for all networks, in two network namespaces.
+//! Raw Ethernet with both devices: the cases of all network paths, between two network namespaces.
 
 mod contract;
 mod room;
@@ -9,34 +9,23 @@ use std::net::IpAddr;
 use peregrine::PathKind;
 use peregrine::sys::{self, Ours, XdpProgram};
 use room::Carrier;
-use support::link::{ENDS, Link, at_far_end};
+use support::link::{ENDS, Link, at_far_end, at_near_end};
 
 const ETHERNET: Carrier = Carrier { scheme: "eth", path: PathKind::Ethernet };
 
-/// Runs a case at the near end of a link of its own, by each device.
+/// Runs a case at the near end of a new link, once with each device.
 fn by_both_devices(case: fn(Carrier)) {
     for packet in [false, true] {
-        let link = match Link::new() {
-            Ok(link) => link,
-            Err(why) => {
-                println!("skipped: {why}");
-                return;
-            }
-        };
-        std::thread::scope(|scope| {
-            let at_near_end = scope.spawn(|| {
-                link.enter();
-                // Who has an interface's program keeps others from its queue.
-                let _taken = packet.then(|| [take(0), at_far_end(|| take(1))]);
-                case(ETHERNET);
-            });
-            at_near_end.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        at_near_end(Link::new(), |_| {
+            // An interface has one XDP program. If it is not Peregrine's, AF_PACKET is used.
+            let _programs = packet.then(|| [attach_program(0), at_far_end(|| attach_program(1))]);
+            case(ETHERNET);
         });
     }
 }
 
-/// Gives the interface of this thread's end a program that is not Peregrine's.
-fn take(end: usize) -> XdpProgram {
+/// Attaches an XDP program that is not Peregrine's to the interface of this thread's end.
+fn attach_program(end: usize) -> XdpProgram {
     let address: IpAddr = ENDS[end].parse().expect("an address");
     let interface = sys::interface_of(address).expect("an interface");
     let ours = Ours { ether_type: 0x88b6, queue: 0, tag: 0 };
@@ -44,13 +33,13 @@ fn take(end: usize) -> XdpProgram {
 }
 
 #[test]
-fn the_contract_is_kept() {
-    by_both_devices(room::the_contract_is_kept);
+fn contract_holds() {
+    by_both_devices(room::contract_holds);
 }
 
 #[test]
-fn the_contract_is_kept_asleep() {
-    by_both_devices(room::the_contract_is_kept_asleep);
+fn contract_holds_when_threads_sleep() {
+    by_both_devices(room::contract_holds_when_threads_sleep);
 }
 
 #[test]
@@ -59,76 +48,76 @@ fn calls_within_their_bounds_wait_for_each_other() {
 }
 
 #[test]
-fn long_procedures_do_not_keep_others_waiting() {
-    by_both_devices(room::long_procedures_do_not_keep_others_waiting);
+fn long_procedures_do_not_delay_other_calls() {
+    by_both_devices(room::long_procedures_do_not_delay_other_calls);
 }
 
 #[test]
-fn many_threads_get_their_own_replies() {
-    by_both_devices(room::many_threads_get_their_own_replies);
+fn each_thread_gets_its_own_replies() {
+    by_both_devices(room::each_thread_gets_its_own_replies);
 }
 
 #[test]
-fn a_caller_gives_up_and_its_frame_comes_back() {
-    by_both_devices(room::a_caller_gives_up_and_its_frame_comes_back);
+fn late_reply_releases_frame_of_given_up_call() {
+    by_both_devices(room::late_reply_releases_frame_of_given_up_call);
 }
 
 #[test]
-fn large_messages_travel_both_ways() {
-    by_both_devices(room::large_messages_travel_both_ways);
+fn large_messages_arrive_intact_in_both_directions() {
+    by_both_devices(room::large_messages_arrive_intact_in_both_directions);
 }
 
 #[test]
-fn threads_and_queue_bound_what_runs() {
-    by_both_devices(room::threads_and_queue_bound_what_runs);
+fn running_and_waiting_calls_are_bounded() {
+    by_both_devices(room::running_and_waiting_calls_are_bounded);
 }
 
 #[test]
-fn withdrawn_is_refused_and_others_go_on() {
-    by_both_devices(room::withdrawn_is_refused_and_others_go_on);
+fn calls_of_withdrawn_export_fail_and_others_succeed() {
+    by_both_devices(room::calls_of_withdrawn_export_fail_and_others_succeed);
 }
 
 #[test]
-fn a_server_that_stops_lets_calls_end_and_refuses_others() {
-    by_both_devices(room::a_server_that_stops_lets_calls_end_and_refuses_others);
+fn stopping_server_finishes_calls_and_refuses_new_ones() {
+    by_both_devices(room::stopping_server_finishes_calls_and_refuses_new_ones);
 }
 
 #[test]
-fn a_drain_that_is_too_short_leaves_calls_uncertain() {
-    by_both_devices(room::a_drain_that_is_too_short_leaves_calls_uncertain);
+fn calls_cut_short_by_drain_may_have_executed() {
+    by_both_devices(room::calls_cut_short_by_drain_may_have_executed);
 }
 
 #[test]
-fn what_is_limited_to_users_is_not_offered() {
-    by_both_devices(room::what_is_limited_to_users_is_not_offered);
+fn export_limited_to_users_is_denied_over_network() {
+    by_both_devices(room::export_limited_to_users_is_denied_over_network);
 }
 
 #[test]
-fn binding_fails_with_the_reason() {
-    by_both_devices(room::binding_fails_with_the_reason);
+fn binding_error_gives_the_reason() {
+    by_both_devices(room::binding_error_gives_the_reason);
 }
 
 #[test]
-fn large_messages_come_whole() {
-    by_both_devices(room::large_messages_come_whole);
+fn messages_of_boundary_sizes_arrive_intact() {
+    by_both_devices(room::messages_of_boundary_sizes_arrive_intact);
 }
 
 #[test]
-fn a_deadline_ends_a_call_and_the_server_lets_go_later() {
-    by_both_devices(room::a_deadline_ends_a_call_and_the_server_lets_go_later);
+fn timed_out_call_keeps_its_frame_while_procedure_runs() {
+    by_both_devices(room::timed_out_call_keeps_its_frame_while_procedure_runs);
 }
 
 #[test]
-fn callers_are_served_side_by_side() {
-    by_both_devices(room::callers_are_served_side_by_side);
+fn callers_are_served_concurrently() {
+    by_both_devices(room::callers_are_served_concurrently);
 }
 
 #[test]
-fn a_long_call_is_waited_for() {
-    by_both_devices(room::a_long_call_is_waited_for);
+fn long_call_is_not_given_up() {
+    by_both_devices(room::long_call_is_not_given_up);
 }
 
 #[test]
-fn nobody_listening_and_a_server_that_stops_are_said() {
-    by_both_devices(room::nobody_listening_and_a_server_that_stops_are_said);
+fn unknown_export_and_stopped_server_are_reported() {
+    by_both_devices(room::unknown_export_and_stopped_server_are_reported);
 }

@@ -1,9 +1,9 @@
-//! Hostile frames on a link, to a server's endpoint and to a client's: random, cut short, damaged,
-//! repeated, forged, and as many as go through. Honest callers beside keep their results, nothing runs
-//! twice, nobody grows, and what is none of Peregrine's gets where it would have gone without it.
+//! Hostile frames on a link, sent to a server's endpoint and to a client's: random, truncated, damaged,
+//! replayed, forged, and as many as the link carries. Honest callers meanwhile keep their results, no
+//! call runs twice, no process grows, and frames of other programs arrive as usual.
 //!
-//! `PEREGRINE_SOAK=600` makes it go on for so many seconds; `PEREGRINE_SEED=n`, which is printed,
-//! repeats what is sent.
+//! `PEREGRINE_SOAK=600` sends hostile frames for 600 seconds. `PEREGRINE_SEED=n`, which is printed, repeats
+//! them.
 
 #[path = "attack/mod.rs"]
 mod attack;
@@ -21,21 +21,21 @@ use attack::vitals::Vitals;
 use attack::{eventually, no_longer_than, seed, soak, stop, stopped};
 use ledger::{Book, Ledger as _, LedgerClient, LedgerServer};
 use peregrine::{BindOptions, EthernetDevice, Server};
-use support::bridge::{BEFORE, Bridge};
+use support::bridge::{Bridge, LINK_HEADER_BYTES};
+use support::impairments::Impairments;
 use support::link::{ENDS, Link};
-use support::tap::{NOBODYS, OURS, Tap};
-use support::weather::Weather;
-use support::{Part, part};
+use support::role;
+use support::tap::{PEREGRINE_TYPE, Tap, UNUSED_TYPE};
 
 const LIMIT: Duration = Duration::from_secs(20);
-/// How long hostile frames of all kinds come, and then as many as go through.
+/// How long hostile frames of all kinds are sent, and then as many of them as the link carries.
 const HOSTILE: Duration = Duration::from_millis(1500);
 const FLOOD: Duration = Duration::from_millis(700);
 const CLIENT: usize = 0;
 const SERVER: usize = 1;
 const PORT: u16 = 7000;
 const THREADS: u64 = 3;
-/// Sockets that one process has, and that fill up.
+/// Sockets of one process that are filled while they are idle.
 const IDLE: usize = 12;
 
 const FRAME_MAX: usize = 1514;
@@ -43,14 +43,14 @@ fn device(word: &str) -> EthernetDevice {
     if word == "packet" { EthernetDevice::Packet } else { EthernetDevice::Any }
 }
 
-/// The parts that children play: `server DEVICE`, `client DEVICE FIRST`, `accomplice`, `idle`; in the
+/// Runs in child processes with a role: `server DEVICE`, `client DEVICE FIRST`, `accomplice`, `idle`. In the
 /// test itself this does nothing.
 #[test]
 fn child() {
-    let Some(part) = part() else { return };
+    let Some(role) = role() else { return };
     no_longer_than(2 * soak(HOSTILE) + Duration::from_secs(120));
     let directory = support::directory();
-    let words: Vec<&str> = part.split(' ').collect();
+    let words: Vec<&str> = role.split(' ').collect();
     let by = words.get(1).map_or(EthernetDevice::Any, |word| device(word));
     if words[0] == "server" {
         let book = Book::of(&directory);
@@ -80,7 +80,7 @@ fn child() {
     }
 }
 
-/// Calls by several threads until it is to stop.
+/// Calls from several threads until the test ends.
 fn client(ledger: &LedgerClient, first: u64, directory: &Path) {
     let next = AtomicU64::new(first);
     println!("\nready");
@@ -103,7 +103,7 @@ fn client(ledger: &LedgerClient, first: u64, directory: &Path) {
     );
 }
 
-/// Has a socket for each of many threads, and then calls by one of them.
+/// Opens a socket for each of many threads, and later calls with one of them.
 fn idle(ledger: &LedgerClient, directory: &Path) {
     let (all, end) = (Barrier::new(IDLE), Barrier::new(IDLE + 1));
     std::thread::scope(|scope| {
@@ -111,12 +111,12 @@ fn idle(ledger: &LedgerClient, directory: &Path) {
             let (all, end) = (&all, &end);
             scope.spawn(move || {
                 all.wait();
-                // Longer than it takes all of them to begin: so each has a frame of its own.
+                // Longer than it takes all threads to start, so that each has its own frame.
                 ledger.enter(number, 200).unwrap();
                 end.wait();
             });
         }
-        println!("\nhas them");
+        println!("\nhas sockets");
         end.wait();
     });
     println!("\nready");
@@ -129,13 +129,13 @@ fn idle(ledger: &LedgerClient, directory: &Path) {
     println!("\nmade 100 by {}", ledger.binding().explain().summary());
 }
 
-/// Frames that were seen on their way to either end, the newest so many: those of honest processes,
-/// and those of the one that is in league with us.
+/// The most recent frames that passed in each direction: those of honest processes, and those of the
+/// accomplice, a client that the attacker controls.
 #[derive(Default)]
 struct Seen {
     honest: [Mutex<Newest>; 2],
     own: [Mutex<Newest>; 2],
-    /// One more than the tag of the one that is in league with us.
+    /// The accomplice's tag plus 1; 0 if it is not known yet.
     accomplice: AtomicU64,
 }
 
@@ -154,7 +154,7 @@ impl Newest {
         }
     }
 
-    fn one(&self, noise: &mut Noise) -> Vec<u8> {
+    fn pick(&self, noise: &mut Noise) -> Vec<u8> {
         self.0.get(noise.below(self.0.len() as u64) as usize).cloned().unwrap_or_default()
     }
 }
@@ -163,7 +163,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap()
 }
 
-/// The tag of the client's process in a frame to that end.
+/// Returns the tag of the client's process in a frame to that end.
 fn tag(to: usize, frame: &[u8]) -> Option<u8> {
     frame.get(if to == SERVER { 16 } else { 14 }).copied()
 }
@@ -176,12 +176,12 @@ impl Seen {
     }
 }
 
-/// Two ends, what passes between them, and a way to send to either from outside.
+/// Two ends, the frames that pass between them, and sockets that send to either end from outside.
 struct Scene {
     link: Link,
     bridge: Bridge,
     seen: Arc<Seen>,
-    /// By the end that hears what they send.
+    /// By the end that receives what they send.
     taps: [Tap; 2],
 }
 
@@ -191,49 +191,51 @@ impl Scene {
         let seen = Arc::<Seen>::default();
         let note = Arc::clone(&seen);
         let bridge =
-            Bridge::new(&link, Weather::default(), 1, move |to, frame| note.note(to, frame));
-        // None of these hears anything, but for the type that nobody sends.
+            Bridge::new(&link, Impairments::default(), 1, move |to, frame| note.note(to, frame));
+        // These only send: no program sends frames of the type that they receive.
         let names = link.middle();
-        let taps = link.at(2, || names.map(|name| Tap::at(name, NOBODYS).expect("a raw socket")));
+        let taps =
+            link.at(2, || names.map(|name| Tap::at(name, UNUSED_TYPE).expect("a raw socket")));
         Some(Self { link, bridge, seen, taps })
     }
 
     fn honest(&self, to: usize, noise: &mut Noise) -> Vec<u8> {
-        locked(&self.seen.honest[to]).one(noise)
+        locked(&self.seen.honest[to]).pick(noise)
     }
 
-    /// Sends; whether the interface took it.
+    /// Sends a frame. Returns whether the interface took it.
     fn send(&self, to: usize, frame: &[u8]) -> bool {
         frame.len() >= 14 && self.taps[to].send(&frame[..frame.len().min(FRAME_MAX)]).is_ok()
     }
 
-    /// A frame that no honest process sends then and there.
+    /// Makes a frame that no honest process sends at this time and place.
     fn hostile(&self, to: usize, noise: &mut Noise) -> Vec<u8> {
         let mut frame = self.honest(to, noise);
-        if frame.len() < BEFORE + HEADER_BYTES {
+        if frame.len() < LINK_HEADER_BYTES + HEADER_BYTES {
             return frame;
         }
         match noise.below(10) {
-            // Said before, by whom it was said.
+            // A replay from the same sender.
             0 | 1 => {}
-            // No more than headers, and not all of them.
+            // Headers only, perhaps truncated.
             2 => {
                 let bytes = noise.one_of(&[14, 15, 16, 17, 18, 18, 18, 19, 30, 59, 60]);
                 frame.truncate(bytes);
             }
-            // Cut, or longer than it says.
+            // Shorter or longer than its header says.
             3 => {
                 let bytes = 14 + noise.below(FRAME_MAX as u64 - 14) as usize;
                 frame.resize(bytes, 0x5a);
             }
-            // Bits flipped.
+            // Flipped bits.
             4 => {
                 for _ in 0..1 + noise.below(4) {
-                    let at = 14 + noise.below((BEFORE - 14 + HEADER_BYTES) as u64) as usize;
+                    let at =
+                        14 + noise.below((LINK_HEADER_BYTES - 14 + HEADER_BYTES) as u64) as usize;
                     frame[at] ^= 1 << noise.below(8);
                 }
             }
-            // Said by whoever it was, from elsewhere: another machine, another endpoint.
+            // A replay from another machine, or from another endpoint.
             5 => {
                 let hardware = noise.bytes(6);
                 frame[6..12].copy_from_slice(&hardware);
@@ -243,22 +245,22 @@ impl Scene {
                 let endpoint = noise.bytes(2);
                 frame[16..18].copy_from_slice(&endpoint);
             }
-            // Somebody whom the other does not know, with a check that holds.
+            // An unknown client, with a correct checksum.
             7 => {
                 let secret = noise.bytes(SECRET.len());
-                frame[BEFORE..][SECRET].copy_from_slice(&secret);
-                forge(noise, &mut frame[BEFORE..]);
+                frame[LINK_HEADER_BYTES..][SECRET].copy_from_slice(&secret);
+                forge(noise, &mut frame[LINK_HEADER_BYTES..]);
             }
-            // Somebody whom it knows, and who lies.
+            // A known client, with forged fields.
             8 => {
-                frame = locked(&self.seen.own[to]).one(noise);
-                forge(noise, &mut frame[BEFORE..]);
+                frame = locked(&self.seen.own[to]).pick(noise);
+                forge(noise, &mut frame[LINK_HEADER_BYTES..]);
             }
-            // Noise, of our type.
+            // Noise of Peregrine's type.
             _ => {
-                let bytes = BEFORE + noise.below(1400) as usize;
-                frame.truncate(BEFORE);
-                let noise = noise.bytes(bytes - BEFORE);
+                let bytes = LINK_HEADER_BYTES + noise.below(1400) as usize;
+                frame.truncate(LINK_HEADER_BYTES);
+                let noise = noise.bytes(bytes - LINK_HEADER_BYTES);
                 frame.extend_from_slice(&noise);
             }
         }
@@ -266,8 +268,8 @@ impl Scene {
     }
 }
 
-/// A frame of a type that is nobody's, or for an endpoint that nobody has.
-fn strange(ether_type: u16, number: u8) -> Vec<u8> {
+/// Makes a frame of a type that no program uses, or for an endpoint that no process has.
+fn foreign_frame(ether_type: u16, number: u8) -> Vec<u8> {
     let mut frame = vec![0xff; 6];
     frame.extend([2, 0, 0, 0, 0, 9]);
     frame.extend(ether_type.to_be_bytes());
@@ -275,31 +277,24 @@ fn strange(ether_type: u16, number: u8) -> Vec<u8> {
     frame
 }
 
-/// What listens at an end hears frames of another type, and those for endpoints of no process.
-fn others_get_theirs(scene: &Scene, to: usize, taken: &[u8]) {
+/// Checks that raw sockets at an end receive frames of another type, and frames for endpoints that no
+/// process has.
+fn check_other_sockets_receive(scene: &Scene, to: usize, taken: &[u8]) {
     let name = scene.link.interface(to);
     let listen = |of| scene.link.at(to, || Tap::at(name, of).expect("a raw socket"));
-    let (others, ours) = (listen(NOBODYS), listen(OURS));
+    let (others, ours) = (listen(UNUSED_TYPE), listen(PEREGRINE_TYPE));
     let number = (0..=u8::MAX).find(|tag| !taken.contains(tag)).expect("a tag that is free");
-    for (listener, of) in [(others, NOBODYS), (ours, OURS)] {
-        let sent = strange(of, number);
-        let mut heard = [0; 2048];
-        let came = eventually(LIMIT, || {
+    for (listener, of) in [(others, UNUSED_TYPE), (ours, PEREGRINE_TYPE)] {
+        let sent = foreign_frame(of, number);
+        let mut received = [0; 2048];
+        let arrived = eventually(LIMIT, || {
             assert!(scene.send(to, &sent));
-            let mut one = || listener.receive(&mut heard).is_some_and(|n| heard[..n] == sent);
-            (0..4096).any(|_| one())
+            let mut receives_it =
+                || listener.receive(&mut received).is_some_and(|n| received[..n] == sent);
+            (0..4096).any(|_| receives_it())
         });
-        assert!(came, "a frame of type {of:x} was kept from who listens for it");
+        assert!(arrived, "a raw socket for type {of:x} did not receive a frame");
     }
-}
-
-/// Whether a process holds the program of an interface.
-fn holds(part: &Part) -> bool {
-    let files = std::fs::read_dir(format!("/proc/{}/fdinfo", part.id())).expect("a process");
-    files.flatten().any(|file| {
-        let text = std::fs::read_to_string(file.path()).unwrap_or_default();
-        text.contains("link_type:\txdp")
-    })
 }
 
 fn honest_callers_keep_their_results(by: &str) {
@@ -308,22 +303,22 @@ fn honest_callers_keep_their_results(by: &str) {
     let link = &scene.link;
     let server = link.start(SERVER, "child", &format!("server {by}"), path);
     let accomplice = link.start(CLIENT, "child", "accomplice packet", path);
-    // Only it has sent anything yet.
-    let own = || locked(&scene.seen.honest[SERVER]).0.first().and_then(|one| tag(SERVER, one));
-    assert!(eventually(LIMIT, || own().is_some()), "it calls");
+    // No other client has sent anything yet.
+    let own = || locked(&scene.seen.honest[SERVER]).0.first().and_then(|frame| tag(SERVER, frame));
+    assert!(eventually(LIMIT, || own().is_some()), "the accomplice calls");
     let own = own().expect("a tag");
     scene.seen.accomplice.store(u64::from(own) + 1, Ordering::SeqCst);
     for to in [CLIENT, SERVER] {
         *locked(&scene.seen.honest[to]) = Newest::default();
     }
     let mut client = link.start(CLIENT, "child", &format!("client {by} 1000"), path);
-    assert_eq!([holds(&server), holds(&client)], [by == "any"; 2]);
+    assert_eq!([server.holds_xdp_program(), client.holds_xdp_program()], [by == "any"; 2]);
     let called = |calls: usize| {
         let before = Book::read(path).len();
-        assert!(eventually(LIMIT, || Book::read(path).len() >= before + calls), "calls go on");
+        assert!(eventually(LIMIT, || Book::read(path).len() >= before + calls), "calls continue");
     };
     called(100);
-    let before = [&server, &client].map(|part| Vitals::of(part.id()));
+    let before = [&server, &client].map(|process| Vitals::of(process.id()));
     let (mut noise, mut sent) = (Noise::new(seed()), [0u64; 2]);
     let until = Instant::now() + soak(HOSTILE);
     while Instant::now() < until {
@@ -333,7 +328,7 @@ fn honest_callers_keep_their_results(by: &str) {
                 sent[0] += u64::from(scene.send(to, &frame));
             }
         }
-        // The honest ones need the processors, too.
+        // The honest processes need the processors, too.
         std::thread::sleep(Duration::from_micros(500));
     }
     called(20);
@@ -350,14 +345,14 @@ fn honest_callers_keep_their_results(by: &str) {
         all.0.iter().filter_map(|frame| frame.get(14).copied()).collect::<Vec<u8>>()
     });
     for to in [CLIENT, SERVER] {
-        others_get_theirs(&scene, to, &[&tags[to][..], &[own]].concat());
+        check_other_sockets_receive(&scene, to, &[&tags[to][..], &[own]].concat());
     }
     stop(path);
-    let said = client.until("made ");
-    let (made, said) = said.split_once(" by ").expect("both");
+    let made_by = client.until("made ");
+    let (made, made_by) = made_by.split_once(" by ").expect("count and device");
     let made: u64 = made.parse().unwrap();
-    println!("{made} honest calls beside {sent:?} others, {said}");
-    assert!(said.starts_with("ethernet: "), "{said}");
+    println!("{made} honest calls with {sent:?} hostile frames, {made_by}");
+    assert!(made_by.starts_with("ethernet: "), "{made_by}");
     let mut entered = Book::read(path);
     entered.retain(|number| *number >= 1000);
     entered.sort_unstable();
@@ -372,29 +367,29 @@ fn honest_callers_keep_their_results(by: &str) {
 }
 
 #[test]
-fn honest_callers_keep_their_results_by_af_xdp() {
+fn honest_callers_keep_their_results_over_af_xdp() {
     let _alone = support::alone();
     honest_callers_keep_their_results("any");
 }
 
 #[test]
-fn honest_callers_keep_their_results_by_af_packet() {
+fn honest_callers_keep_their_results_over_af_packet() {
     let _alone = support::alone();
     honest_callers_keep_their_results("packet");
 }
 
-/// Frames for sockets that nobody looks at just now take the memory of none that somebody does.
+/// Frames for idle sockets do not use up the memory for frames of sockets in use.
 #[test]
-fn who_fills_idle_sockets_keeps_nobody_from_calling() {
+fn filled_idle_sockets_do_not_keep_others_from_calling() {
     let _alone = support::alone();
     let directory = tempfile::tempdir().unwrap();
     let (path, Some(scene)) = (directory.path(), Scene::new()) else { return };
     let link = &scene.link;
     let _server = link.start(SERVER, "child", "server any", path);
     let mut client = link.launch(CLIENT, "child", "idle any", path);
-    client.until("has them");
+    client.until("has sockets");
     client.until("ready");
-    assert!(holds(&client));
+    assert!(client.holds_xdp_program());
     let frames = locked(&scene.seen.honest[CLIENT]).0.clone();
     let mut endpoints: Vec<Vec<u8>> = Vec::new();
     for frame in &frames {
@@ -402,12 +397,12 @@ fn who_fills_idle_sockets_keeps_nobody_from_calling() {
             endpoints.push(frame.clone());
         }
     }
-    assert!(endpoints.len() >= IDLE, "{} sockets have heard something", endpoints.len());
+    assert!(endpoints.len() >= IDLE, "{} sockets have received something", endpoints.len());
     for frame in &endpoints {
         (0..2048).for_each(|_| assert!(scene.send(CLIENT, frame)));
     }
     stop(path);
-    let said = client.until("made ");
-    println!("{} sockets were filled; {said}", endpoints.len());
-    assert!(said.contains("by ethernet:"), "{said}");
+    let made_by = client.until("made ");
+    println!("{} sockets were filled; {made_by}", endpoints.len());
+    assert!(made_by.contains("by ethernet:"), "{made_by}");
 }

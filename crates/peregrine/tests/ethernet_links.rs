@@ -1,5 +1,5 @@
-//! Raw Ethernet at links that are not like others: interfaces with several queues, networks that take
-//! longer packets at one place than at another, and servers that live for a moment.
+//! Raw Ethernet on unusual links: interfaces with several queues, networks whose MTU differs from place
+//! to place, and servers that live for a moment.
 
 #[path = "attack/mod.rs"]
 mod attack;
@@ -17,13 +17,13 @@ use attack::{eventually, no_longer_than, seed, soak};
 use ledger::{Book, Ledger as _, LedgerClient, LedgerServer, Outcomes};
 use peregrine::{BindOptions, EthernetDevice, Out, PathKind, Server, interface};
 use support::bridge::Bridge;
-use support::link::{ENDS, Link, at_far_end};
-use support::weather::Weather;
-use support::{GoOn, part};
+use support::impairments::Impairments;
+use support::link::{self, ENDS, Link, at_far_end};
+use support::{KeepGoing, role};
 
 const PORT: u16 = 7000;
 const SERVERS: usize = 1;
-/// What is waited for that takes no time of its own.
+/// How long a test waits for an event that should be immediate.
 const LIMIT: Duration = Duration::from_secs(20);
 
 #[interface]
@@ -45,12 +45,12 @@ impl Bytes for Object {
     }
 }
 
-/// The part that children play: `server`; in the test itself this does nothing.
+/// Runs in child processes with the role `server`; in the test itself this does nothing.
 #[test]
 fn child() {
-    let Some(part) = part() else { return };
+    let Some(role) = role() else { return };
     no_longer_than(Duration::from_secs(120));
-    assert_eq!(part, "server");
+    assert_eq!(role, "server");
     let directory = PathBuf::from(std::env::var_os("PEREGRINE_DIR").unwrap());
     let book = Book::of(&directory);
     let server = Server::new().export("ledger", LedgerServer::new(book)).unwrap();
@@ -60,27 +60,18 @@ fn child() {
     running.wait();
 }
 
-/// Runs a case at the near end of a link.
+/// Runs a case at the near end of a link. Only one case runs at a time.
 fn at_near_end(link: Result<Link, String>, case: impl FnOnce(&Link) + Send) {
     let _alone = support::alone();
-    match link {
-        Err(why) => println!("skipped: {why}"),
-        Ok(link) => std::thread::scope(|scope| {
-            let run = || {
-                link.enter();
-                case(&link);
-            };
-            scope.spawn(run).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        }),
-    }
+    link::at_near_end(link, case);
 }
 
-/// A client of a server of [`Bytes`] at the far end, each by a device.
+/// Runs `check` with a client of a [`Bytes`] server at the far end, each with a device.
 fn bytes_by(
     scheme: &str,
     client: EthernetDevice,
     server: EthernetDevice,
-    what: impl Fn(&BytesClient),
+    check: impl Fn(&BytesClient),
 ) {
     let serves = Server::new().export("bytes", BytesServer::new(Object)).unwrap();
     let serves = serves.ethernet_device(server);
@@ -89,11 +80,11 @@ fn bytes_by(
     let running = at_far_end(move || serves.spawn().unwrap());
     let options = BindOptions::default().ethernet_device(client);
     let address = format!("{}/bytes", running.addresses()[0]);
-    what(&BytesClient::bind_with(&address, &options).unwrap());
+    check(&BytesClient::bind_with(&address, &options).unwrap());
 }
 
-/// Calls with and without many bytes, each way.
-fn all_come(client: &BytesClient) {
+/// Checks calls with few and with many bytes, in both directions.
+fn check_calls(client: &BytesClient) {
     assert_eq!(client.sum(&[1; 100]).unwrap(), 100);
     let sent = vec![1; 1 << 20];
     let mut into = vec![0; 1 << 20];
@@ -102,46 +93,47 @@ fn all_come(client: &BytesClient) {
     assert!(into.iter().all(|byte| *byte == 3));
 }
 
-/// A network card of several queues leads frames of others to any of them; AF_XDP has the first.
+/// A network card with several queues may receive Peregrine's frames on any of them; AF_XDP uses the
+/// first.
 #[test]
-fn frames_of_other_queues_arrive() {
+fn frames_on_other_queues_arrive() {
     use EthernetDevice::{Any, Packet};
     at_near_end(Link::with_queues(4), |_| {
         let _directory = support::own_directory();
         for (client, server) in [(Packet, Any), (Any, Packet), (Any, Any)] {
             bytes_by("eth", client, server, |bytes| {
-                all_come(bytes);
-                let said = bytes.binding().explain().summary();
-                println!("{client:?} to {server:?}: {said}");
-                assert_eq!(bytes.binding().path(), PathKind::Ethernet, "{said}");
+                check_calls(bytes);
+                let summary = bytes.binding().explain().summary();
+                println!("{client:?} to {server:?}: {summary}");
+                assert_eq!(bytes.binding().path(), PathKind::Ethernet, "{summary}");
             });
         }
     });
 }
 
-/// What both ends believe to be a network of jumbo frames, and is none in the middle; and ends that
-/// differ.
+/// Both ends send jumbo frames but the middle of the network does not take them; and two ends have
+/// different MTUs.
 #[test]
-fn pieces_get_through_where_packets_of_1500_bytes_do() {
-    let long = EthernetDevice::Any;
+fn fragments_fit_the_smallest_mtu_of_the_network() {
+    let any = EthernetDevice::Any;
     at_near_end(Link::with_middle(), |link| {
         let _directory = support::own_directory();
         [0, 1].into_iter().for_each(|end| link.widen(end, 9000));
-        let bridge = Bridge::new(link, Weather::default(), 1, |_, _| ());
+        let bridge = Bridge::new(link, Impairments::default(), 1, |_, _| ());
         bridge.seen.narrow.store(1500, Ordering::SeqCst);
-        for device in [long, EthernetDevice::Packet] {
+        for device in [any, EthernetDevice::Packet] {
             bytes_by("eth", device, device, |bytes| {
                 let begun = Instant::now();
-                all_come(bytes);
+                check_calls(bytes);
                 println!("{device:?}, 1500 in the middle: {:?}", begun.elapsed());
                 assert_eq!(bytes.binding().path(), PathKind::Ethernet);
             });
             let vanished = bridge.seen.vanished.load(Ordering::SeqCst);
-            assert_eq!(vanished, 0, "pieces that the network does not take");
+            assert_eq!(vanished, 0, "fragments that the network does not take");
         }
-        bytes_by("udp", long, long, |bytes| {
+        bytes_by("udp", any, any, |bytes| {
             let begun = Instant::now();
-            all_come(bytes);
+            check_calls(bytes);
             println!("udp, 1500 in the middle: {:?}", begun.elapsed());
         });
     });
@@ -150,9 +142,9 @@ fn pieces_get_through_where_packets_of_1500_bytes_do() {
             let _directory = support::own_directory();
             [0, 1].into_iter().for_each(|end| link.widen(end, mtus[end]));
             for scheme in ["eth", "udp"] {
-                bytes_by(scheme, long, long, |bytes| {
+                bytes_by(scheme, any, any, |bytes| {
                     let begun = Instant::now();
-                    all_come(bytes);
+                    check_calls(bytes);
                     println!("{scheme} from {mtus:?}: {:?}", begun.elapsed());
                 });
             }
@@ -160,10 +152,10 @@ fn pieces_get_through_where_packets_of_1500_bytes_do() {
     }
 }
 
-/// Servers that are killed 20 to 300 ms after they began to serve: callers find the next one, and none
-/// waits for one that is gone. `PEREGRINE_SOAK=60 cargo test --test ethernet_links` takes a minute.
+/// Kills each server 20 to 300 ms after it starts. Callers find the next one, and no call waits long for
+/// a dead one. `PEREGRINE_SOAK=60 cargo test --test ethernet_links` takes a minute.
 #[test]
-fn callers_of_servers_that_live_for_a_moment_find_the_next() {
+fn callers_of_short_lived_servers_find_the_next_one() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     let mut noise = Noise::new(seed());
@@ -175,14 +167,14 @@ fn callers_of_servers_that_live_for_a_moment_find_the_next() {
         let begun = Instant::now();
         let mut lives = 0;
         let outcomes: Vec<Outcomes> = std::thread::scope(|scope| {
-            let go_on = GoOn::with(&going);
+            let keep_going = KeepGoing::new(&going);
             let callers: Vec<_> = (0..3)
                 .map(|_| {
                     let (next, answered, going) = (&next, &answered, &going);
                     let (slowest, address) = (&slowest, &address);
                     scope.spawn(move || {
                         link.enter();
-                        patient(address, next, answered, going, slowest)
+                        call_and_rebind(address, next, answered, going, slowest)
                     })
                 })
                 .collect();
@@ -194,33 +186,30 @@ fn callers_of_servers_that_live_for_a_moment_find_the_next() {
                 server.kill();
                 lives += 1;
             }
-            // One that stays: everybody finds it.
+            // One that stays: all callers find it.
             let before = answered.load(Ordering::Relaxed);
             let mut server = link.launch(SERVERS, "child", "server", path);
             server.until("at ");
             let called = || answered.load(Ordering::Relaxed) > before + 100;
-            assert!(eventually(LIMIT, called), "nobody finds the last one");
-            drop(go_on);
+            assert!(eventually(LIMIT, called), "callers do not find the last server");
+            drop(keep_going);
             callers.into_iter().map(|caller| caller.join().expect("no panic")).collect()
         });
-        let [returned, not_executed, maybe] = Outcomes::hold(&outcomes, path);
+        let [returned, not_executed, maybe] = Outcomes::check(&outcomes, path);
         let slowest = Duration::from_micros(slowest.load(Ordering::Relaxed));
         println!(
-            "{returned} returned, {not_executed} not executed, {maybe} open, of {lives} servers in {:?}; \
+            "{returned} returned, {not_executed} not executed, {maybe} unknown, of {lives} servers in {:?}; \
             the slowest call took {slowest:?}",
             begun.elapsed()
         );
-        assert!(
-            slowest < Duration::from_secs(6),
-            "a call waited {slowest:?} for a server that is gone"
-        );
+        assert!(slowest < Duration::from_secs(6), "a call waited {slowest:?} for a dead server");
     });
 }
 
-/// A server that does not go on, and does not go: its callers wait as long as they said, each of them, and are not
-/// told at once that there is no room for one more call.
+/// Calls to a stopped server wait for their full time limits. They do not fail at once because there is
+/// no room for one more call.
 #[test]
-fn callers_of_a_halted_server_wait_for_their_limits() {
+fn callers_of_a_stopped_server_wait_for_their_limits() {
     const THREADS: u64 = 4;
     const MOMENT: Duration = Duration::from_millis(50);
     const WHILE: Duration = Duration::from_secs(4);
@@ -233,16 +222,16 @@ fn callers_of_a_halted_server_wait_for_their_limits() {
             let address = format!("{scheme}:{}:{PORT}/ledger", ENDS[SERVERS]);
             let ledger = LedgerClient::bind_with(&address, &BindOptions::default()).unwrap();
             assert_eq!(ledger.swallow(&[1; 10]).unwrap(), 10);
-            let hasty = ledger.with_timeout(MOMENT);
+            let impatient = ledger.with_timeout(MOMENT);
             server.signal(libc::SIGSTOP);
             let seen = Mutex::new(BTreeMap::<String, u64>::new());
             std::thread::scope(|scope| {
                 let end = Instant::now() + WHILE;
                 for _ in 0..THREADS {
-                    let (seen, hasty) = (&seen, &hasty);
+                    let (seen, impatient) = (&seen, &impatient);
                     scope.spawn(move || {
                         while Instant::now() < end {
-                            let error = hasty.swallow(&[1; 10]).expect_err("it is halted");
+                            let error = impatient.swallow(&[1; 10]).expect_err("it is stopped");
                             let kind = format!("{:?} {:?}", error.kind(), error.executed());
                             *seen.lock().unwrap().entry(kind).or_default() += 1;
                         }
@@ -255,14 +244,14 @@ fn callers_of_a_halted_server_wait_for_their_limits() {
             let most = THREADS * (WHILE.as_millis() / MOMENT.as_millis()) as u64;
             assert!(all <= 2 * most, "{all} calls failed, most of them at once: {seen:?}");
             server.signal(libc::SIGCONT);
-            assert!(eventually(LIMIT, || ledger.swallow(&[1; 10]).is_ok()), "it goes on");
+            assert!(eventually(LIMIT, || ledger.swallow(&[1; 10]).is_ok()), "it continues");
         }
     });
 }
 
-/// Calls by one binding, which finds the server again by itself, while `going`. The longest call is noted
-/// in microseconds.
-fn patient(
+/// Calls through one binding, which finds the server again by itself, while `going` is set. `slowest` gets
+/// the longest duration of a call in microseconds.
+fn call_and_rebind(
     address: &str,
     next: &AtomicU64,
     answered: &AtomicU64,
@@ -292,7 +281,7 @@ fn patient(
                     println!("{:?}: {error}", begun.elapsed());
                 }
                 outcomes.failed(number, &error);
-                // So many that nobody is there are of no use.
+                // Without a server, calls fail at once. Do not make too many of them.
                 std::thread::sleep(Duration::from_millis(1));
             }
         }

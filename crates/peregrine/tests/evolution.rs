@@ -1,12 +1,12 @@
-//! Clients and servers that were not built from the same trait: what fits is served, on every path, and
-//! what does not is told.
+//! Clients and servers that were built from different traits. Compatible ones work on every path, and
+//! incompatible ones are reported.
 
 mod support;
 
 use peregrine::{BindOptions, Executed, Kind, Out, Phase, Server, Value, interface};
 use support::{alone, own_directory};
 
-/// What the client knows.
+/// The client's interface.
 mod old {
     use super::*;
 
@@ -25,7 +25,7 @@ mod old {
     }
 }
 
-/// What is served: more, in another order, with larger bounds, and other names of types.
+/// A compatible interface: more procedures, another order, larger bounds, another type name.
 mod new {
     use super::*;
 
@@ -37,7 +37,7 @@ mod new {
 
     #[interface]
     pub(crate) trait Notes {
-        /// Nobody knew that.
+        /// Unknown to the client.
         fn remove(&self, title: &str) -> peregrine::Result<()>;
         fn sum(&self, #[max_len(400)] values: &mut [u32]) -> peregrine::Result<u32>;
         fn read(&self, #[max_len(32)] into: Out<'_, u8>) -> peregrine::Result<u32>;
@@ -50,7 +50,7 @@ mod new {
 
     impl Notes for Book {
         fn remove(&self, _: &str) -> peregrine::Result<()> {
-            panic!("nobody can have called it")
+            panic!("the client does not know this procedure")
         }
         fn sum(&self, values: &mut [u32]) -> peregrine::Result<u32> {
             values.reverse();
@@ -70,7 +70,7 @@ mod new {
     }
 }
 
-/// Of the same name, and not the same.
+/// An incompatible interface of the same name.
 mod other {
     use super::*;
 
@@ -92,22 +92,22 @@ mod other {
 
     impl Notes for Never {
         fn count(&self) -> peregrine::Result<u32> {
-            panic!("nobody can be bound")
+            panic!("no client can bind")
         }
         fn add(&self, _: &Note) -> peregrine::Result<u32> {
-            panic!("nobody can be bound")
+            panic!("no client can bind")
         }
         fn read(&self, _: Out<'_, u8>) -> peregrine::Result<u32> {
-            panic!("nobody can be bound")
+            panic!("no client can bind")
         }
         fn sum(&self, _: &mut [u32]) -> peregrine::Result<u32> {
-            panic!("nobody can be bound")
+            panic!("no client can bind")
         }
     }
 }
 
 #[test]
-fn what_fits_is_served_and_what_does_not_is_told_on_every_path() {
+fn compatible_interfaces_work_and_others_are_reported_on_every_path() {
     use old::{Note, Notes as _, NotesClient};
 
     let _alone = alone();
@@ -132,12 +132,12 @@ fn what_fits_is_served_and_what_does_not_is_told_on_every_path() {
         assert_eq!(notes.add(&Note { title: "x".into(), next }).unwrap(), 5);
         let mut buffer = Vec::with_capacity(100);
         assert_eq!(notes.read(Out::from(&mut buffer)).unwrap(), 3);
-        // Theirs is the smaller bound.
+        // The server's bound is the smaller one.
         assert_eq!(buffer, [7; 32]);
         let mut values = [1, 2, 3];
         assert_eq!(notes.sum(&mut values).unwrap(), 6);
         assert_eq!(values, [3, 2, 1]);
-        // Ours holds for what we send.
+        // The client's bound applies to what the client sends.
         assert_eq!(notes.sum(&mut [0; 5]).unwrap_err().kind(), Kind::TooLarge);
         notes.binding().ping().unwrap();
         assert_eq!(notes.clone().count().unwrap(), 5);
@@ -145,11 +145,11 @@ fn what_fits_is_served_and_what_does_not_is_told_on_every_path() {
         let error = NotesClient::bind(&address("others")).unwrap_err();
         assert_eq!(error.kind(), Kind::InterfaceMismatch);
         assert_eq!((error.executed(), error.phase()), (Executed::No, Phase::Bind));
-        let said = "interface `Notes`, procedure `add`, parameter `note`, in type `Note`, field `next`: \
+        let difference = "interface `Notes`, procedure `add`, parameter `note`, in type `Note`, field `next`: \
                     ours is `Note#1`, the server's is `sequence<Note#1>`";
-        assert!(error.to_string().contains(said), "{error}");
+        assert!(error.to_string().contains(difference), "{error}");
         assert_eq!(error.address(), address("others"));
-        // Who knows no interface binds to any.
+        // A client without an interface binds to any export.
         let (explanation, bound) = peregrine::explain(&address("others"), &BindOptions::default());
         assert!(bound.is_ok(), "{explanation}");
     }

@@ -1,9 +1,9 @@
-//! What a call says when it fails: deadlines, overload, withdrawal, forks, differing interfaces.
+//! How calls fail: deadlines, overload, withdrawal, forks, incompatible interfaces.
 
 mod support;
 
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Barrier, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Barrier, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use peregrine::{
@@ -14,13 +14,13 @@ use peregrine::{
 trait Gate {
     /// Returns at once.
     fn pass(&self, x: u32) -> peregrine::Result<u32>;
-    /// Says that it has come, and waits until it is let through.
+    /// Reports that it has begun, and waits until the test lets it return.
     fn wait(&self, x: u32) -> peregrine::Result<u32>;
 }
 
-/// A gate whose keeper is the test.
+/// A gate that the test opens.
 struct Guarded {
-    came: Mutex<Sender<u32>>,
+    entered: Mutex<Sender<u32>>,
     open: Mutex<Receiver<()>>,
 }
 
@@ -29,14 +29,14 @@ impl Gate for Guarded {
         Ok(x)
     }
     fn wait(&self, x: u32) -> peregrine::Result<u32> {
-        self.came.lock().unwrap().send(x).unwrap();
+        self.entered.lock().unwrap().send(x).unwrap();
         let _ = self.open.lock().unwrap().recv_timeout(3 * LIMIT);
         Ok(x)
     }
 }
 
 struct Test {
-    came: Receiver<u32>,
+    entered: Receiver<u32>,
     open: Sender<()>,
     running: Running,
     _directory: tempfile::TempDir,
@@ -47,70 +47,69 @@ const LIMIT: Duration = Duration::from_secs(10);
 
 impl Test {
     fn start(configure: impl FnOnce(Server) -> Server) -> Self {
-        static ALONE: Mutex<()> = Mutex::new(());
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let alone = support::alone();
         let directory = support::own_directory();
-        let ((came_to, came), (open, open_from)) = (channel(), channel());
-        let gate = Guarded { came: Mutex::new(came_to), open: Mutex::new(open_from) };
+        let ((report, entered), (open, open_from)) = (channel(), channel());
+        let gate = Guarded { entered: Mutex::new(report), open: Mutex::new(open_from) };
         let server = configure(Server::new()).export("gate", GateServer::new(gate)).unwrap();
         let running = server.spawn().unwrap();
-        Self { came, open, running, _directory: directory, _alone: alone }
+        Self { entered, open, running, _directory: directory, _alone: alone }
     }
 
-    /// Returns when a call has been given up, after `limit`, that runs. (On a machine that is late its
-    /// time may be up before it begins; then it does not.)
-    fn gives_up_inside(&self, hasty: &GateClient, limit: Duration) {
+    /// Returns when a running call has been given up after `limit`. On a slow machine the limit may pass
+    /// before the call runs; then it does not run, and is tried again.
+    fn give_up_inside(&self, impatient: &GateClient, limit: Duration) {
         let until = Instant::now() + LIMIT;
         loop {
             let start = Instant::now();
-            let error = hasty.wait(1).unwrap_err();
+            let error = impatient.wait(1).unwrap_err();
             assert!(start.elapsed() >= limit);
             assert_eq!(error.kind(), Kind::TimedOut, "{error}");
-            if let Ok(number) = self.came.recv_timeout(10 * limit) {
+            if let Ok(number) = self.entered.recv_timeout(10 * limit) {
                 assert_eq!((number, error.executed()), (1, Executed::Maybe), "{error}");
                 return;
             }
-            assert!(Instant::now() < until, "it never ran");
+            assert!(Instant::now() < until, "the call never ran");
         }
     }
 }
 
 #[test]
-fn a_deadline_ends_the_wait_and_the_a_stack_comes_back() {
+fn deadline_ends_the_wait_and_the_a_stack_is_released_later() {
     let test = Test::start(|server| server);
     for wait in [Wait::Adaptive, Wait::Block, Wait::Spin] {
         let options = BindOptions::default().astacks(1).wait(wait);
         let gate = GateClient::bind_with("gate", &options).unwrap();
-        let hasty = gate.with_timeout(Duration::from_millis(30));
-        test.gives_up_inside(&hasty, Duration::from_millis(30));
+        let impatient = gate.with_timeout(Duration::from_millis(30));
+        test.give_up_inside(&impatient, Duration::from_millis(30));
 
-        // The only A-stack is captured: nobody else can call, and that is certain.
-        let error = hasty.pass(2).unwrap_err();
+        // The only A-stack is captured, so no other call can begin. It is reported as not executed.
+        let error = impatient.pass(2).unwrap_err();
         assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::No), "{error}");
         assert_eq!(error.phase(), Phase::Marshal);
-        // The server lets go, and its late answer is nobody else's.
+        // The server releases the A-stack, and its late answer is not given to another call.
         test.open.send(()).unwrap();
         assert_eq!(gate.pass(3).unwrap(), 3);
         for x in 0..100 {
             assert_eq!(gate.pass(x).unwrap(), x);
         }
-        // What nobody would wait for is not sent.
+        // A call whose deadline has passed is not sent.
         let error = gate.with_deadline(Instant::now()).wait(4).unwrap_err();
         assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::No), "{error}");
         assert_eq!(gate.pass(5).unwrap(), 5);
-        assert!(test.came.try_recv().is_err());
+        assert!(test.entered.try_recv().is_err());
     }
 }
 
 #[test]
-fn overload_is_refused_as_not_executed_and_passes() {
+fn overload_is_refused_as_not_executed_and_is_temporary() {
     let test = Test::start(|server| server.threads(1).queue(1));
     let gate = GateClient::bind("gate").unwrap();
     std::thread::scope(|scope| {
         let first = scope.spawn(|| gate.wait(1));
-        assert_eq!(test.came.recv_timeout(LIMIT), Ok(1));
-        // The only thread is busy: one more call waits, the next ones are refused.
-        // (If the other caller is first in the queue, this one is refused, and tries again.)
+        assert_eq!(test.entered.recv_timeout(LIMIT), Ok(1));
+        // The only thread is busy: one more call waits, the next ones are refused. (If the other caller is
+        // first in the queue, this one is refused, and tries again.)
         let queued = scope.spawn(|| {
             loop {
                 match gate.wait(2) {
@@ -124,9 +123,9 @@ fn overload_is_refused_as_not_executed_and_passes() {
             match gate.with_timeout(Duration::from_millis(50)).pass(3) {
                 Err(error) if error.kind() == Kind::Overloaded => break error,
                 Err(error) => assert_eq!(error.kind(), Kind::TimedOut, "{error}"),
-                Ok(_) => panic!("a call went through one thread that is busy"),
+                Ok(_) => panic!("a call returned although the only thread is busy"),
             }
-            assert!(Instant::now() < until, "nobody was refused");
+            assert!(Instant::now() < until, "no call was refused");
         };
         assert_eq!(refused.executed(), Executed::No);
         test.open.send(()).unwrap();
@@ -136,12 +135,12 @@ fn overload_is_refused_as_not_executed_and_passes() {
     });
     let until = Instant::now() + LIMIT;
     while gate.pass(4).is_err() {
-        assert!(Instant::now() < until, "the overload does not pass");
+        assert!(Instant::now() < until, "the overload does not end");
     }
 }
 
 #[test]
-fn few_threads_serve_many_a_stacks_in_turn() {
+fn two_threads_serve_sixteen_a_stacks() {
     let test = Test::start(|server| server.threads(2));
     let gate = GateClient::bind_with("gate", &BindOptions::default().astacks(16)).unwrap();
     let start = Barrier::new(16);
@@ -160,7 +159,7 @@ fn few_threads_serve_many_a_stacks_in_turn() {
 }
 
 #[test]
-fn more_threads_than_a_stacks_take_turns() {
+fn eight_threads_share_two_a_stacks() {
     let _test = Test::start(|server| server);
     let gate = GateClient::bind_with("gate", &BindOptions::default().astacks(2)).unwrap();
     std::thread::scope(|scope| {
@@ -176,26 +175,26 @@ fn more_threads_than_a_stacks_take_turns() {
 }
 
 #[test]
-fn who_finds_no_a_stack_waits_or_makes_more() {
+fn call_without_free_a_stack_waits_or_makes_more() {
     let test = Test::start(|server| server);
-    for short in [OnExhausted::Wait, OnExhausted::More] {
-        let options = BindOptions::default().astacks(1).on_exhausted(short);
+    for exhausted in [OnExhausted::Wait, OnExhausted::More] {
+        let options = BindOptions::default().astacks(1).on_exhausted(exhausted);
         let gate = GateClient::bind_with("gate", &options).unwrap();
-        let hasty = gate.with_timeout(Duration::from_millis(30));
+        let impatient = gate.with_timeout(Duration::from_millis(30));
         std::thread::scope(|scope| {
             let first = scope.spawn(|| gate.wait(1));
-            assert_eq!(test.came.recv_timeout(LIMIT), Ok(1));
-            // The only A-stack is taken.
-            match short {
+            assert_eq!(test.entered.recv_timeout(LIMIT), Ok(1));
+            // The only A-stack is in use.
+            match exhausted {
                 OnExhausted::More => assert_eq!(gate.pass(2).unwrap(), 2),
-                _ => assert_eq!(hasty.pass(2).unwrap_err().executed(), Executed::No),
+                _ => assert_eq!(impatient.pass(2).unwrap_err().executed(), Executed::No),
             }
             test.open.send(()).unwrap();
             assert_eq!(first.join().unwrap().unwrap(), 1);
         });
-        // Calls that are given up keep theirs until they end.
-        for x in [3, 4, 5].into_iter().filter(|_| short == OnExhausted::More) {
-            assert_eq!(hasty.wait(x).unwrap_err().executed(), Executed::Maybe);
+        // Calls that are given up keep their A-stacks until they end.
+        for x in [3, 4, 5].into_iter().filter(|_| exhausted == OnExhausted::More) {
+            assert_eq!(impatient.wait(x).unwrap_err().executed(), Executed::Maybe);
             assert_eq!(gate.pass(x).unwrap(), x);
         }
     }
@@ -203,7 +202,7 @@ fn who_finds_no_a_stack_waits_or_makes_more() {
 }
 
 #[test]
-fn a_stopped_server_says_goodbye() {
+fn stopped_server_notifies_its_clients() {
     let Test { running, _directory, _alone, .. } = Test::start(|server| server);
     let gate = GateClient::bind("gate").unwrap();
     assert_eq!(gate.pass(1).unwrap(), 1);
@@ -215,21 +214,22 @@ fn a_stopped_server_says_goodbye() {
         if !gate.is_alive() {
             break;
         }
-        assert!(Instant::now() < until, "the goodbye never came");
+        assert!(Instant::now() < until, "the client is not notified");
     }
     let error = GateClient::bind("gate").unwrap_err();
     assert_eq!(error.kind(), Kind::NotFound, "{error}");
 }
 
 #[test]
-fn stopping_waits_for_what_runs_and_refuses_what_waits() {
-    let Test { came, open, running, _directory, _alone } = Test::start(|server| server.threads(1));
+fn stopping_server_waits_for_running_calls_and_refuses_waiting_ones() {
+    let Test { entered, open, running, _directory, _alone } =
+        Test::start(|server| server.threads(1));
     let gate = Arc::new(GateClient::bind("gate").unwrap());
     let inside = std::thread::spawn({
         let gate = Arc::clone(&gate);
         move || gate.wait(1)
     });
-    assert_eq!(came.recv_timeout(LIMIT), Ok(1));
+    assert_eq!(entered.recv_timeout(LIMIT), Ok(1));
     let waits = std::thread::spawn({
         let gate = Arc::clone(&gate);
         move || gate.pass(2)
@@ -238,7 +238,7 @@ fn stopping_waits_for_what_runs_and_refuses_what_waits() {
     let stopping = std::thread::spawn(move || running.stop());
     let error = waits.join().unwrap().unwrap_err();
     assert_eq!((error.kind(), error.executed()), (Kind::Withdrawn, Executed::No), "{error}");
-    // The name goes first, and whoever comes now need not wait for those inside.
+    // The name is removed first, so a new client does not wait for the running call.
     let error = GateClient::bind("gate").unwrap_err();
     assert_eq!(error.kind(), Kind::NotFound, "{error}");
     open.send(()).unwrap();
@@ -247,17 +247,17 @@ fn stopping_waits_for_what_runs_and_refuses_what_waits() {
 }
 
 #[test]
-fn a_forked_child_does_not_execute() {
+fn call_in_a_forked_child_is_not_executed() {
     let _test = Test::start(|server| server);
     let gate = GateClient::bind("gate").unwrap();
     assert_eq!(gate.pass(1).unwrap(), 1);
-    // SAFETY: the child only calls, which fails before it could touch anything, and exits.
+    // SAFETY: the child only calls, which fails before it touches anything, and exits.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let forked = gate
             .pass(2)
             .is_err_and(|error| error.kind() == Kind::Forked && error.executed() == Executed::No);
-        // SAFETY: ends the child without running anything of its parent's.
+        // SAFETY: ends the child without running any code of its parent.
         unsafe { libc::_exit(if forked { 0 } else { 1 }) };
     }
     let mut status = 0;
@@ -278,37 +278,37 @@ mod other {
 }
 
 #[test]
-fn differing_interfaces_are_told_apart_at_bind_time() {
+fn incompatible_interface_is_reported_at_bind_time() {
     let _test = Test::start(|server| server);
     let error = other::GateClient::bind("gate").unwrap_err();
     assert_eq!((error.kind(), error.phase()), (Kind::InterfaceMismatch, Phase::Bind), "{error}");
     let text = error.to_string();
-    let said = "procedure `pass`, parameter `x`: ours is `u64`, the server's is `u32`";
-    assert!(text.contains(said), "{text}");
-    let error = GateClient::bind("nobody").unwrap_err();
+    let difference = "procedure `pass`, parameter `x`: ours is `u64`, the server's is `u32`";
+    assert!(text.contains(difference), "{text}");
+    let error = GateClient::bind("unknown").unwrap_err();
     assert_eq!((error.kind(), error.phase()), (Kind::NotFound, Phase::Resolve), "{error}");
-    assert!(error.to_string().contains("nobody"), "{error}");
+    assert!(error.to_string().contains("unknown"), "{error}");
     let error = GateClient::bind("../gate").unwrap_err();
     assert_eq!(error.kind(), Kind::BadName, "{error}");
 }
 
 #[test]
-fn a_forked_child_may_do_as_the_error_advises() {
+fn forked_child_can_bind_anew() {
     let test = Test::start(|server| server);
     let mut gate = GateClient::bind("gate").unwrap();
     assert_eq!(gate.pass(1).unwrap(), 1);
     // SAFETY: the child uses nothing that another thread of its parent may have locked.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // What is bound now may lie where the inherited binding's memory was.
+        // A new binding may be where the inherited binding's memory was.
         let new: Result<Vec<_>, _> = (0..8).map(|_| GateClient::bind("gate")).collect();
         let worked = new.is_ok_and(|new| {
             drop(core::mem::replace(&mut gate, new[0].clone()));
             new.iter().all(|gate| gate.pass(2).is_ok_and(|x| x == 2))
         });
-        // A child that drops its parent's server takes nothing from it.
+        // Dropping the inherited server in the child does not stop the parent's server.
         drop(test);
-        // SAFETY: ends the child without running anything of its parent's.
+        // SAFETY: ends the child without running any code of its parent.
         unsafe { libc::_exit(if worked { 0 } else { 1 }) };
     }
     let mut status = 0;
@@ -322,11 +322,11 @@ fn a_forked_child_may_do_as_the_error_advises() {
 fn two_calls_that_ring_at_once_get_two_threads() {
     for round in 0..12 {
         let test = Test::start(|server| server);
-        // One thread comes, and is idle again.
+        // Start one thread, which becomes idle again.
         GateClient::bind("gate").unwrap().pass(0).unwrap();
         let until = Instant::now() + LIMIT;
         while peregrine::describe("gate").unwrap().bindings > 0 {
-            assert!(Instant::now() < until, "the first session stays");
+            assert!(Instant::now() < until, "the first session remains");
         }
         let gate = GateClient::bind("gate").unwrap();
         let together = Barrier::new(2);
@@ -338,25 +338,28 @@ fn two_calls_that_ring_at_once_get_two_threads() {
                     gate.wait(x)
                 })
             });
-            // Both must be inside before either is let out.
-            let came = [(); 2].map(|()| test.came.recv_timeout(LIMIT));
+            // Both calls must be inside before either returns.
+            let entered = [(); 2].map(|()| test.entered.recv_timeout(LIMIT));
             test.open.send(()).unwrap();
             test.open.send(()).unwrap();
             for call in calls {
                 call.join().unwrap().unwrap();
             }
-            assert!(came.iter().all(Result::is_ok), "one of two calls was stranded, round {round}");
+            assert!(
+                entered.iter().all(Result::is_ok),
+                "one of two calls did not run, round {round}"
+            );
         });
     }
 }
 
 #[test]
-fn a_result_that_was_posted_before_the_goodbye_is_a_result() {
+fn result_posted_before_the_server_stops_is_returned() {
     for _ in 0..40 {
-        let Test { came, open, running, _directory, _alone } = Test::start(|server| server);
+        let Test { entered, open, running, _directory, _alone } = Test::start(|server| server);
         let gate = GateClient::bind("gate").unwrap();
         let call = std::thread::spawn(move || gate.wait(5));
-        assert_eq!(came.recv_timeout(LIMIT), Ok(5));
+        assert_eq!(entered.recv_timeout(LIMIT), Ok(5));
         let stopping = std::thread::spawn(move || running.stop());
         open.send(()).unwrap();
         assert_eq!(call.join().unwrap().expect("the procedure ran and answered"), 5);
@@ -365,21 +368,21 @@ fn a_result_that_was_posted_before_the_goodbye_is_a_result() {
 }
 
 #[test]
-fn a_queue_of_none_still_serves_what_threads_can() {
+fn server_without_a_queue_serves_calls_up_to_its_threads() {
     let _test = Test::start(|server| server.queue(0).threads(2));
     let gate = GateClient::bind("gate").unwrap();
     assert_eq!(gate.pass(1).unwrap(), 1);
 }
 
 #[test]
-fn limits_beyond_the_clock_are_limits() {
+fn timeouts_beyond_the_range_of_the_clock_are_accepted() {
     let _test = Test::start(|server| server);
     let options = BindOptions::default().bind_timeout(Duration::MAX).timeout(Duration::MAX);
     assert_eq!(GateClient::bind_with("gate", &options).unwrap().pass(1).unwrap(), 1);
 }
 
 #[test]
-fn a_client_cannot_take_more_memory_than_the_interface_needs() {
+fn client_cannot_take_more_memory_than_the_interface_needs() {
     let _test = Test::start(|server| server);
     let options = BindOptions::default().message_bytes(256 << 20);
     let error = GateClient::bind_with("gate", &options).unwrap_err();

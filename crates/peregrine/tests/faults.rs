@@ -1,5 +1,5 @@
-//! Panics outside of any call: an exported object that panics when it is dropped harms nobody, on any
-//! path, and the server's owner is told.
+//! Panics outside of calls. An exported object that panics when it is dropped affects no client on any
+//! path, and the server's owner is notified.
 
 mod support;
 
@@ -8,21 +8,21 @@ use std::time::Duration;
 
 use peregrine::{BindOptions, Executed, Fault, Kind, Running, Server, interface};
 use support::link::{ENDS, Link, at_far_end, at_near_end};
-use support::{Part, alone, own_directory, part, until};
+use support::{Process, alone, own_directory, role, until};
 
-/// Long for something that takes no time.
+/// A limit for events that should be immediate.
 const LIMIT: Duration = Duration::from_secs(20);
-/// Exports whose object panics when it is dropped.
+/// Number of exports whose objects panic when they are dropped, except the one that stays until the end.
 const FRAGILE: usize = 3;
 
 #[interface]
 trait Echo {
     fn echo(&self, x: u32) -> peregrine::Result<u32>;
-    /// Returns when its caller's process has said so by making a file of this name.
+    /// Returns 7 when a file of this name exists. The caller's process makes it.
     fn wait(&self, file: &str) -> peregrine::Result<u32>;
 }
 
-/// Panics when it is dropped, if it has a name.
+/// An object that panics when it is dropped, if it has a name.
 struct Object(Option<String>);
 
 impl Echo for Object {
@@ -38,7 +38,7 @@ impl Echo for Object {
 impl Drop for Object {
     fn drop(&mut self) {
         if let Some(name) = &self.0 {
-            panic!("{name} does not like to go");
+            panic!("{name} panics when dropped");
         }
     }
 }
@@ -51,10 +51,11 @@ fn fragile(number: usize) -> String {
     format!("fragile{number}")
 }
 
-/// A client process: calls each fragile export until that is withdrawn, forgets it, and calls another.
+/// Runs in client processes. It calls each fragile export until that is withdrawn, drops that client, and
+/// calls another export.
 #[test]
 fn child() {
-    let Some(at) = part() else { return };
+    let Some(at) = role() else { return };
     let bind = |name: &str| {
         let address = if at == "local" { name.to_owned() } else { format!("{at}/{name}") };
         EchoClient::bind_with(&address, &options().rebind(peregrine::Rebind::Never)).unwrap()
@@ -69,9 +70,9 @@ fn child() {
             let failed = std::iter::repeat_with(|| client.echo(1)).find_map(Result::err).unwrap();
             assert_eq!((failed.kind(), failed.executed()), (Kind::Withdrawn, Executed::No));
             drop(client);
-            // A new binding to an export of the same server.
+            // Bind anew to an export of the same server.
             assert_eq!(bind("sound").echo(2).unwrap(), 2);
-            println!("went {number}");
+            println!("withdrawn {number}");
         }
         std::fs::write(&file, "").unwrap();
         println!("waited {}", waits.join().unwrap().unwrap());
@@ -79,9 +80,9 @@ fn child() {
 }
 
 fn serve(at: Option<&str>) -> (Running, String, Receiver<Fault>) {
-    let (told, faults) = channel();
-    let tell = move |fault: &Fault| told.send(fault.clone()).unwrap();
-    let server = Server::new().threads(4).on_fault(tell);
+    let (sender, faults) = channel();
+    let report = move |fault: &Fault| sender.send(fault.clone()).unwrap();
+    let server = Server::new().threads(4).on_fault(report);
     let server = server.export("sound", EchoServer::new(Object(None))).unwrap();
     let server = (0..=FRAGILE).map(fragile).fold(server, |server, name| {
         server.export(&name, EchoServer::new(Object(Some(name.clone())))).unwrap()
@@ -95,64 +96,70 @@ fn serve(at: Option<&str>) -> (Running, String, Receiver<Fault>) {
     (running, address, faults)
 }
 
-/// The owner is told of each of these, in any order: an object goes with the last thread that ran its
-/// calls.
+/// Checks that the owner is notified of each of these exports, in any order. The order is open because an
+/// object is dropped by the last thread that ran its calls.
 #[track_caller]
-fn are_told(faults: &Receiver<Fault>, mut names: Vec<String>) {
+fn faults_are_reported(faults: &Receiver<Fault>, mut names: Vec<String>) {
     while !names.is_empty() {
-        let fault = faults.recv_timeout(LIMIT).expect("the owner is told");
-        let said = fault.to_string();
-        let Fault::Dropping { export, text, .. } = fault else { panic!("{said}") };
-        let at = names.iter().position(|name| *name == export).unwrap_or_else(|| panic!("{said}"));
+        let fault = faults.recv_timeout(LIMIT).expect("the owner is notified");
+        let message = fault.to_string();
+        let Fault::Dropping { export, text, .. } = fault else { panic!("{message}") };
+        let at =
+            names.iter().position(|name| *name == export).unwrap_or_else(|| panic!("{message}"));
         let name = names.remove(at);
-        assert_eq!(text, format!("{name} does not like to go"));
-        assert!(said.contains(&name), "{said}");
+        assert_eq!(text, format!("{name} panics when dropped"));
+        assert!(message.contains(&name), "{message}");
     }
 }
 
-fn drops_harm_nobody(at: Option<&str>) {
+fn check_panicking_drops(at: Option<&str>) {
     let _alone = alone();
     let directory = own_directory();
     let (running, address, faults) = serve(at);
-    let client = Part::start("child", &address, directory.path());
-    harm_nobody(running, &address, &faults, client);
+    let client = Process::start("child", &address, directory.path());
+    check_with_client(running, &address, &faults, client);
 }
 
-fn harm_nobody(running: Running, address: &str, faults: &Receiver<Fault>, mut client: Part) {
+fn check_with_client(
+    running: Running,
+    address: &str,
+    faults: &Receiver<Fault>,
+    mut client: Process,
+) {
     for number in 0..FRAGILE {
         assert!(running.withdraw(&fragile(number)));
-        assert_eq!(client.line(), format!("went {number}"));
+        assert_eq!(client.line(), format!("withdrawn {number}"));
     }
-    assert_eq!(client.line(), "waited 7", "a call that ran meanwhile");
+    assert_eq!(client.line(), "waited 7", "a call that ran during the panics");
     drop(client);
-    // Over datagrams a client's end is noticed when others need its place; binding again is enough.
-    are_told(faults, (0..FRAGILE).map(fragile).collect());
+    // Over datagrams the server detects the client's end only when it needs room. A new binding suffices.
+    faults_are_reported(faults, (0..FRAGILE).map(fragile).collect());
     let other = if address == "local" { "sound".into() } else { format!("{address}/sound") };
     assert_eq!(EchoClient::bind_with(&other, &options()).unwrap().echo(3).unwrap(), 3);
-    // What is left goes with the server.
+    // The last fragile object is dropped with the server.
     running.stop_handle().stop();
     running.wait();
-    are_told(faults, vec![fragile(FRAGILE)]);
-    assert!(faults.recv_timeout(LIMIT).is_err(), "each is told once");
+    faults_are_reported(faults, vec![fragile(FRAGILE)]);
+    assert!(faults.recv_timeout(LIMIT).is_err(), "each fault is reported once");
 }
 
 #[test]
-fn panicking_drop_harms_nobody_locally() {
-    drops_harm_nobody(None);
+fn panicking_drop_affects_no_client_locally() {
+    check_panicking_drops(None);
 }
 
 #[test]
-fn panicking_drop_harms_nobody_over_tcp() {
-    drops_harm_nobody(Some("tcp:127.0.0.1:0"));
+fn panicking_drop_affects_no_client_over_tcp() {
+    check_panicking_drops(Some("tcp:127.0.0.1:0"));
 }
 
 #[test]
-fn panicking_drop_harms_nobody_over_udp() {
-    drops_harm_nobody(Some("udp:127.0.0.1:0"));
+fn panicking_drop_affects_no_client_over_udp() {
+    check_panicking_drops(Some("udp:127.0.0.1:0"));
 }
 
 #[test]
-fn panicking_drop_harms_nobody_over_raw_ethernet() {
+fn panicking_drop_affects_no_client_over_raw_ethernet() {
     let _alone = alone();
     let directory = own_directory();
     at_near_end(Link::new(), move |link| {
@@ -160,13 +167,13 @@ fn panicking_drop_harms_nobody_over_raw_ethernet() {
         let (running, address, faults) = at_far_end(|| serve(Some(&at)));
         let mut client = link.launch(0, "child", &address, directory.path());
         client.until("ready");
-        harm_nobody(running, &address, &faults, client);
+        check_with_client(running, &address, &faults, client);
     });
 }
 
-/// The owner's hook is no way to end the server either.
+/// A panic in the owner's hook does not end the server either.
 #[test]
-fn panicking_hook_harms_nobody() {
+fn panicking_hook_affects_no_client() {
     let _alone = alone();
     let _directory = own_directory();
     let server = Server::new().on_fault(|fault| panic!("{fault}"));

@@ -1,5 +1,5 @@
-//! A hostile server, or somebody in its place, sends packets to a waiting caller without a pause: the
-//! caller still ends at its deadline.
+//! Floods of packets at a waiting caller, from its server or an attacker in its place. The call still
+//! ends at its deadline.
 
 mod support;
 
@@ -11,16 +11,16 @@ use std::time::{Duration, Instant};
 
 use peregrine::{BindOptions, CallError, Executed, Kind, Server, Wait, interface};
 use support::bridge::Bridge;
-use support::link::{ENDS, Link, at_far_end};
-use support::stream::{BOUND, header, hear};
-use support::tap::{TO_DO, Tap};
-use support::weather::Weather;
-use support::{GoOn, until};
+use support::impairments::Impairments;
+use support::link::{ENDS, Link, at_far_end, at_near_end};
+use support::stream::{BOUND, header, receive};
+use support::tap::{Tap, VNET_HEADER_BYTES};
+use support::{KeepGoing, until};
 
 #[interface]
 trait Stay {
     fn null(&self) -> peregrine::Result<()>;
-    /// Runs until nobody waits for it.
+    /// Runs until its call is cancelled.
     fn stay(&self) -> peregrine::Result<()>;
     fn swallow(&self, #[max_len(16 << 20)] bytes: &[u8]) -> peregrine::Result<()>;
 }
@@ -47,39 +47,39 @@ fn caller_is_gone() -> bool {
     peregrine::caller().is_some_and(|caller| caller.is_cancelled())
 }
 
-/// How long the flood lasts, unless its victim has come back before: much longer than the limit.
+/// The longest duration of a flood, much longer than the limit. A flood ends earlier with its call.
 const FLOOD: Duration = Duration::from_secs(8);
 const LIMIT: Duration = Duration::from_millis(300);
 const WAITS: [Wait; 3] = [Wait::Spin, Wait::Adaptive, Wait::Block];
 
-/// Calls in a flood that `send` makes one packet of, and holds that the call ends before the flood does.
+/// Makes a call during a flood, of which `send` sends one packet. Checks that the call ends first.
 #[track_caller]
-fn ends_in_a_flood(
+fn call_during_flood(
     send: impl Fn() + Sync,
     call: impl FnOnce() -> Result<(), CallError>,
 ) -> CallError {
-    let (going, floods) = (AtomicBool::new(true), AtomicBool::new(false));
-    let until_when = Instant::now() + FLOOD;
+    let (going, has_begun) = (AtomicBool::new(true), AtomicBool::new(false));
+    let end = Instant::now() + FLOOD;
     std::thread::scope(|scope| {
-        let go_on = GoOn::with(&going);
+        let keep_going = KeepGoing::new(&going);
         for _ in 0..2 {
             scope.spawn(|| {
-                while going.load(Ordering::Relaxed) && Instant::now() < until_when {
+                while going.load(Ordering::Relaxed) && Instant::now() < end {
                     send();
-                    floods.store(true, Ordering::Relaxed);
+                    has_begun.store(true, Ordering::Relaxed);
                 }
             });
         }
-        until("it floods", || floods.load(Ordering::Relaxed));
-        let error = call().expect_err("nobody answers");
+        until("the flood has begun", || has_begun.load(Ordering::Relaxed));
+        let error = call().expect_err("the server does not answer");
         let ended = Instant::now();
-        drop(go_on);
-        assert!(ended < until_when, "the flood kept the caller until its end");
+        drop(keep_going);
+        assert!(ended < end, "the call did not end before the flood");
         error
     })
 }
 
-/// Passes datagrams on between a client and a server, until it is told that the flood begins.
+/// Forwards datagrams between a client and a server until the flood begins.
 struct Relay {
     front: Arc<UdpSocket>,
     client: Arc<Mutex<Option<SocketAddr>>>,
@@ -118,7 +118,7 @@ impl Relay {
 }
 
 #[test]
-fn caller_over_udp_keeps_its_deadline() {
+fn flood_does_not_delay_deadline_over_udp() {
     let _alone = support::alone();
     let _directory = support::own_directory();
     let server = Server::new().export("stay", StayServer::new(Object)).unwrap();
@@ -135,30 +135,25 @@ fn caller_over_udp_keeps_its_deadline() {
         let flood = || {
             let _ = relay.front.send_to(&[0; 64], to);
         };
-        let error = ends_in_a_flood(flood, || client.with_timeout(LIMIT).stay());
+        let error = call_during_flood(flood, || client.with_timeout(LIMIT).stay());
         assert_eq!(error.kind(), Kind::TimedOut, "{wait:?}: {error}");
     }
 }
 
 #[test]
-fn caller_over_raw_ethernet_keeps_its_deadline() {
+fn flood_does_not_delay_deadline_over_raw_ethernet() {
     let _alone = support::alone();
     let _directory = support::own_directory();
-    let link = match Link::with_middle() {
-        Ok(link) => link,
-        Err(why) => return println!("skipped: {why}"),
-    };
-    let near_end = || {
-        link.enter();
-        // What came from the server last.
+    at_near_end(Link::with_middle(), |link| {
+        // The last frame from the server.
         let last = Arc::<Mutex<Vec<u8>>>::default();
         let seen = Arc::clone(&last);
         let note = move |to, frame: &[u8]| {
             if to == 0 {
-                *seen.lock().unwrap() = [&[0; TO_DO], frame].concat();
+                *seen.lock().unwrap() = [&[0; VNET_HEADER_BYTES], frame].concat();
             }
         };
-        let _bridge = Bridge::new(&link, Weather::default(), 1, note);
+        let _bridge = Bridge::new(link, Impairments::default(), 1, note);
         let server = Server::new().export("stay", StayServer::new(Object)).unwrap();
         let at = format!("eth:{}:0", ENDS[1]);
         let server = server.listen_beyond_this_machine(&at).unwrap();
@@ -174,30 +169,26 @@ fn caller_over_raw_ethernet_keeps_its_deadline() {
             let flood = || {
                 let _ = tap.send(&frame);
             };
-            let error = ends_in_a_flood(flood, || client.with_timeout(LIMIT).stay());
+            let error = call_during_flood(flood, || client.with_timeout(LIMIT).stay());
             assert_eq!(error.kind(), Kind::TimedOut, "{wait:?}: {error}");
         }
-    };
-    std::thread::scope(|scope| {
-        let near_end = scope.spawn(near_end);
-        near_end.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     });
 }
 
-/// A server that reads no call, and says without a pause that exports were withdrawn of which nobody knows.
-fn withdraws_for_ever(going: Arc<AtomicBool>) -> String {
+/// Starts a server that reads no call, and sends withdrawals of unknown exports without pause.
+fn start_withdrawing_server(going: Arc<AtomicBool>) -> String {
     /// The kind of that message.
     const REVOKED: u8 = 68;
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
     std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
-        let asked = hear(&mut stream).unwrap();
+        let request = receive(&mut stream).unwrap();
         let mut body = 1u64.to_le_bytes().to_vec();
         body.extend([5u32, 1].iter().flat_map(|word| word.to_le_bytes()));
         body.extend((17u64 << 20).to_le_bytes());
         body.extend(8u32.to_le_bytes());
-        let mut bound = header(BOUND, body.len() as u32, [asked.words[0], 0, 0, 0, 0, 0]);
+        let mut bound = header(BOUND, body.len() as u32, [request.words[0], 0, 0, 0, 0, 0]);
         bound.extend(&body);
         bound.resize(bound.len().next_multiple_of(16), 0);
         stream.write_all(&bound).unwrap();
@@ -214,18 +205,18 @@ fn withdraws_for_ever(going: Arc<AtomicBool>) -> String {
 }
 
 #[test]
-fn caller_over_tcp_keeps_its_deadline() {
+fn flood_does_not_delay_deadline_over_tcp() {
     let _alone = support::alone();
     for wait in WAITS {
-        // It waits to send, and then for its reply.
+        // The caller waits to send a large call, and waits for the reply to a small one.
         for bytes in [16 << 20, 16] {
             let going = Arc::new(AtomicBool::new(true));
             let options = BindOptions::default().wait(wait).rebind(peregrine::Rebind::Never);
-            let address = withdraws_for_ever(Arc::clone(&going));
+            let address = start_withdrawing_server(Arc::clone(&going));
             let client = StayClient::bind_with(&address, &options).unwrap();
             let error = client.with_timeout(LIMIT).swallow(&vec![1; bytes]).unwrap_err();
-            let floods = going.swap(false, Ordering::Relaxed);
-            assert!(floods, "the flood kept the caller until its end: {error}");
+            let still_floods = going.swap(false, Ordering::Relaxed);
+            assert!(still_floods, "the call did not end before the flood: {error}");
             assert_eq!(error.kind(), Kind::TimedOut, "{wait:?}, {bytes}: {error}");
             assert_eq!(error.executed(), Executed::Maybe, "{wait:?}, {bytes}: {error}");
         }

@@ -1,4 +1,4 @@
-//! What an idle session and an idle binding cost, client and server together: exact counts of memory
+//! The cost of an idle session and an idle binding, for client and server together: exact counts of memory
 //! in one process that is both.
 
 mod services;
@@ -15,7 +15,7 @@ use support::{at_rest, until};
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// Bytes of regions that are there: of each page that is mapped twice, either half.
+/// Returns the bytes of regions. A page that is mapped twice counts once, because `Pss` halves it.
 fn region_bytes() -> i64 {
     let maps = std::fs::read_to_string("/proc/self/smaps").expect("what is mapped");
     let (mut bytes, mut inside) = (0, false);
@@ -31,16 +31,16 @@ fn region_bytes() -> i64 {
     bytes
 }
 
-/// Memory and descriptors that both sides have, once the server has heard all that was said.
+/// Returns the memory and descriptors of both sides, after the server has processed all messages.
 fn in_use(directory: &Path) -> (i64, usize) {
     let [open] = at_rest(directory, "null", [std::process::id()]);
-    // What the answer was written into is given back when it has been sent, a moment later: when nothing
-    // has changed for a while.
+    // The server frees the memory of its answer a moment after sending it. Wait until nothing changes any
+    // more.
     let mut last = (0, 0);
     let mut same = 0;
     while same < 5 {
         std::thread::sleep(Duration::from_millis(2));
-        // Allocated before it is counted, and gone behind it.
+        // `region_bytes` allocates and frees memory, so it runs before the count.
         let region = region_bytes();
         let now = (bytes_in_use(), region);
         same = if now == last { same + 1 } else { 0 };
@@ -49,7 +49,7 @@ fn in_use(directory: &Path) -> (i64, usize) {
     (last.0 + last.1, open)
 }
 
-/// Counts until what there is is as it is due, which on a machine that is late is not so at once.
+/// Repeats the count until `is_due` holds, or for 10 s. On a slow machine it does not hold at once.
 fn in_use_when(directory: &Path, is_due: impl Fn((i64, usize)) -> bool) -> (i64, usize) {
     let limit = Instant::now() + Duration::from_secs(10);
     loop {
@@ -64,9 +64,9 @@ fn bind() -> NullClient {
     NullClient::bind("null").unwrap()
 }
 
-/// Alone in its program, for the allocator counts for the whole process.
+/// The only test of its program, because the allocator counts for the whole process.
 #[test]
-fn idle_sessions_and_bindings_cost_little_and_nothing_is_left_of_them() {
+fn idle_sessions_and_bindings_cost_little_and_leak_nothing() {
     const SESSION_BYTES: i64 = 64 << 10;
     const SESSION_DESCRIPTORS: usize = 3;
     const BINDING_BYTES: i64 = 2 << 10;
@@ -74,12 +74,12 @@ fn idle_sessions_and_bindings_cost_little_and_nothing_is_left_of_them() {
     let directory = support::own_directory();
     let directory = directory.path();
     let running = Server::new().export("null", NullServer::new(Nothing)).unwrap().spawn().unwrap();
-    // Whatever a process needs once, and the thread that serves.
+    // What a process needs once, and the server's thread.
     let first: Vec<_> = (0..BINDINGS).map(|_| bind()).collect();
     first.iter().for_each(|client| client.null().unwrap());
     drop(first);
     let gone = || peregrine::describe("null").unwrap().bindings == 0;
-    until("all have gone", gone);
+    until("all bindings are released", gone);
 
     let mut left = Vec::new();
     for round in 0..4 {
@@ -103,22 +103,22 @@ fn idle_sessions_and_bindings_cost_little_and_nothing_is_left_of_them() {
         let is_little =
             |now: (i64, usize)| (now.0 - called.0) / BINDINGS <= BINDING_BYTES && now.1 == called.1;
         let idle = in_use_when(directory, is_little);
-        // In the second half of the rounds they are called, and idle again.
+        // In the second half of the rounds they are called, and are idle again.
         if round >= 2 {
             more.iter().for_each(|client| client.null().unwrap());
         }
         let used = in_use_when(directory, is_little);
         for (what, now) in [("idle", idle), ("used", used)] {
             let bytes = (now.0 - called.0) / BINDINGS;
-            println!("{what}: {bytes} bytes a binding");
+            println!("{what}: {bytes} bytes per binding");
             assert!(bytes <= BINDING_BYTES, "{what}: a binding takes {bytes} bytes");
             assert_eq!(now.1, called.1, "{what}: a binding takes a descriptor");
         }
         drop((more, session));
-        until("all have gone", gone);
+        until("all bindings are released", gone);
     }
-    // Tables keep their size, and the runner's own threads allocate now and then.
+    // Tables keep their size, and threads of the test runner allocate now and then.
     let grown = left[3] - left[1];
-    assert!(grown < BINDINGS * 16, "{grown} bytes were left by {} bindings", 2 * BINDINGS);
+    assert!(grown < BINDINGS * 16, "{grown} bytes leaked by {} bindings", 2 * BINDINGS);
     drop(running);
 }

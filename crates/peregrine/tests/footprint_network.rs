@@ -1,4 +1,4 @@
-//! What an idle client costs its server over a network: exact counts of the server's memory, whose
+//! The cost of an idle client over a network for its server: exact counts of the server's memory. The
 //! clients are other processes.
 
 mod services;
@@ -6,7 +6,6 @@ mod support;
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
 
 use peregrine::{Running, Server};
 use services::{Nothing, Null, NullClient, NullServer};
@@ -15,12 +14,10 @@ use support::heap::{Counting, bytes_in_use};
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// The allocator counts for the whole process: one test at a time.
-static ALONE: Mutex<()> = Mutex::new(());
-
 const ADDRESS: &str = "PEREGRINE_FOOTPRINT_ADDRESS";
 
-/// A process that binds as many clients as it is told, calls once with each, and is idle.
+/// Runs in child processes. It binds as many clients as it reads from its input, calls once with each, and
+/// stays idle.
 #[test]
 fn child() {
     let Ok(address) = std::env::var(ADDRESS) else { return };
@@ -39,7 +36,7 @@ fn child() {
     std::process::exit(0);
 }
 
-/// A child that ends when this does.
+/// A child process, which ends when this is dropped.
 struct Clients(Child, BufReader<std::process::ChildStderr>);
 
 impl Clients {
@@ -48,15 +45,15 @@ impl Clients {
         command.args(["child", "--exact", "--nocapture", "--test-threads=1"]).env(ADDRESS, address);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let said = BufReader::new(child.stderr.take().unwrap());
-        Self(child, said)
+        let output = BufReader::new(child.stderr.take().unwrap());
+        Self(child, output)
     }
 
     fn begin(&mut self, number: usize) {
         writeln!(self.0.stdin.as_ref().unwrap(), "{number}").unwrap();
     }
 
-    fn have_called(&mut self) {
+    fn await_called(&mut self) {
         let mut line = String::new();
         self.1.read_line(&mut line).unwrap();
         assert_eq!(line, "called\n");
@@ -64,7 +61,7 @@ impl Clients {
 
     fn bind(&mut self, number: usize) {
         self.begin(number);
-        self.have_called();
+        self.await_called();
     }
 }
 
@@ -87,22 +84,22 @@ fn in_use() -> i64 {
 }
 
 #[test]
-fn an_idle_client_over_udp_costs_the_server_less_than_a_kilobyte() {
+fn idle_client_over_udp_costs_the_server_less_than_a_kilobyte() {
     const CLIENT_BYTES: i64 = 1 << 10;
-    let _alone = ALONE.lock().unwrap();
+    let _alone = support::alone();
     let _directory = support::own_directory();
     let (running, address) = serve("udp:127.0.0.1:0");
     let mut clients = Clients::of(&address);
-    // Whatever a server needs once. Records are made by the 64.
+    // What a server needs once. It allocates records in groups of 64.
     clients.bind(256);
     let first = in_use();
     clients.bind(1024);
     let bytes = || (in_use() - first) / 1024;
-    // A client that has just called is idle as soon as it has acknowledged the result.
-    println!("{} bytes a client over UDP that has just called", bytes());
-    support::until("an idle client takes no more", || bytes() <= CLIENT_BYTES);
-    println!("{} bytes an idle client over UDP", bytes());
-    // Who was answered late has asked for handles twice.
+    // A client is idle as soon as it has acknowledged its last result.
+    println!("{} bytes per client over UDP that has just called", bytes());
+    support::until("idle clients cost little", || bytes() <= CLIENT_BYTES);
+    println!("{} bytes per idle client over UDP", bytes());
+    // A client whose answer was late has requested handles twice.
     let bindings = peregrine::describe("null").unwrap().bindings;
     assert!((1280..1400).contains(&bindings), "{bindings} of 1280 clients");
     drop(clients);
@@ -110,29 +107,33 @@ fn an_idle_client_over_udp_costs_the_server_less_than_a_kilobyte() {
 }
 
 #[test]
-fn what_an_idle_connection_costs_the_server() {
+fn idle_connection_over_tcp_costs_the_server_little() {
     const CONNECTION_BYTES: i64 = 24 << 10;
     const CONNECTIONS: i64 = 16;
-    let _alone = ALONE.lock().unwrap();
+    let _alone = support::alone();
     let _directory = support::own_directory();
     let (running, address) = serve("tcp:127.0.0.1:0");
     let mut first: Vec<_> = (0..4).map(|_| Clients::of(&address)).collect();
     first.iter_mut().for_each(|clients| clients.bind(1));
     let before = in_use();
     let mut more: Vec<_> = (0..CONNECTIONS).map(|_| Clients::of(&address)).collect();
-    // What each needs here as a child is no connection's.
+    // This process also allocates memory for each child, which is not part of a connection.
     let children = in_use();
     more.iter_mut().for_each(|clients| clients.begin(1));
-    more.iter_mut().for_each(Clients::have_called);
+    more.iter_mut().for_each(Clients::await_called);
     let bytes = || (in_use() - children) / CONNECTIONS;
-    support::until("an idle connection takes no more", || bytes() <= CONNECTION_BYTES);
-    println!("{} bytes an idle connection over TCP; {} a child", bytes(), children - before);
+    support::until("idle connections cost little", || bytes() <= CONNECTION_BYTES);
+    println!(
+        "{} bytes per idle connection over TCP; {} for the children",
+        bytes(),
+        children - before
+    );
     // Another binding on the same connection.
     let before = in_use();
     more[0].bind(256);
     let bytes = || (in_use() - before) / 256;
-    support::until("an idle binding takes no more", || bytes() <= 1 << 10);
-    println!("{} bytes an idle binding over TCP", bytes());
+    support::until("idle bindings cost little", || bytes() <= 1 << 10);
+    println!("{} bytes per idle binding over TCP", bytes());
     drop((first, more));
     running.stop();
 }

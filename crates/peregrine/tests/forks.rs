@@ -1,5 +1,5 @@
-//! A child that was forked without `exec`: it shares no session with its parent, and what it does
-//! with what it inherited harms nobody.
+//! A child that was forked without `exec`. It shares no session with its parent, and nothing that it does
+//! with inherited bindings affects the parent.
 
 mod support;
 
@@ -8,51 +8,51 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use peregrine::{Executed, Kind, Server, interface};
-use support::{GoOn, Part, alone, at_rest, part, until};
+use support::{KeepGoing, Process, alone, at_rest, role, until};
 
 #[interface]
 trait Who {
-    /// The process that calls, as the server knows it.
+    /// Returns the calling process as the server sees it.
     fn calls(&self) -> peregrine::Result<u32>;
 }
 
-struct Asked;
+struct Object;
 
-impl Who for Asked {
+impl Who for Object {
     fn calls(&self) -> peregrine::Result<u32> {
         Ok(peregrine::caller().map_or(0, |caller| caller.process()))
     }
 }
 
-/// The server; in the test itself this does nothing.
+/// Runs the server as a child process; in the test itself this does nothing.
 #[test]
 fn child() {
-    if part().is_some() {
-        let server = Server::new().export("one", WhoServer::new(Asked)).unwrap();
-        let running = server.export("two", WhoServer::new(Asked)).unwrap().spawn().unwrap();
+    if role().is_some() {
+        let server = Server::new().export("one", WhoServer::new(Object)).unwrap();
+        let running = server.export("two", WhoServer::new(Object)).unwrap().spawn().unwrap();
         println!("\nready");
         running.wait();
     }
 }
 
-/// Runs something in a forked child; whether it was as it should be. The child touches nothing that
-/// another thread of its parent may have locked.
+/// Runs a function in a forked child, and returns its result, or false if it panicked. The child must
+/// not use anything that another thread of its parent may have locked.
 fn in_a_child(run: impl FnOnce() -> bool) -> bool {
-    // SAFETY: the child runs what the test says, and ends without going back.
+    // SAFETY: the child runs only `run`, and exits.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let worked = catch_unwind(AssertUnwindSafe(run)).unwrap_or(false);
-        // SAFETY: ends the child without running anything of its parent's.
+        // SAFETY: ends the child without running any code of its parent.
         unsafe { libc::_exit(if worked { 0 } else { 1 }) };
     }
     let mut status = 0;
-    // SAFETY: our own child, and a place for its status.
+    // SAFETY: the child is ours, and the kernel writes one status.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     status == 0
 }
 
-/// Descriptors that the server has.
-fn open(directory: &Path, server: &Part) -> usize {
+/// Returns the number of descriptors of the server.
+fn open(directory: &Path, server: &Process) -> usize {
     let [open] = at_rest(directory, "one", [server.id()]);
     open
 }
@@ -61,17 +61,17 @@ fn bindings() -> [u32; 2] {
     ["one", "two"].map(|name| peregrine::describe(name).unwrap().bindings)
 }
 
-/// Pages of address space that this process has.
+/// Returns the pages of this process's address space.
 fn pages() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     text.split(' ').next().and_then(|pages| pages.parse().ok()).unwrap_or(0)
 }
 
 #[test]
-fn a_child_that_drops_what_it_inherited_takes_nothing_from_its_parent() {
+fn child_that_drops_inherited_bindings_does_not_affect_its_parent() {
     let _alone = alone();
     let directory = support::own_directory();
-    let server = Part::start("child", "server", directory.path());
+    let server = Process::start("child", "server", directory.path());
     let own = std::process::id();
     let mut one: Vec<_> = (0..4).map(|_| WhoClient::bind("one").unwrap()).collect();
     let two = WhoClient::bind("two").unwrap();
@@ -85,7 +85,7 @@ fn a_child_that_drops_what_it_inherited_takes_nothing_from_its_parent() {
     assert!(
         in_a_child(|| {
             let worked = one.iter().chain([&two]).all(refused);
-            // Some of the bindings of a session, then all.
+            // Drop some bindings of a session, then all.
             one.truncate(2);
             one.clear();
             drop(two.clone());
@@ -94,29 +94,29 @@ fn a_child_that_drops_what_it_inherited_takes_nothing_from_its_parent() {
         "a call through an inherited binding was not refused as forked"
     );
     for client in one.iter().chain([&two]) {
-        assert_eq!(client.calls().expect("the parent's binding stands"), own);
+        assert_eq!(client.calls().expect("the parent's binding still works"), own);
     }
     assert_eq!(bindings(), [4, 1]);
     assert_eq!(self::open(directory.path(), &server), open);
-    // Those that stand can still go one by one.
+    // The parent can still release its bindings one by one.
     one.truncate(1);
-    until("the parent's unbinding is heard", || bindings() == [1, 1]);
+    until("the server releases the parent's bindings", || bindings() == [1, 1]);
     assert_eq!(one[0].calls().unwrap(), own);
 }
 
 #[test]
-fn a_child_that_binds_has_a_session_of_its_own() {
+fn child_that_binds_has_a_new_session() {
     let _alone = alone();
     let directory = support::own_directory();
-    let server = Part::start("child", "server", directory.path());
+    let server = Process::start("child", "server", directory.path());
     let own = std::process::id();
     let one = WhoClient::bind("one").unwrap();
     let two = WhoClient::bind("two").unwrap();
     let open = open(directory.path(), &server);
-    // The parent calls all the while.
+    // The parent calls meanwhile.
     let going = AtomicBool::new(true);
     std::thread::scope(|scope| {
-        let _go_on = GoOn::with(&going);
+        let _keep_going = KeepGoing::new(&going);
         scope.spawn(|| {
             while going.load(Ordering::Relaxed) {
                 assert_eq!(one.calls().expect("the parent's call"), own);
@@ -129,26 +129,26 @@ fn a_child_that_binds_has_a_session_of_its_own() {
                 .filter_map(|name| WhoClient::bind(name).ok())
                 .collect();
             let called = new.iter().filter(|client| client.calls().is_ok_and(|who| who == pid));
-            // Two descriptors for its session.
+            // The child's session takes two descriptors.
             let opened = self::open(directory.path(), &server);
             called.count() == 3 && bindings() == [3, 2] && opened == open + 2
         });
-        assert!(worked, "the child has no session of its own");
+        assert!(worked, "the child has no new session");
     });
-    until("the child's session goes with it", || bindings() == [1, 1]);
-    until("its descriptors go with it", || self::open(directory.path(), &server) == open);
+    until("the child's session ends with it", || bindings() == [1, 1]);
+    until("its descriptors are closed", || self::open(directory.path(), &server) == open);
     assert_eq!((one.calls().unwrap(), two.calls().unwrap()), (own, own));
 }
 
 #[test]
-fn a_child_that_binds_again_and_again_grows_no_more_than_its_parent() {
+fn child_that_binds_repeatedly_leaks_no_memory() {
     const BINDINGS: u32 = 2000;
     let _alone = alone();
     let directory = support::own_directory();
-    let _server = Part::start("child", "server", directory.path());
+    let _server = Process::start("child", "server", directory.path());
     let _one = WhoClient::bind("one").unwrap();
-    // What a thread takes when it allocates for the first time comes once, and perhaps late; what
-    // bindings leave behind they leave each time.
+    // The first allocation of a thread takes pages once, and perhaps late. A leak would take pages in
+    // every round.
     let grown = || {
         let _kept = WhoClient::bind("two").ok();
         let mut least = u64::MAX;
@@ -166,5 +166,5 @@ fn a_child_that_binds_again_and_again_grows_no_more_than_its_parent() {
     };
     let pages = grown();
     assert!(pages < 200, "{pages} pages");
-    assert!(in_a_child(|| grown() < 200), "a child keeps something of each binding that it had");
+    assert!(in_a_child(|| grown() < 200), "a child leaks memory with each binding");
 }

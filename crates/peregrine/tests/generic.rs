@@ -1,4 +1,4 @@
-//! Interpreted stubs beside compiled ones: a bridge between them keeps the contract, and both send the
+//! Interpreted and compiled stubs together: a bridge between them keeps the contract, and both send the
 //! same bytes.
 
 mod contract;
@@ -20,14 +20,14 @@ use peregrine::{
     GenericParameter, GenericServer, Kind, Lent, Out, Server, interface,
 };
 use proptest::prelude::*;
-use support::turned::Turned;
+use support::swapped::SwappedServer;
 
 fn described() -> Described {
     Described::parse(&ContractClient::INTERFACE.canonical_text()).unwrap()
 }
 
-/// Makes the call that has come to another server: nothing of the interface is compiled into it.
-fn pass_on(client: &GenericClient, call: &mut GenericCall<'_>) -> GenericOutcome {
+/// Makes the received call to another server. Nothing of the interface is compiled into this function.
+fn forward(client: &GenericClient, call: &mut GenericCall<'_>) -> GenericOutcome {
     let number = call.number();
     let mut arguments: Vec<Argument<'_>> = call
         .parameters()
@@ -44,24 +44,24 @@ fn pass_on(client: &GenericClient, call: &mut GenericCall<'_>) -> GenericOutcome
     Ok(if ok { Ok(result) } else { Err(result) })
 }
 
-/// A compiled client of a generic server, which is a generic client of a compiled server.
+/// Makes a generic server that forwards calls by a generic client to the compiled server `to`.
 fn bridge(to: impl Serve + 'static) -> GenericServer {
     let inner = Binding::in_process(Arc::new(to), &BindOptions::default());
     let client = GenericClient::over(inner, described());
-    GenericServer::new(described(), move |call| pass_on(&client, call))
+    GenericServer::new(described(), move |call| forward(&client, call))
 }
 
 #[test]
-fn a_bridge_keeps_the_contract_within_a_process() {
+fn bridge_keeps_the_contract_within_a_process() {
     let make = |server: GenericServer| {
         contract::over(Binding::in_process(Arc::new(server), &BindOptions::default()))
     };
     contract::suite_of_a_bridge(&|object| make(bridge(ContractServer::new(object))));
-    contract::suite_of_a_bridge(&|object| make(bridge(Turned(ContractServer::new(object)))));
+    contract::suite_of_a_bridge(&|object| make(bridge(SwappedServer(ContractServer::new(object)))));
 }
 
 #[test]
-fn a_bridge_keeps_the_contract_on_every_path() {
+fn bridge_keeps_the_contract_on_every_path() {
     let _directory = support::own_directory();
     let next = std::sync::atomic::AtomicU32::new(0);
     for (endpoint, scheme) in
@@ -71,9 +71,9 @@ fn a_bridge_keeps_the_contract_on_every_path() {
         contract::suite_of_a_bridge(&|object| {
             let number = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             let name = format!("generic-{}-{number}", std::process::id());
-            // The object behind is served by a path of its own.
-            let behind = format!("{name}-behind");
-            let server = Server::new().export(&behind, ContractServer::new(object)).unwrap();
+            // The object has its own server on the same path.
+            let object_name = format!("{name}-object");
+            let server = Server::new().export(&object_name, ContractServer::new(object)).unwrap();
             let server = match endpoint {
                 Some(endpoint) => server.listen(endpoint).unwrap(),
                 None => server,
@@ -83,9 +83,9 @@ fn a_bridge_keeps_the_contract_on_every_path() {
                 "" => name.to_owned(),
                 _ => format!("{}/{name}", running.addresses()[0]),
             };
-            let client = GenericClient::bind(&at(&served, &behind)).unwrap();
+            let client = GenericClient::bind(&at(&served, &object_name)).unwrap();
             assert_eq!(client.described().digest(), ContractClient::INTERFACE.digest());
-            let bridge = GenericServer::new(described(), move |call| pass_on(&client, call));
+            let bridge = GenericServer::new(described(), move |call| forward(&client, call));
             let server = Server::new().export(&name, bridge).unwrap();
             let server = match endpoint {
                 Some(endpoint) => server.listen(endpoint).unwrap(),
@@ -99,16 +99,16 @@ fn a_bridge_keeps_the_contract_on_every_path() {
     }
 }
 
-// The bytes.
+// The bytes of messages.
 
-/// A message, as it came: procedure, head, copied blocks, lent blocks.
+/// A received message: procedure, head, copied blocks, lent blocks.
 type Message = (u32, Vec<u8>, Vec<u8>, Vec<u8>);
 
-/// Keeps what it is sent, and refuses it.
+/// A server that records its calls and refuses them.
 #[derive(Clone)]
-struct Kept(Arc<Mutex<Vec<Message>>>, ByteOrder);
+struct Recorder(Arc<Mutex<Vec<Message>>>, ByteOrder);
 
-impl Serve for Kept {
+impl Serve for Recorder {
     fn interface(&self) -> InterfaceRef {
         ContractClient::INTERFACE.into()
     }
@@ -127,7 +127,7 @@ impl Serve for Kept {
     }
 }
 
-/// The message put together again.
+/// Returns the whole message, the bytes of its head, and the end of its copied part.
 fn incoming(message: &Message) -> (Vec<u8>, usize, usize) {
     let (number, head, copied, lent) = message;
     let procedure = &described().procedures[*number as usize];
@@ -155,7 +155,7 @@ fn incoming(message: &Message) -> (Vec<u8>, usize, usize) {
     (whole, head.len(), at)
 }
 
-/// What a server answers to a message: all of the reply's memory, and what is told beside it.
+/// Returns a server's answer to a message: its kind, where its head is, and all of the reply's memory.
 fn answer(serve: &dyn Serve, message: &Message) -> (Answer, u32, u32, Vec<u8>) {
     let (whole, head_bytes, copied) = incoming(message);
     let incoming = Incoming {
@@ -240,14 +240,14 @@ prop_compose! {
         links in 0..9usize,
     ) -> Arguments {
         let (a, b, c, d, e, f, g) = numbers;
-        // None so large that adding to it overflows.
+        // Small enough that adding to them does not overflow.
         let numbers = (a, b, c, f32::from(d), e, f, u32::from(g));
         Arguments { numbers, text, words, longs, bits, colours, people, person, place, room, links }
     }
 }
 
 impl Arguments {
-    /// Calls everything; what comes of it is of no matter.
+    /// Calls every procedure, and ignores the results.
     fn call(&self, client: &ContractClient) {
         let (a, b, c, d, yes, letter, word) = self.numbers;
         let mut points = vec![Point::default(); self.room];
@@ -308,11 +308,11 @@ proptest! {
     #[test]
     fn compiled_and_interpreted_stubs_send_the_same_bytes(arguments in arguments()) {
         for order in [ByteOrder::NATIVE, ByteOrder::NATIVE.other()] {
-            let compiled = Kept(Arc::default(), order);
+            let compiled = Recorder(Arc::default(), order);
             let binding = Binding::in_process(Arc::new(compiled.clone()), &BindOptions::default());
             arguments.call(&contract::over(binding));
-            let interpreted = Kept(Arc::default(), order);
-            let native = Kept(Arc::default(), ByteOrder::NATIVE);
+            let interpreted = Recorder(Arc::default(), order);
+            let native = Recorder(Arc::default(), ByteOrder::NATIVE);
             let binding = Binding::in_process(Arc::new(native.clone()), &BindOptions::default());
             arguments.call(&contract::over(binding));
             let bridge = bridge(interpreted.clone());
@@ -328,15 +328,15 @@ proptest! {
 
     #[test]
     fn compiled_and_interpreted_stubs_answer_with_the_same_bytes(arguments in arguments()) {
-        let kept = Kept(Arc::default(), ByteOrder::NATIVE);
+        let kept = Recorder(Arc::default(), ByteOrder::NATIVE);
         let binding = Binding::in_process(Arc::new(kept.clone()), &BindOptions::default());
         arguments.call(&contract::over(binding));
         let compiled = ContractServer::new(Object::default());
         let bridges = [
             bridge(ContractServer::new(Object::default())),
-            bridge(Turned(ContractServer::new(Object::default()))),
+            bridge(SwappedServer(ContractServer::new(Object::default()))),
         ];
-        // Whom a bridge relays an error for, it says.
+        // The error of `relays` names the bridge that relayed it.
         let relays = ContractClient::INTERFACE.procedures.iter().position(|one| one.name == "relays");
         let kept = kept.0.lock().unwrap();
         for message in kept.iter().filter(|message| Some(message.0 as usize) != relays) {
@@ -344,7 +344,7 @@ proptest! {
             for bridge in &bridges {
                 let (interpreted, at_too, bytes_too, memory_too) = answer(bridge, message);
                 prop_assert_eq!((compiled, at, bytes), (interpreted, at_too, bytes_too));
-                // What an error leaves behind its head is not specified.
+                // The bytes after the head of an error are not specified.
                 let end = if compiled == Answer::Ok { memory.len() } else { bytes as usize };
                 prop_assert!(memory[..end] == memory_too[..end], "procedure {}", message.0);
             }
@@ -352,7 +352,7 @@ proptest! {
     }
 }
 
-// What a generic client is told.
+// Errors that a generic client returns.
 
 #[interface]
 trait Small {
@@ -374,7 +374,7 @@ impl Small for Thing {
 }
 
 #[test]
-fn a_generic_client_learns_what_there_is_and_what_was_wrong() {
+fn generic_client_checks_its_arguments_and_names_the_error() {
     let _directory = support::own_directory();
     let name = format!("generic-small-{}", std::process::id());
     let running = Server::new().export(&name, SmallServer::new(Thing)).unwrap().spawn().unwrap();
@@ -382,8 +382,8 @@ fn a_generic_client_learns_what_there_is_and_what_was_wrong() {
     assert_eq!(client.described().procedures[1].name, "sizes");
     assert_eq!(client.described().message_bytes(), SmallClient::INTERFACE.message_bytes());
     let falcon = Dynamic::from("falcon");
-    let said = client.call("greet", &mut [Argument::In(&falcon)]).unwrap();
-    assert_eq!(said, Ok(Dynamic::from("hello falcon")));
+    let greeting = client.call("greet", &mut [Argument::In(&falcon)]).unwrap();
+    assert_eq!(greeting, Ok(Dynamic::from("hello falcon")));
 
     let refused = |procedure: &str, arguments: &mut [Argument<'_>]| {
         let error = client.call(procedure, arguments).unwrap_err();
@@ -420,7 +420,7 @@ fn a_generic_client_learns_what_there_is_and_what_was_wrong() {
         "numbers[1]: expected u32, got an i32"
     );
 
-    // An odd byte of room is of no use, and what is filled is told in bytes.
+    // The room is 15 bytes, of which 3 elements use 12. `filled` counts bytes.
     let list = Dynamic::List((1..=5).map(Dynamic::U32).collect());
     let mut memory = [0; 15];
     let mut out = Out::from(&mut memory);
@@ -428,13 +428,13 @@ fn a_generic_client_learns_what_there_is_and_what_was_wrong() {
     assert_eq!((done.unwrap(), out.filled()), (Ok(Dynamic::Unit), 12));
     assert_eq!(Dynamic::Plain(memory[..12].to_vec()).to_vec(), Some(vec![1u32, 2, 3]));
 
-    // A server with more than one knows fits; one with less does not.
+    // A server that has more procedures than the client uses is compatible. One with other types is not.
     let all = client.described().to_string();
     let greet = all.lines().nth(1).unwrap();
     let text = all.replace(&format!("{greet}\n"), "");
-    let part = Described::parse(&text).unwrap();
+    let subset = Described::parse(&text).unwrap();
     let options = BindOptions::default();
-    let some = GenericClient::bind_as(&name, part, &options).unwrap();
+    let some = GenericClient::bind_as(&name, subset, &options).unwrap();
     let mut out = Out::from(&mut memory);
     some.call("sizes", &mut [Argument::In(&list), Argument::Out(out.by_ref())]).unwrap().unwrap();
     let text = text.replace("u32", "u64");
@@ -446,7 +446,7 @@ fn a_generic_client_learns_what_there_is_and_what_was_wrong() {
 }
 
 #[test]
-fn what_a_generic_server_returns_is_looked_at() {
+fn results_of_a_generic_server_are_checked() {
     let all = Described::parse(&SmallClient::INTERFACE.canonical_text()).unwrap();
     let server = GenericServer::new(all, |call| {
         if let [_, GenericParameter::Out(out)] = call.parameters() {
@@ -463,7 +463,7 @@ fn what_a_generic_server_returns_is_looked_at() {
     assert!(error.detail().ends_with("into: expected elements of 4 bytes, got 3 bytes"), "{error}");
 }
 
-/// Answers with this head, and with what it says of blocks.
+/// A server that always answers with this head and these blocks, and records the copied blocks it gets.
 struct Replies(InterfaceRef, Vec<u8>, Vec<(Vec<u8>, usize)>, Arc<Mutex<Vec<u8>>>);
 
 impl Serve for Replies {
@@ -499,7 +499,7 @@ fn replies(
 }
 
 #[test]
-fn blocks_of_the_other_byte_order_are_whole_numbers() {
+fn blocks_of_the_other_byte_order_must_be_whole_elements() {
     let (client, _) = replies("f(out a: [u32]) -> unit or unit\n", &[], &[(&[1, 2, 3], 32)]);
     let mut room = Vec::with_capacity(32);
     let error = client.call("f", &mut [Argument::Out(Out::from(&mut room))]).unwrap_err();
@@ -507,27 +507,27 @@ fn blocks_of_the_other_byte_order_are_whole_numbers() {
 }
 
 #[test]
-fn lists_are_turned_as_plain_data_is() {
-    let turned = |number: u32| number.swap_bytes().to_ne_bytes();
+fn lists_are_swapped_as_plain_data_is() {
+    let swapped = |number: u32| number.swap_bytes().to_ne_bytes();
     for sent in [Dynamic::plain(&[1u32, 2]), Dynamic::List(vec![Dynamic::U32(1), Dynamic::U32(2)])]
     {
-        let back = [turned(7), turned(9)].concat();
+        let back = [swapped(7), swapped(9)].concat();
         let (client, seen) = replies("f(inout a: [u32]) -> unit or unit\n", &[], &[(&back, 8)]);
         let mut value = sent.clone();
         client.call("f", &mut [Argument::InOut(&mut value)]).unwrap().unwrap();
-        assert_eq!(seen.lock().unwrap()[..8], [turned(1), turned(2)].concat());
+        assert_eq!(seen.lock().unwrap()[..8], [swapped(1), swapped(2)].concat());
         assert_eq!(value.to_vec::<u32>(), Some(vec![7, 9]));
     }
 }
 
 #[test]
-fn nothing_is_assigned_by_a_call_that_fails() {
+fn failed_call_leaves_arguments_unchanged() {
     let types = "P#0 = plain 4 align 2 {a: u16, b: [u8; 2]}\n";
     for (text, sent, back) in [
         ("f(inout a: [bool]) -> unit or unit\n".to_owned(), vec![0, 1], vec![7, 7]),
         (format!("f(inout a: [P#0]) -> unit or unit\n{types}"), vec![0, 1, 2, 3], vec![4, 5, 6, 7]),
     ] {
-        // The head has something left, or the bits are none.
+        // The reply is invalid: its head has a byte left over, or its bits are no values of the type.
         let (client, _) = replies(&text, &[1], &[(&back, back.len())]);
         let mut value = Dynamic::Plain(sent.clone());
         let error = client.call("f", &mut [Argument::InOut(&mut value)]).unwrap_err();
@@ -536,12 +536,12 @@ fn nothing_is_assigned_by_a_call_that_fails() {
 }
 
 #[test]
-fn a_bridge_turns_what_it_passes_on() {
+fn bridge_swaps_the_byte_order_of_forwarded_values() {
     let text = "f(out a: [P#0]) -> unit or unit\nP#0 = plain 6 align 2 {a: u16, b: [u8; 4]}\n";
     let value = [1u16.swap_bytes().to_ne_bytes().as_slice(), &[9, 8, 7, 6]].concat();
     let (client, _) = replies(text, &[], &[(&value, 6)]);
     let described = client.described().clone();
-    let bridge = GenericServer::new(described, move |call| pass_on(&client, call));
+    let bridge = GenericServer::new(described, move |call| forward(&client, call));
     let through = GenericClient::in_process(bridge);
     let mut room = [0; 6];
     through.call("f", &mut [Argument::Out(Out::from(&mut room))]).unwrap().unwrap();
@@ -550,7 +550,7 @@ fn a_bridge_turns_what_it_passes_on() {
 }
 
 #[test]
-fn a_reply_takes_no_more_memory_than_a_few_times_its_bytes() {
+fn memory_for_a_reply_is_proportional_to_its_bytes() {
     let mut text = "f() -> sequence<S#0> or unit\nS#0 = struct {x: option<u8>".to_owned();
     (0..20_000).for_each(|i| text.push_str(&format!(", f{i}: unit")));
     text.push_str("}\n");
@@ -562,7 +562,7 @@ fn a_reply_takes_no_more_memory_than_a_few_times_its_bytes() {
 }
 
 #[test]
-fn large_enums_take_no_time() {
+fn large_enums_are_decoded_quickly() {
     let mut text = "f() -> E#0 or sequence<C#1>\nE#0 = enum".to_owned();
     (0..50_000).for_each(|i| text.push_str(&format!(" V{i} {{a: u8}}")));
     text.push_str("\nC#1 = plain enum u32");

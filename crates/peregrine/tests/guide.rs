@@ -1,4 +1,4 @@
-//! The listings of docs/GUIDE.md are the examples, and print what the guide shows.
+//! The listings of docs/GUIDE.md are the examples, and the examples print what the guide shows.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::Command;
 
 const GUIDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/GUIDE.md");
 
-/// Fenced blocks of a Markdown text, with their languages.
+/// Returns the fenced blocks of a Markdown text, each with its language.
 fn blocks(text: &str) -> Vec<(&str, &str)> {
     let fenced = text.split("\n```").skip(1).step_by(2);
     fenced.map(|block| block.split_once('\n').expect("a language and a text")).collect()
@@ -24,7 +24,7 @@ fn example_with(listing: &str) -> Option<PathBuf> {
     })
 }
 
-/// The examples of the guide, each with what the guide says that it prints.
+/// Returns the examples of the guide, each with the output that the guide shows.
 fn examples() -> Vec<(PathBuf, Option<String>)> {
     let guide = fs::read_to_string(GUIDE).unwrap();
     let mut examples: Vec<(PathBuf, Option<String>)> = Vec::new();
@@ -54,7 +54,7 @@ fn every_listing_is_an_example_and_every_example_is_listed() {
 
 #[test]
 fn examples_print_what_the_guide_shows() {
-    // Examples are built beside the test programs.
+    // Cargo builds examples next to the test programs.
     let programs = std::env::current_exe().unwrap();
     let programs = programs.parent().unwrap().parent().unwrap().join("examples");
     let directory = tempfile::tempdir().unwrap();

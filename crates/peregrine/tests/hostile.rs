@@ -1,8 +1,8 @@
-//! Peers that do their worst, as real processes: whoever is honest beside them sees nothing of it,
-//! and when they have gone nothing of them is left.
+//! Hostile peers as real processes. Honest peers of the same server or client are not affected, and
+//! nothing of the hostile ones remains when they are gone.
 //!
-//! `PEREGRINE_SOAK=600` makes the noisy ones go on for so many seconds; `PEREGRINE_SEED=n`, which
-//! each of them prints, repeats one.
+//! `PEREGRINE_SOAK=600` sends noise for 600 seconds. `PEREGRINE_SEED=n`, which each hostile peer prints,
+//! repeats its noise.
 
 mod attack;
 mod support;
@@ -18,40 +18,40 @@ use attack::wire::{self, Line, Session, word, words};
 use attack::wrong::{self, Stage};
 use attack::{assault, eventually, no_longer_than, seed, soak, stop, stopped, tricks};
 use peregrine::{BindOptions, Executed, Kind, Lent, Out, Server, Wait, interface, limits};
-use support::{Part, part};
+use support::{Process, role};
 
-/// A server whose procedures wait, in calls of their own or without.
+/// A server whose procedures wait, perhaps in a nested call.
 #[interface]
 trait Waits {
-    /// Waits so long; behind a name, in a call to another server.
-    fn wait(&self, behind: &str, ms: u64) -> peregrine::Result<()>;
+    /// Waits `ms` milliseconds, in a call to the server `nested` if that is not empty.
+    fn wait(&self, nested: &str, ms: u64) -> peregrine::Result<()>;
 }
 
 struct Waiter;
 
 impl Waits for Waiter {
-    fn wait(&self, behind: &str, ms: u64) -> peregrine::Result<()> {
+    fn wait(&self, nested: &str, ms: u64) -> peregrine::Result<()> {
         println!("\ninside");
-        if !behind.is_empty() {
-            return WaitsClient::bind(behind)?.wait("", ms);
+        if !nested.is_empty() {
+            return WaitsClient::bind(nested)?.wait("", ms);
         }
         std::thread::sleep(Duration::from_millis(ms));
         Ok(())
     }
 }
 
-/// How long noise goes on if nobody asks for more.
+/// How long noise is sent by default.
 const NOISE: Duration = Duration::from_secs(2);
-/// A limit for what must end by itself, on a machine that does other things too.
+/// A limit for what must end without intervention, with allowance for a busy machine.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// The parts that children play; in the test itself this does nothing.
+/// Runs in child processes with a role; in the test itself this does nothing.
 #[test]
 fn child() {
-    let Some(part) = part() else { return };
+    let Some(role) = role() else { return };
     no_longer_than(soak(NOISE) + Duration::from_secs(50));
     let directory = support::directory();
-    let words: Vec<&str> = part.split(' ').collect();
+    let words: Vec<&str> = role.split(' ').collect();
     let number = |at: usize| words[at].parse::<u64>().expect("a number");
     match words[0] {
         "server" => serve(),
@@ -82,12 +82,12 @@ fn child() {
         "client-of-a-slow-server" => {
             let is_old = words[1] == "of-an-old-kernel";
             if is_old {
-                // SO_PASSRIGHTS, by which later kernels keep descriptors out.
+                // SO_PASSRIGHTS, by which a newer kernel rejects descriptors.
                 support::without_socket_option(83);
             }
             client_of_a_slow_server(&directory, is_old);
         }
-        "client-of-a-talking-server" => client_of_a_talking_server(&directory),
+        "client-of-a-flooding-server" => client_of_a_flooding_server(&directory),
         "cramped" => {
             let server = Server::new().threads(2).export("vault", VaultServer::new(Honest));
             let server = server.and_then(|server| server.export("waits", WaitsServer::new(Waiter)));
@@ -100,10 +100,10 @@ fn child() {
             println!("\nready");
             running.unwrap().wait();
         }
-        // Keeps both threads of a server, one of them in a nested call.
+        // Occupies both threads of a server, one of them with a nested call.
         "keeps-threads" => {
             println!("\nready");
-            let wait = |behind| WaitsClient::bind("waits").unwrap().wait(behind, 60_000);
+            let wait = |nested| WaitsClient::bind("waits").unwrap().wait(nested, 60_000);
             std::thread::scope(|scope| {
                 scope.spawn(move || wait("last"));
                 let _ = wait("");
@@ -111,23 +111,23 @@ fn child() {
         }
         "thief" => thief(&directory, words[1]),
         "client-of-both" => client_of_both(Duration::from_millis(number(1))),
-        other => panic!("nobody knows how to play `{other}`"),
+        other => panic!("unknown role `{other}`"),
     }
 }
 
-/// The number that a part prints at its end.
-fn number(part: &mut Part) -> u64 {
+/// Returns the number that a child prints at its end.
+fn number(process: &mut Process) -> u64 {
     loop {
-        if let Ok(number) = part.line().parse() {
+        if let Ok(number) = process.line().parse() {
             return number;
         }
     }
 }
 
 #[test]
-fn noise_in_a_region_harms_its_own_client_only() {
+fn noise_in_a_region_affects_only_its_own_client() {
     let directory = tempfile::tempdir().unwrap();
-    let start = |what: &str| Part::start("child", what, directory.path());
+    let start = |what: &str| Process::start("child", what, directory.path());
     let server = start("server");
     let mut honest = [start("client"), start("client")];
     let watched = [server.id(), honest[0].id(), honest[1].id()];
@@ -135,29 +135,29 @@ fn noise_in_a_region_harms_its_own_client_only() {
 
     let (seed, noise) = (seed(), (soak(NOISE) / 2).as_millis());
     let mut before = watched.map(Vitals::of);
-    // The first time warms what is kept; what the second one adds would go on growing.
+    // The first round fills caches. Growth in the second round would be a leak.
     for (time, kib) in [(0, 64 << 10), (1, 32 << 10)] {
         let hostile = [seed, seed ^ 0x5555]
             .map(|seed| start(&format!("hostile-client {} {noise}", seed.wrapping_add(time))));
         for mut hostile in hostile {
             assert!(number(&mut hostile) > 0, "the noise made no call");
         }
-        // Threads that found nothing to do end after five seconds.
+        // Idle threads end after five seconds.
         let mut after = before;
         let back = eventually(LIMIT, || {
             after = watched.map(Vitals::of);
             after.iter().zip(before).all(|(now, before)| now.is_back_to(before, 2, kib))
         });
         println!("before {before:?}\nafter  {after:?}");
-        assert!(back, "the noise left something behind: {before:?} became {after:?}");
+        assert!(back, "the noise leaked resources: {before:?} became {after:?}");
         before = after;
     }
     stop(directory.path());
     let calls = honest.each_mut().map(number);
     println!("honest calls: {calls:?}");
-    // How many depends on what else the machine does; a call that never ended would end the child.
-    assert!(calls.iter().all(|calls| *calls > 0), "honest clients were kept waiting: {calls:?}");
-    // Who comes now is served.
+    // The number of calls depends on the load. A call that never ends makes the child fail.
+    assert!(calls.iter().all(|calls| *calls > 0), "honest clients made no calls: {calls:?}");
+    // A new client is served.
     let mut late = Session::new(directory.path(), "vault", 1).expect("a session");
     assert_eq!(late.ping(0, LIMIT), Some(0));
 }
@@ -166,13 +166,13 @@ fn noise_in_a_region_harms_its_own_client_only() {
 fn client_of_both(time: Duration) {
     let honest = VaultClient::bind("vault").unwrap();
     check(&honest, 0).unwrap();
-    // What a thread needs once it needs always.
-    let _ = VaultClient::bind_with("trap", &hasty(Wait::Adaptive));
+    // The first failed bind makes state that its thread keeps.
+    let _ = VaultClient::bind_with("trap", &impatient(Wait::Adaptive));
     let me = std::process::id();
     let mut before = Vitals::of(me);
     println!("\nready");
     let (served, failed) = (AtomicU64::new(0), AtomicU64::new(0));
-    // The first time warms what is kept; what the second one adds would go on growing.
+    // The first round fills caches. Growth in the second round would be a leak.
     for kib in [64 << 10, 16 << 10] {
         call_both(&honest, time / 2, &served, &failed);
         check(&VaultClient::bind("vault").unwrap(), 1).unwrap();
@@ -181,28 +181,28 @@ fn client_of_both(time: Duration) {
             after = Vitals::of(me);
             after.is_back_to(before, 0, kib)
         });
-        assert!(back, "the hostile server left something behind: {before:?} became {after:?}");
+        assert!(back, "the hostile server leaked resources: {before:?} became {after:?}");
         before = after;
     }
     println!("\n{}\n{}", served.into_inner(), failed.into_inner());
 }
 
-/// What a call to the hostile server may take, and what a bind may.
+/// The time limits of a call to the hostile server, and of a bind.
 const CALL: Duration = Duration::from_millis(30);
 const BIND: Duration = Duration::from_millis(200);
 
-fn hasty(wait: Wait) -> BindOptions {
+fn impatient(wait: Wait) -> BindOptions {
     BindOptions::default().timeout(CALL).bind_timeout(BIND).wait(wait)
 }
 
-/// Some threads call the honest server, others the hostile one.
+/// Calls the honest server on some threads, and the hostile one on others.
 fn call_both(honest: &VaultClient, time: Duration, served: &AtomicU64, failed: &AtomicU64) {
-    /// What a machine that does other things adds to a limit.
+    /// What a busy machine may add to a time limit.
     const SLACK: Duration = LIMIT;
     let start = Instant::now();
     let seen = |count: &AtomicU64| count.load(Ordering::Relaxed);
     let enough = [served, failed].map(|count| seen(count) + 50);
-    // On a machine that does much else, until there is enough to be seen.
+    // On a busy machine this runs until there are enough calls to check.
     let goes_on = || {
         let enough = seen(served) > enough[0] && seen(failed) > enough[1];
         start.elapsed() < if enough { time } else { time + LIMIT }
@@ -212,7 +212,7 @@ fn call_both(honest: &VaultClient, time: Duration, served: &AtomicU64, failed: &
             scope.spawn(|| {
                 let mut n = 0;
                 while goes_on() {
-                    check(honest, n).expect("an honest call beside hostile ones");
+                    check(honest, n).expect("an honest call while hostile ones run");
                     n += 1;
                     served.fetch_add(1, Ordering::Relaxed);
                 }
@@ -223,7 +223,7 @@ fn call_both(honest: &VaultClient, time: Duration, served: &AtomicU64, failed: &
             scope.spawn(move || {
                 while goes_on() {
                     let start = Instant::now();
-                    let bound = VaultClient::bind_with("trap", &hasty(wait));
+                    let bound = VaultClient::bind_with("trap", &impatient(wait));
                     assert!(start.elapsed() < BIND + SLACK, "a bind took {:?}", start.elapsed());
                     let Ok(vault) = bound else { continue };
                     while vault.is_alive() && goes_on() {
@@ -238,7 +238,7 @@ fn call_both(honest: &VaultClient, time: Duration, served: &AtomicU64, failed: &
     });
 }
 
-/// Calls whose results may be anything; whether there was one.
+/// Makes calls whose results may be anything. Returns whether they succeeded.
 fn call(vault: &VaultClient) -> bool {
     let mut buffer = [0; 32];
     let mut out = Out::from(&mut buffer);
@@ -247,13 +247,13 @@ fn call(vault: &VaultClient) -> bool {
     let mut offered = Vec::with_capacity(20);
     let _ = vault.copy("more", &[], Out::from(&mut offered));
     assert!(offered.len() <= offered.capacity());
-    // Large enough for its result to be taken while it is written.
+    // So large that the client receives the result while the server writes it.
     let mut large = Vec::with_capacity(50_000);
     let _ = vault.copy("more", &[], Out::from(&mut large));
     assert!(large.len() <= large.capacity());
     let (mut flags, mut names) = ([true, false, true], ["a".to_owned(), "b".into()]);
     let _ = vault.turn(&mut flags, &mut names);
-    // Whatever came, each is one of two, and text is text.
+    // Whatever the server sent, each flag is a valid `bool`, and text is UTF-8.
     let shown = format!("{flags:?} {names:?}");
     assert_eq!(shown, shown.chars().collect::<String>());
     let _ = vault.sum(1, Lent::from(&[1; 100]));
@@ -263,23 +263,23 @@ fn call(vault: &VaultClient) -> bool {
 }
 
 #[test]
-fn noise_of_a_server_harms_its_own_bindings_only() {
+fn noise_of_a_server_affects_only_its_own_bindings() {
     let directory = tempfile::tempdir().unwrap();
-    let start = |what: &str| Part::start("child", what, directory.path());
+    let start = |what: &str| Process::start("child", what, directory.path());
     let _honest = start("server");
     let (seed, noise) = (seed(), soak(NOISE).as_millis());
     let _hostile = start(&format!("hostile-server {seed} {}", noise + 30_000));
     let mut client = start(&format!("client-of-both {noise}"));
     let (served, failed) = (number(&mut client), number(&mut client));
     println!("honest calls: {served}; failed calls: {failed}");
-    assert!(served > 100, "hostile calls kept honest ones waiting: {served}");
-    assert!(failed > 100, "the hostile server was not met: {failed}");
+    assert!(served > 100, "hostile calls delayed honest ones: {served}");
+    assert!(failed > 100, "too few calls to the hostile server: {failed}");
 }
 
 #[test]
-fn wrong_handshakes_of_clients_are_refused_and_disturb_nobody() {
+fn invalid_client_handshakes_are_refused_without_side_effects() {
     let directory = tempfile::tempdir().unwrap();
-    let server = Part::start("child", "server", directory.path());
+    let server = Process::start("child", "server", directory.path());
     let mut canary = Session::new(directory.path(), "vault", 2).expect("a session");
     assert_eq!(canary.ping(0, LIMIT), Some(0));
     let before = Vitals::of(server.id());
@@ -287,7 +287,7 @@ fn wrong_handshakes_of_clients_are_refused_and_disturb_nobody() {
     for (what, case) in wrong::CLIENTS {
         let start = Instant::now();
         case(stage);
-        assert_eq!(canary.ping(0, LIMIT), Some(0), "{what}: an honest client notices");
+        assert_eq!(canary.ping(0, LIMIT), Some(0), "{what}: an honest client is affected");
         let mut after = before;
         let back = eventually(LIMIT, || {
             after = Vitals::of(server.id());
@@ -298,7 +298,7 @@ fn wrong_handshakes_of_clients_are_refused_and_disturb_nobody() {
     }
 }
 
-/// One thread of this process is a server that is wrong in each way in turn.
+/// Runs each faulty server on a thread, one after the other, and binds to it.
 fn client_of_wrong_servers(directory: &Path) {
     let options = BindOptions::default().bind_timeout(Duration::from_millis(150));
     let listener = wire::listen(directory, "wrong");
@@ -324,7 +324,7 @@ fn client_of_wrong_servers(directory: &Path) {
         assert!(start.elapsed() < LIMIT, "{what}: {:?}", start.elapsed());
         let mut now = Vitals::of(me);
         let first = *before.get_or_insert(now);
-        // A thread that was waited for takes a moment to be gone.
+        // A joined thread takes a moment to disappear from `/proc`.
         let back = eventually(LIMIT, || {
             now = Vitals::of(me);
             now.is_back_to(first, 0, 16 << 10)
@@ -335,31 +335,31 @@ fn client_of_wrong_servers(directory: &Path) {
 }
 
 #[test]
-fn wrong_handshakes_of_servers_are_errors_of_the_bind() {
+fn invalid_server_handshakes_fail_the_bind() {
     let directory = tempfile::tempdir().unwrap();
-    let mut client = Part::start("child", "client-of-wrong-servers", directory.path());
+    let mut client = Process::start("child", "client-of-wrong-servers", directory.path());
     assert_eq!(number(&mut client), wrong::SERVERS.len() as u64);
 }
 
-/// A server of its own, and an honest client that was made by hand.
-fn stage() -> (tempfile::TempDir, Part, Session) {
+/// Starts a server, and makes an honest client by hand.
+fn stage() -> (tempfile::TempDir, Process, Session) {
     let directory = tempfile::tempdir().unwrap();
-    let server = Part::start("child", "server", directory.path());
+    let server = Process::start("child", "server", directory.path());
     let mut canary = Session::new(directory.path(), "vault", 2).expect("a session");
     assert_eq!(canary.ping(0, LIMIT), Some(0));
     (directory, server, canary)
 }
 
-/// Halts a process, and waits until nothing of it runs any more.
-fn halt(part: &Part) {
-    part.signal(libc::SIGSTOP);
-    assert!(eventually(LIMIT, || is_halted(part.id())));
+/// Stops a process, and waits until all of its threads have stopped.
+fn stop_process(process: &Process) {
+    process.signal(libc::SIGSTOP);
+    assert!(eventually(LIMIT, || is_halted(process.id())));
 }
 
-/// Nothing but the client's own keeper writes `DEAD`, and on other words; if a client writes it
-/// where the server waits, the server must be able to sleep on it.
+/// Only a client's own keeper writes `DEAD`, to other words. If a client writes it to the word on which
+/// the server waits, the server must still be able to sleep there.
 #[test]
-fn words_that_mean_nothing_cost_the_server_no_time() {
+fn invalid_words_cost_the_server_no_processor_time() {
     let (directory, server, _canary) = stage();
     for value in [3, 4, 6, 7, u32::MAX, 0x8000_0002] {
         let mut session = Session::new(directory.path(), "vault", 4).expect("a session");
@@ -376,18 +376,18 @@ fn words_that_mean_nothing_cost_the_server_no_time() {
         std::thread::sleep(Duration::from_millis(300));
         let spent = used(server.id()) - before;
         assert!(spent < Duration::from_millis(150), "{value}: {spent:?} of 300 ms");
-        assert_eq!(session.ping(0, LIMIT), Some(0), "{value}: the A-stack is lost");
+        assert_eq!(session.ping(0, LIMIT), Some(0), "{value}: the A-stack is unusable");
     }
 }
 
 #[test]
-fn a_descriptor_that_is_slow_to_close_holds_up_nobody() {
+fn descriptor_that_closes_slowly_does_not_block_the_server() {
     let (directory, server, mut canary) = stage();
     let (file, _reader) = tricks::slow_to_close(Duration::from_secs(30));
     let line = Line::connect(directory.path(), "vault").unwrap();
-    // Halted, so that the last close is the server's and not ours.
-    halt(&server);
-    let sent = line.say_with(&wire::describe(), &[file.as_fd()]);
+    // The server is stopped, so that it and not this process closes the last copy.
+    stop_process(&server);
+    let sent = line.send_with(&wire::describe(), &[file.as_fd()]);
     if sent.is_ok() {
         drop(file);
     } else {
@@ -398,30 +398,31 @@ fn a_descriptor_that_is_slow_to_close_holds_up_nobody() {
     assert!(tricks::is_answered(&late, LIMIT), "the server waits for a close");
     assert_eq!(canary.ping(1, LIMIT), Some(0));
     if sent.is_ok() {
-        println!("skipped in part: this kernel lets everybody send descriptors");
+        println!("skipped in part: every process may send descriptors on this kernel");
     }
 }
 
-/// The kernel lets whoever shares a word move those who sleep on it to another one.
+/// A process that shares a futex word can move the threads that sleep on it to another word.
 #[test]
-fn a_thread_that_was_carried_away_lets_go_of_the_session() {
+fn requeued_thread_releases_its_session() {
     let (directory, server, mut canary) = stage();
     let before = Vitals::of(server.id());
     let mut after = before;
-    // It lets go long before it would end, having nothing to do: on a machine that is late, in one try.
+    // The thread releases the session long before it would end for lack of work. A slow machine may need
+    // more than one attempt.
     let gone = (0..3).any(|_| {
         let mut session = Session::new(directory.path(), "vault", 2).expect("a session");
         assert_eq!(session.ping(0, LIMIT), Some(0));
         assert!(tricks::falls_asleep(&session, 0));
-        // It has said so, and sleeps a moment later.
-        let carried = eventually(LIMIT, || tricks::carry_away(&session, 0) > 0);
-        assert!(carried, "nobody slept there");
+        // The word says that the thread sleeps; it does so a moment later.
+        let requeued = eventually(LIMIT, || tricks::requeue(&session, 0) > 0);
+        assert!(requeued, "no thread sleeps on the word");
         drop(session);
         let is_gone = || {
             after = Vitals::of(server.id());
             after.regions <= before.regions
         };
-        // Where it stays for good, no further try finds it gone either.
+        // A leaked session fails all attempts.
         eventually(Duration::from_secs(3), is_gone)
     });
     assert!(gone, "a dead session's memory stays: {before:?} became {after:?}");
@@ -429,7 +430,7 @@ fn a_thread_that_was_carried_away_lets_go_of_the_session() {
 }
 
 #[test]
-fn a_flood_of_rings_keeps_nobody_waiting() {
+fn flood_of_rings_does_not_delay_others() {
     let (directory, _server, mut canary) = stage();
     let flooding: Vec<Session> =
         (0..4).map(|_| Session::new(directory.path(), "vault", 64).unwrap()).collect();
@@ -442,7 +443,7 @@ fn a_flood_of_rings_keeps_nobody_waiting() {
             let start = Instant::now();
             assert_eq!(canary.ping(0, LIMIT), Some(0));
             worst = worst.max(start.elapsed());
-            // A name that was not asked for yet, too.
+            // A new connection is served, too.
             let late = Line::connect(directory.path(), "vault").unwrap();
             assert!(tricks::is_answered(&late, LIMIT));
         }
@@ -452,14 +453,14 @@ fn a_flood_of_rings_keeps_nobody_waiting() {
     assert!(worst < LIMIT, "{worst:?}");
 }
 
-/// All threads of a server wait inside of procedures, one of them in a nested call, so that rings are
-/// looked at for whether their calls come from inside.
+/// All threads of a server wait inside procedures, one of them in a nested call. The keeper therefore
+/// checks whether each ringing call comes from inside that chain.
 #[test]
-fn rings_of_calls_with_many_tags_keep_nobody_waiting() {
+fn rings_of_calls_with_many_extensions_do_not_delay_others() {
     let directory = tempfile::tempdir().unwrap();
-    let _last = Part::start("child", "last", directory.path());
-    let mut server = Part::start("child", "cramped", directory.path());
-    let _keeps = Part::start("child", "keeps-threads", directory.path());
+    let _last = Process::start("child", "last", directory.path());
+    let mut server = Process::start("child", "cramped", directory.path());
+    let _keeps = Process::start("child", "keeps-threads", directory.path());
     (0..2).for_each(|_| drop(server.until("inside")));
     let tags = words(&[9, 0].repeat(4095));
     let mut flooding: Vec<Session> =
@@ -469,7 +470,7 @@ fn rings_of_calls_with_many_tags_keep_nobody_waiting() {
             session.post_extended(astack, wire::PING, &tags);
         }
     }
-    // One thread, so that it takes no processor from the server's.
+    // One thread, so that the server has a processor.
     let until = Instant::now() + soak(Duration::from_secs(2));
     let mut worst = Duration::ZERO;
     let rounds = std::thread::scope(|scope| {
@@ -487,15 +488,15 @@ fn rings_of_calls_with_many_tags_keep_nobody_waiting() {
         while Instant::now() < until {
             let start = Instant::now();
             let late = Line::connect(directory.path(), "vault").unwrap();
-            assert!(tricks::is_answered(&late, 3 * LIMIT), "the keeper is busy with rings");
+            assert!(tricks::is_answered(&late, 3 * LIMIT), "the keeper is occupied by rings");
             worst = worst.max(start.elapsed());
         }
         flood.join().unwrap()
     });
-    println!("{rounds} times all rang; the longest honest question took {worst:?}");
+    println!("{rounds} rounds of rings; the longest honest request took {worst:?}");
 }
 
-/// One user has so many sessions, and those that it has go on.
+/// The sessions of a user have a limit. When it is reached, the existing sessions still work.
 #[test]
 fn sessions_of_a_user_are_bounded() {
     use rustix::process::{Resource, getrlimit, setrlimit};
@@ -503,7 +504,7 @@ fn sessions_of_a_user_are_bounded() {
     let before = getrlimit(Resource::Nofile);
     let most = rustix::process::Rlimit { current: Some(1 << 14), maximum: before.maximum };
     if setrlimit(Resource::Nofile, most).is_err() {
-        println!("skipped: this user may not have 16,384 descriptors");
+        println!("skipped: this user cannot raise its limit to 16,384 descriptors");
         return;
     }
     let (directory, _server, mut canary) = stage();
@@ -517,57 +518,58 @@ fn sessions_of_a_user_are_bounded() {
     assert_eq!(canary.ping(0, LIMIT), Some(0));
     let last = sessions.last_mut().unwrap();
     assert_eq!(last.ping(0, LIMIT), Some(0));
-    // Who leaves makes room.
+    // A closed session makes room for another one.
     drop(sessions.swap_remove(0));
     assert!(eventually(LIMIT, || Session::new(directory.path(), "vault", 1).is_ok()));
 }
 
-/// A connection has five seconds to bind, whatever it says meanwhile.
+/// A connection must bind within five seconds, whatever it sends meanwhile.
 #[test]
-fn guests_have_their_time_and_no_more() {
+fn unbound_connections_are_closed_after_their_time() {
     let (directory, server, mut canary) = stage();
     let before = Vitals::of(server.id());
     let connect = || Line::connect(directory.path(), "vault").unwrap();
-    // One that says so much at once that the server looks away for a while.
+    // This one sends so many requests at once that the server pauses reading from it.
     let talker = connect();
-    halt(&server);
+    stop_process(&server);
     for _ in 0..100 {
-        talker.say(&wire::describe()).expect("room for requests");
+        talker.send(&wire::describe()).expect("room for requests");
     }
     server.signal(libc::SIGCONT);
     for _ in 0..100 {
         assert_eq!(word(&talker.answer().0, 0), wire::DESCRIPTION);
     }
-    // More than may be at one time; once more, where the first had gone before the last came.
+    // More connections than allowed. Repeat if the first ones were closed before the last one was made.
     let is_full = || {
         let begun = Instant::now();
-        let guests: Vec<Line> = (0..300).map(|_| connect()).collect();
-        assert!(eventually(LIMIT, || guests.iter().filter(|guest| !guest.is_open()).count() >= 44));
-        let (said, _) = connect().answer();
+        let unbound: Vec<Line> = (0..300).map(|_| connect()).collect();
+        assert!(eventually(LIMIT, || unbound.iter().filter(|one| !one.is_open()).count() >= 44));
+        let (answer, _) = connect().answer();
         let late = begun.elapsed() >= limits::UNBOUND_TIME;
-        let refused = word(&said, 0) == wire::REFUSED && word(&said, 4) == Kind::Exhausted as u32;
-        assert!(refused || late, "{said:?}");
-        refused.then_some(guests)
+        let refused =
+            word(&answer, 0) == wire::REFUSED && word(&answer, 4) == Kind::Exhausted as u32;
+        assert!(refused || late, "{answer:?}");
+        refused.then_some(unbound)
     };
-    let _guests = (0..5).find_map(|_| is_full()).expect("so many at one time");
-    assert_eq!(canary.ping(0, LIMIT), Some(0), "who is bound is not disturbed");
-    while talker.hear().is_ok() {}
+    let _unbound = (0..5).find_map(|_| is_full()).expect("all connections at one time");
+    assert_eq!(canary.ping(0, LIMIT), Some(0), "a bound client is affected");
+    while talker.receive().is_ok() {}
     let mut after = before;
     let back = eventually(2 * LIMIT, || {
         after = Vitals::of(server.id());
         after.descriptors <= before.descriptors
     });
-    assert!(back, "guests stay: {before:?} became {after:?}");
+    assert!(back, "unbound connections remain: {before:?} became {after:?}");
     let mut late = Session::new(directory.path(), "vault", 1).expect("room again");
     assert_eq!(late.ping(0, LIMIT), Some(0));
 }
 
-/// A token is good for the process that it was given to.
+/// A token is valid only for the process that received it.
 #[test]
-fn a_stolen_token_opens_nothing() {
+fn stolen_token_is_useless() {
     let (directory, _server, mut canary) = stage();
     let token: String = canary.token.iter().map(|byte| format!("{byte:02x}")).collect();
-    let mut thief = Part::start("child", &format!("thief {token}"), directory.path());
+    let mut thief = Process::start("child", &format!("thief {token}"), directory.path());
     assert_eq!(number(&mut thief), 1);
     assert_eq!(canary.ping(0, LIMIT), Some(0));
 }
@@ -584,11 +586,11 @@ fn thief(directory: &Path, token: &str) {
     println!("\n1");
 }
 
-/// How long a descriptor takes to close.
+/// How long the descriptor takes to close.
 const SLOW: Duration = Duration::from_secs(8);
 
-/// A server sends a descriptor behind the answer to the bind that takes seconds to close. Whoever
-/// binds to it may wait for that, but nobody else. On an old kernel it can send one at any time.
+/// After its answer to a bind, a server sends a descriptor that takes seconds to close. Clients that bind
+/// to it may have to wait, but no others. On an old kernel it can send one at any time.
 fn client_of_a_slow_server(directory: &Path, is_old: bool) {
     let [slow, quick] = ["slow", "quick"].map(|name| wire::listen(directory, name));
     println!("\nready");
@@ -603,7 +605,7 @@ fn client_of_a_slow_server(directory: &Path, is_old: bool) {
         let line = accept(&quick);
         line.answer();
         let (message, region) = wrong::good();
-        line.say_with(&message, &[region.as_fd()]).unwrap();
+        line.send_with(&message, &[region.as_fd()]).unwrap();
         let other = bound.join().unwrap();
         assert!(other.is_alive());
 
@@ -611,90 +613,90 @@ fn client_of_a_slow_server(directory: &Path, is_old: bool) {
             let bound = scope.spawn(|| VaultClient::bind("slow").unwrap());
             let trap = accept(&slow);
             let (_, region) = wrong::good();
-            // Another session than any before.
+            // A new session.
             let message = wire::bound([100 + attempt; 16], 1, 1, 1 << 20);
-            trap.say_with(&message, &[region.as_fd()]).unwrap();
+            trap.send_with(&message, &[region.as_fd()]).unwrap();
             core::mem::forget(bound.join().unwrap());
             let (file, reader) = tricks::slow_to_close(SLOW);
             core::mem::forget(reader);
-            trap.say_with(&words(&[wire::REVOKED, 1]), &[file.as_fd()]).unwrap();
+            trap.send_with(&words(&[wire::REVOKED, 1]), &[file.as_fd()]).unwrap();
             core::mem::forget(trap);
-            // Whose copy is the last waits: if it is ours, it is no test.
+            // The process that closes the last copy blocks. If that is this process, the attempt is invalid.
             let closing = std::thread::spawn(|| drop(file));
             eventually(SLOW / 8, || closing.is_finished())
         };
-        // The message must be there before the client asks for no more: it is tried until it was.
+        // The message must arrive before the client rejects descriptors. Repeat until it does.
         let sent = if is_old {
             (0..20).any(sends_later)
         } else {
             (0..50).any(|_| {
-                // Not waited for: it may hang for as long as the descriptor does.
+                // Not joined: it may block for as long as the descriptor takes to close.
                 std::thread::spawn(|| VaultClient::bind("slow").map(drop));
                 let trap = accept(&slow);
                 let (file, reader) = tricks::slow_to_close(SLOW);
                 let (message, region) = wrong::good();
-                while trap.say_with(&message, &[region.as_fd()]).is_err() {}
-                let sent = trap.say_with(&words(&[wire::REVOKED, 1]), &[file.as_fd()]).is_ok();
+                while trap.send_with(&message, &[region.as_fd()]).is_err() {}
+                let sent = trap.send_with(&words(&[wire::REVOKED, 1]), &[file.as_fd()]).is_ok();
                 if !sent {
-                    // Never sent, it must not be ours to close either.
+                    // The descriptor was not sent. Closing it here must not block either.
                     drop(reader);
                     rustix::net::sockopt::set_socket_linger(&file, None).unwrap();
                 }
                 sent
             })
         };
-        assert!(sent, "the client was always faster");
+        assert!(sent, "the client rejected descriptors in every attempt");
         std::thread::sleep(Duration::from_millis(100));
         let start = Instant::now();
         drop(line);
         assert!(eventually(LIMIT, || !other.is_alive()));
         println!("\n{}", start.elapsed().as_millis());
     });
-    // With the thread that waits for the descriptor, if it still does.
+    // This also ends the thread that may still wait for the descriptor to close.
     std::process::exit(0);
 }
 
 #[test]
-fn a_server_whose_descriptors_are_slow_to_close_holds_up_only_those_who_bind_to_it() {
+fn server_with_slowly_closing_descriptors_blocks_only_its_own_clients() {
     for kernel in ["of-this-kernel", "of-an-old-kernel"] {
         let directory = tempfile::tempdir().unwrap();
         let what = format!("client-of-a-slow-server {kernel}");
-        let mut client = Part::start("child", &what, directory.path());
+        let mut client = Process::start("child", &what, directory.path());
         let noticed_ms = number(&mut client);
         let late = noticed_ms >= SLOW.as_millis() as u64 / 2;
         assert!(!late, "{kernel}: the end of another session was noticed after {noticed_ms} ms");
     }
 }
 
-/// A server withdraws bindings without end, most of which there never were, for a second. Prints how
-/// many such messages this client has taken in.
-fn client_of_a_talking_server(directory: &Path) {
+/// A server sends withdrawals for a second without pause, most of them of bindings that never existed.
+/// Prints how many of them this client has received.
+fn client_of_a_flooding_server(directory: &Path) {
     let listener = wire::listen(directory, "talking");
     println!("\nready");
-    let (taken, vault) = std::thread::scope(|scope| {
+    let (received, vault) = std::thread::scope(|scope| {
         let bound = scope.spawn(|| VaultClient::bind("talking").unwrap());
         let accepted = eventually_some(|| listener.accept().ok());
         accepted.answer();
         let (message, region) = wrong::good();
-        accepted.say_with(&message, &[region.as_fd()]).unwrap();
+        accepted.send_with(&message, &[region.as_fd()]).unwrap();
         let vault = bound.join().unwrap();
-        let (begun, mut taken) = (Instant::now(), 0_u32);
+        let (begun, mut received) = (Instant::now(), 0_u32);
         while begun.elapsed() < Duration::from_secs(1) {
-            match accepted.say(&words(&[wire::REVOKED, 1000 + taken])) {
-                Ok(()) => taken += 1,
+            match accepted.send(&words(&[wire::REVOKED, 1000 + received])) {
+                Ok(()) => received += 1,
                 Err(_) => std::thread::yield_now(),
             }
         }
-        // What comes after all that is heard too.
-        while accepted.say(&words(&[wire::REVOKED, 1])).is_err() {}
+        // The client still processes a message that follows all these.
+        while accepted.send(&words(&[wire::REVOKED, 1])).is_err() {}
         assert!(eventually(LIMIT, || !vault.is_alive()), "the binding was withdrawn");
-        (taken, vault)
+        (received, vault)
     });
     drop(vault);
-    println!("\n{taken}");
+    println!("\n{received}");
 }
 
-/// What `attempt` brings, tried again until it brings something.
+/// Repeats `attempt` until it returns something.
 fn eventually_some<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
     let mut found = None;
     assert!(eventually(LIMIT, || {
@@ -705,11 +707,11 @@ fn eventually_some<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
 }
 
 #[test]
-fn server_that_withdraws_without_end_does_not_occupy_the_keeper() {
+fn flood_of_withdrawals_does_not_occupy_the_keeper() {
     let directory = tempfile::tempdir().unwrap();
-    let mut client = Part::start("child", "client-of-a-talking-server", directory.path());
-    let taken = number(&mut client);
-    println!("{taken} messages in a second");
-    // 64 of them are taken at a time, and then the keeper rests for 5 ms.
-    assert!(taken < 30_000, "the client has taken {taken} messages in a second");
+    let mut client = Process::start("child", "client-of-a-flooding-server", directory.path());
+    let received = number(&mut client);
+    println!("{received} messages in a second");
+    // The keeper reads at most 64 of them, and then rests for 5 ms.
+    assert!(received < 30_000, "the client received {received} messages in a second");
 }

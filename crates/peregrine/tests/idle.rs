@@ -1,4 +1,4 @@
-//! A server with nothing to do costs nothing.
+//! An idle server uses no processor time.
 
 mod services;
 mod support;
@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use peregrine::Server;
 use services::{Nothing, Null, NullClient, NullServer};
-use support::{Part, alone, part};
+use support::{Process, alone, role};
 
-/// The server; in the test itself this does nothing.
+/// Runs the server as a child process; in the test itself this does nothing.
 #[test]
 fn child() {
-    if let Some(part) = part() {
-        if part == "old" {
+    if let Some(role) = role() {
+        if role == "old" {
             support::without_system_call(libc::SYS_futex_waitv);
         }
         let running = Server::new().export("null", NullServer::new(Nothing)).unwrap().spawn();
@@ -22,11 +22,11 @@ fn child() {
     }
 }
 
-/// Processor time of all threads of a process, and how often any of them was switched to.
+/// Returns the processor time of all threads of a process, and how often they were scheduled.
 fn ran(pid: u32) -> (Duration, u64) {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let all = tasks.filter_map(|task| {
-        // One that has ended meanwhile runs no more.
+        // A thread that has ended meanwhile does not run any more.
         let text = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
         let mut numbers = text.split_whitespace().map(|number| number.parse::<u64>().unwrap());
         let (ran, _waited, times) = (numbers.next(), numbers.next(), numbers.next());
@@ -37,31 +37,31 @@ fn ran(pid: u32) -> (Duration, u64) {
 }
 
 #[test]
-fn a_server_that_is_not_called_does_not_run() {
+fn idle_server_does_not_run() {
     let _alone = alone();
-    does_not_run("new");
+    check_idle("new");
 }
 
-/// Before Linux 5.16 a thread can sleep on one word only.
+/// Before Linux 5.16 a thread can wait on only one futex word.
 #[test]
-fn nor_does_it_where_threads_cannot_sleep_on_many_words() {
+fn idle_server_does_not_run_where_threads_wait_on_one_word_only() {
     let _alone = alone();
-    does_not_run("old");
+    check_idle("old");
 }
 
-fn does_not_run(kernel: &str) {
+fn check_idle(kernel: &str) {
     let directory = support::own_directory();
-    let server = Part::start("child", kernel, directory.path());
+    let server = Process::start("child", kernel, directory.path());
     let clients: Vec<_> = (0..4).map(|_| NullClient::bind("null").unwrap()).collect();
     for _ in 0..1000 {
         clients.iter().for_each(|client| client.null().unwrap());
     }
-    // It looks on for a moment, which is longer on a machine that is late; then it sleeps, bound though
-    // it is. One that is woken again and again is so in each second.
+    // The server polls for a moment, longer on a slow machine. Then it sleeps although clients are bound.
+    // A server that is woken without need is woken in every second, so one quiet second suffices.
     std::thread::sleep(Duration::from_millis(300));
     let mut seconds = Vec::new();
     while seconds.iter().all(|(times, _)| *times > 2) {
-        assert!(seconds.len() < 6, "woken so often in a second, and ran so long: {seconds:?}");
+        assert!(seconds.len() < 6, "times scheduled and processor time, per second: {seconds:?}");
         let (before, times_before) = ran(server.id());
         std::thread::sleep(Duration::from_millis(1000));
         let (after, times_after) = ran(server.id());

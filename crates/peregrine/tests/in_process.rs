@@ -1,4 +1,4 @@
-//! The contract of a call, kept within one process.
+//! The contract of calls within one process.
 
 mod contract;
 
@@ -6,12 +6,12 @@ use contract::ContractClient;
 use peregrine::{BindOptions, OnExhausted};
 
 #[test]
-fn the_contract_holds() {
+fn contract_holds() {
     contract::suite(&ContractClient::in_process);
 }
 
 #[test]
-fn the_contract_holds_where_a_stacks_are_made_as_calls_come() {
+fn contract_holds_when_a_stacks_are_made_on_demand() {
     let options = BindOptions::default().astacks(1).on_exhausted(OnExhausted::More);
     contract::suite(&|object| ContractClient::in_process_with(object, &options));
 }

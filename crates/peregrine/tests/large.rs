@@ -1,43 +1,42 @@
-//! Large arguments and results: copied while they are written, whatever the other side does
-//! meanwhile, and their memory given back.
+//! Large arguments and results. They are copied while they are written, the other side may stop or die
+//! meanwhile, and their memory is released afterwards.
 
 mod support;
 
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use peregrine::{BindOptions, Executed, ExportOptions, Kind, Lent, Out, Server, Wait, interface};
-use support::{Part, part};
+use support::{Process, alone, role};
 
 const MOST: u32 = 64 << 20;
-/// For what must happen.
+/// A limit for events that must happen.
 const LIMIT: Duration = Duration::from_secs(20);
 
 #[interface]
 trait Large {
-    /// A checksum of what came.
+    /// Returns a checksum of the bytes.
     fn take(&self, #[max_len(MOST)] bytes: &[u8]) -> peregrine::Result<u64>;
-    /// The same, of what is read while it is still being sent.
+    /// Returns a checksum of bytes that are read while they are still being sent.
     fn lend(&self, head: &str, #[max_len(MOST)] bytes: Lent<'_, u8>) -> peregrine::Result<u64>;
-    /// So many bytes that belong to a seed.
+    /// Returns bytes that depend on a seed.
     fn give(&self, seed: u64, #[max_len(MOST)] into: Out<'_, u8>) -> peregrine::Result<()>;
-    /// The same, a few bytes at a time with a moment between; then the first is put right.
+    /// Returns the same bytes, in small pieces with pauses. The first byte is wrong until the end.
     fn drip(&self, seed: u64, #[max_len(MOST)] into: Out<'_, u8>) -> peregrine::Result<()>;
-    /// The same from two buffers, filled by turns, and not to the end.
+    /// Returns the same bytes in two buffers, which are filled alternately and to three quarters.
     fn pair(
         &self,
         seed: u64,
         #[max_len(MOST)] one: Out<'_, u8>,
         #[max_len(MOST)] other: Out<'_, u8>,
     ) -> peregrine::Result<()>;
-    /// The same by value.
+    /// Returns the same bytes by value.
     fn fetch(&self, seed: u64, length: u32) -> peregrine::Result<Vec<u8>>;
-    /// Fills the buffer, and fails.
+    /// Fills the buffer and then panics.
     fn spoil(&self, #[max_len(MOST)] into: Out<'_, u8>) -> peregrine::Result<()>;
-    /// Turns each bit over.
-    fn turn(&self, #[max_len(MOST)] bytes: &mut [u8]) -> peregrine::Result<()>;
-    /// Both kinds, with what stands between.
+    /// Inverts every bit.
+    fn invert(&self, #[max_len(MOST)] bytes: &mut [u8]) -> peregrine::Result<()>;
+    /// Returns a checksum of copied and lent arguments.
     fn mixed(
         &self,
         a: u64,
@@ -45,13 +44,12 @@ trait Large {
         #[max_len(MOST)] other: &[u32],
         #[max_len(MOST)] lent: Lent<'_, u8>,
     ) -> peregrine::Result<u64>;
-    /// Nothing.
     fn null(&self) -> peregrine::Result<()>;
 }
 
 struct Object;
 
-/// Bytes that belong to a seed.
+/// Returns bytes that depend on a seed.
 fn bytes_of(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
@@ -70,7 +68,7 @@ fn sum<'a>(bytes: impl IntoIterator<Item = &'a u8>) -> u64 {
 
 fn sum_of_lent(lent: &Lent<'_, u8>) -> u64 {
     let mut all = vec![0; lent.len()];
-    // Piece by piece, the last ones first: whoever wants the end waits for all.
+    // Piece by piece from the end, so that the first read waits for all bytes.
     let mut at = all.len();
     while at > 0 {
         let from = at.saturating_sub(100_000);
@@ -122,7 +120,7 @@ impl Large for Object {
         into.put(&vec![9; into.capacity()]).expect("room");
         panic!("spoilt");
     }
-    fn turn(&self, bytes: &mut [u8]) -> peregrine::Result<()> {
+    fn invert(&self, bytes: &mut [u8]) -> peregrine::Result<()> {
         bytes.iter_mut().for_each(|byte| *byte = !*byte);
         Ok(())
     }
@@ -141,10 +139,10 @@ impl Large for Object {
     }
 }
 
-/// The parts that children play; in the test itself this does nothing.
+/// Runs in child processes with a role; in the test itself this does nothing.
 #[test]
 fn child() {
-    match part().as_deref() {
+    match role().as_deref() {
         Some("server") => {
             let server = Server::new().threads(1).export("large", LargeServer::new(Object));
             let running = server.unwrap().spawn().unwrap();
@@ -159,7 +157,7 @@ fn child() {
             for _ in 0..100_000 {
                 match client.take(&bytes) {
                     Ok(sum) => assert_eq!(sum, expected),
-                    // The server has gone, and so has the test.
+                    // The server is gone, because the test has ended.
                     Err(_) => return,
                 }
                 println!("once");
@@ -169,18 +167,12 @@ fn child() {
     }
 }
 
-/// Tests of this file change the environment, so one runs at a time.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn start(what: &str, directory: &Path) -> Part {
-    Part::start("child", what, directory)
+fn start(what: &str, directory: &Path) -> Process {
+    Process::start("child", what, directory)
 }
 
 #[test]
-fn every_size_arrives_whole_in_every_direction() {
+fn messages_of_every_size_arrive_intact_in_every_direction() {
     let _alone = alone();
     let directory = support::own_directory();
     let _server = start("server", directory.path());
@@ -203,9 +195,9 @@ fn every_size_arrives_whole_in_every_direction() {
             let mixed = 9 ^ expected ^ sum(&as_bytes).rotate_left(1) ^ expected.rotate_left(2);
             let found = client.mixed(9, &bytes, &words, Lent::from(&bytes[..]));
             assert_eq!(found.unwrap(), mixed, "{size}");
-            let turned: Vec<u8> = bytes.iter().map(|byte| !byte).collect();
-            client.turn(&mut bytes).unwrap();
-            assert_eq!(bytes, turned, "{size}");
+            let inverted: Vec<u8> = bytes.iter().map(|byte| !byte).collect();
+            client.invert(&mut bytes).unwrap();
+            assert_eq!(bytes, inverted, "{size}");
         }
     }
     let client = LargeClient::bind("large").unwrap();
@@ -216,14 +208,14 @@ fn every_size_arrives_whole_in_every_direction() {
         client.give(3, Out::from(&mut given[..])).unwrap();
         assert!(given == bytes);
     }
-    client.turn(&mut bytes).unwrap();
+    client.invert(&mut bytes).unwrap();
     assert!(bytes.iter().map(|byte| !byte).eq(bytes_of(3, MOST as usize)));
 }
 
-/// Messages follow each other through the places, and begin anew: whatever stood there before, and
-/// whatever the sizes.
+/// Successive messages use the room for large messages from beginning to end, and then from the beginning
+/// again. They arrive intact whatever the room contained, and whatever their sizes.
 #[test]
-fn places_are_run_through_in_both_directions() {
+fn room_for_large_messages_is_reused_in_both_directions() {
     let _alone = alone();
     let directory = support::own_directory();
     let _server = start("server", directory.path());
@@ -239,22 +231,22 @@ fn places_are_run_through_in_both_directions() {
             client.give(seed, Out::from(&mut given)).unwrap();
             assert!(given == bytes, "{seed}");
             assert!(client.fetch(seed, size as u32).unwrap() == bytes, "{seed}");
-            let turned: Vec<u8> = bytes.iter().map(|byte| !byte).collect();
-            client.turn(&mut bytes).unwrap();
-            assert!(bytes == turned, "{seed}");
+            let inverted: Vec<u8> = bytes.iter().map(|byte| !byte).collect();
+            client.invert(&mut bytes).unwrap();
+            assert!(bytes == inverted, "{seed}");
             if seed % 16 == 0 {
-                // Small ones in between have their own place.
+                // Small messages between them use other room.
                 client.null().unwrap();
-                assert_eq!(client.take(&turned[..100]).unwrap(), sum(&turned[..100]));
+                assert_eq!(client.take(&inverted[..100]).unwrap(), sum(&inverted[..100]));
             }
         }
     }
 }
 
-/// What the client takes of a result before it is whole is put right if it was changed, and is of
-/// the right buffer.
+/// The client receives a result while it is written. Bytes that change later are corrected, and each
+/// buffer gets its own bytes.
 #[test]
-fn results_are_right_however_they_were_filled() {
+fn results_are_correct_however_they_are_filled() {
     let _alone = alone();
     let directory = support::own_directory();
     let _server = start("server", directory.path());
@@ -272,18 +264,18 @@ fn results_are_right_however_they_were_filled() {
         assert_eq!((a.filled(), b.filled()), (filled, filled));
         assert!(one[..filled] == bytes_of(seed, filled), "{seed}");
         assert!(other[..filled] == one[..filled], "{seed}");
-        // A result that never comes to an end leaves anything in the buffer, and no harm.
+        // After a result that fails the buffer may contain anything, and later calls work.
         let error = client.spoil(Out::from(&mut given[..])).unwrap_err();
         assert_eq!((error.kind(), error.detail()), (Kind::Panicked, "spoilt"));
-        // Nor does one that is large by itself, or small again.
+        // So they do after a large result by value and a small one.
         assert_eq!(client.fetch(seed, 40_000).unwrap().len(), 40_000);
         assert_eq!(client.fetch(seed, 3).unwrap().len(), 3);
     }
 }
 
-/// A server that stops in the middle of a result is one that does not answer.
+/// A server process that is stopped in the middle of a result is treated as one that does not answer.
 #[test]
-fn a_server_that_stops_in_the_middle_of_a_result_is_waited_for_until_the_deadline() {
+fn call_to_server_stopped_during_its_result_ends_at_the_deadline() {
     let _alone = alone();
     let directory = support::own_directory();
     let server = start("server", directory.path());
@@ -291,7 +283,7 @@ fn a_server_that_stops_in_the_middle_of_a_result_is_waited_for_until_the_deadlin
         let options = BindOptions::default().wait(wait);
         let client = LargeClient::bind_with("large", &options).unwrap();
         let mut buffer = vec![0; 1 << 20];
-        // The next result is taken while it is written.
+        // The client receives the next result while it is written.
         client.give(1, Out::from(&mut buffer[..])).unwrap();
         let mut stopped = 0;
         for round in 0..50 {
@@ -305,7 +297,7 @@ fn a_server_that_stops_in_the_middle_of_a_result_is_waited_for_until_the_deadlin
                 client.with_timeout(limit).drip(2, Out::from(&mut buffer[..]))
             });
             server.signal(libc::SIGCONT);
-            // Who comes too late to stop it in the middle tries again.
+            // If the call returned before the server was stopped, the next round tries again.
             if let Err(error) = result {
                 let outcome = (error.kind(), error.executed());
                 assert_eq!(outcome, (Kind::TimedOut, Executed::Maybe), "{error}");
@@ -318,25 +310,25 @@ fn a_server_that_stops_in_the_middle_of_a_result_is_waited_for_until_the_deadlin
                 break;
             }
         }
-        assert!(stopped > 0, "it was never stopped in the middle");
+        assert!(stopped > 0, "the server was never stopped during a result");
     }
 }
 
-/// A server that is killed in the middle of a result is noticed like any that dies.
+/// A server that is killed in the middle of a result is detected like any dead server.
 #[test]
-fn a_server_that_dies_in_the_middle_of_a_result_is_noticed() {
+fn death_of_server_during_its_result_is_detected() {
     let _alone = alone();
     let directory = support::own_directory();
     for (wait, after) in [(Wait::Adaptive, 3), (Wait::Spin, 6), (Wait::Block, 9), (Wait::Spin, 12)]
     {
-        // Who comes too late to kill it in the middle tries again.
-        let killed = (0..20).any(|_| dies_in_the_middle(directory.path(), wait, after));
-        assert!(killed, "it never died in the middle");
+        // If the call returned before the server was killed, it is tried again.
+        let killed = (0..20).any(|_| dies_during_result(directory.path(), wait, after));
+        assert!(killed, "the server never died during a result");
     }
 }
 
-/// Kills a server so many milliseconds after the begin of a call; whether that was in the middle of it.
-fn dies_in_the_middle(directory: &Path, wait: Wait, after: u64) -> bool {
+/// Kills a server `after` milliseconds after a call began. Returns whether the call may have run.
+fn dies_during_result(directory: &Path, wait: Wait, after: u64) -> bool {
     let mut server = start("server", directory);
     let client = LargeClient::bind_with("large", &BindOptions::default().wait(wait)).unwrap();
     let mut buffer = vec![0; 1 << 20];
@@ -352,14 +344,14 @@ fn dies_in_the_middle(directory: &Path, wait: Wait, after: u64) -> bool {
     let Err(error) = result else { return false };
     assert!(start.elapsed() < LIMIT, "{:?}", start.elapsed());
     assert_eq!(error.kind(), Kind::ServerGone, "{error}");
-    // If it died before it took the call, that was not executed.
+    // If the server died before it took the call, the call was not executed.
     error.executed() == Executed::Maybe
 }
 
-/// The largest message there is, both ways.
+/// The largest message that is supported, in both directions.
 #[test]
 #[ignore = "takes 4 GiB of memory"]
-fn a_gibibyte_goes_through() {
+fn message_of_a_gibibyte_arrives_intact() {
     const GIBIBYTE: usize = 1 << 30;
     let _alone = alone();
     let directory = support::own_directory();
@@ -380,9 +372,9 @@ fn a_gibibyte_goes_through() {
 
 #[interface]
 trait Huge {
-    /// The first byte and the last.
+    /// Returns the first and the last byte.
     fn ends(&self, bytes: &[u8]) -> peregrine::Result<(u8, u8)>;
-    /// Nothing but this byte.
+    /// Fills the buffer with this byte.
     fn fill(&self, byte: u8, into: Out<'_, u8>) -> peregrine::Result<()>;
 }
 
@@ -399,10 +391,10 @@ impl Huge for Object {
     }
 }
 
-/// The only thread of the server copies from a client that is stopped in the middle of it: others
-/// wait a moment, not until it goes on. And that one's call is run once it is whole.
+/// The only thread of the server copies a message from a client that is stopped meanwhile. Other clients
+/// wait only for a moment, and the stopped client's call runs once its message is complete.
 #[test]
-fn who_stops_in_the_middle_of_a_message_keeps_nobody() {
+fn client_stopped_during_its_message_does_not_block_others() {
     let _alone = alone();
     let directory = support::own_directory();
     let _server = start("server", directory.path());
@@ -411,7 +403,7 @@ fn who_stops_in_the_middle_of_a_message_keeps_nobody() {
     let mut longest = Duration::ZERO;
     for round in 0..60u64 {
         while slow.line() != "once" {}
-        // Somewhere in the next call.
+        // Sleep until the client is somewhere in its next call.
         std::thread::sleep(Duration::from_micros(round * 97 % 4000));
         slow.signal(libc::SIGSTOP);
         let start = Instant::now();
@@ -419,12 +411,12 @@ fn who_stops_in_the_middle_of_a_message_keeps_nobody() {
         longest = longest.max(start.elapsed());
         slow.signal(libc::SIGCONT);
     }
-    println!("others waited {longest:?} at most");
-    assert!(longest < LIMIT / 2, "a stopped client kept others for {longest:?}");
+    println!("other calls took at most {longest:?}");
+    assert!(longest < LIMIT / 2, "a stopped client delayed others by {longest:?}");
     while slow.line() != "once" {}
 }
 
-/// Bytes of memory that the regions of this process occupy.
+/// Returns the resident bytes of the regions that this process maps.
 fn resident() -> u64 {
     let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
     let mut ours = false;
@@ -441,7 +433,7 @@ fn resident() -> u64 {
 }
 
 #[test]
-fn the_memory_of_large_messages_is_given_back() {
+fn memory_of_large_messages_is_released() {
     let _alone = alone();
     let directory = support::own_directory();
     let _server = start("server", directory.path());
@@ -450,13 +442,13 @@ fn the_memory_of_large_messages_is_given_back() {
     let before = resident();
     let bytes = bytes_of(1, 8 << 20);
     let expected = sum(&bytes);
-    // Seen before it is given back, for which a machine that is late may leave no time.
-    support::until("it goes through the region", || {
+    // The memory is observed before it is released. A slow machine may need more than one attempt.
+    support::until("the message occupies the region", || {
         assert_eq!(client.take(&bytes).unwrap(), expected);
         resident() >= 8 << 20
     });
-    support::until("it is given back", || resident() <= before + (256 << 10));
-    // And then it works as before.
+    support::until("the memory is released", || resident() <= before + (256 << 10));
+    // Later messages arrive as before.
     assert_eq!(client.take(&bytes).unwrap(), expected);
     client.null().unwrap();
 }

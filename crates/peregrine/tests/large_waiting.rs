@@ -1,5 +1,5 @@
-//! Large calls of one client to a server in a process of its own, on every path: together they are more
-//! than the server keeps for one client at a time. They wait for each other, and none fails.
+//! Large calls of one client to a server in another process, on every path. Together they exceed what the
+//! server keeps for one client at a time. They wait for each other, and all of them succeed.
 
 #[path = "contract/pressure.rs"]
 mod pressure;
@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use peregrine::{BindOptions, Endpoint, PathKind, Server, interface};
 use pressure::{PressureClient, PressureServer, Store};
 use support::link::{ENDS, Link, at_near_end};
-use support::{Part, alone, own_directory, part};
+use support::{Process, alone, own_directory, role};
 
 #[interface]
 trait Slow {
-    /// Takes its time, then returns the number of bytes.
+    /// Sleeps for 100 ms and returns the number of bytes.
     fn put(&self, #[max_len(4 << 20)] bytes: &[u8]) -> peregrine::Result<u64>;
 }
 
@@ -28,12 +28,12 @@ impl Slow for Sleeper {
     }
 }
 
-/// The server: `THREADS ENDPOINT`, with as many threads as it has by itself if that is 0. In the tests
-/// themselves this does nothing.
+/// Runs the server as a child process with the role `THREADS ENDPOINT`. 0 means the default number of
+/// threads. In the tests themselves this does nothing.
 #[test]
 fn child() {
-    let Some(part) = part() else { return };
-    let (threads, endpoint) = part.split_once(' ').expect("both");
+    let Some(role) = role() else { return };
+    let (threads, endpoint) = role.split_once(' ').expect("threads and endpoint");
     let mut server = Server::new();
     if threads != "0" {
         server = server.threads(threads.parse().unwrap());
@@ -49,30 +49,30 @@ fn child() {
     running.wait();
 }
 
-/// What a test does with the address of each export.
+/// A case, which gets a function from the name of an export to its address.
 type Case = fn(PathKind, &dyn Fn(&str) -> String);
 
-fn run(case: Case, path: PathKind, mut server: Part) {
+fn run(case: Case, path: PathKind, mut server: Process) {
     let place = server.until("ready");
     case(path, &|name| format!("{place}{name}"));
 }
 
-/// Runs a case with a server of so many threads on this machine.
+/// Runs a case with a server of `threads` threads on this machine.
 fn on_this_machine(case: Case, path: PathKind, threads: usize, endpoint: &str) {
     let _alone = alone();
     let directory = own_directory();
-    let part = format!("{threads} {endpoint}");
-    run(case, path, Part::launch("child", &part, directory.path()));
+    let role = format!("{threads} {endpoint}");
+    run(case, path, Process::launch("child", &role, directory.path()));
 }
 
 /// Runs a case with such a server at the far end of a link.
 fn over_raw_ethernet(case: Case, threads: usize) {
     let _alone = alone();
     let directory = own_directory();
-    let part = format!("{threads} eth:{}:0", ENDS[1]);
+    let role = format!("{threads} eth:{}:0", ENDS[1]);
     let path: &Path = directory.path();
     at_near_end(Link::new(), |link| {
-        run(case, PathKind::Ethernet, link.launch(1, "child", &part, path));
+        run(case, PathKind::Ethernet, link.launch(1, "child", &role, path));
     });
 }
 
@@ -85,8 +85,8 @@ fn calls_within_their_bounds(path: PathKind, at: &dyn Fn(&str) -> String) {
     });
 }
 
-/// More than a server with one thread takes for one host at a time, and for longer than a silent
-/// server is waited for.
+/// More bytes than a server with one thread takes from one host at a time. The calls wait longer than a
+/// client waits for a silent server.
 fn calls_of_slow_procedures(path: PathKind, at: &dyn Fn(&str) -> String) {
     const CALLERS: usize = 30;
     let options = BindOptions::default().astacks(CALLERS as u32);

@@ -1,6 +1,7 @@
-//! The contract on the local path: the same suite, through shared memory.
+//! The contract of calls on the local path: the same suite, through shared memory.
 
 mod contract;
+mod support;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -8,22 +9,14 @@ use contract::pressure::{self, PressureClient, PressureServer};
 use contract::{ContractClient, ContractServer, Object};
 use peregrine::Server;
 
-/// A runtime directory of this test's own, for all that this process exports.
-fn own_directory() -> tempfile::TempDir {
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    // SAFETY: called before any other thread of this process looks at the environment.
-    unsafe { std::env::set_var("PEREGRINE_DIR", directory.path()) };
-    directory
-}
-
 #[test]
-fn the_local_path_keeps_the_contract() {
-    let _directory = own_directory();
+fn contract_holds() {
+    let _directory = support::own_directory();
     pressure::calls_within_their_bounds_wait_for_each_other(&|store| {
         let server = Server::new().export("pressure", PressureServer::new(store));
         let server = server.expect("a free name").spawn().expect("a running server");
         let client = PressureClient::bind("pressure").expect("a binding");
-        // It serves for as long as the process lives.
+        // The server runs until the process ends.
         std::mem::forget(server);
         client
     });

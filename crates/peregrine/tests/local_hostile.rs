@@ -1,5 +1,5 @@
-//! Hostile clients on the local path, as real processes, each with one trick. Honest clients are
-//! answered promptly while it goes on.
+//! Hostile clients on the local path, as real processes with one attack each. Honest clients are answered
+//! promptly meanwhile.
 
 mod attack;
 mod support;
@@ -15,23 +15,23 @@ use attack::vitals;
 use attack::wire::{self, Line, Session};
 use attack::{eventually, no_longer_than, seed, stop, stopped, tricks};
 use peregrine::limits;
-use support::{Part, part};
+use support::{Process, role};
 
-/// A call that takes longer was kept waiting. Generous: tests run on busy machines.
+/// A call that takes longer was delayed by the attack. The limit allows for busy machines.
 const PROMPT: Duration = Duration::from_secs(2);
-/// How long the clients trickle.
+/// How long the clients send their bytes slowly.
 const ATTACK: Duration = Duration::from_secs(5);
 
-/// With this option Linux 6.16 and later keep descriptors out of a socket.
+/// With this option Linux 6.16 and later reject descriptors at a socket.
 const SO_PASSRIGHTS: u32 = 83;
 
-/// The parts that children play; in the test itself this does nothing.
+/// Runs in child processes with a role; in the test itself this does nothing.
 #[test]
 fn child() {
-    let Some(part) = part() else { return };
+    let Some(role) = role() else { return };
     no_longer_than(Duration::from_secs(30));
     let directory = support::directory();
-    let words: Vec<&str> = part.split(' ').collect();
+    let words: Vec<&str> = role.split(' ').collect();
     match words[0] {
         "server" | "server-of-an-old-kernel" => {
             if words[0] != "server" {
@@ -52,7 +52,7 @@ fn child() {
             }
             println!("\ncalls {calls}\nlongest {}", longest.as_millis());
         }
-        // The same in eight threads, whatever comes of it: its memory is not its own.
+        // Does the same in eight threads, and ignores errors, because its memory is overwritten.
         "scribbled" => {
             println!("\nready");
             let calls = std::thread::scope(|scope| {
@@ -79,18 +79,18 @@ fn child() {
             let [answered, run] = trickle(&directory, 70, what, until);
             println!("\nanswered {answered}\nrun {run}");
         }
-        other => panic!("nobody knows how to play `{other}`"),
+        other => panic!("unknown role `{other}`"),
     }
 }
 
-fn number(part: &mut Part, what: &str) -> u64 {
-    part.until(what).parse().expect("a number")
+fn number(process: &mut Process, what: &str) -> u64 {
+    process.until(what).parse().expect("a number")
 }
 
-/// 70 sessions of one process, a byte every 3 ms in each: more than the server has threads.
+/// Runs 70 sessions of one process, more than the server has threads. Each sends a byte every 3 ms.
 fn trickling(what: &str) -> [u64; 2] {
     let directory = tempfile::tempdir().unwrap();
-    let start = |what: &str| Part::start("child", what, directory.path());
+    let start = |what: &str| Process::start("child", what, directory.path());
     let _server = start("server");
     let mut honest = start("client");
     let mut canary = Session::new(directory.path(), "vault", 1).expect("a session");
@@ -112,143 +112,145 @@ fn trickling(what: &str) -> [u64; 2] {
 }
 
 #[test]
-fn trickled_arguments_hold_no_threads() {
+fn slowly_written_arguments_do_not_block_threads() {
     let [answered, run] = trickling("copied");
     assert!(answered > 0, "the server never gave up waiting");
-    assert_eq!(run, 0, "a call ran whose arguments had not come");
+    assert_eq!(run, 0, "a call ran whose arguments had not arrived");
 }
 
 #[test]
-fn trickled_buffers_hold_no_procedures() {
+fn slowly_written_buffers_do_not_block_procedures() {
     let [answered, _] = trickling("lent");
-    assert!(answered > 0, "no procedure ever gave up waiting");
+    assert!(answered > 0, "no procedure gave up waiting");
 }
 
-/// How long a descriptor takes to close: longer than the test.
+/// How long the descriptor takes to close: longer than the test.
 const SLOW: Duration = Duration::from_secs(30);
 
-/// Sends a descriptor that is slow to close, with the last of some messages, so that the last copy of it is in the
-/// server's queue. What is returned must live until the test has ended.
-fn send_slow(server: &Part, line: &Line, messages: &[&[u8]]) -> std::net::TcpStream {
+/// Sends messages, the last one with a descriptor that closes slowly, so that the last copy of it is in the
+/// server's queue. The returned stream must live until the test has ended.
+fn send_slow(server: &Process, line: &Line, messages: &[&[u8]]) -> std::net::TcpStream {
     let (file, reader) = tricks::slow_to_close(SLOW);
-    // Halted, so that the server does not take the last message before our copy is closed.
+    // The server is stopped, so that it does not receive the message before our copy is closed.
     server.signal(libc::SIGSTOP);
     let (last, others) = messages.split_last().expect("a message");
-    others.iter().for_each(|message| line.say(message).expect("room"));
-    line.say_with(last, &[file.as_fd()]).expect("an old kernel takes descriptors");
+    others.iter().for_each(|message| line.send(message).expect("room"));
+    line.send_with(last, &[file.as_fd()]).expect("an old kernel takes descriptors");
     drop::<OwnedFd>(file);
     server.signal(libc::SIGCONT);
     reader
 }
 
-/// Asserts that the server serves who is bound, and lets in who has just come.
-fn assert_well(directory: &Path, canary: &mut Session, what: &str) {
+/// Checks that the server serves a bound client, and answers a new connection.
+fn assert_responsive(directory: &Path, canary: &mut Session, what: &str) {
     assert_eq!(canary.ping(0, PROMPT), Some(0), "{what}: a bound client is not served");
     let late = Line::connect(directory, "vault").unwrap();
-    assert!(tricks::is_answered(&late, PROMPT), "{what}: nobody is let in");
+    assert!(tricks::is_answered(&late, PROMPT), "{what}: a new connection is not answered");
 }
 
 #[test]
-fn descriptors_that_are_slow_to_close_stop_no_server_of_an_old_kernel() {
+fn descriptors_that_close_slowly_do_not_block_a_server_on_an_old_kernel() {
     let directory = tempfile::tempdir().unwrap();
-    let server = Part::start("child", "server-of-an-old-kernel", directory.path());
+    let server = Process::start("child", "server-of-an-old-kernel", directory.path());
     let connect = || Line::connect(directory.path(), "vault").unwrap();
     let mut canary = Session::new(directory.path(), "vault", 1).expect("a session");
     let mut readers = Vec::new();
-    // With a request that the server knows, and with one of no bytes.
+    // With a request that the server knows, and with an empty message.
     for message in [wire::describe(), Vec::new()] {
         let line = connect();
         readers.push(send_slow(&server, &line, &[&message]));
-        assert_well(directory.path(), &mut canary, "a guest's descriptor");
-        assert!(line.hear_out().is_empty(), "it was answered");
+        assert_responsive(directory.path(), &mut canary, "descriptor of an unbound connection");
+        assert!(line.receive_all().is_empty(), "the connection was answered");
     }
-    // Behind what the server reads before it hangs up, and with a close of ours.
+    // After messages that make the server close the connection, and with our end closed.
     let line = connect();
     let messages = [&wire::describe()[..], b"nonsense", b"", b"", b""];
     readers.push(send_slow(&server, &line, &messages));
     drop(line);
-    assert_well(directory.path(), &mut canary, "behind the end");
+    assert_responsive(directory.path(), &mut canary, "descriptor after the end");
     // In a session.
     let session = Session::new(directory.path(), "vault", 1).expect("a session");
     readers.push(send_slow(&server, &session.line, &[&wire::request(wire::RING, 0)]));
-    assert_well(directory.path(), &mut canary, "a session's descriptor");
+    assert_responsive(directory.path(), &mut canary, "descriptor of a session");
 }
 
-/// While as many sockets wait to be closed as may, no new client is let in. Bound clients are served.
+/// While the largest allowed number of sockets waits to be closed, the server accepts no new client. It
+/// still serves bound clients.
 #[test]
-fn server_lets_no_client_in_while_many_sockets_wait_to_be_closed() {
-    /// Threads that close such sockets, and may be lost.
+fn server_accepts_no_client_while_too_many_sockets_wait_to_be_closed() {
+    /// The threads that close such sockets, all of which may be blocked.
     const CLOSERS: usize = 16;
     let directory = tempfile::tempdir().unwrap();
-    let server = Part::start("child", "server-of-an-old-kernel", directory.path());
+    let server = Process::start("child", "server-of-an-old-kernel", directory.path());
     let mut canary = Session::new(directory.path(), "vault", 1).expect("a session");
     let connect = || Line::connect(directory.path(), "vault").unwrap();
-    let guest = || {
+    let unbound = || {
         let line = connect();
         assert!(tricks::is_answered(&line, PROMPT));
         line
     };
-    let leave = |line: &Line, file: OwnedFd| {
-        line.say_with(&wire::describe(), &[file.as_fd()]).expect("an old kernel takes descriptors");
+    let send_file = |line: &Line, file: OwnedFd| {
+        line.send_with(&wire::describe(), &[file.as_fd()])
+            .expect("an old kernel takes descriptors");
     };
-    let slow = (0..CLOSERS).map(|_| (guest(), tricks::slow_to_close(SLOW)));
-    let (guests, slow): (Vec<_>, Vec<_>) = slow.unzip();
+    let slow = (0..CLOSERS).map(|_| (unbound(), tricks::slow_to_close(SLOW)));
+    let (lines, slow): (Vec<_>, Vec<_>) = slow.unzip();
     let (files, readers): (Vec<_>, Vec<_>) = slow.into_iter().unzip();
-    // Halted once, as in `send_slow`. To halt it again would end the waiting of these threads.
+    // Stop it only once, as in `send_slow`. A second SIGSTOP would interrupt the blocked threads.
     server.signal(libc::SIGSTOP);
-    guests.iter().zip(files).for_each(|(guest, file)| leave(guest, file));
+    lines.iter().zip(files).for_each(|(line, file)| send_file(line, file));
     server.signal(libc::SIGCONT);
     let closers = || vitals::threads(server.id(), "peregrine-close").count();
     assert!(eventually(PROMPT, || closers() == CLOSERS), "{} threads", closers());
-    // These would be closed at once, but only by those threads.
-    let leave_quick = |count| {
-        let guests: Vec<_> = (0..count).map(|_| guest()).collect();
+    // These descriptors close quickly, but only those threads close them.
+    let send_quick = |count| {
+        let lines: Vec<_> = (0..count).map(|_| unbound()).collect();
         let file = || std::fs::File::open("/dev/null").unwrap();
-        guests.iter().for_each(|guest| leave(guest, file().into()));
+        lines.iter().for_each(|line| send_file(line, file().into()));
     };
-    leave_quick(limits::CLOSING_MAX / 2);
-    leave_quick(limits::CLOSING_MAX / 4);
-    assert_well(directory.path(), &mut canary, "fewer than may wait");
-    leave_quick(limits::CLOSING_MAX / 4);
+    send_quick(limits::CLOSING_MAX / 2);
+    send_quick(limits::CLOSING_MAX / 4);
+    assert_responsive(directory.path(), &mut canary, "fewer sockets than the limit");
+    send_quick(limits::CLOSING_MAX / 4);
     let refuses = || !tricks::is_answered(&connect(), Duration::from_millis(500));
-    assert!(eventually(PROMPT * 5, refuses), "a client is let in while as many wait as may");
+    assert!(eventually(PROMPT * 5, refuses), "a client is accepted although the limit is reached");
     assert_eq!(canary.ping(0, PROMPT), Some(0), "a bound client is not served");
     assert_eq!(closers(), CLOSERS);
-    // The slow ones are reset.
+    // Reset the slow sockets.
     drop(readers);
-    let lets_in = || tricks::is_answered(&connect(), PROMPT);
-    assert!(eventually(PROMPT * 5, lets_in), "no client is let in though no socket waits");
+    let accepts = || tricks::is_answered(&connect(), PROMPT);
+    assert!(eventually(PROMPT * 5, accepts), "no client is accepted although no socket waits");
 }
 
-/// Without limits: each thread of a client whose memory is written over gets an error in the end.
+/// Calls without time limits. Each thread of a client whose memory is overwritten gets an error in the end.
 #[test]
-fn no_call_waits_for_ever_in_memory_that_others_write_over() {
+fn calls_end_although_another_process_overwrites_their_memory() {
     let directory = tempfile::tempdir().unwrap();
-    let start = |what: &str| Part::start("child", what, directory.path());
+    let start = |what: &str| Process::start("child", what, directory.path());
     let _server = start("server");
     let mut honest = start("client");
     let mut victim = start("scribbled");
     let written = scribble(victim.id(), seed(), Instant::now() + Duration::from_secs(3));
-    // Whoever waits for a word that was written over waits without further help.
+    // A thread that waits on an overwritten word is not woken by anything else.
     std::thread::sleep(Duration::from_millis(200));
     stop(directory.path());
     let begun = Instant::now();
-    // A child that hangs is ended by its own clock, and says nothing.
+    // A child that hangs is killed by its own timer, and prints nothing.
     let calls = number(&mut victim, "calls");
     let ended = begun.elapsed();
     let worst = number(&mut honest, "longest");
-    println!("{written} words, {calls} calls; ended after {ended:?}; neighbours {worst} ms");
+    println!("{written} words, {calls} calls; ended after {ended:?}; honest calls {worst} ms");
     assert!(written > 0 && calls > 0);
     assert!(ended < PROMPT * 5, "the last call ended after {ended:?}");
 }
 
-/// Calls that say that much is to be copied, of a message that has no bytes, or more than the export
-/// takes: the server reads nothing of what its client never wrote, for that would give it memory.
+/// Calls that claim more copied bytes than the whole message, or more than the export accepts. The server
+/// must not read memory that its client never wrote, because reading allocates it.
 #[test]
-fn lengths_that_contradict_each_other_fetch_nothing() {
+fn contradictory_lengths_make_the_server_read_nothing() {
     const LARGE: u32 = limits::MESSAGE_BYTES as u32;
     let directory = tempfile::tempdir().unwrap();
-    let server = Part::start("child", "server", directory.path());
+    let server = Process::start("child", "server", directory.path());
     let mut session = Session::new(directory.path(), "vault", 64).expect("a session");
     assert_eq!(session.ping(0, PROMPT), Some(0));
     let before = shared_kib(server.id());
@@ -261,13 +263,14 @@ fn lengths_that_contradict_each_other_fetch_nothing() {
         }
     }
     let more = shared_kib(server.id()) - before;
-    // Each A-stack's lines are touched, and no message.
-    assert!(more < 4096, "the server has {more} KiB more of its client's memory");
+    // The lines of each A-stack are resident, but no message.
+    assert!(more < 4096, "the server has touched {more} KiB more of its client's memory");
 }
 
-/// Shared memory that a process has touched.
+/// Returns the shared memory that a process has touched, in KiB.
 fn shared_kib(pid: u32) -> u64 {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a process of ours");
+    let text =
+        std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a process of this user");
     let line = text.lines().find_map(|line| line.strip_prefix("RssShmem:")).expect("Linux 4.5");
     line.split_whitespace().next().and_then(|kib| kib.parse().ok()).expect("a number")
 }

@@ -1,4 +1,4 @@
-//! What the macros make of a trait and of a type: descriptions, identities, stubs, layouts.
+//! Tests what the macros generate for a trait and for a type: descriptions, identities, stubs, layouts.
 
 use proptest::prelude::*;
 use std::collections::HashSet;
@@ -138,7 +138,7 @@ const HEADER: Header = Header {
 };
 
 #[test]
-fn the_description_says_what_the_trait_says() {
+fn description_matches_the_trait() {
     let zoo = ZooClient::INTERFACE;
     assert_eq!((zoo.name, zoo.version), ("Zoo", 7));
     assert_eq!(zoo.docs, "A remote *zoo*.\n\nSecond paragraph.");
@@ -169,7 +169,7 @@ fn the_description_says_what_the_trait_says() {
 }
 
 #[test]
-fn identity_is_the_shape_and_neither_documentation_nor_module() {
+fn identity_depends_on_neither_documentation_nor_module() {
     mod documented {
         /// Documentation.
         #[peregrine::interface]
@@ -200,12 +200,12 @@ fn identity_is_the_shape_and_neither_documentation_nor_module() {
     assert_eq!(documented::PairClient::INTERFACE.digest(), pair);
     assert_eq!(renamed::CoupleClient::INTERFACE.digest(), pair);
     assert_ne!(other::PairClient::INTERFACE.digest(), pair);
-    // Fixed for good: both sides may be built years apart.
+    // This identity must never change, because client and server may be built years apart.
     assert_eq!(pair.to_string(), "723fc96e0f9eb0e7d42b5db108f5a4c3");
 }
 
 #[test]
-fn clients_are_shared_cloned_and_shown() {
+fn clients_are_sync_clone_and_debug() {
     fn shared<T: Send + Sync + Clone + std::fmt::Debug + 'static>(_: &T) {}
     let client = ZooClient::in_process(Keeper);
     shared(&client);
@@ -220,7 +220,7 @@ fn clients_are_shared_cloned_and_shown() {
 }
 
 #[test]
-fn recursive_and_generic_values_travel() {
+fn recursive_and_generic_values_arrive_intact() {
     let client = ZooClient::in_process(Keeper);
     let list = List { value: 1, next: Some(Box::new(List { value: 2, next: None })) };
     let leaf = |text: &str| Tree { leaf: text.to_owned(), branches: vec![] };
@@ -243,7 +243,7 @@ fn recursive_and_generic_values_travel() {
 }
 
 #[test]
-fn plain_types_know_their_bits() {
+fn plain_types_describe_their_bits() {
     let bytes = |header: &Header| peregrine::value::bytes_of(std::slice::from_ref(header)).to_vec();
     let good = bytes(&HEADER);
     const { assert!(!Header::ANY_BITS && Tag::ANY_BITS && !HeaderKind::ANY_BITS) };
@@ -259,7 +259,7 @@ fn plain_types_know_their_bits() {
     }
 }
 
-/// Values of every kind, there and back.
+/// Values of each kind, sent and returned.
 #[interface]
 trait Echo {
     fn shapes(&self, shapes: Vec<Shape<i16, 3>>) -> peregrine::Result<Vec<Shape<i16, 3>>>;
@@ -333,7 +333,7 @@ proptest! {
         let mut into = Vec::with_capacity(headers.len());
         client.headers(&headers, Out::from(&mut into)).unwrap();
         prop_assert_eq!(into, headers);
-        // Larger than an A-stack is refused, never cut.
+        // A value that does not fit the A-stack is refused, never truncated.
         match client.tuple(&tuple) {
             Ok(back) => prop_assert_eq!(back, tuple),
             Err(error) => prop_assert_eq!(error.kind(), Kind::TooLarge),
@@ -356,7 +356,7 @@ impl Tally for Sum {
     }
 }
 
-/// Whoever keeps an object can serve it, and call it as before.
+/// A program that keeps an object can serve it, and call it directly.
 #[test]
 fn shared_objects_implement_the_trait() {
     let shared = std::sync::Arc::new(Sum::default());

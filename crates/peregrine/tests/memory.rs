@@ -1,4 +1,4 @@
-//! Memory that cannot be had, and memory that must not show up in core dumps.
+//! Tests failed allocations, and memory that must not be in core dumps.
 
 mod attack;
 mod support;
@@ -12,21 +12,21 @@ use attack::vault::{Honest, VaultClient, VaultServer, check, serve};
 use attack::wire::Session;
 use peregrine::{Executed, Kind, PathKind, Server};
 use support::link::{ENDS, Link, at_near_end};
-use support::{Part, part, until};
+use support::{Process, role, until};
 
-/// A limit for what must end by itself, on a machine that does other things too.
+/// The limit of waits for events that must happen, on a busy machine.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// The parts that children play; in the test itself this does nothing.
+/// The roles of child processes. In the test itself this does nothing.
 #[test]
 fn child() {
-    let Some(part) = part() else { return };
+    let Some(role) = role() else { return };
     no_longer_than(Duration::from_secs(50));
     let directory = support::directory();
-    let words: Vec<&str> = part.split(' ').collect();
+    let words: Vec<&str> = role.split(' ').collect();
     match words[0] {
         "server" => serve(),
-        // Serves at an endpoint, too.
+        // Also listens at an endpoint.
         "listens" => {
             let server = Server::new().export("vault", VaultServer::new(Honest)).unwrap();
             let running = server.listen_beyond_this_machine(words[1]).unwrap().spawn().unwrap();
@@ -41,13 +41,13 @@ fn child() {
         }
         "on-a-full-disk" => on_a_full_disk(&directory.join("full"), words.get(1) == Some(&"late")),
         "confined" => confined(words[1], words[2]),
-        other => panic!("nobody knows how to play `{other}`"),
+        other => panic!("unknown role `{other}`"),
     }
 }
 
-/// Mounts a small file system, which only this process and its children see.
+/// Mounts a small file system that only this process and its children see.
 fn mount(at: &Path) -> Result<(), String> {
-    // SAFETY: no memory is involved; this process has but one thread that opens files.
+    // SAFETY: uses no memory of this process. Only one thread of this process opens files.
     if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
         return Err(std::io::Error::last_os_error().to_string());
     }
@@ -65,7 +65,7 @@ fn fill(directory: &Path) {
     assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
 }
 
-/// Serves and calls where the runtime directory's file system is full: before the server starts, or
+/// Serves and calls while the file system of the runtime directory is full: before the server starts, or
 /// only after.
 fn on_a_full_disk(directory: &Path, late: bool) {
     std::fs::create_dir(directory).unwrap();
@@ -74,19 +74,19 @@ fn on_a_full_disk(directory: &Path, late: bool) {
         return;
     }
     if late {
-        // Room for the sockets and locks of the first server, and for nothing else.
+        // There is room for the sockets and locks of the first server only.
         std::fs::write(directory.join("filling"), [7; 60 << 10]).unwrap();
     } else {
         fill(directory);
     }
-    let server = Part::start("child", "server", directory);
+    let server = Process::start("child", "server", directory);
     if late {
         fill(directory);
     }
-    let _client = Part::start("child", "client", directory);
+    let _client = Process::start("child", "client", directory);
     let mut session = Session::new(directory, "vault", 1).expect("a session");
     assert_eq!(session.ping(0, LIMIT), Some(0));
-    // Long enough for its threads to look on, each on its processor.
+    // Long enough for its threads to poll, each on its processor.
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(session.ping(0, LIMIT), Some(0));
     drop(server);
@@ -94,24 +94,25 @@ fn on_a_full_disk(directory: &Path, late: bool) {
 }
 
 #[test]
-fn a_full_file_system_under_the_runtime_directory_harms_no_server() {
+fn full_file_system_of_the_runtime_directory_harms_no_server() {
     let directory = tempfile::tempdir().unwrap();
     for when in ["early", "late"] {
-        let mut part = Part::start("child", &format!("on-a-full-disk {when}"), directory.path());
-        let said = part.line();
+        let mut process =
+            Process::start("child", &format!("on-a-full-disk {when}"), directory.path());
+        let said = process.line();
         if said.starts_with("skipped") {
             println!("{said}");
             return;
         }
         assert_eq!(said, "served", "{when}");
-        drop(part);
+        drop(process);
         std::fs::remove_dir(directory.path().join("full")).unwrap();
     }
 }
 
-/// The flags of each mapping of a process whose name has `what` in it.
+/// Returns the flags of each mapping of a process whose name contains `what`.
 fn flags_of(pid: u32, what: &str) -> Vec<String> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps")).expect("a process of ours");
+    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps")).expect("a child process");
     let mut flags = Vec::new();
     let mut within = false;
     for line in text.lines() {
@@ -130,8 +131,8 @@ fn flags_of(pid: u32, what: &str) -> Vec<String> {
 #[test]
 fn shared_memory_stays_out_of_core_dumps() {
     let directory = tempfile::tempdir().unwrap();
-    let server = Part::start("child", "server", directory.path());
-    let client = Part::start("child", "client", directory.path());
+    let server = Process::start("child", "server", directory.path());
+    let client = Process::start("child", "client", directory.path());
     let expected = [
         (server.id(), "memfd:peregrine"),
         (server.id(), "memfd:counters"),
@@ -147,28 +148,29 @@ fn shared_memory_stays_out_of_core_dumps() {
     }
 }
 
-/// Binds to an address with address space that is too small for all frames, and with enough of it. Close to what is needed the standard library cannot start a thread, and ends the process.
+/// Binds to an address while the address space is too small for all frames, and then while it is large
+/// enough. If it is almost used up, the standard library cannot start a thread, and ends the process.
 fn confined(address: &str, path: &str) {
     println!("\nready");
-    // In shared memory each half of a frame has room beside its largest message.
+    // In shared memory, each half of a frame has room in addition to its largest message.
     let frames: u64 = if path == "Local" { 144 << 20 } else { 128 << 20 };
     let used = || {
         let text = std::fs::read_to_string("/proc/self/statm").unwrap();
         text.split(' ').next().unwrap().parse::<u64>().unwrap() * 4096
     };
-    // Binding starts a thread, and the standard library ends a process that has no room for the
-    // thread's second stack. So the thread is there before the limits are.
+    // Binding starts a thread, and the standard library ends the process if there is no room for the second
+    // stack of that thread. So the thread is started before the limit is set.
     let vault = VaultClient::bind(address).unwrap();
     assert_eq!(format!("{:?}", vault.binding().path()), path);
     let most = used();
     drop(vault);
-    // Not all of it: the C library keeps 64 MiB for each thread that ever allocated.
+    // Not all of it, because the C library keeps 64 MiB for each thread that ever allocated.
     until("the frames are unmapped", || used() + frames * 9 / 10 < most);
     let used = used();
     let (mut refused, mut bound) = (0, 0);
     for more in [frames / 6, frames / 3, frames * 2 / 3, 2 << 30] {
         let limit = libc::rlimit { rlim_cur: used + more, rlim_max: libc::RLIM_INFINITY };
-        // SAFETY: reads two numbers of ours.
+        // SAFETY: reads two numbers of this process.
         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
         match VaultClient::bind(address) {
             Ok(vault) => {
@@ -190,47 +192,47 @@ fn confined(address: &str, path: &str) {
     println!("\nrefused {refused}\nbound {bound}");
 }
 
-/// What a client says that was short of address space.
-fn was_told(mut client: Part) {
+/// Checks the error of a client without address space.
+fn was_told(mut client: Process) {
     let [refused, bound] =
         ["refused ", "bound "].map(|what| client.until(what).parse::<u32>().expect("a number"));
     assert!(refused > 0 && bound > 0, "{refused} binds refused, {bound} bound");
 }
 
 #[test]
-fn a_client_without_address_space_is_told_that_it_has_none() {
+fn client_without_address_space_gets_an_error_that_says_so() {
     let directory = tempfile::tempdir().unwrap();
-    let _server = Part::start("child", "server", directory.path());
-    was_told(Part::launch("child", "confined vault Local", directory.path()));
+    let _server = Process::start("child", "server", directory.path());
+    was_told(Process::launch("child", "confined vault Local", directory.path()));
 }
 
-/// On this machine, at an endpoint of a network.
-fn client_without_address_space_is_told_so(endpoint: &str, path: PathKind) {
+/// Runs the client on this machine, with an endpoint of a network.
+fn client_without_address_space_gets_an_error(endpoint: &str, path: PathKind) {
     let directory = tempfile::tempdir().unwrap();
-    let mut server = Part::launch("child", &format!("listens {endpoint}"), directory.path());
+    let mut server = Process::launch("child", &format!("listens {endpoint}"), directory.path());
     let address = server.until("at ");
-    was_told(Part::launch("child", &format!("confined {address} {path:?}"), directory.path()));
+    was_told(Process::launch("child", &format!("confined {address} {path:?}"), directory.path()));
 }
 
 #[test]
-fn a_client_without_address_space_is_told_so_over_tcp() {
-    client_without_address_space_is_told_so("tcp:127.0.0.1:0", PathKind::Tcp);
+fn client_without_address_space_gets_an_error_over_tcp() {
+    client_without_address_space_gets_an_error("tcp:127.0.0.1:0", PathKind::Tcp);
 }
 
 #[test]
-fn a_client_without_address_space_is_told_so_over_udp() {
-    client_without_address_space_is_told_so("udp:127.0.0.1:0", PathKind::Udp);
+fn client_without_address_space_gets_an_error_over_udp() {
+    client_without_address_space_gets_an_error("udp:127.0.0.1:0", PathKind::Udp);
 }
 
 #[test]
-fn a_client_without_address_space_is_told_so_over_raw_ethernet() {
+fn client_without_address_space_gets_an_error_over_raw_ethernet() {
     let directory = tempfile::tempdir().unwrap();
     at_near_end(Link::new(), |link| {
-        let part = format!("listens eth:{}:0", ENDS[1]);
-        let mut server = link.launch(1, "child", &part, directory.path());
+        let role = format!("listens eth:{}:0", ENDS[1]);
+        let mut server = link.launch(1, "child", &role, directory.path());
         let address = server.until("at ");
         let path = PathKind::Ethernet;
-        let part = format!("confined {address} {path:?}");
-        was_told(link.launch(0, "child", &part, directory.path()));
+        let role = format!("confined {address} {path:?}");
+        was_told(link.launch(0, "child", &role, directory.path()));
     });
 }

@@ -1,5 +1,5 @@
-//! Calls that nest: through other processes and back, deeper than threads go, many at once, and with
-//! a death in the middle; on the local path, over TCP and over UDP.
+//! Tests nested calls: through other processes and back, more deeply than there are threads, many at once,
+//! and with the death of a process in the middle. On the local path, over TCP and over UDP.
 
 mod support;
 
@@ -8,26 +8,26 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use peregrine::{CallError, Executed, Kind, Server, interface};
-use support::{Part, part};
+use support::{Process, role};
 
 #[interface]
 trait Node {
-    /// Goes on through the nodes named, one letter each, and tells through which processes the
-    /// call has come to the last of them.
+    /// Calls through the named nodes, one letter each. Returns the processes through which the call has
+    /// reached the last node.
     fn pass(&self, route: &str) -> peregrine::Result<Vec<u32>>;
-    /// Goes on as `pass`, so many times one after the other, from the first node only.
+    /// Calls like `pass`, this many times one after the other, from the first node only.
     fn bounce(&self, route: &str, times: u32) -> peregrine::Result<Vec<u32>>;
-    /// Goes on as `pass`; at the last node it takes its time.
+    /// Calls like `pass`. The last node takes this long.
     fn linger(&self, route: &str, ms: u32) -> peregrine::Result<()>;
 }
 
-/// A server that calls others, each through one client.
+/// A server that calls others, each through its own client.
 struct Relay {
     directory: PathBuf,
     clients: [OnceLock<NodeClient>; 3],
 }
 
-/// Where a node is: at the address that it wrote down, or else under its name.
+/// Returns the address of a node: the one that it wrote to a file, or else its name.
 fn address(directory: &Path, name: &str) -> String {
     let written = std::fs::read_to_string(directory.join(format!("{name}.at")));
     written.unwrap_or_else(|_| name.to_owned())
@@ -69,12 +69,12 @@ impl Node for Relay {
     }
 }
 
-/// The parts that children play, `CARRIER THREADS NAME`; in the test itself this does nothing.
+/// The roles of child processes, `CARRIER THREADS NAME`. In the test itself this does nothing.
 #[test]
 fn child() {
-    let Some(part) = part() else { return };
+    let Some(role) = role() else { return };
     let directory = support::directory();
-    let mut words = part.split(' ');
+    let mut words = role.split(' ');
     let mut word = || words.next().expect("carrier, threads, name");
     let (carrier, threads, name) = (word(), word().parse().expect("a number"), word());
     let relay = Relay { directory: directory.clone(), clients: Default::default() };
@@ -91,45 +91,45 @@ fn child() {
     running.wait();
 }
 
-/// What is waited for a call that nests; if threads waited for each other, it would be for ever.
+/// The limit of each nested call. If threads waited for each other, the call would never end.
 const LIMIT: Duration = Duration::from_secs(20);
 
 fn calls_that_nest_find_a_thread_and_know_their_way(carrier: &str) {
     let _alone = support::alone();
     let directory = support::own_directory();
-    // One thread: a call that comes back would wait for itself.
-    let start = |name| Part::start("child", &format!("{carrier} 1 {name}"), directory.path());
+    // One thread: without a further one, a call that returns to the process would wait for itself.
+    let start = |name| Process::start("child", &format!("{carrier} 1 {name}"), directory.path());
     let mut nodes = ["a", "b", "c"].map(start);
     let [a, b, c] = [nodes[0].id(), nodes[1].id(), nodes[2].id()];
-    // Over datagrams nobody knows which process calls first.
+    // Over datagrams, the process of the first caller cannot be verified.
     let own = if carrier == "udp" { 0 } else { std::process::id() };
     let client = NodeClient::bind(&address(directory.path(), "a")).unwrap().with_timeout(LIMIT);
 
     assert_eq!(client.pass("").unwrap(), [own]);
     assert_eq!(client.pass("b").unwrap(), [own, a]);
     assert_eq!(client.pass("bc").unwrap(), [own, a, b]);
-    // Back into a process whose only thread waits for this very call.
+    // The call returns to a process whose only thread waits for this call.
     assert_eq!(client.pass("ba").unwrap(), [own, a, b]);
     assert_eq!(client.pass("bab").unwrap(), [own, a, b, a]);
     assert_eq!(client.pass("bcaab").unwrap(), [own, a, b, c, a, a]);
-    // Then the bound holds again: the way is the same once more.
+    // After that, the limit of threads applies again.
     for _ in 0..50 {
         assert_eq!(client.pass("ba").unwrap(), [own, a, b]);
     }
 
-    // A circle ends, with an error that says so.
+    // A circular call ends with an error that names the reason.
     let error = client.pass(&"ba".repeat(40)).unwrap_err();
     assert_eq!((error.kind(), error.executed()), (Kind::Relayed, Executed::Maybe), "{error}");
     assert!(error.to_string().contains("nest"), "{error}");
     assert_eq!(client.pass("ba").unwrap(), [own, a, b]);
 
-    // Several at once, each through every node and back.
+    // Several calls at once, each through all nodes and back.
     at_once(400, || client.pass("ba"), &[own, a, b]);
-    // Each comes back while the thread that ran the one before may not have noticed its end.
+    // Each call may return before the thread of the previous call has noticed the end of that call.
     at_once(20, || client.bounce("ba", 25), &[own, a, b]);
 
-    // The one in the middle dies: its caller learns it, and what the last one does is of no use.
-    // Over datagrams, an unanswered question has to say so.
+    // The process in the middle dies. Its caller gets an error, and the result of the last node is
+    // discarded. Over datagrams, the caller learns of the death only from an unanswered probe.
     let (ms, soon) = if carrier == "udp" { (7000, 6300) } else { (4000, 3600) };
     let call = std::thread::spawn({
         let client = client.clone();
@@ -139,19 +139,19 @@ fn calls_that_nest_find_a_thread_and_know_their_way(carrier: &str) {
     let killed = Instant::now();
     nodes[1].kill();
     let error = call.join().unwrap().unwrap_err();
-    assert!(killed.elapsed() < Duration::from_millis(soon), "it waited for the last one");
+    assert!(killed.elapsed() < Duration::from_millis(soon), "the call waited for the last node");
     assert_eq!((error.kind(), error.executed()), (Kind::Relayed, Executed::Maybe), "{error}");
     let text = error.to_string();
     assert!(
-        ["ended", "gone", "nobody listens", "not answer"].iter().any(|word| text.contains(word)),
+        ["ended", "gone", "no server listens", "not answer"].iter().any(|word| text.contains(word)),
         "{error}"
     );
-    // Those that live serve on, the last one once it is done.
+    // The other processes continue. The last one serves when its procedure has ended.
     assert_eq!(client.pass("").unwrap(), [own]);
     assert_eq!(client.pass("c").unwrap(), [own, a]);
 }
 
-/// Four threads call so many times each, all of them at once.
+/// Four threads make this many calls each, at the same time.
 fn at_once(times: u32, call: impl Fn() -> Result<Vec<u32>, CallError> + Sync, expected: &[u32]) {
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -167,12 +167,12 @@ fn at_once(times: u32, call: impl Fn() -> Result<Vec<u32>, CallError> + Sync, ex
     });
 }
 
-/// Each takes a thread of either process for each of its levels: more than the bound, and more than
-/// those that wait for calls beside it.
-fn calls_that_nest_deeply_find_threads(carrier: &str) {
+/// Each call needs a thread of either process at each level: more than the limit of threads, and more than
+/// the threads that wait for calls.
+fn deeply_nested_calls_find_threads(carrier: &str) {
     let _alone = support::alone();
     let directory = support::own_directory();
-    let start = |name| Part::start("child", &format!("{carrier} 4 {name}"), directory.path());
+    let start = |name| Process::start("child", &format!("{carrier} 4 {name}"), directory.path());
     let nodes = ["a", "b"].map(start);
     let [a, b] = [nodes[0].id(), nodes[1].id()];
     let own = if carrier == "udp" { 0 } else { std::process::id() };
@@ -183,31 +183,31 @@ fn calls_that_nest_deeply_find_threads(carrier: &str) {
 }
 
 #[test]
-fn calls_that_nest_on_the_local_path() {
+fn nested_calls_on_the_local_path() {
     calls_that_nest_find_a_thread_and_know_their_way("local");
 }
 
 #[test]
-fn calls_that_nest_over_tcp() {
+fn nested_calls_over_tcp() {
     calls_that_nest_find_a_thread_and_know_their_way("tcp");
 }
 
 #[test]
-fn calls_that_nest_over_udp() {
+fn nested_calls_over_udp() {
     calls_that_nest_find_a_thread_and_know_their_way("udp");
 }
 
 #[test]
-fn calls_that_nest_deeply_on_the_local_path() {
-    calls_that_nest_deeply_find_threads("local");
+fn deeply_nested_calls_on_the_local_path() {
+    deeply_nested_calls_find_threads("local");
 }
 
 #[test]
-fn calls_that_nest_deeply_over_tcp() {
-    calls_that_nest_deeply_find_threads("tcp");
+fn deeply_nested_calls_over_tcp() {
+    deeply_nested_calls_find_threads("tcp");
 }
 
 #[test]
-fn calls_that_nest_deeply_over_udp() {
-    calls_that_nest_deeply_find_threads("udp");
+fn deeply_nested_calls_over_udp() {
+    deeply_nested_calls_find_threads("udp");
 }

@@ -1,5 +1,5 @@
-//! Packets of calls over UDP, seen by a relay on their way: how many there are, and what becomes of
-//! those that are damaged behind a checksum that is right.
+//! Packets of calls over UDP, observed by a relay: how many packets a call takes, and how packets are
+//! handled that are corrupted although their UDP checksum is valid.
 
 mod services;
 mod support;
@@ -14,11 +14,11 @@ use std::time::Duration;
 use peregrine::{BindOptions, Executed, Kind, Out, Rebind, Running, Server, Wait, interface};
 use services::{Bytes, BytesClient, BytesServer, Object};
 
-/// Calls that stay for as long as the test likes.
+/// Procedures that run until the test ends them.
 #[interface]
 trait Stay {
     fn null(&self) -> peregrine::Result<()>;
-    /// Ends when it may, and says how many have begun.
+    /// Returns, when the test allows it, how many calls have begun.
     fn stay(&self) -> peregrine::Result<u32>;
 }
 
@@ -44,19 +44,19 @@ const CALL: u8 = 1;
 const RESULT: u8 = 2;
 const HEADER: usize = 64;
 
-/// What a relay sees and does.
+/// Packets that a relay has counted, and corruptions that it still has to make.
 #[derive(Default)]
 struct Seen {
     packets: AtomicU64,
     calls: AtomicU64,
     results: AtomicU64,
-    /// Pieces of calls, and of results, that are still to be damaged.
+    /// Fragments of calls, and of results, that are still to be corrupted.
     damage: [AtomicU64; 2],
     stopped: AtomicBool,
 }
 
 impl Seen {
-    /// Looks at a packet, and flips a bit of its payload if that is wanted.
+    /// Counts a packet, and flips a bit of its payload if a corruption is due.
     fn look(&self, packet: &mut [u8]) {
         self.packets.fetch_add(1, Ordering::SeqCst);
         let (count, damage) = match packet[3] {
@@ -77,8 +77,7 @@ impl Seen {
     }
 }
 
-/// Takes datagrams on, each by a socket that stands for its sender. The kernel makes their checksums
-/// anew.
+/// Forwards datagrams over one socket for each sender. The kernel computes their checksums again.
 struct Relay {
     seen: Arc<Seen>,
     address: SocketAddr,
@@ -130,7 +129,7 @@ impl Relay {
 impl Drop for Relay {
     fn drop(&mut self) {
         self.seen.stopped.store(true, Ordering::SeqCst);
-        // The first one starts the others, and is joined before they are looked for.
+        // The first thread starts the others, so it is joined before them.
         while let Some(thread) = {
             let mut threads = self.threads.lock().unwrap();
             if threads.is_empty() { None } else { Some(threads.remove(0)) }
@@ -151,10 +150,10 @@ fn bind(to: SocketAddr, options: &BindOptions) -> BytesClient {
     BytesClient::bind_with(&format!("udp:{to}/bytes"), options).unwrap()
 }
 
-/// Holds that a call is so many packets: all, of the call, of the result. A machine that is busy makes a
-/// client ask now and then, and nothing of that in one of some rounds shows what is due; one more that
-/// a call really takes is there in each of them. One that a call takes now and then is not seen here but
-/// in `tests/steady.rs`, where no packet at all may be sent again.
+/// Checks the number of packets of a call: all, those of the call, those of the result. On a busy machine
+/// a client sometimes sends a probe, so one exact round of several is enough. A superfluous packet of
+/// every call appears in every round. An occasional superfluous packet is detected by `tests/steady.rs`,
+/// which allows no retransmission at all.
 #[track_caller]
 fn packets_are(due: [u64; 3], seen: &Seen, mut call: impl FnMut()) {
     const CALLS: u64 = 20;
@@ -168,11 +167,11 @@ fn packets_are(due: [u64; 3], seen: &Seen, mut call: impl FnMut()) {
         let after = seen.counted();
         rounds.push([0, 1, 2].map(|n| (after[n] - before[n]).div_ceil(CALLS)));
     }
-    assert!(rounds.contains(&due), "{due:?} are due, and there were {rounds:?}");
+    assert!(rounds.contains(&due), "expected {due:?}, counted {rounds:?}");
 }
 
 #[test]
-fn a_call_that_fits_one_packet_is_two_packets() {
+fn small_call_takes_two_packets() {
     let _alone = support::alone();
     let _directory = support::own_directory();
     let (_running, server) = serve("udp:127.0.0.1:0");
@@ -187,7 +186,7 @@ fn a_call_that_fits_one_packet_is_two_packets() {
     }
 }
 
-/// The same on Ethernet's terms, as a child in a network of its own.
+/// The same with packets of Ethernet's size, in a child process with its own network namespace.
 const NARROW: &str = "PEREGRINE_PACKETS_NARROW";
 
 #[test]
@@ -202,7 +201,7 @@ fn narrow() {
     let (mut into, seen) = ([0; 3000], &relay.seen);
     packets_are([2, 1, 1], seen, || client.null().unwrap());
     packets_are([2, 1, 1], seen, || assert_eq!(client.sum(&[1; 1024]).unwrap(), 1024));
-    // Pieces of 1408 bytes; what goes in one train needs no answer in between.
+    // Fragments of 1408 bytes; one batch needs no acknowledgement in between.
     packets_are([3, 2, 1], seen, || assert_eq!(client.sum(&[1; 2500]).unwrap(), 2500));
     packets_are([4, 3, 1], seen, || assert_eq!(client.sum(&[1; 3000]).unwrap(), 3000));
     packets_are([4, 1, 3], seen, || client.fill(3, Out::from(&mut into)).unwrap());
@@ -210,12 +209,12 @@ fn narrow() {
 }
 
 #[test]
-fn a_call_of_several_packets_is_those_and_nothing_else() {
+fn large_call_takes_no_superfluous_packet() {
     support::link::run_in_a_network_like_ethernet("narrow", NARROW, "counted");
 }
 
 #[test]
-fn damage_that_no_checksum_sees_is_seen_with_payload_checks() {
+fn payload_checks_detect_corruption_that_udp_checksums_miss() {
     let _alone = support::alone();
     let _directory = support::own_directory();
     let (_running, server) = serve("udp:127.0.0.1:0");
@@ -224,21 +223,21 @@ fn damage_that_no_checksum_sees_is_seen_with_payload_checks() {
         relay.seen.damage[0].store(call, Ordering::SeqCst);
         relay.seen.damage[1].store(result, Ordering::SeqCst);
     };
-    // Bound before anything is damaged; the first call of each is whole.
+    // The clients bind and make their first calls before any packet is corrupted.
     let plain = bind(relay.address, &BindOptions::default());
     let checked = bind(relay.address, &BindOptions::default().payload_check(true));
     for client in [&plain, &checked] {
         assert_eq!(client.sum(&[1; 1000]).unwrap(), 1000);
     }
-    // Without checks it comes through: what follows would see it. Where the machine was late, it may hit
-    // what was sent twice, and nobody waits for any more.
-    support::until("damaged arguments come through", || {
+    // Without payload checks a corrupted payload is delivered, which shows that the relay corrupts packets.
+    // On a busy machine it may corrupt a retransmitted packet instead, which has no effect: try again.
+    support::until("corrupted arguments arrive", || {
         damage(1, 0);
         let sum = plain.sum(&[0; 1000]).unwrap();
         assert!([0, 4].contains(&sum), "{sum}");
         sum == 4
     });
-    support::until("a damaged result comes through", || {
+    support::until("a corrupted result arrives", || {
         let mut into = [0; 1000];
         damage(0, 1);
         plain.fill(0, Out::from(&mut into)).unwrap();
@@ -246,7 +245,7 @@ fn damage_that_no_checksum_sees_is_seen_with_payload_checks() {
         assert!([0, 4].contains(&sum), "{sum}");
         sum == 4
     });
-    // Small and large ones, both ways: what is damaged is sent again.
+    // Small and large messages in both directions: corrupted packets are retransmitted.
     for bytes in [1000, 200_000] {
         let sent: Vec<u8> = (0..bytes).map(|at| (at * 7) as u8).collect();
         let sum: u64 = sent.iter().copied().map(u64::from).sum();
@@ -257,7 +256,7 @@ fn damage_that_no_checksum_sees_is_seen_with_payload_checks() {
             assert_eq!(checked.sum(&sent).unwrap(), sum);
             let whole = bytes.div_ceil(65_440) as u64;
             let [_, now, _] = relay.seen.counted();
-            assert!(now - calls >= whole + times, "{} packets, {times} damaged", now - calls);
+            assert!(now - calls >= whole + times, "{} packets, {times} corrupted", now - calls);
             let [_, _, results] = relay.seen.counted();
             damage(0, times);
             checked.fill(9, Out::from(&mut into[..])).unwrap();
@@ -271,9 +270,9 @@ fn damage_that_no_checksum_sees_is_seen_with_payload_checks() {
     assert_eq!(relay.seen.damage[1].load(Ordering::SeqCst), 0);
 }
 
-/// A call that waits for a thread, and is given up meanwhile, is not run when its turn comes.
+/// A call that is cancelled while it waits for a thread does not run.
 #[test]
-fn a_call_that_was_given_up_while_it_waited_is_not_run() {
+fn call_cancelled_while_queued_is_not_run() {
     let _alone = support::alone();
     let _directory = support::own_directory();
     let object = Guest::default();
@@ -282,7 +281,7 @@ fn a_call_that_was_given_up_while_it_waited_is_not_run() {
     let running = server.listen("udp:127.0.0.1:0").unwrap().spawn().unwrap();
     let address = format!("{}/stay", running.addresses()[0]);
     let client = StayClient::bind(&address).unwrap();
-    // With a single frame, which comes back when the server has let go of the call.
+    // The only frame is released when the server has released the call.
     let other = StayClient::bind_with(&address, &BindOptions::default().astacks(1)).unwrap();
     let patient = StayClient::bind(&address);
     std::thread::scope(|scope| {
@@ -291,7 +290,7 @@ fn a_call_that_was_given_up_while_it_waited_is_not_run() {
         let hasty = other.with_timeout(Duration::from_millis(50));
         let error = hasty.stay().unwrap_err();
         assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::Maybe), "{error}");
-        support::until("the server has heard that it is given up", || {
+        support::until("the server has received the cancellation", || {
             let error = hasty.null().expect_err("the only thread is taken");
             assert_eq!(error.kind(), Kind::TimedOut, "{error}");
             error.executed() == Executed::Maybe
@@ -303,32 +302,32 @@ fn a_call_that_was_given_up_while_it_waited_is_not_run() {
     });
 }
 
-/// Another server at the same address is no stand-in for the one that was bound.
+/// A binding does not accept a restarted server at the same address as the server that it bound to.
 #[test]
-fn a_server_that_was_started_again_is_told_from_the_one_before() {
+fn restarted_server_is_distinguished_from_its_predecessor() {
     let _alone = support::alone();
     let _directory = support::own_directory();
     let (running, server) = serve("udp:127.0.0.1:0");
     let client = bind(server, &BindOptions::default().rebind(Rebind::Never));
     client.null().unwrap();
     running.stop();
-    // A thread that is about to end may have the socket for a moment more.
+    // A thread that is about to end may keep the socket open for a moment.
     support::until("the address is free", || UdpSocket::bind(server).is_ok());
     let (_running, again) = serve(&format!("udp:{server}"));
     assert_eq!(again, server);
-    // Once it has been there for longer than a call takes, on a machine that is late, too, it can say
-    // that it never had this one.
+    // A server that has run for longer than the packets of a call live reports that an unknown handle is
+    // not one of its own.
     std::thread::sleep(Duration::from_secs(2));
     for _ in 0..3 {
         let error = client.null().unwrap_err();
         assert_eq!((error.kind(), error.executed()), (Kind::ServerGone, Executed::No), "{error}");
-        assert!(error.to_string().contains("started again"), "{error}");
+        assert!(error.to_string().contains("was restarted"), "{error}");
     }
     bind(server, &BindOptions::default()).null().unwrap();
 }
 
 #[test]
-fn what_a_server_does_not_understand_is_counted() {
+fn invalid_packets_are_counted() {
     let _alone = support::alone();
     let _directory = support::own_directory();
     let (running, to) = serve("udp:127.0.0.1:0");
@@ -337,7 +336,7 @@ fn what_a_server_does_not_understand_is_counted() {
         socket.send_to(b"what is this?", to).unwrap();
     }
     bind(to, &BindOptions::default()).null().unwrap();
-    // Any thread takes any packet, and may have it still.
+    // Any thread may receive a packet, and may not have counted it yet.
     support::until("all are counted", || running.losses().rejected >= 7);
     let losses = running.losses();
     assert_eq!((losses.rejected, losses.overflowed), (7, 0));

@@ -1,4 +1,4 @@
-//! Servers and clients as real processes that get killed, and what the others see of it.
+//! Servers and clients in separate processes: what the survivors observe when one is killed.
 
 mod support;
 
@@ -10,14 +10,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use peregrine::{BindOptions, Executed, Kind, Rebind, Server, interface};
-use support::{Part, part};
+use support::{Process, role};
 
-/// A server that writes down every call which it runs, so that one can ask after its death.
+/// A server that records every call that it runs in a file, which the test reads after its death.
 #[interface]
 trait Ledger {
-    /// Writes the number down.
+    /// Records the number.
     fn enter(&self, number: u64) -> peregrine::Result<u64>;
-    /// Writes the number down, then takes its time.
+    /// Records the number, then runs for `ms` milliseconds.
     fn linger(&self, number: u64, ms: u32) -> peregrine::Result<u64>;
 }
 
@@ -50,7 +50,7 @@ impl Ledger for Book {
     }
 }
 
-/// Forks a child without `exec` when it is called: the child keeps every socket open.
+/// Forks a child without `exec` at each call; the child keeps every socket open.
 struct Forking(Book);
 
 impl Ledger for Forking {
@@ -62,7 +62,7 @@ impl Ledger for Forking {
         let child = unsafe { libc::fork() };
         if child == 0 {
             std::thread::sleep(LINGERS);
-            // SAFETY: ends the child without running anything of its parent's.
+            // SAFETY: ends the child without running code of the parent process.
             unsafe { libc::_exit(0) };
         }
         self.0.linger(number, ms)
@@ -73,11 +73,11 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// How long a forked child outlives its parent.
 const LINGERS: Duration = Duration::from_secs(8);
 
-/// The parts that children play; in the test itself this does nothing.
+/// The roles of child processes. Without a role this does nothing.
 #[test]
 fn child() {
     let directory = support::directory;
-    match part().as_deref() {
+    match role().as_deref() {
         Some("server") => {
             let book = Book(directory().join("book.bin"));
             let server = Server::new().export("ledger", LedgerServer::new(book)).unwrap();
@@ -105,25 +105,25 @@ fn child() {
     }
 }
 
-/// Tests of this file change the environment, so one runs at a time.
+/// Tests of this file change the environment, so they run one at a time.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn server(directory: &Path) -> Part {
-    Part::start("child", "server", directory)
+fn server(directory: &Path) -> Process {
+    Process::start("child", "server", directory)
 }
 
 #[test]
-fn a_server_that_dies_before_it_takes_the_call_did_not_execute_it() {
+fn call_is_not_executed_if_the_server_dies_before_taking_it() {
     let _alone = alone();
     let directory = support::own_directory();
     let mut server = server(directory.path());
     let ledger = LedgerClient::bind("ledger").unwrap();
     assert_eq!(ledger.enter(1).unwrap(), 2);
 
-    // Halted, it cannot take the call; then it dies with the call posted.
+    // The halted server cannot take the call. It is killed after the call has been posted.
     server.signal(libc::SIGSTOP);
     let caller = std::thread::spawn(move || (ledger.enter(2), ledger));
     std::thread::sleep(Duration::from_millis(50));
@@ -137,7 +137,7 @@ fn a_server_that_dies_before_it_takes_the_call_did_not_execute_it() {
     assert_eq!(error.procedure(), "enter");
     assert_eq!(Book::read(&directory.path().join("book.bin")), [1]);
 
-    // Every later call knows at once, on every A-stack.
+    // Every later call fails at once, on every A-stack.
     for _ in 0..20 {
         let error = ledger.enter(3).unwrap_err();
         assert_eq!((error.kind(), error.executed()), (Kind::ServerGone, Executed::No), "{error}");
@@ -146,7 +146,7 @@ fn a_server_that_dies_before_it_takes_the_call_did_not_execute_it() {
 }
 
 #[test]
-fn a_server_that_dies_while_it_executes_may_have_executed() {
+fn call_may_be_executed_if_the_server_dies_while_running_it() {
     let _alone = alone();
     let directory = support::own_directory();
     let mut server = server(directory.path());
@@ -163,10 +163,10 @@ fn a_server_that_dies_while_it_executes_may_have_executed() {
     assert_eq!((error.kind(), error.executed()), (Kind::ServerGone, Executed::Maybe), "{error}");
 }
 
-/// Kills at random moments under load: whatever was said to be not executed is not in the book,
-/// and whatever returned is.
+/// Kills servers at random moments under load. Calls reported as not executed are not in the book, and
+/// calls that returned are.
 #[test]
-fn kills_under_load_never_make_a_liar_of_us() {
+fn outcomes_are_true_when_servers_are_killed_under_load() {
     let _alone = alone();
     const ROUNDS: u64 = 12;
     const THREADS: u64 = 4;
@@ -187,7 +187,7 @@ fn kills_under_load_never_make_a_liar_of_us() {
                             let number = next.fetch_add(1, Ordering::Relaxed);
                             match ledger.enter(number) {
                                 Ok(answer) => {
-                                    assert_eq!(answer, number + 1, "a crossed result");
+                                    assert_eq!(answer, number + 1, "the result of another call");
                                     done.push(number);
                                 }
                                 Err(error) => return (done, number, error),
@@ -213,16 +213,19 @@ fn kills_under_load_never_make_a_liar_of_us() {
     entered.sort_unstable();
     assert!(entered.windows(2).all(|pair| pair[0] != pair[1]), "a call ran twice");
     for number in &returned {
-        assert!(entered.binary_search(number).is_ok(), "{number} returned and never ran");
+        assert!(entered.binary_search(number).is_ok(), "call {number} returned but did not run");
     }
     for number in &not_executed {
-        assert!(entered.binary_search(number).is_err(), "{number} ran and was said not to");
+        assert!(
+            entered.binary_search(number).is_err(),
+            "call {number} ran but was reported as not executed"
+        );
     }
     assert_eq!(not_executed.len() + maybe, (ROUNDS * THREADS) as usize);
 }
 
 #[test]
-fn clients_that_are_killed_harm_nobody() {
+fn killed_clients_do_not_affect_others() {
     let _alone = alone();
     let directory = support::own_directory();
     let _server = server(directory.path());
@@ -238,24 +241,24 @@ fn clients_that_are_killed_harm_nobody() {
             calls
         });
         for round in 0..8u64 {
-            let mut clients: Vec<Part> =
-                (0..2).map(|_| Part::start("child", "client", directory.path())).collect();
+            let mut clients: Vec<Process> =
+                (0..2).map(|_| Process::start("child", "client", directory.path())).collect();
             std::thread::sleep(Duration::from_millis(3 * round));
-            clients.iter_mut().for_each(Part::kill);
+            clients.iter_mut().for_each(Process::kill);
         }
         stop.store(true, Ordering::Relaxed);
         assert!(honest.join().expect("no panic") > 0);
     });
-    // Their sessions are gone; ours stands.
+    // The sessions of killed clients are closed; this process's session remains.
     let until = Instant::now() + LIMIT;
     while peregrine::describe("ledger").unwrap().bindings != 1 {
-        assert!(Instant::now() < until, "sessions of dead clients stay");
+        assert!(Instant::now() < until, "sessions of dead clients remain");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
 #[test]
-fn a_name_is_replaced_after_a_kill_and_not_before() {
+fn name_is_free_only_after_its_server_is_killed() {
     let _alone = alone();
     let directory = support::own_directory();
     let mut first = server(directory.path());
@@ -275,10 +278,10 @@ fn a_name_is_replaced_after_a_kill_and_not_before() {
 }
 
 #[test]
-fn a_death_is_noticed_although_a_child_of_the_dead_keeps_its_sockets() {
+fn server_death_is_noticed_although_its_child_keeps_the_sockets() {
     let _alone = alone();
     let directory = support::own_directory();
-    let mut server = Part::start("child", "server that forks", directory.path());
+    let mut server = Process::start("child", "server that forks", directory.path());
     let ledger = LedgerClient::bind("ledger").unwrap();
     let caller = std::thread::spawn(move || ledger.linger(1, 60_000));
     let until = Instant::now() + LIMIT;
@@ -290,6 +293,6 @@ fn a_death_is_noticed_although_a_child_of_the_dead_keeps_its_sockets() {
     server.kill();
     let error = caller.join().unwrap().unwrap_err();
     assert_eq!((error.kind(), error.executed()), (Kind::ServerGone, Executed::Maybe), "{error}");
-    // The child lives on: whoever waits for the socket waits for it.
+    // The forked child keeps the socket open. The client must not wait until the socket is closed.
     assert!(killed.elapsed() < LINGERS / 2, "{:?}", killed.elapsed());
 }

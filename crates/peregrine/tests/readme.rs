@@ -10,7 +10,7 @@ fn root() -> PathBuf {
 }
 
 #[test]
-fn the_readme_shows_the_first_program_as_it_is() {
+fn readme_contains_the_first_program() {
     let readme = fs::read_to_string(root().join("README.md")).unwrap();
     let mut blocks =
         readme.split("```rust\n").skip(1).map(|part| part.split("```").next().unwrap());
@@ -18,17 +18,17 @@ fn the_readme_shows_the_first_program_as_it_is() {
     assert_eq!(blocks.next(), None);
     let example = root().join("crates/peregrine/examples/hello.rs");
     let example = fs::read_to_string(example).unwrap();
-    let (_, example) = example.split_once("\n\n").expect("a line that says what it is for");
+    let (_, example) = example.split_once("\n\n").expect("a line that describes the example");
     assert_eq!(program, example);
     let lines = program.lines().count();
     assert!(lines <= 30, "{lines} lines are too many for a first program");
-    // The two commands that everybody needs first are on the first screen.
+    // The two most important commands are on the first screen.
     let screen: String = readme.lines().take(20).collect();
     assert!(screen.contains("cargo run --release") && screen.contains("cargo test"));
 }
 
 #[test]
-fn the_front_page_of_the_library_has_the_program_of_the_readme() {
+fn front_page_of_the_library_has_the_program_of_the_readme() {
     let readme = fs::read_to_string(root().join("README.md")).unwrap();
     let program = readme.split("```rust\n").nth(1).unwrap().split("```").next().unwrap();
     let library = fs::read_to_string(root().join("crates/peregrine/src/lib.rs")).unwrap();
@@ -46,7 +46,7 @@ impl Drop for Server {
     }
 }
 
-/// Returns where examples are: cargo builds them beside the test programs.
+/// Returns the directory of the examples. Cargo builds them next to the test programs.
 fn programs() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     test.parent().unwrap().parent().unwrap().join("examples")
@@ -62,7 +62,7 @@ fn until_exported(name: &Path) {
 }
 
 #[test]
-fn the_first_program_greets() {
+fn first_program_prints_a_greeting() {
     let directory = tempfile::tempdir().unwrap();
     let hello = |arguments: &[&str]| {
         let mut hello = Command::new(programs().join("hello"));
@@ -78,7 +78,7 @@ fn the_first_program_greets() {
 }
 
 #[test]
-fn the_file_examples_run_as_two_programs() {
+fn file_examples_run_as_two_programs() {
     let directory = tempfile::tempdir().unwrap();
     let (names, served) = (directory.path().join("names"), directory.path().join("served"));
     fs::create_dir(&served).unwrap();

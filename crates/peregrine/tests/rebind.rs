@@ -1,5 +1,4 @@
-//! Servers that go and come back, real processes that are killed: what a binding does about it, by its
-//! policy, on every path.
+//! Server processes that are killed and restarted: how a binding reacts under each policy, on every path.
 
 mod ledger;
 mod support;
@@ -16,14 +15,14 @@ use peregrine::{
     Address, BindOptions, CallError, Executed, Kind, PathKind, Rebind, Server, interface,
 };
 use support::link::{ENDS, Link, at_near_end};
-use support::{GoOn, Part, alone, own_directory, part, until};
+use support::{KeepGoing, Process, alone, own_directory, role, until};
 
-/// The parts that children play: what is exported as `growing`, and where the server listens, too. In
-/// the test itself this does nothing.
+/// The roles of child processes: the interface exported as `growing`, and an endpoint at which the server
+/// listens. Without a role this does nothing.
 #[test]
 fn child() {
-    let Some(part) = part() else { return };
-    let (growing, endpoint) = part.split_once(' ').expect("both");
+    let Some(role) = role() else { return };
+    let (growing, endpoint) = role.split_once(' ').expect("both");
     let directory = support::directory();
     let server = Server::new().export("ledger", LedgerServer::new(Book::of(&directory))).unwrap();
     let server = server.export("twice", TwiceServer::new(Counts)).unwrap();
@@ -31,7 +30,7 @@ fn child() {
         "before" => server.export("growing", BeforeServer::new(Version(1, Door::default()))),
         "after" => server.export("growing", AfterServer::new(Version(2, Door::default()))),
         "other" => server.export("growing", OtherServer::new(Version(2, Door::default()))),
-        _ => panic!("unknown part `{growing}`"),
+        _ => panic!("unknown role `{growing}`"),
     };
     let server = server.unwrap().stop_on_signals().listen_beyond_this_machine(endpoint).unwrap();
     let running = server.spawn().unwrap();
@@ -42,10 +41,10 @@ fn child() {
 
 #[interface]
 trait Twice {
-    /// Ends the process that serves it, the first time that it is asked in this directory.
+    /// Ends the server process at the first call in this directory.
     #[idempotent]
     fn perhaps(&self) -> peregrine::Result<u32>;
-    /// The same, and may not run twice.
+    /// The same, but not idempotent.
     fn once(&self) -> peregrine::Result<u32>;
     fn process(&self) -> peregrine::Result<u32>;
 }
@@ -75,34 +74,34 @@ impl Twice for Counts {
     }
 }
 
-/// Has a server end in order.
-fn stop(mut server: Part) {
+/// Stops a server process in an orderly way.
+fn stop(mut server: Process) {
     server.signal(libc::SIGTERM);
     server.until("ended");
 }
 
-/// An address of an export, the path to it, and how servers are started there that export something as
-/// `growing`.
+/// An address of an export, the path to it, and a function that starts a server there with an interface
+/// exported as `growing`.
 struct Place<'a> {
     address: &'a str,
     path: PathKind,
-    launch: &'a dyn Fn(&str) -> Part,
+    launch: &'a dyn Fn(&str) -> Process,
 }
 
 impl Place<'_> {
-    /// Starts a server that has something as `growing`.
-    fn serve(&self, growing: &str) -> Part {
+    /// Starts a server that exports the given interface as `growing`.
+    fn serve(&self, growing: &str) -> Process {
         let mut server = (self.launch)(growing);
         server.until("ready");
         server
     }
 
-    fn start(&self) -> Part {
+    fn start(&self) -> Process {
         self.serve("before")
     }
 }
 
-/// Does something at a place of each path, where `name` is exported.
+/// Runs a case on each path, with an address at which `name` is exported.
 fn on_every_path(name: &str, directory: &Path, case: impl Fn(&Place<'_>) + Sync) {
     let port = free_port();
     let at = format!("{name}@127.0.0.1:{port}");
@@ -112,7 +111,7 @@ fn on_every_path(name: &str, directory: &Path, case: impl Fn(&Place<'_>) + Sync)
         (format!("tcp:{at}"), PathKind::Tcp),
     ] {
         let launch =
-            |what: &str| Part::launch("child", &format!("{what} 127.0.0.1:{port}"), directory);
+            |what: &str| Process::launch("child", &format!("{what} 127.0.0.1:{port}"), directory);
         case(&Place { address: &address, path, launch: &launch });
     }
     at_near_end(Link::new(), |link| {
@@ -123,7 +122,7 @@ fn on_every_path(name: &str, directory: &Path, case: impl Fn(&Place<'_>) + Sync)
     });
 }
 
-/// A port at which nobody listens, nor will unless asked to: no client is given it by the system.
+/// Returns a free port outside the range from which the kernel picks ports for clients.
 fn free_port() -> u16 {
     let first = 20_000 + (std::process::id() % 10_000) as u16;
     let free = |port: &u16| {
@@ -134,7 +133,7 @@ fn free_port() -> u16 {
 }
 
 #[test]
-fn a_server_that_was_started_again_is_found_again() {
+fn restarted_server_is_found_again() {
     let _alone = alone();
     let directory = own_directory();
     on_every_path("twice", directory.path(), |place| {
@@ -148,10 +147,10 @@ fn a_server_that_was_started_again_is_found_again() {
         assert_eq!(again.process().unwrap(), server.id());
         assert!(again.is_alive());
         server.kill();
-        // While nobody is there it fails as it did, and says why binding again did not help.
+        // While no server runs, calls fail as before, and the error says why the rebind failed.
         let mut error = again.process().unwrap_err();
         while error.executed() == Executed::Maybe {
-            // What was sent before its end was known.
+            // A call sent before the client noticed the server's end.
             error = again.process().unwrap_err();
         }
         assert!(matches!(error.kind(), Kind::ServerGone | Kind::Unreachable), "{error}");
@@ -160,9 +159,8 @@ fn a_server_that_was_started_again_is_found_again() {
 
         let server = place.start();
         let mut said = again.process();
-        // Over TCP and UDP the first calls may have been sent to a server of which nobody knew that it
-        // had gone.
-        until("it is found", || {
+        // Over TCP and UDP the client may send the first calls before it notices that the server is gone.
+        until("the new server is found", || {
             if said.is_err() {
                 said = again.process();
             }
@@ -171,19 +169,54 @@ fn a_server_that_was_started_again_is_found_again() {
         assert_eq!(said.unwrap(), server.id(), "{address}");
         assert_eq!(again.binding().path(), path);
         assert!(again.is_alive());
-        // All that were made of it go there too, and so does what is made of it now.
+        assert!(is_fast(&again), "{address}");
+        // Existing and new clones of the binding call the new server, too.
         for client in [&early, &again.clone(), &again.with_timeout(Duration::from_secs(20))] {
             assert_eq!(client.process().unwrap(), server.id(), "{address}");
         }
-        // Who did not want to never does.
+        // A binding with `Rebind::Never` never binds again.
         let error = never.process().unwrap_err();
         assert_eq!(error.kind(), Kind::ServerGone, "{error}");
         assert!(!never.is_alive());
     });
 }
 
+/// Returns whether the next call takes the same branch as the first call after a bind.
+fn is_fast(client: &TwiceClient) -> bool {
+    peregrine::__rt::target(client.binding()).is_straight()
+}
+
 #[test]
-fn calls_of_which_nobody_knows_are_repeated_only_if_they_may_be() {
+fn calls_take_the_fast_branch_again_after_a_rebind() {
+    let start = || {
+        let server = Server::new().export("fast-again", TwiceServer::new(Counts)).unwrap();
+        server.spawn().unwrap()
+    };
+    let running = start();
+    let options = BindOptions::default().rebind(Rebind::WhenNotExecuted);
+    let client = TwiceClient::bind_with("local:fast-again", &options).unwrap();
+    let early = client.clone();
+    running.stop();
+    for rebinds in 1..=20 {
+        let running = start();
+        assert_eq!(client.process().unwrap(), std::process::id());
+        // A binding keeps what earlier calls may still use, so it follows eight servers by itself.
+        assert_eq!(is_fast(&client), rebinds <= 8, "{rebinds}");
+        let clone = client.clone();
+        assert_eq!(clone.process().unwrap(), std::process::id());
+        assert!(is_fast(&clone), "{rebinds}");
+        running.stop();
+    }
+    // The server of the last binding has stopped, and this one has made no call since the first.
+    assert!(!is_fast(&early));
+    let running = start();
+    assert_eq!(early.process().unwrap(), std::process::id());
+    assert!(is_fast(&early));
+    running.stop();
+}
+
+#[test]
+fn uncertain_calls_are_repeated_only_if_idempotent() {
     let _alone = alone();
     let directory = own_directory();
     on_every_path("twice", directory.path(), |place| {
@@ -199,7 +232,7 @@ fn calls_of_which_nobody_knows_are_repeated_only_if_they_may_be() {
                 let mut server = place.start();
                 let twice =
                     TwiceClient::bind_with(address, &options.clone().rebind(policy)).unwrap();
-                // The next server stands ready to take the name and the port over.
+                // The next server waits to take over the name and the port.
                 let failed = std::thread::scope(|scope| {
                     let caller = scope.spawn(|| match idempotent {
                         true => twice.perhaps().unwrap_err(),
@@ -211,7 +244,7 @@ fn calls_of_which_nobody_knows_are_repeated_only_if_they_may_be() {
                     });
                     caller.join().unwrap()
                 });
-                // Nobody was there to be asked again, whatever the policy.
+                // No server was left for a second attempt, whatever the policy.
                 assert_eq!(failed.executed(), Executed::Maybe, "{address}: {failed}");
                 assert_eq!(failed.kind(), Kind::ServerGone, "{address}: {failed}");
                 let tried = failed.to_string().contains(": binding")
@@ -223,10 +256,10 @@ fn calls_of_which_nobody_knows_are_repeated_only_if_they_may_be() {
     });
 }
 
-/// Servers are killed and started again while threads call through clones of one binding: every call is
-/// accounted for, and none runs twice.
+/// Servers are killed and restarted while threads call through clones of one binding. Every call has a true
+/// outcome, and none runs twice.
 #[test]
-fn many_callers_go_over_to_the_next_server_together() {
+fn concurrent_callers_all_rebind_to_the_next_server() {
     let _alone = alone();
     let directory = own_directory();
     on_every_path("ledger", directory.path(), |place| {
@@ -237,7 +270,7 @@ fn many_callers_go_over_to_the_next_server_together() {
         let (next, going) = (AtomicU64::new(0), AtomicBool::new(true));
         let answered = AtomicU64::new(0);
         let outcomes: Vec<Outcomes> = std::thread::scope(|scope| {
-            let go_on = GoOn::with(&going);
+            let keep_going = KeepGoing::new(&going);
             let callers: Vec<_> = (0..4)
                 .map(|_| {
                     let ledger = ledger.clone();
@@ -269,17 +302,17 @@ fn many_callers_go_over_to_the_next_server_together() {
             }
             let before = answered.load(Ordering::Relaxed);
             until("calls return", || answered.load(Ordering::Relaxed) > before + 100);
-            drop(go_on);
+            drop(keep_going);
             callers.into_iter().map(|caller| caller.join().expect("no panic")).collect()
         });
-        let [returned, not_executed, maybe] = Outcomes::hold(&outcomes, directory.path());
-        println!("{address}: {returned} returned, {not_executed} not executed, {maybe} open");
+        let [returned, not_executed, maybe] = Outcomes::check(&outcomes, directory.path());
+        println!("{address}: {returned} returned, {not_executed} not executed, {maybe} uncertain");
         assert!(returned > 500, "{returned}");
         server.kill();
     });
 }
 
-/// A server and the one that comes after it, which knows more.
+/// An interface, and its next version with more procedures.
 mod growing {
     #[peregrine::interface(name = "Growing")]
     pub(crate) trait Before {
@@ -301,11 +334,11 @@ mod growing {
 
     impl Other for Version {
         fn version(&self, _: String) -> peregrine::Result<u64> {
-            panic!("nobody can have called it")
+            panic!("no client can call this procedure")
         }
     }
 
-    /// A version, and what it waits for before it answers.
+    /// A version number, and the door that each call passes before it returns.
     pub(crate) struct Version(pub(crate) u32, pub(crate) super::Door);
 
     impl Before for Version {
@@ -317,7 +350,7 @@ mod growing {
 
     impl After for Version {
         fn more(&self) -> peregrine::Result<u32> {
-            panic!("nobody can have called it")
+            panic!("no client can call this procedure")
         }
         fn version(&self) -> peregrine::Result<u32> {
             Ok(self.0)
@@ -327,7 +360,7 @@ mod growing {
 
 use growing::{AfterServer, Before, BeforeClient, BeforeServer, OtherServer, Version};
 
-/// Who comes is counted, and waits while it is shut.
+/// A door that counts calls and blocks them while it is shut.
 #[derive(Clone, Default)]
 struct Door(Arc<(AtomicBool, AtomicU64)>);
 
@@ -349,7 +382,7 @@ impl Door {
     }
 }
 
-/// Says where something is, which changes.
+/// A directory whose entry can change.
 #[derive(Clone, Debug, Default)]
 struct Moving(Arc<Mutex<String>>);
 
@@ -369,7 +402,7 @@ impl Directory for Moving {
 }
 
 #[test]
-fn a_server_that_comes_back_with_more_is_called_as_before() {
+fn server_restarted_with_a_larger_interface_is_called_as_before() {
     let _alone = alone();
     let directory = own_directory();
     on_every_path("growing", directory.path(), |place| {
@@ -379,13 +412,13 @@ fn a_server_that_comes_back_with_more_is_called_as_before() {
         assert_eq!(client.version().unwrap(), 1);
         stop(before);
         let _after = place.serve("after");
-        until("it is found", || client.version().is_ok_and(|version| version == 2));
+        until("the new server is found", || client.version().is_ok_and(|version| version == 2));
     });
 }
 
-/// The next server has another interface under the name: no waiting mends that, and the error says so.
+/// The next server exports another interface under the name. Waiting cannot help, and the error says so.
 #[test]
-fn error_of_a_server_that_does_not_fit_any_more_is_its_own() {
+fn restarted_server_with_another_interface_has_a_distinct_error() {
     let _alone = alone();
     let directory = own_directory();
     on_every_path("growing", directory.path(), |place| {
@@ -395,7 +428,7 @@ fn error_of_a_server_that_does_not_fit_any_more_is_its_own() {
         assert_eq!(client.version().unwrap(), 1);
         stop(before);
         let _other = place.serve("other");
-        until("the server that does not fit is found", || {
+        until("the server with the other interface is found", || {
             let error = client.version().unwrap_err();
             error.executed() == Executed::No && error.kind() == Kind::InterfaceMismatch
         });
@@ -409,7 +442,7 @@ fn error_of_a_server_that_does_not_fit_any_more_is_its_own() {
 }
 
 #[test]
-fn a_place_that_has_fallen_silent_is_left_for_another() {
+fn binding_moves_from_a_silent_address_to_another() {
     let _alone = alone();
     let _directory = own_directory();
     let moving = Moving::default();
@@ -435,13 +468,13 @@ fn a_place_that_has_fallen_silent_is_left_for_another() {
     });
     let new = serve(2);
     moving.to(format!("udp:growing@{}", new.addresses()[0].place()));
-    until("the other place is found", || client.version().is_ok_and(|version| version == 2));
+    until("the other address is found", || client.version().is_ok_and(|version| version == 2));
     drop(silent);
 }
 
-/// The first attempt may have run: that the second certainly did not changes nothing about it.
+/// The first attempt may have run. This stays true although the second attempt certainly did not run.
 #[test]
-fn what_one_attempt_left_open_no_other_closes() {
+fn uncertain_first_attempt_stays_uncertain_after_a_retry() {
     let _alone = alone();
     let _directory = own_directory();
     let (moving, first, second) = (Moving::default(), Door::default(), Door::default());
@@ -458,7 +491,7 @@ fn what_one_attempt_left_open_no_other_closes() {
     std::thread::scope(|scope| {
         let caller = scope.spawn(|| client.version());
         until("it has begun", || first.passed() == 1);
-        // The next server is there before this one goes, and has no thread left.
+        // The next server starts before this one stops, and all of its threads are busy.
         one.withdraw("growing");
         let other = serve(&second, 1);
         let place = other.addresses()[0].place().clone();

@@ -1,5 +1,5 @@
-//! The map of ARCHITECTURE.md, held against the imports: which room uses which inside `path/`, and the
-//! walk of a call on each path.
+//! Compares the map of ARCHITECTURE.md with the imports: which room uses which inside `path/`, and the walk
+//! of a call on each path.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::path::Path;
 use syn::visit::{self, Visit};
 use syn::{Attribute, Item, ItemMod, UseTree, Visibility};
 
-/// The parts of each path, lowest first. A part uses parts above its own line only.
+/// The parts of each path, lowest first. A part uses only parts of earlier lines.
 const PARTS: &[(&str, &[&str])] = &[
     ("region", &[]),
     ("wire", &[]),
@@ -17,10 +17,10 @@ const PARTS: &[(&str, &[&str])] = &[
     ("server", &["peer", "region", "wire"]),
 ];
 
-/// The paths that are made of these parts.
+/// The paths that consist of these parts.
 const FAMILIES: &[&str] = &["local", "stream", "datagram"];
 
-/// What every path may use of `path/` besides its own folder.
+/// What each path may use of `path/` outside of its own folder.
 const SHARED: &[&str] = &["bind", "options"];
 
 type Segments = Vec<String>;
@@ -30,9 +30,9 @@ type Segments = Vec<String>;
 struct Module {
     file: String,
     children: BTreeSet<String>,
-    /// Names that it gives to items of other modules, whether for others or for itself.
+    /// Names that the module gives to items of other modules, public or private.
     aliases: BTreeMap<String, Segments>,
-    /// What its code names, outside of tests.
+    /// The names that its code uses, outside of tests.
     named: BTreeSet<Segments>,
 }
 
@@ -52,14 +52,14 @@ fn is_for_tests(attributes: &[Attribute]) -> bool {
     attributes.iter().any(is_test)
 }
 
-/// Collects what a file names.
+/// Collects the names that a file uses.
 struct Collector<'a> {
     at: &'a Segments,
     module: Module,
 }
 
 impl Collector<'_> {
-    /// The absolute path of a name as it is written in this module.
+    /// Returns the absolute path of a name as it is written in this module.
     fn absolute(&self, written: &[String]) -> Option<Segments> {
         let (first, rest) = written.split_first()?;
         let mut base = match &**first {
@@ -128,7 +128,7 @@ impl<'ast> Visit<'ast> for Collector<'_> {
         if is_for_tests(&item.attrs) {
             return;
         }
-        // A re-export is not a use: whoever uses it is counted.
+        // A re-export is not a use. The modules that use the new name are counted.
         let named = self.module.named.clone();
         self.add_use(&mut Vec::new(), &item.tree);
         if !matches!(item.vis, Visibility::Inherited) {
@@ -187,7 +187,7 @@ impl Modules {
         }
     }
 
-    /// The file that defines what an absolute path names.
+    /// Returns the file that defines the item of an absolute path.
     fn file_of(&self, path: &[String], depth: usize) -> Option<&str> {
         let mut at = Segments::new();
         for (i, segment) in path.iter().enumerate() {
@@ -210,7 +210,7 @@ impl Modules {
         self.0.get(&at).map(|module| &*module.file)
     }
 
-    /// The files that each file uses.
+    /// Returns the files that each file uses.
     fn edges(&self) -> BTreeSet<(String, String)> {
         let mut edges = BTreeSet::new();
         for module in self.0.values() {
@@ -222,7 +222,7 @@ impl Modules {
     }
 }
 
-/// The folder below `path/` and the part of it to which a file belongs.
+/// Returns the folder below `path/` and the part of it to which a file belongs.
 fn part(file: &str) -> Option<(&str, &str)> {
     let inside = file.strip_prefix("path/")?;
     let (family, rest) = match inside.split_once('/') {
@@ -232,7 +232,7 @@ fn part(file: &str) -> Option<(&str, &str)> {
     Some((family, rest.split('/').next().unwrap_or(rest).trim_end_matches(".rs")))
 }
 
-/// Why a file inside of `path/` may not use another one; `None` if it may.
+/// Returns why a file inside of `path/` must not use another one, or `None` if it may.
 fn wrong(from: &str, to: &str) -> Option<String> {
     let ((family, own), (other, used)) = (part(from)?, part(to)?);
     let is_shared = SHARED.contains(&other);
@@ -267,7 +267,7 @@ struct Step {
     is_virtual: bool,
 }
 
-/// The steps of a figure: lines of places with arrows between them.
+/// Returns the steps of a figure: lines of places with arrows between them.
 fn steps(figure: &str) -> Vec<Step> {
     let mut steps = Vec::new();
     for line in figure.lines() {
@@ -285,13 +285,14 @@ fn steps(figure: &str) -> Vec<Step> {
     steps
 }
 
-/// Whether a place of the figure has a file: `call/` and `path/local/client` are whole folders.
+/// Returns whether a place of the figure contains a file. `call/` and `path/local/client` are whole
+/// folders.
 fn has(place: &str, file: &str) -> bool {
     let rest = file.strip_prefix(place.trim_end_matches(".rs"));
     rest.is_some_and(|rest| place.ends_with('/') || rest == ".rs" || rest.starts_with('/'))
 }
 
-/// What is wrong with a step, given which file uses which.
+/// Returns what is wrong with a step, given which file uses which.
 fn misstep(step: &Step, edges: &BTreeSet<(String, String)>) -> Option<String> {
     let uses = |a: &str, b: &str| edges.iter().any(|(from, to)| has(a, from) && has(b, to));
     let Step { from, to, is_virtual } = step;
@@ -326,7 +327,7 @@ fn walk_of_a_call_takes_no_step_up() {
 }
 
 #[test]
-fn steps_that_the_code_does_not_take_are_found() {
+fn steps_that_are_not_in_the_code_are_found() {
     let found = steps("tcp  a/ ═▶ b/c.rs ─▶ d/e\n     with words");
     let step =
         |from: &str, to: &str, is_virtual| Step { from: from.into(), to: to.into(), is_virtual };

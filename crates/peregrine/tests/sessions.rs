@@ -1,5 +1,6 @@
-//! One session for each pair of processes, however many bindings: descriptors on both sides, which
-//! interfaces get one of their own, and what is left when bindings go.
+//! Each pair of processes shares one session, however many bindings it has. These tests count the
+//! descriptors on both sides, check which interfaces need a separate session, and check what remains
+//! after bindings are dropped.
 
 mod support;
 
@@ -11,14 +12,14 @@ use std::time::{Duration, Instant};
 
 use peregrine::{BindOptions, Kind, Server, interface};
 use support::wire::{self, Line, Region, Session};
-use support::{Part, alone, at_rest, part, until};
+use support::{Process, alone, at_rest, role, until};
 
-/// What a session may cost either side; it is a socket and a handle to the other process.
+/// Descriptors of a session on each side: a socket and a handle to the other process.
 const SESSION: usize = 2;
 
 #[interface]
 trait Which {
-    /// Which object this is, and the number that came.
+    /// Returns the number of this object and `x`.
     fn ask(&self, x: u32) -> peregrine::Result<(u32, u32)>;
 }
 
@@ -32,7 +33,7 @@ impl Which for Number {
 
 #[interface]
 trait Large {
-    /// More than the A-stacks hold by default.
+    /// Takes an argument larger than an A-stack holds by default.
     fn take(&self, #[max_len(18 << 20)] bytes: &[u8]) -> peregrine::Result<u64>;
 }
 
@@ -49,10 +50,10 @@ fn server_of(first: &str, second: &str) -> Server {
     server.export(second, WhichServer::new(Number(2))).unwrap()
 }
 
-/// The parts that children play; in the test itself this does nothing.
+/// The roles of child processes. Without a role this does nothing.
 #[test]
 fn child() {
-    match part().as_deref() {
+    match role().as_deref() {
         Some("server") => {
             let server = server_of("one", "two").export("large", LargeServer::new(Length));
             let running = server.unwrap().spawn().unwrap();
@@ -70,7 +71,7 @@ fn child() {
     }
 }
 
-/// What this process and a server's have open, as far as sessions are concerned.
+/// Descriptors that this process and a server's process hold for sessions.
 struct Open {
     processes: [u32; 2],
     directory: PathBuf,
@@ -78,7 +79,7 @@ struct Open {
 }
 
 impl Open {
-    /// Counts from here, where nothing is bound; what a process needs once is there.
+    /// Takes the initial count: nothing is bound, and each process already holds what it needs once.
     fn begin(server: u32, directory: &Path) -> Self {
         drop(WhichClient::bind("one").unwrap());
         let processes = [std::process::id(), server];
@@ -91,12 +92,12 @@ impl Open {
         at_rest(&self.directory, "one", self.processes)
     }
 
-    /// Both sides have exactly so many sessions.
+    /// Checks that both sides have exactly `count` sessions.
     #[track_caller]
     fn sessions(&self, count: usize) {
         let sides = if self.processes[0] == self.processes[1] { 2 } else { 1 };
         let expected = self.before.map(|before| before + count * sides * SESSION);
-        // A client that has much to say at once is listened to now and then.
+        // The server reads only now and then from a client that sends many requests at once.
         let limit = Instant::now() + Duration::from_secs(20);
         let mut now = self.now();
         while now != expected && Instant::now() < limit {
@@ -107,12 +108,12 @@ impl Open {
     }
 }
 
-fn start(part: &str, directory: &Path) -> Part {
-    Part::start("child", part, directory)
+fn start(role: &str, directory: &Path) -> Process {
+    Process::start("child", role, directory)
 }
 
 #[test]
-fn a_hundred_bindings_are_one_session() {
+fn a_hundred_bindings_share_one_session() {
     let _alone = alone();
     let directory = support::own_directory();
     let server = start("server", directory.path());
@@ -130,7 +131,7 @@ fn a_hundred_bindings_are_one_session() {
         assert_eq!(peregrine::describe("one").unwrap().bindings, 51);
         assert_eq!(peregrine::describe("two").unwrap().bindings, 50);
 
-        // Those that go are forgotten, those that stay are served, in whatever order.
+        // In any order: dropped bindings are released, and the remaining ones are served.
         drop(first);
         let (kept, gone): (Vec<_>, Vec<_>) = (0u32..).zip(more).partition(|(x, _)| x % 5 == round);
         drop(gone);
@@ -139,7 +140,7 @@ fn a_hundred_bindings_are_one_session() {
         }
         for name in ["one", "two"] {
             let forgotten = || peregrine::describe(name).unwrap().bindings == 10;
-            until("bindings that went are forgotten", forgotten);
+            until("dropped bindings are released", forgotten);
         }
         open.sessions(1);
         drop(kept);
@@ -149,7 +150,7 @@ fn a_hundred_bindings_are_one_session() {
 }
 
 #[test]
-fn threads_that_bind_at_once_make_one_session() {
+fn threads_that_bind_concurrently_share_one_session() {
     let _alone = alone();
     let directory = support::own_directory();
     let server = start("server", directory.path());
@@ -176,10 +177,10 @@ fn threads_that_bind_at_once_make_one_session() {
     }
 }
 
-/// Threads bind and drop as they like, so that one often drops the last binding of a session while
-/// another one binds.
+/// Threads bind and drop concurrently, so that one thread often drops the last binding of a session while
+/// another thread binds.
 #[test]
-fn no_binding_is_left_by_threads_that_come_and_go() {
+fn threads_that_bind_and_drop_concurrently_leave_no_binding() {
     const ROUNDS: u32 = 150;
     let _alone = alone();
     let directory = support::own_directory();
@@ -203,7 +204,7 @@ fn no_binding_is_left_by_threads_that_come_and_go() {
         });
         open.sessions(1);
         let three = || peregrine::describe("one").unwrap().bindings == 3;
-        until("the server knows the three bindings that there are", three);
+        until("the server knows exactly three bindings", three);
         assert!(last.iter().all(|client| client.ask(7).unwrap() == (1, 7)));
         drop(last);
         open.sessions(0);
@@ -211,7 +212,7 @@ fn no_binding_is_left_by_threads_that_come_and_go() {
 }
 
 #[test]
-fn an_interface_that_needs_more_gets_a_session_of_its_own() {
+fn interface_with_larger_messages_gets_a_separate_session() {
     let _alone = alone();
     let directory = support::own_directory();
     let server = start("server", directory.path());
@@ -223,7 +224,7 @@ fn an_interface_that_needs_more_gets_a_session_of_its_own() {
     open.sessions(2);
     assert_eq!(large.take(&bytes).unwrap(), 18 << 20);
     assert_eq!(small.ask(1).unwrap(), (1, 1));
-    // Who comes later finds room in one of the two.
+    // Later bindings fit into one of the two sessions.
     let more = (WhichClient::bind("two").unwrap(), LargeClient::bind("large").unwrap());
     open.sessions(2);
     assert_eq!(more.0.ask(2).unwrap(), (2, 2));
@@ -232,7 +233,7 @@ fn an_interface_that_needs_more_gets_a_session_of_its_own() {
     drop((large, more.1));
     open.sessions(0);
 
-    // The other way round, the large one has room for all.
+    // In the opposite order, the large session fits all bindings.
     let large = LargeClient::bind("large").unwrap();
     let small = WhichClient::bind("one").unwrap();
     open.sessions(1);
@@ -245,7 +246,7 @@ fn an_interface_that_needs_more_gets_a_session_of_its_own() {
 }
 
 #[test]
-fn two_servers_of_one_process_have_a_session_each() {
+fn two_servers_of_one_process_have_separate_sessions() {
     let _alone = alone();
     let directory = support::own_directory();
     let server = start("two servers", directory.path());
@@ -272,7 +273,7 @@ fn two_servers_of_one_process_have_a_session_each() {
 }
 
 #[test]
-fn a_process_that_calls_itself_has_one_session_with_itself() {
+fn process_that_calls_itself_has_one_session() {
     let _alone = alone();
     let directory = support::own_directory();
     let running = server_of("one", "two").spawn().unwrap();
@@ -289,9 +290,9 @@ fn a_process_that_calls_itself_has_one_session_with_itself() {
     running.stop();
 }
 
-/// A server that is halted while it is asked makes the binding nobody's: it must not keep it.
+/// A client stops waiting for a bind while the server is halted. The server must not keep that binding.
 #[test]
-fn a_binding_that_nobody_waited_for_is_forgotten() {
+fn binding_whose_client_stopped_waiting_is_released() {
     let _alone = alone();
     let directory = support::own_directory();
     let server = start("server", directory.path());
@@ -306,25 +307,25 @@ fn a_binding_that_nobody_waited_for_is_forgotten() {
     }
     server.signal(libc::SIGCONT);
     open.sessions(1);
-    // It is told so when its answer came too late.
+    // The client releases the binding when the server's answer arrives too late.
     let bindings = || ["one", "two"].map(|name| peregrine::describe(name).unwrap().bindings);
-    until("bindings that nobody waited for are forgotten", || bindings() == [1, 0]);
+    until("bindings whose client stopped waiting are released", || bindings() == [1, 0]);
     assert_eq!(client.ask(2).unwrap(), (1, 2));
 }
 
-/// Bytes of a region for which there is memory.
+/// Returns the bytes of a region that occupy memory.
 fn occupied(region: &OwnedFd) -> i64 {
     rustix::fs::fstat(region).expect("a region").st_blocks * 512
 }
 
-/// Who looks at an A-stack gives it memory: at the end of a session neither side looks at those that
-/// were never used.
+/// Reading an A-stack allocates memory for it. At the end of a session neither side reads the A-stacks
+/// that were never used.
 #[test]
-fn the_end_of_a_session_takes_no_memory() {
+fn closing_a_session_allocates_no_memory() {
     const USED: i64 = 64 << 10;
     let _alone = alone();
     let directory = support::own_directory();
-    // The client goes; the region is ours for a moment longer.
+    // The client closes the session; this process keeps the region mapped a moment longer.
     let server = start("server", directory.path());
     let [before] = at_rest(directory.path(), "one", [server.id()]);
     let line = Line::connect(directory.path(), "one").unwrap();
@@ -337,7 +338,7 @@ fn the_end_of_a_session_takes_no_memory() {
     until("the session has ended", gone);
     assert!(occupied(&files[0]) <= USED, "{} bytes", occupied(&files[0]));
 
-    // The server goes.
+    // The server stops.
     let listener = wire::listen(directory.path(), "gone");
     let bound = std::thread::scope(|scope| {
         let bound = scope.spawn(|| WhichClient::bind("gone").unwrap());
@@ -349,13 +350,13 @@ fn the_end_of_a_session_takes_no_memory() {
         let (_, region) = Region::new(64, 1 << 20);
         let line = line.unwrap();
         line.answer();
-        line.say_with(&wire::bound([7; 16], 1, 64, 1 << 20), &[region.as_fd()]).unwrap();
+        line.send_with(&wire::bound([7; 16], 1, 64, 1 << 20), &[region.as_fd()]).unwrap();
         let bound = bound.join().unwrap();
         (bound, region)
     });
     let (client, region) = bound;
     until("the end is noticed", || !client.is_alive());
-    // It is told more than once.
+    // The client is notified more than once.
     std::thread::sleep(Duration::from_millis(50));
     assert!(occupied(&region) <= USED, "{} bytes", occupied(&region));
 }

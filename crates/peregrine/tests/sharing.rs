@@ -1,5 +1,5 @@
-//! More callers of one binding over UDP than have a socket of their own: the others share one, and
-//! one of them receives for all.
+//! One UDP binding with more concurrent calls than sockets of single threads. The other calls share one
+//! socket, and one of their threads receives for all of them.
 
 mod support;
 
@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use peregrine::limits::SOCKETS_PER_SERVER;
 use peregrine::{BindOptions, Executed, Kind, Out, Running, Server, Wait, interface};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use support::impairments::Impairments;
 use support::relay::Relay;
-use support::weather::Weather;
-use support::{GoOn, Part, part};
+use support::{KeepGoing, Process, role};
 
 const CALLERS: usize = 64;
 const LONG: Duration = Duration::from_secs(20);
@@ -22,13 +22,13 @@ const LONG: Duration = Duration::from_secs(20);
 trait Room {
     fn null(&self) -> peregrine::Result<()>;
     fn sleep(&self, ms: u32) -> peregrine::Result<u32>;
-    /// Ends when the door is open.
+    /// Returns when the door is open.
     fn stay(&self) -> peregrine::Result<()>;
-    /// Ends when all callers are inside.
+    /// Returns when all calls run at the same time.
     fn meet(&self) -> peregrine::Result<()>;
     fn read(&self, bytes: u32, into: Out<'_, u8>) -> peregrine::Result<()>;
     fn sum(&self, bytes: &[u8]) -> peregrine::Result<u64>;
-    /// How many have begun to sleep.
+    /// Returns how many calls of `sleep` have begun.
     fn ran(&self) -> peregrine::Result<u32>;
 }
 
@@ -54,7 +54,7 @@ impl Room for Inside {
         Ok(ms)
     }
     fn stay(&self) -> peregrine::Result<()> {
-        // A test that fails meanwhile is to end, too.
+        // The limit lets a failed test end, too.
         let limit = Instant::now() + 2 * LONG;
         while !self.door.load(Ordering::SeqCst) && Instant::now() < limit {
             std::thread::sleep(Duration::from_millis(1));
@@ -85,7 +85,7 @@ fn serve() -> (Running, String) {
 fn serve_behind(door: &Arc<AtomicBool>) -> (Running, String) {
     let (barrier, door) = (Barrier::new(CALLERS), Arc::clone(door));
     let room = Inside { barrier, ran: AtomicU32::new(0), door };
-    // Where all are inside at one time.
+    // Enough threads for all calls at the same time.
     let server = Server::new().threads(CALLERS).wait(Wait::Block);
     let server = server.export("room", RoomServer::new(room)).unwrap();
     let running = server.listen("udp:127.0.0.1:0").unwrap().spawn().unwrap();
@@ -93,16 +93,16 @@ fn serve_behind(door: &Arc<AtomicBool>) -> (Running, String) {
     (running, address)
 }
 
-/// The tests count, and so they run one at a time.
+/// The tests count sockets, so they run one at a time.
 fn home() -> (std::sync::MutexGuard<'static, ()>, tempfile::TempDir) {
     (support::alone(), support::own_directory())
 }
 
-/// The parts that children play; in the test itself this does nothing.
+/// The roles of child processes. Without a role this does nothing.
 #[test]
 fn child() {
-    let Some(part) = part() else { return };
-    match part.split_once(' ') {
+    let Some(role) = role() else { return };
+    match role.split_once(' ') {
         None => {
             let (running, address) = serve();
             println!("\nat {address}");
@@ -116,7 +116,7 @@ fn bind(address: &str, options: BindOptions) -> RoomClient {
     RoomClient::bind_with(address, &options.astacks(CALLERS as u32)).unwrap()
 }
 
-/// How many sockets there are that are connected to an address.
+/// Returns the number of sockets connected to an address.
 fn sockets(address: &str) -> usize {
     let port = address.split(['/', ':']).find_map(|part| part.parse::<u16>().ok()).unwrap();
     let peer = format!("0100007F:{port:04X}");
@@ -124,21 +124,21 @@ fn sockets(address: &str) -> usize {
     table.lines().filter(|line| line.split_whitespace().nth(2) == Some(&peer)).count()
 }
 
-/// So many sockets have those who call at one time.
+/// Checks that concurrent calls use the maximum number of sockets.
 #[track_caller]
-fn are_as_many_as_may_be(address: &str) {
+fn assert_sockets_at_limit(address: &str) {
     assert_eq!(sockets(address), SOCKETS_PER_SERVER as usize + 1);
 }
 
-/// Does something in as many threads at once as there are callers, each with its number, and with a
-/// frame of its own.
+/// Runs `todo` concurrently in one thread for each call. Each thread gets its number and has its own
+/// frame.
 fn all_at_once(room: &RoomClient, todo: impl Fn(usize) + Sync) {
     let together = Barrier::new(CALLERS);
     std::thread::scope(|scope| {
         for caller in 0..CALLERS {
             let (todo, together) = (&todo, &together);
             scope.spawn(move || {
-                // None comes back before all are inside.
+                // No call returns before all of them run.
                 room.meet().unwrap();
                 together.wait();
                 todo(caller);
@@ -155,12 +155,12 @@ fn reads(room: &RoomClient, bytes: usize, buffer: &mut [u8]) {
 }
 
 #[test]
-fn every_thread_gets_its_own_results_over_few_sockets() {
+fn threads_that_share_a_socket_get_their_own_results() {
     let _home = home();
     for (wait, rounds) in [(Wait::Block, 60), (Wait::Adaptive, 60), (Wait::Spin, 20)] {
         let (_running, address) = serve();
         let room = bind(&address, BindOptions::default().wait(wait));
-        assert!(sockets(&address) <= 1, "a binding needs none");
+        assert!(sockets(&address) <= 1, "an idle binding has more than one socket");
         all_at_once(&room, |caller| {
             let mut buffer = vec![0; 3000];
             for round in 0..rounds {
@@ -171,12 +171,12 @@ fn every_thread_gets_its_own_results_over_few_sockets() {
                 assert_eq!(room.sum(&sent).unwrap(), (caller * bytes) as u64);
             }
         });
-        are_as_many_as_may_be(&address);
+        assert_sockets_at_limit(&address);
     }
 }
 
 #[test]
-fn large_messages_come_whole_to_those_who_share() {
+fn large_messages_arrive_whole_over_a_shared_socket() {
     let _home = home();
     for checked in [false, true] {
         let (_running, address) = serve();
@@ -193,28 +193,28 @@ fn large_messages_come_whole_to_those_who_share() {
             assert_eq!(room.sum(&expected).unwrap(), sum);
         });
         println!("checked {checked}: {:?}", start.elapsed());
-        are_as_many_as_may_be(&address);
+        assert_sockets_at_limit(&address);
     }
 }
 
 #[test]
-fn bad_weather_harms_nobody_who_shares() {
+fn calls_over_a_shared_socket_survive_a_bad_network() {
     let _home = home();
     let (_running, address) = serve();
     let server = address.trim_start_matches("udp:").trim_end_matches("/room").parse().unwrap();
-    let weather = Weather {
+    let impairments = Impairments {
         lost: 20,
-        doubled: 20,
-        late: 50,
-        late_us: 2000,
+        duplicated: 20,
+        delayed: 50,
+        delayed_us: 2000,
         damaged: 10,
-        ..Weather::default()
+        ..Impairments::default()
     };
-    let mut relay = Relay::new("127.0.0.1:0".parse().unwrap(), server, weather, 7);
+    let mut relay = Relay::new("127.0.0.1:0".parse().unwrap(), server, impairments, 7);
     let room = format!("udp:{}/room", relay.address());
     let going = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let _goes_on = GoOn::with(&going);
+        let _goes_on = KeepGoing::new(&going);
         scope.spawn(|| {
             while going.load(Ordering::Relaxed) {
                 relay.step(&mut |_| ());
@@ -233,7 +233,7 @@ fn bad_weather_harms_nobody_who_shares() {
 }
 
 #[test]
-fn several_bindings_share() {
+fn several_bindings_share_sockets() {
     let _home = home();
     let (_running, address) = serve();
     let rooms = [(); 3].map(|()| bind(&address, BindOptions::default()));
@@ -243,7 +243,7 @@ fn several_bindings_share() {
             reads(&rooms[(caller + round) % 3], caller + round, &mut buffer);
         }
     });
-    are_as_many_as_may_be(&address);
+    assert_sockets_at_limit(&address);
     let [first, second, third] = rooms;
     drop((first, third));
     all_at_once(&second, |_| second.null().unwrap());
@@ -252,7 +252,7 @@ fn several_bindings_share() {
 }
 
 #[test]
-fn deadlines_end_calls_whoever_receives() {
+fn deadlines_end_calls_whichever_thread_receives() {
     let _home = home();
     let door = Arc::default();
     let (_running, address) = serve_behind(&door);
@@ -272,21 +272,21 @@ fn deadlines_end_calls_whoever_receives() {
                     assert_eq!(room.sleep(200).unwrap(), 200);
                 }
             });
-            // The frames come back when the procedures have ended: else not all are inside at once.
+            // The frames are released when the procedures have ended; only then can all calls run at once.
             door.store(true, Ordering::SeqCst);
             all_at_once(&room, |_| room.null().unwrap());
         }
-        are_as_many_as_may_be(&address);
+        assert_sockets_at_limit(&address);
     }
 }
 
 #[test]
-fn what_was_given_up_comes_back_when_its_binding_is_gone() {
+fn cancelled_frames_are_released_after_their_binding_is_dropped() {
     let _home = home();
     let door = Arc::default();
     let (_running, address) = serve_behind(&door);
-    // Who does not hear of it takes the server for dead after two seconds: so in each try, while a
-    // machine that is late is so in some.
+    // A client that misses the release takes the server for dead after two seconds. Such an error shows
+    // in every attempt; the delay of a slow machine shows only in some.
     let mut tries = Vec::new();
     while tries.iter().all(|took| *took >= Duration::from_secs(2)) {
         assert!(tries.len() < 5, "{tries:?}");
@@ -295,7 +295,7 @@ fn what_was_given_up_comes_back_when_its_binding_is_gone() {
         door.store(false, Ordering::SeqCst);
         all_at_once(&room, |_| assert_eq!(hasty.stay().unwrap_err().kind(), Kind::TimedOut));
         drop((room, hasty));
-        // Those whose frames are there first wait for the others, and one of them receives for all.
+        // The calls that get frames first wait for the others, and one thread receives for all.
         std::thread::scope(|scope| {
             let all = scope.spawn(|| all_at_once(&other, |_| other.null().unwrap()));
             std::thread::sleep(Duration::from_millis(300));
@@ -308,23 +308,23 @@ fn what_was_given_up_comes_back_when_its_binding_is_gone() {
 }
 
 #[test]
-fn long_calls_are_waited_for_by_all() {
+fn long_calls_over_a_shared_socket_return() {
     let _home = home();
     let (_running, address) = serve();
     let room = bind(&address, BindOptions::default().wait(Wait::Block));
     all_at_once(&room, |caller| {
-        // Each asks meanwhile whether it is still being worked on, whoever has the turn.
+        // Each call sends probes meanwhile, whichever thread receives.
         assert_eq!(room.sleep(2500).unwrap(), 2500, "{caller}");
     });
     assert_eq!(room.ran().unwrap(), CALLERS as u32);
 }
 
 #[test]
-fn all_are_told_when_the_server_dies() {
+fn all_calls_fail_when_the_server_dies() {
     let _home = home();
     let directory = tempfile::tempdir().unwrap();
     for wait in [Wait::Block, Wait::Adaptive] {
-        let mut server = Part::launch("child", "server", directory.path());
+        let mut server = Process::launch("child", "server", directory.path());
         let address = server.until("at ");
         let room = bind(&address, BindOptions::default().wait(wait));
         let inside = Barrier::new(CALLERS + 1);
@@ -343,7 +343,7 @@ fn all_are_told_when_the_server_dies() {
                 let error = caller.join().unwrap();
                 let said = (error.kind(), error.executed());
                 assert_eq!(said, (Kind::ServerGone, Executed::Maybe), "{error}");
-                assert!(error.to_string().contains("nobody listens"), "{error}");
+                assert!(error.to_string().contains("no server listens"), "{error}");
             }
             println!("{wait:?}: {:?}", start.elapsed());
             assert!(start.elapsed() < LONG);
@@ -351,7 +351,7 @@ fn all_are_told_when_the_server_dies() {
     }
 }
 
-/// All descriptors that this process may still have.
+/// Opens all descriptors that this process may still have.
 fn all_descriptors() -> Vec<File> {
     std::iter::from_fn(|| File::open("/dev/null").ok()).collect()
 }
@@ -360,11 +360,11 @@ fn without_descriptors(address: &str) {
     let room = bind(address, BindOptions::default());
     let all = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(64), ..all }).unwrap();
-    // The first caller has the socket over which it was bound; the second one needs another.
+    // The first call uses the socket over which the binding was made; the second one needs another.
     let held = all_descriptors();
     room.null().unwrap();
     let mut errors = Vec::new();
-    support::until("two call at one time", || {
+    support::until("two calls run concurrently", || {
         std::thread::scope(|scope| {
             let calls = [(); 2].map(|()| scope.spawn(|| room.sleep(200)));
             errors.extend(calls.into_iter().filter_map(|call| call.join().unwrap().err()));
@@ -377,8 +377,8 @@ fn without_descriptors(address: &str) {
     }
     drop(held);
     room.null().unwrap();
-    // From the second on there is one that others may use.
-    support::until("two call at one time", || {
+    // From the second call on there is a socket that others may share.
+    support::until("two calls run concurrently", || {
         std::thread::scope(|scope| {
             for _ in 0..2 {
                 scope.spawn(|| room.sleep(200).unwrap());
@@ -403,9 +403,9 @@ fn without_descriptors(address: &str) {
 }
 
 #[test]
-fn who_has_no_descriptor_shares_what_there_is() {
+fn calls_share_the_open_sockets_without_free_descriptors() {
     let directory = home();
     let (_running, address) = serve();
-    let mut client = Part::launch("child", &format!("client {address}"), directory.1.path());
+    let mut client = Process::launch("child", &format!("client {address}"), directory.1.path());
     client.until("done");
 }

@@ -1,5 +1,6 @@
-//! What a server tells of itself agrees with what was called, to the call: over shared pages and over
-//! networks, while procedures run, when callers give up, when clients are killed, and to whom.
+//! The counters of a server agree exactly with the calls that were made: in shared pages and over networks,
+//! while procedures run, when callers abandon calls, and when clients are killed. Also tests who may read
+//! the counters.
 
 mod support;
 
@@ -15,11 +16,11 @@ use peregrine::sys::Memory;
 use peregrine::{
     CallError, Disclosure, ExportOptions, Kind, Out, Running, Server, interface, stat,
 };
+use support::impairments::Impairments;
 use support::link::{ENDS, Link, at_far_end};
 use support::relay::Relay;
-use support::weather::Weather;
 use support::wire::{self, Line};
-use support::{Part, alone, become_user, part, until};
+use support::{Process, alone, become_user, role, until};
 
 #[interface]
 trait Work {
@@ -27,11 +28,11 @@ trait Work {
     fn size(&self, bytes: &[u8]) -> Result<u64, Refused>;
     fn fill(&self, bytes: u32, #[max_len(1 << 20)] into: Out<'_, u8>) -> peregrine::Result<()>;
     fn panic(&self) -> peregrine::Result<()>;
-    /// Runs until the door opens.
+    /// Runs until the door is opened.
     fn stay(&self) -> peregrine::Result<()>;
 }
 
-/// Says no to nothing.
+/// An error that never occurs.
 #[derive(Debug, peregrine::Value)]
 enum Refused {
     Empty,
@@ -72,7 +73,7 @@ impl Work for Object {
         Ok(())
     }
     fn panic(&self) -> peregrine::Result<()> {
-        panic!("as it was told to")
+        panic!("a panic for the test")
     }
     fn stay(&self) -> peregrine::Result<()> {
         self.0.entered.fetch_add(1, Ordering::SeqCst);
@@ -83,7 +84,7 @@ impl Work for Object {
     }
 }
 
-/// A server that listens everywhere, and what it tells to whom.
+/// A server that listens on all paths, with this disclosure.
 fn serve(told: Disclosure) -> (Running, Arc<Door>) {
     let door = Arc::<Door>::default();
     let server =
@@ -95,25 +96,25 @@ fn serve(told: Disclosure) -> (Running, Arc<Door>) {
     (server.listen("udp:127.0.0.1:0").unwrap().spawn().unwrap(), door)
 }
 
-/// Where the server itself is, at what it listens to.
+/// Returns the addresses of the server itself.
 fn places(running: &Running) -> Vec<String> {
     let place = |one: &peregrine::Endpoint| one.to_string().replacen(':', ":@", 1);
     running.addresses().iter().map(place).collect()
 }
 
-/// What the server says when all that has ended has been counted.
+/// Returns the counters after everything that has ended was counted.
 #[track_caller]
 fn settled(is_so: impl Fn(&Stat) -> bool) -> Stat {
     let mut last = Stat::default();
-    until("the counters say so", || {
-        last = stat("work").expect("a server that tells");
+    until("the counters are final", || {
+        last = stat("work").expect("the server discloses its counters");
         is_so(&last)
     });
     last
 }
 
 #[test]
-fn counts_agree_with_calls_on_every_path() {
+fn counts_agree_with_calls_on_each_path() {
     let _alone = alone();
     let _directory = support::own_directory();
     let (running, _) = serve(Disclosure::Totals);
@@ -137,7 +138,7 @@ fn counts_agree_with_calls_on_every_path() {
         assert_eq!(told.export("idle").unwrap().counts, Default::default());
         assert!(told.server.waits.any(), "{address}: {:?}", told.server.waits);
 
-        // Bytes of messages: the head of a call is a length and what it is of.
+        // The head of a call is a length, and the bytes follow.
         let before = work.counts;
         assert_eq!(client.size(&[1; 5000]).unwrap(), 5000);
         let mut buffer = Vec::with_capacity(9000);
@@ -174,12 +175,16 @@ fn counts_agree_with_calls_on_every_path() {
         assert!(latency < Duration::from_millis(5), "{latency:?}");
         drop(client);
         let told = settled(|stat| stat.bindings.iter().all(|one| one.export != "work"));
-        assert_eq!(told.export("work").unwrap().counts.calls, due, "of those that are over, too");
+        assert_eq!(
+            told.export("work").unwrap().counts.calls,
+            due,
+            "calls of ended bindings are included"
+        );
         assert_eq!(told.export("work").unwrap().bindings, 0);
     }
 }
 
-/// Whether threads have waited at all.
+/// Whether threads have waited.
 trait Waits {
     fn any(&self) -> bool;
 }
@@ -191,7 +196,7 @@ impl Waits for peregrine::counters::WaitCounts {
 }
 
 #[test]
-fn calls_in_flight_and_calls_given_up_are_seen_while_they_last() {
+fn running_and_abandoned_calls_are_counted() {
     let _alone = alone();
     let _directory = support::own_directory();
     let (running, door) = serve(Disclosure::Totals);
@@ -212,21 +217,21 @@ fn calls_in_flight_and_calls_given_up_are_seen_while_they_last() {
             let error = client.with_timeout(Duration::from_millis(800)).stay().unwrap_err();
             assert_eq!(error.kind(), Kind::TimedOut);
         }
-        // Over datagrams the server has to hear of it first.
+        // Over datagrams, the server must first receive the cancellation.
         let told = settled(|stat| stat.server.captured == [1; 3]);
         assert_eq!(told.server.counts.in_flight, 6);
         door.open();
     });
     let told = settled(|stat| stat.server.counts.in_flight == 0 && stat.server.captured == [0; 3]);
     assert_eq!(told.server.counts.calls, 6);
-    // What is withdrawn is refused, and counted so.
+    // Calls of a withdrawn export are refused, and counted as refused.
     running.withdraw("idle");
     let idle = stat("work").unwrap();
     assert!(idle.export("idle").is_none());
 }
 
 #[test]
-fn calls_that_wait_are_seen() {
+fn waiting_calls_are_counted() {
     let _alone = alone();
     let _directory = support::own_directory();
     let door = Arc::<Door>::default();
@@ -238,7 +243,7 @@ fn calls_that_wait_are_seen() {
     let addresses: Vec<String> = ["work".to_owned()].into_iter().chain(network).collect();
     std::thread::scope(|scope| {
         for (number, address) in addresses.iter().enumerate() {
-            // On each path one runs, and two wait for it.
+            // On each path, one call runs, and two wait for it.
             for _ in 0..3 {
                 let client = WorkClient::bind(address).unwrap();
                 scope.spawn(move || client.stay().unwrap());
@@ -253,7 +258,7 @@ fn calls_that_wait_are_seen() {
 }
 
 #[test]
-fn refused_calls_are_counted_as_such() {
+fn refused_calls_are_counted() {
     let _alone = alone();
     let directory = support::own_directory();
     let door = Arc::<Door>::default();
@@ -274,7 +279,7 @@ fn refused_calls_are_counted_as_such() {
         assert_eq!((told.server.counts.calls, told.server.counts.in_flight), (2, 2));
         door.open();
     });
-    // Arguments that are none: the procedure does not run.
+    // The arguments are invalid, so the procedure does not run.
     let mut session = wire::Session::new(directory.path(), "work", 1).unwrap();
     let message = session.post(0, 77);
     assert_eq!(session.reply_to(message, 0, wire::LIMIT), Some(2), "not executed");
@@ -284,7 +289,7 @@ fn refused_calls_are_counted_as_such() {
 }
 
 #[test]
-fn what_networks_are_told_is_what_they_may_know() {
+fn counters_over_networks_follow_the_disclosure() {
     let _alone = alone();
     let _directory = support::own_directory();
     for told in [Disclosure::Totals, Disclosure::All] {
@@ -312,7 +317,11 @@ fn what_networks_are_told_is_what_they_may_know() {
             let said = peregrine::describe(&place).unwrap();
             assert_eq!(said.interface, "Server");
         }
-        assert_eq!(running.names(), ["work", "idle", "secret"], "it is no export of the program's");
+        assert_eq!(
+            running.names(),
+            ["work", "idle", "secret"],
+            "the server's own export is not listed"
+        );
         assert!(!running.withdraw(".server"));
     }
     let (running, _) = serve(Disclosure::Nothing);
@@ -324,7 +333,7 @@ fn what_networks_are_told_is_what_they_may_know() {
 }
 
 #[test]
-fn a_link_is_a_path_like_others() {
+fn calls_over_a_link_are_counted() {
     let _alone = alone();
     let _directory = support::own_directory();
     let link = match Link::new() {
@@ -358,7 +367,7 @@ fn a_link_is_a_path_like_others() {
 }
 
 #[test]
-fn a_name_that_hosts_have_leads_to_the_server_there() {
+fn name_in_the_hosts_file_leads_to_its_server() {
     let _alone = alone();
     let directory = support::own_directory();
     let (running, _) = serve(Disclosure::Totals);
@@ -368,7 +377,7 @@ fn a_name_that_hosts_have_leads_to_the_server_there() {
         format!("far {}\n", running.addresses()[0].to_string().replace("tcp:", "tcp:work@",)),
     )
     .unwrap();
-    // SAFETY: no other thread of this process looks at the environment now.
+    // SAFETY: no other thread of this process reads the environment now.
     unsafe { std::env::set_var("PEREGRINE_HOSTS", &hosts) };
     assert_eq!(stat("far").unwrap().exports.len(), 3);
     assert_eq!(peregrine::exports("far").unwrap().len(), 2);
@@ -379,23 +388,23 @@ fn a_name_that_hosts_have_leads_to_the_server_there() {
 }
 
 #[test]
-fn packets_that_are_sent_again_are_counted() {
+fn retransmitted_packets_are_counted() {
     const CALLS: u64 = 300;
     let _alone = alone();
     let _directory = support::own_directory();
     let (running, _) = serve(Disclosure::Totals);
     let server = running.addresses()[1].to_string();
     let server = server.strip_prefix("udp:").unwrap().parse().unwrap();
-    let weather = Weather {
+    let impairments = Impairments {
         lost: 150,
-        doubled: 200,
-        late: 0,
-        late_us: 0,
+        duplicated: 200,
+        delayed: 0,
+        delayed_us: 0,
         damaged: 0,
         delay_us: 0,
         cut_ms: (0, 0),
     };
-    let mut relay = Relay::new("127.0.0.1:0".parse().unwrap(), server, weather, 7);
+    let mut relay = Relay::new("127.0.0.1:0".parse().unwrap(), server, impairments, 7);
     let address = format!("udp:{}/work", relay.address());
     let going = AtomicBool::new(true);
     std::thread::scope(|scope| {
@@ -404,30 +413,34 @@ fn packets_that_are_sent_again_are_counted() {
                 relay.step(&mut |_| ());
             }
         });
-        let _going = support::GoOn::with(&going);
+        let _going = support::KeepGoing::new(&going);
         let client = WorkClient::bind(&address).unwrap();
         (0..CALLS).for_each(|_| client.null().unwrap());
     });
     let told = settled(|stat| stat.server.counts.in_flight == 0);
-    assert_eq!(told.export("work").unwrap().counts.calls, CALLS, "none twice, whatever came twice");
+    assert_eq!(
+        told.export("work").unwrap().counts.calls,
+        CALLS,
+        "no call ran twice, although packets arrived twice"
+    );
     let (resent, again) = (told.server.resent, told.server.came_again);
-    // About a seventh of the results was lost, and a fifth of the calls came twice.
+    // About a seventh of the results was lost, and a fifth of the calls arrived twice.
     assert!((10..CALLS).contains(&resent) && (10..CALLS).contains(&again), "{resent}, {again}");
     assert_eq!(stat("idle").unwrap().server.captured, [0; 3]);
 }
 
-/// The parts that children play; in the test itself this does nothing.
+/// The roles of child processes. In the test itself this does nothing.
 #[test]
 fn child() {
-    let Some(part) = part() else { return };
-    match &*part {
+    let Some(role) = role() else { return };
+    match &*role {
         "stranger" => {
             become_user(61_001, 61_001, &[]);
             let error = stat("work").unwrap_err();
             println!("\nready\n{:?}: {}", error.kind(), error.detail());
         }
         _ => {
-            let client = WorkClient::bind(&part).unwrap();
+            let client = WorkClient::bind(&role).unwrap();
             client.null().unwrap();
             println!("\nready");
             let _ = client.stay();
@@ -436,24 +449,24 @@ fn child() {
 }
 
 #[test]
-fn clients_that_are_killed_leave_nothing_behind() {
+fn killed_clients_are_removed_from_the_counters() {
     let _alone = alone();
     let directory = support::own_directory();
     let (running, door) = serve(Disclosure::Totals);
     let tcp = format!("{}/work", running.addresses()[0]);
     for (number, address) in ["work", &*tcp].into_iter().enumerate() {
-        let mut part = Part::start("child", address, directory.path());
+        let mut process = Process::start("child", address, directory.path());
         let runs = number as u32 + 1;
         until("it calls", || door.entered.load(Ordering::SeqCst) == runs);
         let told = stat("work").unwrap();
         assert_eq!((told.sessions.len(), told.bindings.len()), (1, 1));
         assert_eq!(told.bindings[0].counts.in_flight, 1);
         if number == 0 {
-            assert_eq!(told.sessions[0].process, part.id());
+            assert_eq!(told.sessions[0].process, process.id());
         }
-        part.kill();
+        process.kill();
         let told = settled(|stat| stat.sessions.is_empty() && stat.bindings.is_empty());
-        // The procedure goes on, and nobody has forgotten it.
+        // The procedure still runs, and is counted.
         assert_eq!(told.export("work").unwrap().counts.in_flight, u64::from(runs));
     }
     door.open();
@@ -462,7 +475,7 @@ fn clients_that_are_killed_leave_nothing_behind() {
 }
 
 #[test]
-fn rows_are_used_again() {
+fn rows_are_reused() {
     const SESSIONS: u64 = 10_000;
     let _alone = alone();
     let directory = support::own_directory();
@@ -475,14 +488,17 @@ fn rows_are_used_again() {
     standing.null().unwrap();
     let told = settled(|stat| stat.server.sessions == 1);
     assert_eq!((told.sessions.len(), told.bindings.len()), (1, 1));
-    assert_eq!(told.bindings[0].counts.calls, 1, "what others counted there is not its");
+    assert_eq!(
+        told.bindings[0].counts.calls, 1,
+        "the counts of the earlier binding are not included"
+    );
     assert_eq!(told.export("work").unwrap().counts.calls, SESSIONS + 1);
 }
 
 #[test]
-fn only_the_servers_own_user_may_look() {
+fn only_the_servers_own_user_may_read_the_counters() {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: only root can be somebody else");
+        eprintln!("skipped: only root can run a process of another user");
         return;
     }
     let _alone = alone();
@@ -496,14 +512,14 @@ fn only_the_servers_own_user_may_look() {
     let door = Arc::<Door>::default();
     let server = Server::new().export_with("work", WorkServer::new(Object(door)), options);
     let _running = server.unwrap().spawn().unwrap();
-    let mut part = Part::start("child", "stranger", directory.path());
-    let said = part.line();
-    assert!(said.starts_with("Denied: the counters are user 0's, and user 61001 asks"), "{said}");
+    let mut process = Process::start("child", "stranger", directory.path());
+    let said = process.line();
+    assert!(said.starts_with("Denied: the counters belong to user 0, not to user 61001"), "{said}");
     assert_eq!(stat("work").unwrap().server.process, std::process::id());
 }
 
 #[test]
-fn what_a_server_shows_cannot_be_written_to() {
+fn counters_cannot_be_written_by_readers() {
     let _alone = alone();
     let directory = support::own_directory();
     let (_running, _) = serve(Disclosure::Totals);
@@ -512,15 +528,22 @@ fn what_a_server_shows_cannot_be_written_to() {
     assert_eq!((wire::word(&answer, 0), files.len()), (wire::COUNTERS, 1));
     let bytes = rustix::fs::fstat(&files[0]).unwrap().st_size as usize;
     let error = Memory::received(files[0].as_fd(), bytes).unwrap_err();
-    assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied, "mapped for writing");
+    assert_eq!(
+        error.kind(),
+        std::io::ErrorKind::PermissionDenied,
+        "the counters could be mapped for writing"
+    );
     assert!(rustix::io::pwrite(&files[0], &[1], 0).is_err(), "written");
     assert!(rustix::fs::ftruncate(&files[0], 0).is_err(), "cut off");
     let mode = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
-    assert!(rustix::fs::fallocate(&files[0], mode, 0, 4096).is_err(), "a hole in it");
+    assert!(
+        rustix::fs::fallocate(&files[0], mode, 0, 4096).is_err(),
+        "a hole could be made in the counters"
+    );
 }
 
 #[test]
-fn servers_that_show_something_else_are_refused() {
+fn invalid_counters_of_a_server_are_refused() {
     let _alone = alone();
     let directory = support::own_directory();
     let listener = wire::listen(directory.path(), "false");
@@ -543,8 +566,8 @@ fn servers_that_show_something_else_are_refused() {
         (counters(bytes), vec![right.as_fd()], "version 0"),
         (counters(bytes), vec![small.as_fd()], "differs from the announced size"),
         (counters(bytes), vec![plain.as_fd()], "memfd"),
-        (counters(bytes), vec![], "another request"),
-        (counters(bytes), vec![right.as_fd(), small.as_fd()], "another request"),
+        (counters(bytes), vec![], "does not fit the client's request"),
+        (counters(bytes), vec![right.as_fd(), small.as_fd()], "does not fit the client's request"),
         (counters(4096), vec![small.as_fd()], "4096 bytes instead of"),
         (vec![1, 2, 3], vec![], "ends before its last value"),
     ];
@@ -558,7 +581,7 @@ fn servers_that_show_something_else_are_refused() {
             });
             let line = line.unwrap();
             line.answer();
-            line.say_with(&answer, &files).unwrap();
+            line.send_with(&answer, &files).unwrap();
             let error = asks.join().unwrap();
             let said = format!("{error}: {}", error.chain());
             assert_eq!(error.kind(), Kind::ProtocolMismatch, "{said}");

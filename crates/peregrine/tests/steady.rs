@@ -1,10 +1,11 @@
-//! Many calls over datagrams with client and server on one processor: no packet is ever sent again, and
-//! nearly every call is two packets, each of which wakes one thread.
+//! Many calls over datagrams with client and server on one processor: no packet is retransmitted, and
+//! nearly each call needs two packets, each of which wakes one thread.
 //!
-//! A client that is not answered for 5 ms asks, so on one processor every preemption looks like a lost
-//! packet. Here it asks after ten seconds, and no preemption is that long, so what is sent again was lost.
+//! Normally a client probes after 5 ms without an answer, so on one processor each preemption would look
+//! like a lost packet. Here it probes after ten seconds. No preemption takes so long, so a retransmitted
+//! packet was lost.
 //!
-//! `PEREGRINE_CALLS=1000000 cargo test -p peregrine --test steady -- --nocapture` is the long form.
+//! `PEREGRINE_CALLS=1000000 cargo test -p peregrine --test steady -- --nocapture` makes more calls.
 
 mod services;
 mod support;
@@ -15,10 +16,10 @@ use peregrine::{BindOptions, EthernetDevice, Out, PathKind, Server, Wait, stat, 
 use services::{Bytes, BytesClient, BytesServer, Object};
 use support::link::{ENDS, Link, at_far_end};
 
-/// Calls of each path if nobody asks for more.
+/// The default number of calls on each path.
 const CALLS: u64 = 6_000;
-/// After this long without an answer a client asks. A thread on a busy machine waits a second and more
-/// for its processor.
+/// A client probes after this time without an answer. A thread on a busy machine may wait for its processor
+/// for more than a second.
 const ASK_AFTER: Duration = Duration::from_secs(10);
 
 fn calls() -> u64 {
@@ -29,11 +30,11 @@ fn calls() -> u64 {
 /// What the calls of this process have cost so far.
 #[derive(Clone, Copy, Debug)]
 struct Costs {
-    /// Sleeps of the threads that serve calls.
+    /// The number of times that threads that serve calls slept.
     sleeps: u64,
-    /// Packets that the server sent again, and those that came to it again.
+    /// The numbers of retransmitted packets of the server, and of duplicate packets that it received.
     again: [u64; 2],
-    /// Datagrams that both namespaces have received, and those that found no room.
+    /// The numbers of datagrams that both namespaces have received, and of those that they discarded.
     datagrams: u64,
     overflowed: u64,
 }
@@ -51,7 +52,7 @@ impl Costs {
     }
 }
 
-/// Datagrams that were received in the namespace of this thread, and those that were thrown away.
+/// Returns the numbers of datagrams that the namespace of this thread has received, and has discarded.
 fn datagrams() -> [u64; 2] {
     let text = std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp: "));
@@ -77,10 +78,10 @@ fn sleeps() -> u64 {
     sleeps
 }
 
-/// Calls over one path, in the near namespace of a link whose far one has the server.
+/// Makes calls over one path from the near namespace of a link. The server is in the far one.
 fn steady(scheme: &str, device: EthernetDevice, kind: PathKind) {
     let calls = calls();
-    // All threads that are started from here on have this processor.
+    // All threads that are started after this run on this processor.
     sys::pin_to(0).unwrap();
     let server = Server::new().wait(Wait::Block).ethernet_device(device);
     let server = server.export("bytes", BytesServer::new(Object)).unwrap();
@@ -115,13 +116,13 @@ fn steady(scheme: &str, device: EthernetDevice, kind: PathKind) {
         "{scheme}, {device:?}: {calls} calls, {sleeps} sleeps of the server, {datagrams} datagrams, \
         {again:?} again, the slowest call {slowest:?}"
     );
-    assert_eq!(again, [0, 0], "packets that were sent again, and those that came again");
+    assert_eq!(again, [0, 0], "retransmitted packets, and duplicate packets");
     assert_eq!((of(|costs| costs.overflowed), running.losses().overflowed), (0, 0));
-    // A packet that was lost is asked for, and then sent for the first time as far as the server
-    // knows; but its call takes as long as the client waits before it asks.
+    // A lost packet is requested by a probe, and then sent for the first time as far as the server knows.
+    // But its call takes as long as the client waits before it probes.
     assert!(slowest < ASK_AFTER, "a call took {slowest:?}");
-    // A call takes the fast path if it is two packets, the thread that receives the first one runs it,
-    // and its caller sleeps once at most. One that does not adds a packet or a sleep to these.
+    // A call takes the fast path if it needs two packets, the thread that receives the first one runs it,
+    // and its caller sleeps at most once. Any other call adds a packet or a sleep to these counts.
     let packets = if kind == PathKind::Udp { datagrams } else { 2 * calls };
     let others = woken_more + sleeps.saturating_sub(calls) + packets.saturating_sub(2 * calls);
     let fast = 1.0 - others as f64 / calls as f64;
@@ -147,16 +148,16 @@ fn on_a_link(scheme: &str, device: EthernetDevice, kind: PathKind) {
 }
 
 #[test]
-fn nothing_is_sent_again_over_udp() {
+fn nothing_is_retransmitted_over_udp() {
     on_a_link("udp", EthernetDevice::Any, PathKind::Udp);
 }
 
 #[test]
-fn nothing_is_sent_again_over_raw_ethernet() {
+fn nothing_is_retransmitted_over_raw_ethernet() {
     on_a_link("eth", EthernetDevice::Any, PathKind::Ethernet);
 }
 
 #[test]
-fn nothing_is_sent_again_over_raw_ethernet_by_af_packet() {
+fn nothing_is_retransmitted_over_raw_ethernet_by_af_packet() {
     on_a_link("eth", EthernetDevice::Packet, PathKind::Ethernet);
 }

@@ -1,8 +1,8 @@
-//! Clients and servers killed by the hundred, at any moment of their lives: nobody else notices more
-//! than that they are gone, and nothing of them is left.
+//! Hundreds of clients and servers are killed at random moments. Other processes observe only that the
+//! killed ones are gone, and no resources of the killed processes remain.
 //!
-//! `PEREGRINE_SOAK=600` makes the storms go on for so many seconds; `PEREGRINE_SEED=n`, which each
-//! of them prints, repeats the moments of one.
+//! `PEREGRINE_SOAK=600` sets the duration of each test in seconds. `PEREGRINE_SEED=n` repeats the moments
+//! of an earlier run; each test prints its seed.
 
 mod attack;
 mod support;
@@ -18,20 +18,20 @@ use attack::noise::Noise;
 use attack::vitals::Vitals;
 use attack::{eventually, no_longer_than, seed, soak};
 use peregrine::{BindOptions, CallError, Executed, Kind, Server, interface};
-use support::{GoOn, Part, alone, part};
+use support::{KeepGoing, Process, alone, role};
 
 const LIMIT: Duration = Duration::from_secs(20);
-/// How long a storm goes on if nobody asks for more.
+/// Default duration of each test.
 const STORM: Duration = Duration::from_secs(4);
-/// Kills that a storm makes at least, whatever time it takes.
+/// The minimum number of kills of each test, however long it takes.
 const KILLS_MIN: u64 = 200;
 
-/// A server that writes down every call which it runs, so that one can ask after its death.
+/// A server that records every call that it runs in a file, which the test reads after its death.
 #[interface]
 trait Ledger {
-    /// Writes the number down.
+    /// Records the number.
     fn enter(&self, number: u64) -> peregrine::Result<u64>;
-    /// Writes nothing down, and takes its time.
+    /// Records nothing and runs for `us` microseconds.
     fn linger(&self, text: &str, us: u32) -> peregrine::Result<String>;
 }
 
@@ -56,13 +56,13 @@ impl Ledger for Book {
     }
 }
 
-/// The parts that children play; in the test itself this does nothing.
+/// The roles of child processes. Without a role this does nothing.
 #[test]
 fn child() {
-    let Some(part) = part() else { return };
+    let Some(role) = role() else { return };
     no_longer_than(soak(STORM) + Duration::from_secs(60));
     let directory = support::directory();
-    match part.as_str() {
+    match role.as_str() {
         "server" => {
             let book = Book(directory.join("book.bin"));
             let server = Server::new().export("ledger", LedgerServer::new(book)).unwrap();
@@ -71,7 +71,7 @@ fn child() {
             running.wait();
         }
         "client" => {
-            // Several threads on few A-stacks; some give up, so that A-stacks are captured.
+            // Several threads share few A-stacks. Some calls time out, which captures their A-stacks.
             let ledger = LedgerClient::bind_with("ledger", &BindOptions::default().astacks(3));
             let ledger = ledger.unwrap();
             println!("\nready");
@@ -89,11 +89,11 @@ fn child() {
                 }
             });
         }
-        other => panic!("nobody knows how to play `{other}`"),
+        other => panic!("unknown role `{other}`"),
     }
 }
 
-/// Everything in a directory but the books, and the processors' own, which all servers share.
+/// Returns the files of a directory except the books and `.processors`, which all servers share.
 fn files(directory: &Path) -> HashSet<String> {
     let names = std::fs::read_dir(directory).expect("a directory").flatten();
     let names = names.map(|file| file.file_name().into_string().expect("a name of ours"));
@@ -105,31 +105,31 @@ fn named(names: &[&str]) -> HashSet<String> {
 }
 
 #[test]
-fn clients_killed_at_any_moment_leave_nothing() {
+fn clients_killed_at_any_moment_leave_no_resources() {
     let _alone = alone();
     let directory = support::own_directory();
-    let server = Part::start("child", "server", directory.path());
+    let server = Process::start("child", "server", directory.path());
     let ledger = LedgerClient::bind("ledger").unwrap();
     assert_eq!(ledger.enter(0).unwrap(), 1);
     let mut noise = Noise::new(seed());
     let (until, going) = (Instant::now() + soak(STORM), AtomicBool::new(true));
     let (mut kills, mut before) = (0, None);
     std::thread::scope(|scope| {
-        let go_on = GoOn::with(&going);
+        let keep_going = KeepGoing::new(&going);
         let honest = scope.spawn(|| {
             let mut calls = 1u64;
             while going.load(Ordering::Relaxed) {
                 assert_eq!(ledger.enter(calls).expect("an honest call"), calls + 1);
                 calls += 1;
-                // The book stays short.
+                // This keeps the book short.
                 std::thread::sleep(Duration::from_micros(200));
             }
             calls
         });
-        let mut clients: Vec<Part> = Vec::new();
+        let mut clients: Vec<Process> = Vec::new();
         while kills < KILLS_MIN || Instant::now() < until {
             if clients.len() < 4 {
-                clients.push(Part::launch("child", "client", directory.path()));
+                clients.push(Process::launch("child", "client", directory.path()));
             }
             std::thread::sleep(Duration::from_micros(noise.below(6000)));
             if clients.len() == 4 || noise.once_in(3) {
@@ -138,20 +138,20 @@ fn clients_killed_at_any_moment_leave_nothing() {
                 kills += 1;
             }
             if kills == KILLS_MIN / 4 && before.is_none() {
-                // Its threads are there, and its memory is warm.
-                clients.iter_mut().for_each(Part::kill);
+                // The server has started its threads and touched its memory.
+                clients.iter_mut().for_each(Process::kill);
                 clients.clear();
                 before = Some(settled(server.id()));
             }
         }
-        clients.iter_mut().for_each(Part::kill);
-        drop(go_on);
-        println!("{kills} clients were killed beside {} calls", honest.join().expect("no panic"));
+        clients.iter_mut().for_each(Process::kill);
+        drop(keep_going);
+        println!("{kills} clients were killed during {} calls", honest.join().expect("no panic"));
     });
     assert!(eventually(LIMIT, || peregrine::describe("ledger").unwrap().bindings == 1));
     let before = before.expect("a quarter of the storm");
     let mut after = before;
-    // Threads that found nothing to do end after five seconds.
+    // Idle threads end after five seconds.
     let back = eventually(LIMIT, || {
         after = Vitals::of(server.id());
         after.is_back_to(before, 2, 8 << 10)
@@ -159,13 +159,13 @@ fn clients_killed_at_any_moment_leave_nothing() {
     assert!(back, "{before:?} became {after:?}");
     let mut entered = Book::read(&directory.path().join("book.bin"));
     entered.sort_unstable();
-    assert!((0..).zip(&entered).all(|(n, entered)| n == *entered), "the honest calls, once each");
+    assert!((0..).zip(&entered).all(|(n, entered)| n == *entered), "each honest call ran once");
     assert_eq!(files(directory.path()), named(&["ledger", ".ledger.lock"]));
 }
 
-/// What a server has when the sessions of the dead are gone.
+/// Returns the server's resources once the sessions of dead clients are closed.
 fn settled(pid: u32) -> Vitals {
-    // Ours is the only region that stays.
+    // Only this process's region remains.
     assert!(eventually(LIMIT, || Vitals::of(pid).regions <= 1), "{:?}", Vitals::of(pid));
     let quiet = || {
         let first = Vitals::of(pid);
@@ -176,7 +176,7 @@ fn settled(pid: u32) -> Vitals {
     Vitals::of(pid)
 }
 
-/// What became of the calls of one thread.
+/// Outcomes of the calls of one thread.
 #[derive(Default)]
 struct Outcomes {
     returned: Vec<u64>,
@@ -185,7 +185,7 @@ struct Outcomes {
     binds: u64,
 }
 
-/// What all threads have seen so far.
+/// Outcomes that all threads have seen so far.
 #[derive(Default)]
 struct Seen {
     binds: AtomicU64,
@@ -200,7 +200,7 @@ impl Seen {
     }
 }
 
-/// Binds, calls until the server is gone, and binds again, while `going`.
+/// Binds, calls until the server is gone, and binds again, until `going` is false.
 fn caller(next: &AtomicU64, seen: &Seen, going: &AtomicBool) -> Outcomes {
     let mut outcomes = Outcomes::default();
     while going.load(Ordering::Relaxed) {
@@ -219,7 +219,7 @@ fn caller(next: &AtomicU64, seen: &Seen, going: &AtomicBool) -> Outcomes {
             let number = next.fetch_add(1, Ordering::Relaxed);
             match ledger.enter(number) {
                 Ok(answer) => {
-                    assert_eq!(answer, number + 1, "a crossed result");
+                    assert_eq!(answer, number + 1, "the result of another call");
                     outcomes.returned.push(number);
                     seen.returned.fetch_add(1, Ordering::Relaxed);
                 }
@@ -244,14 +244,14 @@ impl Outcomes {
 }
 
 #[test]
-fn servers_killed_at_any_moment_leave_nothing_and_no_lie() {
+fn outcomes_are_true_when_servers_are_killed_at_any_moment() {
     let _alone = alone();
     let directory = support::own_directory();
     let book = directory.path().join("book.bin");
     let mut noise = Noise::new(seed());
     let (next, going) = (AtomicU64::new(0), AtomicBool::new(true));
-    // What this process has once it was bound, and is no more.
-    let mut first = Part::start("child", "server", directory.path());
+    // Resources of this process after its first binding was dropped.
+    let mut first = Process::start("child", "server", directory.path());
     assert_eq!(LedgerClient::bind("ledger").unwrap().enter(u64::MAX - 1).unwrap(), u64::MAX);
     first.kill();
     let before = Vitals::of(std::process::id());
@@ -261,14 +261,14 @@ fn servers_killed_at_any_moment_leave_nothing_and_no_lie() {
     let mut kills = 0;
     let seen = Seen::default();
     let outcomes: Vec<Outcomes> = std::thread::scope(|scope| {
-        let go_on = GoOn::with(&going);
+        let keep_going = KeepGoing::new(&going);
         let callers: Vec<_> =
             (0..3).map(|_| scope.spawn(|| caller(&next, &seen, &going))).collect();
-        // On a machine that is late servers live longer, and until there is something to see.
+        // On a slow machine servers live longer, until enough calls have run.
         let is_weak = || !seen.is_enough() && Instant::now() < until + LIMIT;
         while kills < KILLS_MIN || Instant::now() < until || is_weak() {
-            let mut server = Part::launch("child", "server", directory.path());
-            // From before it began until long after everybody has come back to it.
+            let mut server = Process::launch("child", "server", directory.path());
+            // From before the server starts until long after all clients have bound again.
             let longest = if kills >= KILLS_MIN && is_weak() { 250_000 } else { 25_000 };
             std::thread::sleep(Duration::from_micros(noise.below(longest)));
             server.kill();
@@ -276,7 +276,7 @@ fn servers_killed_at_any_moment_leave_nothing_and_no_lie() {
             let allowed = named(&["ledger", ".ledger.lock", ".ledger.new"]);
             assert!(files(directory.path()).is_subset(&allowed), "{:?}", files(directory.path()));
         }
-        drop(go_on);
+        drop(keep_going);
         callers.into_iter().map(|caller| caller.join().expect("no panic")).collect()
     });
 
@@ -289,22 +289,28 @@ fn servers_killed_at_any_moment_leave_nothing_and_no_lie() {
         returned += one.returned.len();
         not_executed += one.not_executed.len();
         for number in &one.returned {
-            assert!(entered.binary_search(number).is_ok(), "{number} returned and never ran");
+            assert!(
+                entered.binary_search(number).is_ok(),
+                "call {number} returned but did not run"
+            );
         }
         for number in &one.not_executed {
-            assert!(entered.binary_search(number).is_err(), "{number} ran and was said not to");
+            assert!(
+                entered.binary_search(number).is_err(),
+                "call {number} ran but was reported as not executed"
+            );
         }
     }
     println!(
         "{kills} servers were killed: {binds} binds, {returned} calls returned, {not_executed} not \
          executed, {maybe} open"
     );
-    assert!(seen.is_enough(), "the storm was too strong to see anything");
+    assert!(seen.is_enough(), "too many kills for a meaningful test");
 
-    // The books of millions of calls would be taken for growth.
+    // The records of millions of calls would count as memory growth.
     drop((outcomes, entered));
 
-    // The next export and the next bind put everything in order.
+    // The next export and the next bind remove the remains of dead servers.
     let running = Server::new().export("ledger", LedgerServer::new(Book(book))).unwrap();
     let running = running.spawn().unwrap();
     assert_eq!(files(directory.path()), named(&["ledger", ".ledger.lock"]));

@@ -1,4 +1,4 @@
-//! Calls to a server of the other byte order: the client converts, both ways, on every path.
+//! Calls to a server with the other byte order. The client converts in both directions, on each path.
 
 mod contract;
 mod support;
@@ -17,28 +17,28 @@ use peregrine::{
 };
 use proptest::prelude::*;
 use support::link::{ENDS, Link, at_far_end};
-use support::turned::Turned;
+use support::swapped::SwappedServer;
 
-// Servers, on each path.
+// Servers on each path.
 
-/// What carries the calls of a test.
+/// The path of the calls of a test.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
     InProcess,
     Local,
     Tcp,
     Udp,
-    /// From the near end of a link, which the thread has entered, to the far one.
+    /// From the near end of a link, which the thread has entered, to the far end.
     Ethernet,
 }
 
-/// Those that need no link.
+/// The paths that need no link.
 const WAYS: [Way; 4] = [Way::InProcess, Way::Local, Way::Tcp, Way::Udp];
 
-/// Servers that run for as long as a test does.
+/// Servers that run while a test runs.
 struct Servers {
     running: Mutex<Vec<Running>>,
-    // Dropped after the servers: their runtime directory, which no other test has meanwhile.
+    // Dropped after the servers. No other test uses this runtime directory.
     _directory: tempfile::TempDir,
     _alone: MutexGuard<'static, ()>,
 }
@@ -49,7 +49,7 @@ impl Servers {
         Self { running: Mutex::default(), _directory: support::own_directory(), _alone: alone }
     }
 
-    /// A binding to a server whose values are of the order that `serve` says.
+    /// Binds to a server whose values have the byte order of `serve`.
     fn bind(&self, way: Way, serve: impl Serve + 'static) -> Binding {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let interface = serve.interface();
@@ -88,40 +88,41 @@ impl Servers {
     }
 }
 
-/// The whole contract, as servers of this byte order keep it.
+/// Runs the contract with servers of this byte order.
 fn keeps_the_contract(way: Way) {
     let servers = Servers::new();
-    let make =
-        |object: Object| contract::over(servers.bind(way, Turned(ContractServer::new(object))));
+    let make = |object: Object| {
+        contract::over(servers.bind(way, SwappedServer(ContractServer::new(object))))
+    };
     match way {
-        // A process that is at one end of a link cannot call itself over it.
+        // A process at one end of a link cannot call itself over the link.
         Way::Ethernet => contract::suite_of_one_call(&make),
         _ => contract::suite(&make),
     }
 }
 
 #[test]
-fn the_contract_holds_within_a_process() {
+fn contract_holds_in_process() {
     keeps_the_contract(Way::InProcess);
 }
 
 #[test]
-fn the_contract_holds_on_the_local_path() {
+fn contract_holds_on_the_local_path() {
     keeps_the_contract(Way::Local);
 }
 
 #[test]
-fn the_contract_holds_over_tcp() {
+fn contract_holds_over_tcp() {
     keeps_the_contract(Way::Tcp);
 }
 
 #[test]
-fn the_contract_holds_over_udp() {
+fn contract_holds_over_udp() {
     keeps_the_contract(Way::Udp);
 }
 
 #[test]
-fn the_contract_holds_over_raw_ethernet() {
+fn contract_holds_over_raw_ethernet() {
     on_a_link(keeps_the_contract);
 }
 
@@ -144,7 +145,7 @@ fn on_a_link(case: fn(Way)) {
 
 const MOST: u32 = 8 << 20;
 
-/// Numbers of different widths: 24 bytes, which no power of two is a multiple of.
+/// Numbers of different widths. The size of 24 bytes divides no power of two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Plain)]
 #[repr(C)]
 struct Mixed {
@@ -155,7 +156,7 @@ struct Mixed {
     bytes: [u8; 4],
 }
 
-/// Not every bit pattern is a value.
+/// Some bit patterns are invalid.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Plain)]
 #[repr(C)]
 struct Marked {
@@ -215,7 +216,7 @@ fn sum(words: &[u32], many: &[Mixed], lent: &[u64]) -> u64 {
 impl Large for Thing {
     fn take(&self, words: &[u32], many: &[Mixed], lent: Lent<'_, u64>) -> peregrine::Result<u64> {
         let mut copy = vec![0; lent.len()];
-        lent.copy_to(0, &mut copy).expect("all of it comes");
+        lent.copy_to(0, &mut copy).expect("the whole buffer arrives");
         assert!(many.iter().enumerate().all(|(i, one)| *one == mixed(i)));
         Ok(sum(words, many, &copy))
     }
@@ -228,7 +229,7 @@ impl Large for Thing {
         let all: Vec<u16> = (0..words.capacity()).map(|n| n as u16).collect();
         words.put(&all).expect("room");
         (0..many.capacity()).for_each(|n| many.put(&[mixed(n)]).expect("room"));
-        // Not to the end.
+        // Fills only a part.
         (0..some.capacity() / 2).for_each(|n| some.put(&[marked(n)]).expect("room"));
         Ok(())
     }
@@ -243,7 +244,7 @@ impl Large for Thing {
     }
 }
 
-/// Lengths around the borders of pieces, chunks and packets, and no multiple of any.
+/// Lengths around the limits of pieces, chunks and packets, and multiples of none.
 const LENGTHS: [usize; 6] = [0, 1, 341, 342, 5_001, 43_691];
 
 fn large_messages(client: &LargeClient) {
@@ -279,25 +280,25 @@ fn large_messages(client: &LargeClient) {
 }
 
 #[test]
-fn large_messages_are_converted_on_their_way() {
+fn large_messages_are_converted() {
     WAYS.into_iter().for_each(converts_large_messages);
 }
 
 #[test]
-fn large_messages_are_converted_on_their_way_over_raw_ethernet() {
+fn large_messages_are_converted_over_raw_ethernet() {
     on_a_link(converts_large_messages);
 }
 
 fn converts_large_messages(way: Way) {
     let servers = Servers::new();
-    let binding = servers.bind(way, Turned(LargeServer::new(Thing)));
-    // Several times, so that the local path goes through the ways in which it writes.
+    let binding = servers.bind(way, SwappedServer(LargeServer::new(Thing)));
+    // Several times, so that the local path uses each of its copy strategies.
     for _ in 0..3 {
         large_messages(&LargeClient { binding: binding.clone() });
     }
 }
 
-// What a server may say.
+// What a server may send.
 
 #[interface]
 trait Odd {
@@ -306,7 +307,7 @@ trait Odd {
     fn text(&self) -> peregrine::Result<String>;
 }
 
-/// A server of the other order that answers with what it was given: the head, and one block.
+/// A server of the other byte order that sends these bytes as the head, and as one block.
 struct Saying(&'static [u8], Option<&'static [u8]>);
 
 impl Serve for Saying {
@@ -340,17 +341,17 @@ fn bad_result<T: Debug>(result: peregrine::Result<T>) {
 
 #[test]
 #[cfg(target_endian = "little")]
-fn what_is_no_value_once_it_is_turned_is_refused() {
+fn values_that_are_invalid_after_conversion_are_refused() {
     assert!(odd(&[1], None).flag().unwrap());
     bad_result(odd(&[2], None).flag());
     let mut letters = ['_'; 2];
     odd(&[], Some(&[0, 0, 0, b'a', 0, 0, 0, b'b'])).letters(Out::from(&mut letters)).unwrap();
     assert_eq!(letters, ['a', 'b']);
-    // A surrogate; and what would be a letter if it were not turned.
+    // A surrogate, and a code that would be a letter without conversion.
     bad_result(odd(&[], Some(&[0, 0, 0xd8, 0, 0, 0, 0, 9])).letters(Out::from(&mut letters)));
     bad_result(odd(&[], Some(&[b'a', 0, 0, 0, 0, 0, 0, 9])).letters(Out::from(&mut letters)));
     assert_eq!(odd(&[0, 0, 0, 1, b'x'], None).text().unwrap(), "x");
-    // A count of the wrong order claims what is not there.
+    // A count in the wrong byte order is too large.
     bad_result(odd(&[1, 0, 0, 0, b'x'], None).text());
     bad_result(odd(&[0, 0, 0, 1, 0xff], None).text());
     bad_result(odd(&[0, 0, 0, 1, b'x', b'y'], None).text());
@@ -384,12 +385,13 @@ fn decoded<T: Value, R: Representation>(bytes: &[u8]) -> Result<T, Invalid> {
     Ok(value)
 }
 
-/// Swapped is what the description makes of native, and is read back; no part of it is a value.
+/// The swapped form is what the description makes of the native form. It is read back, and no part of it is
+/// valid.
 fn swaps<T: Value + PartialEq + Debug>(value: &T) {
     let native = encoded::<T, Native>(value);
     let swapped = encoded::<T, Swapped>(value);
     let mut turned = native.clone();
-    support::turned::turn_value(&T::TYPE, &mut turned).expect("a value of its type");
+    support::swapped::swap_value(&T::TYPE, &mut turned).expect("a value of its type");
     assert_eq!(swapped, turned, "{value:?}");
     assert_eq!(decoded::<T, Swapped>(&swapped).as_ref(), Ok(value));
     for short in 0..swapped.len().min(200) {

@@ -1,7 +1,7 @@
-//! System calls of a bound call, both sides together, counted from outside with ptrace.
+//! Counts the system calls of a bound call on both sides together, with ptrace.
 //!
-//! A child process is client and server in one; its threads are traced. Between two marks it
-//! makes calls: what n calls more cost is what n calls cost.
+//! A child process is both client and server, and its threads are traced. It makes calls between marks. The
+//! cost of one call follows from the difference between two numbers of calls.
 
 mod services;
 mod support;
@@ -14,17 +14,17 @@ use services::{Nothing, Null, NullClient, NullServer};
 use support::link::{ENDS, Link, in_namespace};
 
 const PART: &str = "PEREGRINE_SYSCALLS_PART";
-/// The namespace at the far end of a link, for a child that is at the near one.
+/// The namespace at the far end of a link. The child is at the near end.
 const FAR: &str = "PEREGRINE_SYSCALLS_FAR";
 const CALLS: u64 = 500;
 
-/// A system call that nothing else here makes marks where counting begins and ends.
+/// Marks where counting begins and ends, by a system call that nothing else here makes.
 fn mark() {
     // SAFETY: takes no arguments.
     unsafe { libc::syscall(libc::SYS_getpgrp) };
 }
 
-/// The traced process; in the test itself this does nothing.
+/// The traced process. In the test itself this does nothing.
 #[test]
 fn child() {
     let Ok(part) = std::env::var(PART) else { return };
@@ -36,14 +36,14 @@ fn child() {
         _ => (Wait::Block, [0, 0]),
     };
     let _directory = support::own_directory();
-    // The server's threads keep the processor of the thread that started the server.
+    // The threads of the server run on the processor of the thread that starts the server.
     sys::pin_to(processors[0]).unwrap();
     let server = Server::new().wait(wait).export("null", NullServer::new(Nothing)).unwrap();
     let scheme = part.split_once(' ').map_or("", |(scheme, _)| scheme);
     let device = if scheme == "packet" { EthernetDevice::Packet } else { EthernetDevice::Any };
     let server = server.ethernet_device(device);
     let running = match std::env::var(FAR) {
-        // This process is at the near end of a link, the server's threads are at the far one.
+        // This process is at the near end of a link, and the threads of the server are at the far end.
         Ok(far) => {
             let at = format!("eth:{}:0", ENDS[1]);
             let server = server.listen_beyond_this_machine(&at).unwrap();
@@ -76,7 +76,7 @@ fn child() {
         }
         mark();
     }
-    // Nothing of what follows is counted; with a thread that spins, an orderly end may be long.
+    // What follows is not counted. With a polling thread, an orderly end may take long.
     std::process::exit(0);
 }
 
@@ -87,23 +87,23 @@ fn start(part: &str, far: Option<&str>) -> io::Result<Child> {
     command.stdout(std::process::Stdio::null());
     command.envs(far.map(|far| (FAR, far)));
     let trace_me = || {
-        // SAFETY: asks to be traced by the parent; takes no memory.
+        // SAFETY: requests to be traced by the parent, and accesses no memory.
         match unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }
     };
-    // SAFETY: between fork and exec only one system call is made, which allocates nothing.
+    // SAFETY: between fork and exec, only one system call is made, and nothing is allocated.
     unsafe { command.pre_exec(trace_me) };
     command.spawn()
 }
 
-/// What a system call is for.
+/// The purpose of a system call.
 #[derive(Clone, Copy)]
 enum What {
-    /// Looks whether something came.
+    /// Checks whether something has arrived.
     Look,
-    /// Offers the processor.
+    /// Yields the processor.
     Yield,
     /// Waits for another thread, or wakes one.
     Thread,
@@ -119,28 +119,27 @@ fn what(number: u64) -> What {
     }
 }
 
-/// Counts the system calls of all threads between the marks, in the two counted parts, by what they
-/// are for.
+/// Counts the system calls of all threads between the marks, in the two counted parts, by purpose.
 fn count(part: &str, far: Option<&str>) -> io::Result<[[u64; 4]; 2]> {
     use libc::{PTRACE_O_EXITKILL, PTRACE_O_TRACECLONE, PTRACE_O_TRACESYSGOOD};
     let child = start(part, far)?;
     let pid = i32::try_from(child.id()).expect("a process number");
     let mut status = 0;
     let wait = |pid: i32, status: &mut i32| {
-        // SAFETY: waits for our own children into a place of ours.
+        // SAFETY: waits for a child of this process, and writes the status to `status`.
         unsafe { libc::waitpid(pid, status, libc::__WALL) }
     };
-    let go_on = |pid: i32, signal: i32| {
-        // SAFETY: resumes a thread that we trace and that is stopped.
+    let keep_going = |pid: i32, signal: i32| {
+        // SAFETY: resumes a stopped thread that this process traces.
         unsafe { libc::ptrace(libc::PTRACE_SYSCALL, pid, 0, libc::c_long::from(signal)) };
     };
     if wait(pid, &mut status) != pid || !libc::WIFSTOPPED(status) {
         return Err(io::Error::other("the child cannot be traced here"));
     }
     let options = PTRACE_O_TRACECLONE | PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL;
-    // SAFETY: sets options of a child that we trace and that is stopped.
+    // SAFETY: sets options of a stopped child that this process traces.
     unsafe { libc::ptrace(libc::PTRACE_SETOPTIONS, pid, 0, libc::c_long::from(options)) };
-    go_on(pid, 0);
+    keep_going(pid, 0);
     let (mut counts, mut marks) = ([[0u64; 4]; 2], 0usize);
     // Each thread stops at the entry and at the exit of a system call.
     let mut inside = std::collections::HashSet::new();
@@ -155,15 +154,15 @@ fn count(part: &str, far: Option<&str>) -> io::Result<[[u64; 4]; 2]> {
         }
         let signal = libc::WSTOPSIG(status);
         if signal != libc::SIGTRAP | 0x80 {
-            // A new thread's first stop, a clone event, or a signal that is the child's own.
+            // The first stop of a new thread, a clone event, or a signal for the child.
             let own = signal != libc::SIGTRAP && signal != libc::SIGSTOP;
-            go_on(thread, if own { signal } else { 0 });
+            keep_going(thread, if own { signal } else { 0 });
             continue;
         }
         if inside.insert(thread) {
             let mut registers = core::mem::MaybeUninit::<libc::ptrace_syscall_info>::uninit();
             let size = size_of::<libc::ptrace_syscall_info>();
-            // SAFETY: writes at most `size` bytes into a place of that size.
+            // SAFETY: writes at most `size` bytes to memory of that size.
             let written = unsafe {
                 libc::ptrace(
                     libc::PTRACE_GET_SYSCALL_INFO,
@@ -179,9 +178,9 @@ fn count(part: &str, far: Option<&str>) -> io::Result<[[u64; 4]; 2]> {
             if written <= 0 {
                 return Err(io::Error::other("the kernel tells no system call numbers"));
             }
-            // SAFETY: the kernel has filled what it has to say about this stop.
+            // SAFETY: the kernel has filled the part for this kind of stop.
             let stop = unsafe { registers.assume_init_ref() };
-            // SAFETY: at an entry stop that is the entry's part, number first.
+            // SAFETY: at an entry stop, the kernel fills the entry part, which begins with the number.
             let number = unsafe { stop.u.entry.nr };
             if number == libc::SYS_getpgrp as u64 {
                 marks += 1;
@@ -191,20 +190,20 @@ fn count(part: &str, far: Option<&str>) -> io::Result<[[u64; 4]; 2]> {
         } else {
             inside.remove(&thread);
         }
-        go_on(thread, 0);
+        keep_going(thread, 0);
     }
-    assert_eq!(marks, 4, "the child did not come to its end");
+    assert_eq!(marks, 4, "the child did not finish");
     Ok(counts)
 }
 
-/// Half a system call a call is what tracing and a busy machine may add: sleeps interrupted and begun
-/// again, limits of sleeping set anew because round trips became long, packets sent once more. One
-/// that a call really makes counts a whole one, in every try.
+/// Tracing and a busy machine may add up to half a system call to each call: interrupted sleeps that are
+/// repeated, timers that are set again because round trips became longer, and retransmitted packets. A
+/// system call that each call makes would add one, in each attempt.
 const SLACK: f64 = 0.5;
 const TRIES: usize = 10;
 
-/// Holds that one try of `part` needs `most` system calls a call, of those that are `counted`: looks,
-/// offers of the processor, those for other threads, and all others. The server may be in another
+/// Checks that in one attempt, `part` needs at most `most` system calls for each call, of the purposes that
+/// `counted` adds: checks, yields, those for other threads, and all others. The server may be in another
 /// namespace.
 fn at_most(part: &str, far: Option<&str>, most: f64, counted: impl Fn([f64; 4]) -> f64) {
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
@@ -222,41 +221,44 @@ fn at_most(part: &str, far: Option<&str>, most: f64, counted: impl Fn([f64; 4]) 
         };
         let each = [0, 1, 2, 3].map(|n| (twice[n] as f64 - once[n] as f64) / CALLS as f64);
         let calls = counted(each);
-        println!("{part}: {calls:.3} system calls a call (look, yield, thread, other: {each:.3?})");
+        println!(
+            "{part}: {calls:.3} system calls per call (check, yield, thread, other: {each:.3?})"
+        );
         if calls < most + SLACK {
             return;
         }
         seen.push(calls);
     }
-    panic!("{part}: {seen:.3?} system calls a call in {TRIES} tries, at most {most} are due");
+    panic!(
+        "{part}: {seen:.3?} system calls per call in {TRIES} attempts, but at most {most} are needed"
+    );
 }
 
 #[test]
-fn a_spinning_call_enters_the_kernel_never_and_a_blocking_one_four_times() {
+fn polling_call_makes_no_system_call_and_blocking_call_makes_four() {
     let _alone = support::alone();
     let all = |each: [f64; 4]| each.iter().sum();
     let neither_look_nor_wake = |[.., others]: [f64; 4]| others;
-    // One after the other: all pin themselves to the same processors.
+    // One after the other, because all of them use the same processors.
     at_most("spin", None, 0.0, all);
     at_most("block", None, 4.0, all);
-    // A limit is read from clocks that need no kernel, and told where the call is.
+    // The deadline needs clocks that are read without a system call.
     at_most("limited spin", None, 0.0, all);
     at_most("limited block", None, 4.0, all);
     at_most("hand over", None, 4.0, all);
     // Two to send and two to receive.
     at_most("tcp block", None, 4.0, all);
     at_most("udp block", None, 4.0, all);
-    // Tracing makes procedures so long that a second thread of the server is woken to look meanwhile,
-    // each time; `tests/counts.rs` shows that nobody sleeps otherwise.
+    // Tracing makes procedures so slow that a second thread of the server is woken to receive meanwhile,
+    // for each call. `tests/counts.rs` tests that no thread sleeps otherwise.
     at_most("udp spin", None, 2.0, neither_look_nor_wake);
 }
 
-/// What a call over raw Ethernet sends it hands to the kernel, once each way; what comes is looked for
-/// in memory. Not counted are offers of the processor and what threads tell each other, which only
-/// procedures that take as long as a traced one give cause to, as over UDP; every look by a system call
-/// is counted.
+/// A call over raw Ethernet needs one system call each way to send. Packets that arrive are found in
+/// memory. Yields and system calls for other threads are not counted: only slow procedures, such as traced
+/// ones, cause them, as over UDP. Each check by a system call is counted.
 #[test]
-fn a_spinning_call_over_raw_ethernet_enters_the_kernel_to_send_and_for_nothing_else() {
+fn polling_call_over_raw_ethernet_makes_system_calls_only_to_send() {
     let _alone = support::alone();
     let link = match Link::new() {
         Ok(link) => link,

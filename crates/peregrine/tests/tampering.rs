@@ -17,7 +17,7 @@ use support::wire::{self, RING, Session, request, words};
 
 #[interface]
 trait Look {
-    /// Its arguments fit the header's line, and are copied in registers.
+    /// The arguments fit the header's cache line and are copied in registers.
     fn small(&self, a: u64, b: u64) -> peregrine::Result<()>;
     /// One parameter of every kind and direction.
     #[allow(clippy::too_many_arguments)]
@@ -36,15 +36,15 @@ trait Look {
     ) -> peregrine::Result<()>;
 }
 
-/// What a procedure does beside looking at its arguments.
+/// What a procedure does besides reading its arguments.
 trait Pause: Send + Sync + 'static {
-    /// Runs between two looks.
+    /// Runs between the two reads.
     fn between(&self);
-    /// Is told what both looks have seen: all arguments but the lent ones, and the lent ones.
+    /// Receives the results of both reads: all arguments except the lent ones, then the lent ones.
     fn seen(&self, looks: [String; 2], lent: [Vec<u8>; 2]);
 }
 
-/// Looks at arguments twice.
+/// Reads the arguments twice.
 fn look_twice(pause: &impl Pause, view: impl Fn() -> String, lent: impl Fn() -> Vec<u8>) {
     let first = (view(), lent());
     pause.between();
@@ -54,17 +54,17 @@ fn look_twice(pause: &impl Pause, view: impl Fn() -> String, lent: impl Fn() -> 
 
 fn bytes_of(lent: &Lent<'_, u8>) -> Vec<u8> {
     let mut bytes = vec![0; lent.len()];
-    // A message that stopped coming is no value, and the same one each time.
+    // An incomplete message yields no value, the same way each time.
     if lent.copy_to(0, &mut bytes).is_err() {
         bytes.clear();
     }
     bytes
 }
 
-/// Text whose bytes are looked at once more: a `str` that became something else shows.
+/// Validates the text's bytes once more, which detects a `str` that has changed.
 fn text(text: &str) -> String {
     core::str::from_utf8(text.as_bytes())
-        .expect("text is UTF-8 while a procedure has it")
+        .expect("text stays UTF-8 while a procedure uses it")
         .to_owned()
 }
 
@@ -89,7 +89,7 @@ impl<P: Pause> Look for Compiled<P> {
         lent: Lent<'_, u8>,
         mut into: Out<'_, u8>,
     ) -> peregrine::Result<()> {
-        // What the procedure has written is its own too.
+        // The procedure's own output must not change either.
         words[0] = 77;
         into.put(&[5; 3]).expect("room");
         let view = || {
@@ -104,7 +104,7 @@ impl<P: Pause> Look for Compiled<P> {
     }
 }
 
-/// The same by an interpreted stub.
+/// The same service with an interpreted stub.
 fn interpreted(pause: Arc<impl Pause>) -> GenericServer {
     let described = Described::parse(&LookClient::INTERFACE.canonical_text()).unwrap();
     GenericServer::new(described, move |call| {
@@ -136,7 +136,7 @@ fn interpreted(pause: Arc<impl Pause>) -> GenericServer {
     })
 }
 
-/// A call as an honest client marshals it.
+/// A call message as an honest client marshals it.
 #[derive(Clone, Debug)]
 struct Message {
     procedure: u32,
@@ -145,7 +145,7 @@ struct Message {
     copied: usize,
 }
 
-/// Keeps what it is sent, and refuses it.
+/// Keeps the message that it receives, and refuses the call.
 #[derive(Default)]
 struct Keeps(Mutex<Option<Message>>);
 
@@ -217,7 +217,7 @@ fn all(n: u8, length: usize) -> Message {
     })
 }
 
-/// A hand-made client with one A-stack.
+/// A hand-written client with one A-stack.
 struct Client {
     session: Session,
     sequence: AtomicU32,
@@ -233,7 +233,7 @@ impl Client {
         Self { session, sequence: AtomicU32::new(0) }
     }
 
-    /// Where the message of a call begins.
+    /// Returns the offset at which the message of a call begins.
     fn message_at(&self) -> usize {
         self.session.region.call(0) + HEADER_BYTES
     }
@@ -243,7 +243,7 @@ impl Client {
         space.write(self.message_at() + at, bytes).expect("inside the region");
     }
 
-    /// Posts a call, all of which is in place, or `there` bytes of it.
+    /// Posts a call of which the whole message, or only its first `there` bytes, is in place.
     fn post(&self, message: &Message, there: Option<usize>) -> u32 {
         let Self { session, sequence } = self;
         let posted = (sequence.fetch_add(1, Ordering::Relaxed) + 1) << 3 | 1;
@@ -264,14 +264,14 @@ impl Client {
         region.memory.write(region.call(0) + 4, &header).expect("inside the region");
         let word = region.word(region.call(0));
         if word.swap(posted, Ordering::AcqRel) == 0 {
-            session.line.say(&request(RING, 0)).expect("a server that listens");
+            session.line.send(&request(RING, 0)).expect("a server that listens");
         } else {
             peregrine::sys::futex_wake(word);
         }
         posted
     }
 
-    /// Changes each byte of the header, of all places where a message can lie, and of the reply.
+    /// Changes each byte of the header, of every place where a message can be, and of the reply.
     fn change_everything(&self) {
         let region = &self.session.region;
         let (call, reply, taken) = (region.call(0), region.reply(0), region.taken(0));
@@ -288,10 +288,10 @@ impl Client {
     }
 }
 
-/// Two looks at all arguments but the lent ones, and at the lent ones.
+/// Two reads of all arguments except the lent ones, and two of the lent ones.
 type Seen = ([String; 2], [Vec<u8>; 2]);
 
-/// The procedure waits after its first look until the client has changed everything.
+/// The procedure waits after its first read until the client has changed everything.
 #[derive(Default)]
 struct Waits {
     stage: Mutex<u32>,
@@ -336,12 +336,12 @@ fn serve<P: Pause + Default>() -> (Server, Arc<P>) {
 }
 
 #[test]
-fn a_running_procedure_sees_only_lent_arguments_change() {
+fn running_procedure_sees_only_lent_arguments_change() {
     let _alone = support::alone();
     let directory = support::own_directory();
     let (server, waits) = serve::<Waits>();
     let _running = server.spawn().unwrap();
-    // The last one is copied while it is still being written.
+    // The last message is copied while the client still writes it.
     let cases = [
         (small(3), None),
         (all(1, 10), None),
@@ -372,14 +372,14 @@ fn a_running_procedure_sees_only_lent_arguments_change() {
             let (looks, lent) = seen.expect("the procedure ran");
             assert_eq!(looks[0], looks[1], "{name}: a call of {whole} bytes");
             assert_eq!(lent[0].len(), whole - message.copied, "{name}");
-            // Without this, nothing would show that the client changed what the procedure was given.
+            // This proves that the client changed the memory that the procedure received.
             let lent_changed = lent[0].iter().zip(&lent[1]).all(|(one, other)| *one == !*other);
             assert!(lent_changed && lent[0].len() == lent[1].len(), "{name}: {whole} bytes");
         }
     }
 }
 
-/// The procedure looks twice at once; the client changes its arguments all the time.
+/// The procedure reads twice without waiting, while the client changes the arguments all the time.
 #[derive(Default)]
 struct Races {
     calls: AtomicU32,
@@ -388,7 +388,7 @@ struct Races {
 
 impl Pause for Races {
     fn between(&self) {
-        // Long enough for the client to write the message a few times.
+        // The pause lets the client write the message a few times.
         let until = Instant::now() + Duration::from_micros(20);
         while Instant::now() < until {
             core::hint::spin_loop();
@@ -403,7 +403,7 @@ impl Pause for Races {
     }
 }
 
-/// Two messages in turn, and noise between them: what is checked must be what is used.
+/// Writes two messages alternately, with noise in between: the server must use the bytes that it checked.
 fn keep_changing(client: &Client, messages: &[Message], going: &AtomicBool) -> u64 {
     let mut noise: Vec<u8> = messages[0].bytes.clone();
     noise.iter_mut().step_by(7).for_each(|byte| *byte ^= 0xc3);
@@ -412,7 +412,7 @@ fn keep_changing(client: &Client, messages: &[Message], going: &AtomicBool) -> u
         for message in messages {
             client.put(0, &message.bytes);
         }
-        // Noise within the message, so that lengths are as they should be now and then.
+        // Noise inside the message only, so that its lengths are sometimes valid.
         let (from, to) = (rounds as usize % noise.len(), noise.len());
         client.put(from, &noise[from..to.min(from + 64)]);
         rounds += 1;
@@ -421,7 +421,7 @@ fn keep_changing(client: &Client, messages: &[Message], going: &AtomicBool) -> u
 }
 
 #[test]
-fn what_is_checked_is_what_the_procedure_gets() {
+fn procedure_gets_the_bytes_that_were_checked() {
     const CALLS: u32 = 300;
     let _alone = support::alone();
     let directory = support::own_directory();
@@ -441,7 +441,7 @@ fn what_is_checked_is_what_the_procedure_gets() {
             let going = AtomicBool::new(true);
             let mut answers = [0u32; 4];
             let rounds = std::thread::scope(|scope| {
-                let goes_on = support::GoOn::with(&going);
+                let goes_on = support::KeepGoing::new(&going);
                 let rounds = scope.spawn(|| keep_changing(&client, messages, &going));
                 let until = Instant::now() + Duration::from_secs(10);
                 let enough = |answers: &[u32; 4]| answers[0] >= CALLS || Instant::now() > until;
@@ -456,10 +456,10 @@ fn what_is_checked_is_what_the_procedure_gets() {
                 rounds.join().unwrap()
             });
             let calls = races.calls.load(Ordering::Relaxed);
-            println!("{name}: {calls} calls, answers {answers:?}, {rounds} times changed");
+            println!("{name}: {calls} calls, answers {answers:?}, changed {rounds} times");
             let differ = races.differ.lock().unwrap();
             assert!(differ.is_empty(), "{name}: {:?}", differ.first());
-            // A procedure that panicked on its arguments answers that it may have run.
+            // A procedure that panics on its arguments is reported as possibly executed.
             assert_eq!(answers[3], 0, "{name}: a procedure failed");
             assert!(answers[0] > 0 && calls == answers[0], "{name}: {calls} of {answers:?}");
         }
@@ -467,7 +467,7 @@ fn what_is_checked_is_what_the_procedure_gets() {
 }
 
 #[test]
-fn two_looks_that_differ_are_seen() {
+fn two_reads_that_differ_are_detected() {
     let races = Races::default();
     let next = AtomicU32::new(0);
     look_twice(&races, || next.fetch_add(1, Ordering::Relaxed).to_string(), Vec::new);

@@ -1,4 +1,4 @@
-//! The TCP path: the contract, many calls on one connection, deadlines, stopping, bounds.
+//! The TCP path: the contract, many calls on one connection, deadlines, stopping, limits.
 
 mod contract;
 mod room;
@@ -10,13 +10,13 @@ use room::{Carrier, Inside, Room as _, RoomClient, home, serve};
 const TCP: Carrier = Carrier { scheme: "tcp", path: PathKind::Tcp };
 
 #[test]
-fn the_contract_is_kept() {
-    room::the_contract_is_kept(TCP);
+fn contract_holds() {
+    room::contract_holds(TCP);
 }
 
 #[test]
-fn the_contract_is_kept_asleep() {
-    room::the_contract_is_kept_asleep(TCP);
+fn contract_holds_when_threads_sleep() {
+    room::contract_holds_when_threads_sleep(TCP);
 }
 
 #[test]
@@ -25,83 +25,83 @@ fn calls_within_their_bounds_wait_for_each_other() {
 }
 
 #[test]
-fn long_procedures_do_not_keep_others_waiting() {
-    room::long_procedures_do_not_keep_others_waiting(TCP);
+fn long_procedures_do_not_delay_other_calls() {
+    room::long_procedures_do_not_delay_other_calls(TCP);
 }
 
 #[test]
-fn many_threads_get_their_own_replies() {
-    room::many_threads_get_their_own_replies(TCP);
+fn each_thread_gets_its_own_replies() {
+    room::each_thread_gets_its_own_replies(TCP);
 }
 
 #[test]
-fn a_caller_gives_up_and_its_frame_comes_back() {
-    room::a_caller_gives_up_and_its_frame_comes_back(TCP);
+fn late_reply_releases_frame_of_given_up_call() {
+    room::late_reply_releases_frame_of_given_up_call(TCP);
 }
 
 #[test]
-fn large_messages_travel_both_ways() {
-    room::large_messages_travel_both_ways(TCP);
+fn large_messages_arrive_intact_in_both_directions() {
+    room::large_messages_arrive_intact_in_both_directions(TCP);
 }
 
 #[test]
-fn threads_and_queue_bound_what_runs() {
-    room::threads_and_queue_bound_what_runs(TCP);
+fn running_and_waiting_calls_are_bounded() {
+    room::running_and_waiting_calls_are_bounded(TCP);
 }
 
 #[test]
-fn withdrawn_is_refused_and_others_go_on() {
-    room::withdrawn_is_refused_and_others_go_on(TCP);
+fn calls_of_withdrawn_export_fail_and_others_succeed() {
+    room::calls_of_withdrawn_export_fail_and_others_succeed(TCP);
 }
 
 #[test]
-fn a_server_that_stops_lets_calls_end_and_refuses_others() {
-    room::a_server_that_stops_lets_calls_end_and_refuses_others(TCP);
+fn stopping_server_finishes_calls_and_refuses_new_ones() {
+    room::stopping_server_finishes_calls_and_refuses_new_ones(TCP);
 }
 
 #[test]
-fn a_drain_that_is_too_short_leaves_calls_uncertain() {
-    room::a_drain_that_is_too_short_leaves_calls_uncertain(TCP);
+fn calls_cut_short_by_drain_may_have_executed() {
+    room::calls_cut_short_by_drain_may_have_executed(TCP);
 }
 
 #[test]
-fn listening_is_narrow_unless_said_otherwise() {
-    room::listening_is_narrow_unless_said_otherwise(TCP);
+fn listening_on_all_interfaces_must_be_requested() {
+    room::listening_on_all_interfaces_must_be_requested(TCP);
 }
 
 #[test]
-fn what_is_limited_to_users_is_not_offered() {
-    room::what_is_limited_to_users_is_not_offered(TCP);
+fn export_limited_to_users_is_denied_over_network() {
+    room::export_limited_to_users_is_denied_over_network(TCP);
 }
 
 #[test]
-fn binding_fails_with_the_reason() {
-    room::binding_fails_with_the_reason(TCP);
+fn binding_error_gives_the_reason() {
+    room::binding_error_gives_the_reason(TCP);
 }
 
 #[test]
-fn who_calls_is_where_it_calls_from() {
-    room::who_calls_is_where_it_calls_from(TCP);
+fn caller_is_identified_by_its_address() {
+    room::caller_is_identified_by_its_address(TCP);
 }
 
 #[test]
-fn large_messages_come_whole() {
-    room::large_messages_come_whole(TCP);
+fn messages_of_boundary_sizes_arrive_intact() {
+    room::messages_of_boundary_sizes_arrive_intact(TCP);
 }
 
 #[test]
-fn a_deadline_ends_a_call_and_the_server_lets_go_later() {
-    room::a_deadline_ends_a_call_and_the_server_lets_go_later(TCP);
+fn timed_out_call_keeps_its_frame_while_procedure_runs() {
+    room::timed_out_call_keeps_its_frame_while_procedure_runs(TCP);
 }
 
 #[test]
-fn callers_are_served_side_by_side() {
-    room::callers_are_served_side_by_side(TCP);
+fn callers_are_served_concurrently() {
+    room::callers_are_served_concurrently(TCP);
 }
 
 #[test]
-fn nobody_listening_and_a_server_that_stops_are_said() {
-    room::nobody_listening_and_a_server_that_stops_are_said(TCP);
+fn unknown_export_and_stopped_server_are_reported() {
+    room::unknown_export_and_stopped_server_are_reported(TCP);
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn congestion_controls_are_those_of_the_kernel() {
     RoomClient::bind_with(&address, &reno).unwrap().null().unwrap();
 }
 
-/// Descriptors of this process when servers of tests before have closed theirs.
+/// Returns the number of descriptors of this process when the servers of earlier tests have closed theirs.
 fn settled() -> usize {
     let (mut last, mut same) = (0, 0);
     while same < 20 {

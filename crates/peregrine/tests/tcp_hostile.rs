@@ -1,4 +1,4 @@
-//! Connections that keep to no protocol: a server answers honest callers whatever they do.
+//! Connections that violate the protocol: the server still answers honest clients.
 
 mod support;
 
@@ -7,12 +7,12 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use peregrine::{BindOptions, Executed, Kind, Running, Server, interface, limits};
-use support::stream::{BOUND, CALL, REFUSED, REPLY, bind, header, hear};
+use support::stream::{BOUND, CALL, REFUSED, REPLY, bind, header, receive};
 
 #[interface]
 trait Echo {
     fn echo(&self, bytes: Vec<u8>) -> peregrine::Result<Vec<u8>>;
-    /// Ends when two callers are inside.
+    /// Returns when two calls run at the same time.
     fn meet(&self) -> peregrine::Result<()>;
 }
 
@@ -30,7 +30,7 @@ impl Echo for Same {
     }
 }
 
-/// A number without pattern (xorshift64*).
+/// A pseudo-random number generator (xorshift64*).
 struct Random(u64);
 
 impl Random {
@@ -42,10 +42,10 @@ impl Random {
     }
 }
 
-/// For what must happen.
+/// Limit for events that must happen.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// A call of `echo` with some bytes, without its last `cut` bytes.
+/// Returns the message of a call of `echo` with an argument of `bytes` bytes.
 fn call(binding: u32, number: u32, bytes: usize) -> Vec<u8> {
     let mut body = (bytes as u32).to_le_bytes().to_vec();
     body.resize(4 + bytes, 9);
@@ -80,7 +80,7 @@ impl Target {
     fn bound(&self) -> (TcpStream, u32) {
         let mut stream = self.connect();
         stream.write_all(&bind("echo")).unwrap();
-        let told = hear(&mut stream).expect("an answer");
+        let told = receive(&mut stream).expect("an answer");
         assert_eq!(
             (told.kind, told.words[0]),
             (BOUND, 7),
@@ -90,7 +90,7 @@ impl Target {
         (stream, u32::from_le_bytes(told.body[8..12].try_into().unwrap()))
     }
 
-    /// An honest caller is served, and waits for nobody else.
+    /// Checks that an honest client is served without waiting for other clients.
     #[track_caller]
     fn serves(&self) {
         let begun = Instant::now();
@@ -101,7 +101,7 @@ impl Target {
     }
 }
 
-/// Whether the other side closes in time.
+/// Returns whether the other side closes the connection in time.
 fn closes(stream: &mut TcpStream) -> bool {
     stream.set_read_timeout(Some(LIMIT)).unwrap();
     let mut chunk = [0; 4096];
@@ -115,7 +115,7 @@ fn closes(stream: &mut TcpStream) -> bool {
 }
 
 #[test]
-fn what_is_not_understood_ends_the_connection_and_nothing_else() {
+fn invalid_message_closes_only_its_connection() {
     let _alone = support::alone();
     let target = Target::new(Server::new());
     let mut random = Random(7);
@@ -131,7 +131,7 @@ fn what_is_not_understood_ends_the_connection_and_nothing_else() {
     let mut http = target.connect();
     http.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     assert!(closes(&mut http));
-    // Messages that are right but for some of their bytes.
+    // Valid messages in which some bytes are corrupted.
     for _ in 0..300 {
         let (mut stream, binding) = target.bound();
         let mut message = call(binding, 3, 100);
@@ -142,13 +142,13 @@ fn what_is_not_understood_ends_the_connection_and_nothing_else() {
         let _ = stream.write_all(&message);
     }
     honest.write_all(&call(binding, 5, 10)).unwrap();
-    let told = hear(&mut honest).unwrap();
+    let told = receive(&mut honest).unwrap();
     assert_eq!((told.kind, told.words[0], told.words[2]), (REPLY, 5, 0));
     target.serves();
 }
 
 #[test]
-fn calls_that_come_together_do_not_wait_for_each_other() {
+fn calls_received_together_run_concurrently() {
     let _alone = support::alone();
     let target = Target::new(Server::new());
     let (mut stream, binding) = target.bound();
@@ -158,7 +158,7 @@ fn calls_that_come_together_do_not_wait_for_each_other() {
         let messages = calls.map(|number| header(CALL, 0, [number, binding, 1, 0, 0, 0]));
         stream.write_all(&messages.concat()).unwrap();
         let mut told = calls.map(|_| {
-            let told = hear(&mut stream).expect("a reply in time");
+            let told = receive(&mut stream).expect("a reply in time");
             assert_eq!((told.kind, told.words[2]), (REPLY, 0));
             told.words[0]
         });
@@ -168,14 +168,14 @@ fn calls_that_come_together_do_not_wait_for_each_other() {
 }
 
 #[test]
-fn another_version_is_told_so() {
+fn client_of_another_version_is_refused() {
     let _alone = support::alone();
     let target = Target::new(Server::new());
     let mut stream = target.connect();
     let mut message = bind("echo");
     message[5] = 9;
     stream.write_all(&message).unwrap();
-    let told = hear(&mut stream).unwrap();
+    let told = receive(&mut stream).unwrap();
     assert_eq!((told.kind, told.words[0]), (REFUSED, 0));
     let text = String::from_utf8_lossy(&told.body);
     assert!(text.contains("version 9"), "{text}");
@@ -183,27 +183,27 @@ fn another_version_is_told_so() {
 }
 
 #[test]
-fn lengths_are_not_believed() {
+fn announced_lengths_are_not_trusted() {
     let _alone = support::alone();
     let target = Target::new(Server::new());
     let (mut stream, binding) = target.bound();
-    // More than may be: refused, and what comes of it is thrown away.
+    // Above the limit: the call is refused, and the bytes that arrive are discarded.
     let mut large = call(binding, 1, 3 << 20);
     large.extend(call(binding, 2, 10));
     stream.write_all(&large).unwrap();
-    let told = hear(&mut stream).unwrap();
+    let told = receive(&mut stream).unwrap();
     assert_eq!((told.kind, told.words[0], told.words[2]), (REPLY, 1, 2), "not executed");
-    let told = hear(&mut stream).unwrap();
+    let told = receive(&mut stream).unwrap();
     assert_eq!((told.kind, told.words[0], told.words[2]), (REPLY, 2, 0));
-    // Head and blocks that lie outside of the message, and a binding that is none.
+    // Head and blocks that lie outside the message, and an invalid binding.
     for (at, what) in [(20, u32::MAX), (24, u32::MAX), (20, 4000), (12, 77)] {
         let mut message = call(binding, 3, 100);
         message[at..at + 4].copy_from_slice(&what.to_le_bytes());
         stream.write_all(&message).unwrap();
-        let told = hear(&mut stream).unwrap();
+        let told = receive(&mut stream).unwrap();
         assert_eq!((told.kind, told.words[0], told.words[2]), (REPLY, 3, 2), "{at}");
     }
-    // Four GiB are announced by many, and do not come.
+    // Many connections announce four GiB and do not send them.
     let memory = || {
         let text = std::fs::read_to_string("/proc/self/statm").unwrap();
         let pages: usize = text.split(' ').nth(1).unwrap().parse().unwrap();
@@ -222,14 +222,14 @@ fn lengths_are_not_believed() {
         .collect();
     target.serves();
     let grown = memory().saturating_sub(before);
-    assert!(grown < 200 << 20, "{grown} bytes for what was only announced");
+    assert!(grown < 200 << 20, "{grown} bytes allocated for announced messages");
     drop(many);
 }
 
 #[test]
-fn slow_senders_and_silent_guests_keep_no_thread() {
+fn slow_senders_and_unbound_connections_occupy_no_thread() {
     let _alone = support::alone();
-    // All calls may be whole before the first one has run.
+    // All calls may have arrived completely before the first one has run.
     let target = Target::new(Server::new().threads(2).queue(60));
     let mut slow: Vec<_> = (0..60).map(|_| target.bound()).collect();
     let message = call(slow[0].1, 1, 200);
@@ -241,15 +241,15 @@ fn slow_senders_and_silent_guests_keep_no_thread() {
             target.serves();
         }
     }
-    // A call that comes whole in the end is run.
+    // A call whose last bytes arrive late still runs.
     for (stream, _) in &mut slow {
         stream.write_all(&message[40..]).unwrap();
     }
     for (stream, _) in &mut slow {
-        let told = hear(stream).unwrap();
+        let told = receive(stream).unwrap();
         assert_eq!((told.kind, told.words[0], told.words[2]), (REPLY, 1, 0));
     }
-    // Who says nothing is closed after a while; who has bound is not.
+    // A silent unbound connection is closed after a while; a bound one is not.
     let mut guest = target.connect();
     assert!(closes(&mut guest));
     assert_eq!(slow.len(), 60);
@@ -257,14 +257,14 @@ fn slow_senders_and_silent_guests_keep_no_thread() {
 }
 
 #[test]
-fn who_takes_no_replies_is_cut_off() {
+fn client_that_reads_no_replies_is_disconnected() {
     let _alone = support::alone();
     let target = Target::new(Server::new().threads(2).queue(2));
     let mut deaf: Vec<_> = (0..4).map(|_| target.bound()).collect();
     for (stream, binding) in &mut deaf {
         stream.set_nonblocking(true).unwrap();
         let message = call(*binding, 1, 900_000);
-        // Until nothing more is taken: replies of many megabytes are owed.
+        // Until the server stops reading: many megabytes of replies are pending.
         for _ in 0..20 {
             if stream.write_all(&message).is_err() {
                 break;
@@ -284,32 +284,32 @@ fn connections_of_one_host_are_bounded() {
     let (mut kept, mut refused) = (Vec::new(), 0);
     for _ in 0..2000 {
         if kept.len() + 2 > limits::CONNECTIONS_PER_HOST {
-            let told = hear(&mut target.connect());
+            let told = receive(&mut target.connect());
             assert_eq!(told.map(|told| told.kind), Some(REFUSED));
             refused += 1;
         } else {
-            // Bound: a guest would be closed after its time, and make room.
+            // Bound: an unbound connection would be closed after its time limit, which would make room.
             kept.push(target.bound());
         }
     }
     assert!(refused > 1700, "{refused}");
     let error = peregrine::describe(&target.address).unwrap_err();
     assert_eq!(error.kind(), Kind::Exhausted, "{error}");
-    // Who is in is served, and when the others have gone there is room again.
+    // Open connections are served. When the others close, new connections are accepted again.
     assert_eq!(echo.echo(vec![1]).unwrap(), [1]);
     drop(kept);
     support::until("there is room", || peregrine::describe(&target.address).is_ok());
 }
 
 #[test]
-fn owner_allows_more_connections_of_one_host() {
+fn server_option_allows_more_connections_of_one_host() {
     let _alone = support::alone();
     let most = limits::CONNECTIONS_PER_HOST + 40;
     let target = Target::new(Server::new().connections_per_host(most));
     let kept: Vec<_> = (0..most).map(|_| target.bound()).collect();
     let error = peregrine::describe(&target.address).unwrap_err();
     assert_eq!(error.kind(), Kind::Exhausted);
-    // The text names the option that helps.
+    // The error names the option that raises the limit.
     assert!(error.to_string().contains("`Server::connections_per_host`"), "{error}");
     drop(kept);
     let target = Target::new(Server::new().connections(3));
@@ -318,32 +318,32 @@ fn owner_allows_more_connections_of_one_host() {
     assert!(error.to_string().contains("`Server::connections`"), "{error}");
 }
 
-/// A server in a process of its own, so that its memory can be told from the clients'.
+/// A server in a separate process, so that its memory is measured apart from the clients'.
 #[test]
 fn server() {
-    let Some(_) = support::part() else { return };
+    let Some(_) = support::role() else { return };
     let server = Server::new().threads(4).export("echo", EchoServer::new(Same)).unwrap();
     let running = server.listen("tcp:127.0.0.1:0").unwrap().spawn().unwrap();
     println!("\nready\n{}", running.addresses()[0]);
     running.wait();
 }
 
-/// The server's process, and where it listens.
-fn server_process() -> (support::Part, SocketAddr, tempfile::TempDir) {
+/// Starts the server process and returns it with its socket address and directory.
+fn server_process() -> (support::Process, SocketAddr, tempfile::TempDir) {
     let directory = support::own_directory();
-    let mut server = support::Part::start("server", "", directory.path());
+    let mut server = support::Process::start("server", "", directory.path());
     let at = server.line().strip_prefix("tcp:").unwrap().parse().unwrap();
     (server, at, directory)
 }
 
-/// Bytes of a process that are in memory.
+/// Returns the resident memory of a process in bytes.
 fn resident(process: u32) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().strip_suffix(" kB").unwrap().parse::<usize>().unwrap() << 10
 }
 
-/// A connection from a host of its own, 127.0.0.`host`, bound to `echo`.
+/// Returns a connection from the address 127.0.0.`host`, bound to `echo`.
 fn bound_from(host: u8, at: SocketAddr) -> (TcpStream, u32) {
     use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
@@ -351,12 +351,12 @@ fn bound_from(host: u8, at: SocketAddr) -> (TcpStream, u32) {
     connect(&socket, &at).unwrap();
     let mut stream = TcpStream::from(socket);
     stream.write_all(&self::bind("echo")).unwrap();
-    let told = hear(&mut stream).expect("an answer");
+    let told = receive(&mut stream).expect("an answer");
     assert_eq!(told.kind, BOUND, "{}", String::from_utf8_lossy(&told.body));
     (stream, u32::from_le_bytes(told.body[8..12].try_into().unwrap()))
 }
 
-/// A client pauses for 50 ms several times in a message, and is served; `false` if it is cut off.
+/// Sends a message with several pauses of 50 ms. Returns `false` if the server closes the connection.
 fn pauses_and_is_served(stream: &mut TcpStream, binding: u32, bytes: usize) -> bool {
     let message = call(binding, 3, bytes);
     for part in message.chunks(message.len().div_ceil(4)) {
@@ -365,19 +365,19 @@ fn pauses_and_is_served(stream: &mut TcpStream, binding: u32, bytes: usize) -> b
         }
         std::thread::sleep(Duration::from_millis(50));
     }
-    hear(stream).is_some_and(|told| (told.kind, told.words[0], told.words[2]) == (REPLY, 3, 0))
+    receive(stream).is_some_and(|told| (told.kind, told.words[0], told.words[2]) == (REPLY, 3, 0))
 }
 
 const LARGE: usize = 1_000_000;
 
 #[test]
-fn announced_bytes_take_no_memory_and_cut_nobody_off() {
+fn announced_bytes_take_no_memory_and_disconnect_no_client() {
     let _alone = support::alone();
     let (server, at, _directory) = server_process();
     let (mut honest, binding) = bound_from(1, at);
     assert!(pauses_and_is_served(&mut honest, binding, LARGE));
     let before = resident(server.id());
-    // The header of a call, and nothing of what it announces; from four hosts.
+    // Only the header of a call, without the bytes that it announces, from four hosts.
     let silent: Vec<_> = (0..1000)
         .map(|i| {
             let (mut stream, binding) = bound_from(2 + i as u8 % 4, at);
@@ -386,7 +386,10 @@ fn announced_bytes_take_no_memory_and_cut_nobody_off() {
         })
         .collect();
     for _ in 0..4 {
-        assert!(pauses_and_is_served(&mut honest, binding, LARGE), "an honest client is cut off");
+        assert!(
+            pauses_and_is_served(&mut honest, binding, LARGE),
+            "an honest client is disconnected"
+        );
     }
     let grown = resident(server.id()).saturating_sub(before);
     assert!(grown < 48 << 20, "{grown} bytes for 1000 headers");
@@ -394,12 +397,12 @@ fn announced_bytes_take_no_memory_and_cut_nobody_off() {
 }
 
 #[test]
-fn host_that_fills_its_share_waits_and_others_do_not() {
+fn host_that_fills_its_memory_share_delays_only_itself() {
     let _alone = support::alone();
     let (server, at, _directory) = server_process();
     let before = resident(server.id());
     let (mut honest, binding) = bound_from(1, at);
-    // All but the end of a large message on each of many connections.
+    // A large message without its last bytes on each of many connections.
     let message = call(0, 1, LARGE);
     let mut hostile: Vec<_> = (0..240)
         .map(|_| {
@@ -412,36 +415,39 @@ fn host_that_fills_its_share_waits_and_others_do_not() {
         })
         .collect();
     for _ in 0..4 {
-        assert!(pauses_and_is_served(&mut honest, binding, LARGE), "an honest client is cut off");
+        assert!(
+            pauses_and_is_served(&mut honest, binding, LARGE),
+            "an honest client is disconnected"
+        );
     }
-    // Small calls of the same host are not held up either.
+    // Small calls of the same host are not delayed either.
     let (mut small, binding) = bound_from(2, at);
     assert!(pauses_and_is_served(&mut small, binding, 1000));
     let grown = resident(server.id()).saturating_sub(before);
-    // The share, and one message of each thread.
+    // The host's share, plus one message for each thread.
     assert!(grown < limits::PARTIAL_BYTES_PER_HOST + (64 << 20), "{grown} bytes of one host");
-    // Nothing is lost of those that waited.
+    // No waiting call is lost.
     for (stream, message) in &mut hostile {
         stream.write_all(&message[900_000..]).unwrap();
     }
     for (i, (stream, _)) in hostile.iter_mut().enumerate() {
-        let told = hear(stream).unwrap_or_else(|| panic!("connection {i} is not served"));
+        let told = receive(stream).unwrap_or_else(|| panic!("connection {i} is not served"));
         assert_eq!((told.kind, told.words[0], told.words[2]), (REPLY, 1, 0));
     }
 }
 
-/// A server that answers a bind and then says `told`.
+/// Starts a server that answers a bind request and then sends `told`.
 fn liar(told: impl Fn(u32) -> Vec<u8> + Send + 'static) -> String {
     liar_of(1, told)
 }
 
-/// The same, which tells that its values are in this representation.
+/// Like [`liar`], with a server that announces this representation of its values.
 fn liar_of(representation: u32, told: impl Fn(u32) -> Vec<u8> + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
     std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
-        let asked = hear(&mut stream).unwrap();
+        let asked = receive(&mut stream).unwrap();
         let mut body = 1u64.to_le_bytes().to_vec();
         body.extend([5, representation].iter().flat_map(|word| word.to_le_bytes()));
         body.extend((1u64 << 20).to_le_bytes());
@@ -450,7 +456,7 @@ fn liar_of(representation: u32, told: impl Fn(u32) -> Vec<u8> + Send + 'static) 
         bound.extend(&body);
         bound.resize(bound.len().next_multiple_of(16), 0);
         stream.write_all(&bound).unwrap();
-        let Some(call) = hear(&mut stream) else { return };
+        let Some(call) = receive(&mut stream) else { return };
         let _ = stream.write_all(&told(call.words[0]));
         std::thread::sleep(Duration::from_millis(500));
     });
@@ -458,7 +464,7 @@ fn liar_of(representation: u32, told: impl Fn(u32) -> Vec<u8> + Send + 'static) 
 }
 
 #[test]
-fn a_representation_that_nobody_knows_is_refused() {
+fn unknown_representation_is_refused() {
     let _alone = support::alone();
     for representation in [0, 3, u32::MAX] {
         let error = EchoClient::bind(&liar_of(representation, |_| Vec::new())).unwrap_err();
@@ -467,7 +473,7 @@ fn a_representation_that_nobody_knows_is_refused() {
 }
 
 #[test]
-fn a_client_survives_its_server() {
+fn client_survives_invalid_replies() {
     let _alone = support::alone();
     let reply = |number, words: [u32; 4], body: u32| {
         let mut message = header(REPLY, body, [number, 0, words[0], words[1], words[2], words[3]]);

@@ -1,4 +1,4 @@
-//! Servers and clients over TCP as real processes that get killed, and what the others see of it.
+//! Servers and clients over TCP in separate processes: what the survivors observe when one is killed.
 
 mod ledger;
 mod support;
@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 
 use ledger::{Book, Ledger as _, LedgerClient, LedgerServer};
 use peregrine::{Executed, Kind, Server};
-use support::{Part, part};
+use support::{Process, role};
 
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// The parts that children play; in the test itself this does nothing.
+/// The roles of child processes. Without a role this does nothing.
 #[test]
 fn child() {
     let directory = support::directory;
-    match part().as_deref() {
+    match role().as_deref() {
         Some("server") => {
             let book = Book::of(&directory());
             let server = Server::new().export("ledger", LedgerServer::new(book)).unwrap();
@@ -38,20 +38,20 @@ fn child() {
     }
 }
 
-fn server(directory: &Path) -> (Part, String) {
-    let mut part = Part::launch("child", "server", directory);
+fn server(directory: &Path) -> (Process, String) {
+    let mut process = Process::launch("child", "server", directory);
     let address = loop {
-        let line = part.line();
+        let line = process.line();
         if line.starts_with("tcp:") {
             break line;
         }
     };
-    while part.line() != "ready" {}
-    (part, address)
+    while process.line() != "ready" {}
+    (process, address)
 }
 
 #[test]
-fn a_server_that_dies_in_the_middle_leaves_the_call_uncertain_at_once() {
+fn calls_running_when_the_server_dies_are_uncertain_at_once() {
     let _alone = support::alone();
     let directory = support::own_directory();
     let (mut server, address) = server(directory.path());
@@ -71,14 +71,14 @@ fn a_server_that_dies_in_the_middle_leaves_the_call_uncertain_at_once() {
         assert!(error.to_string().contains(&address), "{error}");
     }
     assert!(killed.elapsed() < 2 * LIMIT, "{:?}", killed.elapsed());
-    // What comes afterwards is certain.
+    // The outcome of later calls is certain.
     let error = ledger.enter(9, 0).unwrap_err();
     assert_eq!((error.kind(), error.executed()), (Kind::ServerGone, Executed::No), "{error}");
     assert!(error.to_string().contains("nothing was sent"), "{error}");
 }
 
 #[test]
-fn a_server_that_died_before_did_not_execute() {
+fn calls_after_the_server_died_are_not_executed() {
     let _alone = support::alone();
     let directory = support::own_directory();
     let (mut server, address) = server(directory.path());
@@ -94,7 +94,7 @@ fn a_server_that_died_before_did_not_execute() {
 }
 
 #[test]
-fn nothing_is_executed_twice_or_lost_silently_while_servers_die() {
+fn no_call_is_executed_twice_or_lost_silently_while_servers_die() {
     let _alone = support::alone();
     let directory = support::own_directory();
     let mut returned = Vec::new();
@@ -134,34 +134,37 @@ fn nothing_is_executed_twice_or_lost_silently_while_servers_die() {
     once.dedup();
     assert_eq!(once, book, "nothing twice");
     assert!(returned.iter().all(|number| book.binary_search(number).is_ok()), "nothing invented");
-    assert!(book.len() <= returned.len() + uncertain, "what ran was returned or is uncertain");
+    assert!(
+        book.len() <= returned.len() + uncertain,
+        "a call that ran was neither returned nor uncertain"
+    );
     assert!(returned.len() >= 6 * 20, "only {} calls", returned.len());
 }
 
 #[test]
-fn a_client_that_dies_takes_nothing_along() {
+fn server_frees_the_resources_of_a_dead_client() {
     let _alone = support::alone();
     let directory = support::own_directory();
     let (server, address) = server(directory.path());
     let ledger = LedgerClient::bind(&address).unwrap();
     let before = support::descriptors(server.id());
     for _ in 0..5 {
-        let mut client = Part::start("child", &address, directory.path());
+        let mut client = Process::start("child", &address, directory.path());
         std::thread::sleep(Duration::from_millis(20));
         client.kill();
     }
     ledger.enter(77, 0).unwrap();
     let begun = Instant::now();
     while support::descriptors(server.id()) > before {
-        assert!(begun.elapsed() < LIMIT, "connections of the dead stand");
+        assert!(begun.elapsed() < LIMIT, "connections of dead clients remain open");
         std::thread::sleep(Duration::from_millis(5));
     }
     let bindings = || peregrine::describe(&address).unwrap().bindings;
-    support::until("bindings of the dead are gone", || bindings() == 1);
+    support::until("bindings of dead clients are gone", || bindings() == 1);
 }
 
 #[test]
-fn a_halted_server_keeps_its_callers_until_their_deadline() {
+fn calls_to_a_halted_server_end_at_their_deadline() {
     let _alone = support::alone();
     let directory = support::own_directory();
     let (server, address) = server(directory.path());
@@ -172,8 +175,8 @@ fn a_halted_server_keeps_its_callers_until_their_deadline() {
     let error = hasty.enter(2, 0).unwrap_err();
     assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::Maybe), "{error}");
     server.signal(libc::SIGCONT);
-    // The late answer is not taken for that of another call.
+    // The late reply is not taken for the reply of another call.
     assert_eq!(ledger.enter(3, 0).unwrap(), 4);
-    // The call and the word that nobody waits for it were there together: it did not run.
+    // The server received the call together with its cancellation, so the call did not run.
     assert_eq!(Book::read(directory.path()), [1, 3]);
 }

@@ -1,5 +1,5 @@
-//! Calls over TCP that wait for others to end: how much memory a server takes for them, and that no
-//! call waits for one that waits for it.
+//! Calls over TCP that wait for other calls to end: the server bounds the memory that they occupy, and
+//! no two calls wait for each other.
 
 mod support;
 
@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use peregrine::{BindOptions, Server, interface, limits};
-use support::stream::{BOUND, CALL, REPLY, bind, header, hear};
-use support::{Part, part, until};
+use support::stream::{BOUND, CALL, REPLY, bind, header, receive};
+use support::{Process, role, until};
 
-/// For what must happen.
+/// Limit for events that must happen.
 const LIMIT: Duration = Duration::from_secs(30);
 /// Bytes of the argument of a large call.
 const LARGE: usize = 1_000_000;
@@ -20,9 +20,9 @@ const LARGE: usize = 1_000_000;
 #[interface]
 trait Work {
     fn put(&self, bytes: Vec<u8>) -> peregrine::Result<u64>;
-    /// Takes its time.
+    /// Runs for a while.
     fn put_slowly(&self, #[max_len(4 << 20)] bytes: &[u8]) -> peregrine::Result<u64>;
-    /// Waits until a file of this name is there.
+    /// Waits until a file of this name exists.
     fn wait_for(&self, file: &str) -> peregrine::Result<()>;
     /// The same, and then has another server call this one with a large argument.
     fn wait_and_nest(&self, file: &str, by: &str, own: &str) -> peregrine::Result<u64>;
@@ -65,10 +65,10 @@ impl Work for Object {
     }
 }
 
-/// A server in a process of its own, which runs one procedure at a time.
+/// A server in a separate process, which runs one procedure at a time.
 #[test]
 fn server() {
-    let Some(_) = part() else { return };
+    let Some(_) = role() else { return };
     let directory = PathBuf::from(std::env::var_os("PEREGRINE_DIR").expect("set by the test"));
     let server = Server::new().threads(1).export("work", WorkServer::new(Object(directory)));
     let running = server.unwrap().listen("tcp:127.0.0.1:0").unwrap().spawn().unwrap();
@@ -76,35 +76,35 @@ fn server() {
     running.wait();
 }
 
-/// The server's process, where it listens, and the address of its export.
-fn start(directory: &Path) -> (Part, SocketAddr, String) {
-    let mut server = Part::start("server", "", directory);
+/// Returns the server's process, its socket address and the address of its export.
+fn start(directory: &Path) -> (Process, SocketAddr, String) {
+    let mut server = Process::start("server", "", directory);
     let endpoint = server.line();
     let at = endpoint.strip_prefix("tcp:").unwrap().parse().unwrap();
     (server, at, format!("{endpoint}/work"))
 }
 
-/// Bytes of a process that are in memory.
+/// Returns the resident memory of a process in bytes.
 fn resident(process: u32) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().strip_suffix(" kB").unwrap().parse::<usize>().unwrap() << 10
 }
 
-/// Sends a large call over a new connection, all of it, however long the server does not read it.
+/// Sends a whole large call over a new connection, however long the server takes to read it.
 fn large_call(at: SocketAddr) -> TcpStream {
     let (mut stream, message) = unsent_call(at);
     stream.write_all(&message).unwrap();
     stream
 }
 
-/// A new connection, and a large call for it.
+/// Returns a new connection and the bytes of a large call for it.
 fn unsent_call(at: SocketAddr) -> (TcpStream, Vec<u8>) {
     let mut stream = TcpStream::connect(at).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();
     stream.set_write_timeout(Some(LIMIT)).unwrap();
     stream.write_all(&bind("work")).unwrap();
-    let told = hear(&mut stream).expect("an answer");
+    let told = receive(&mut stream).expect("an answer");
     assert_eq!(told.kind, BOUND, "{}", String::from_utf8_lossy(&told.body));
     let binding = u32::from_le_bytes(told.body[8..12].try_into().unwrap());
     let mut body = (LARGE as u32).to_le_bytes().to_vec();
@@ -116,17 +116,17 @@ fn unsent_call(at: SocketAddr) -> (TcpStream, Vec<u8>) {
     (stream, message)
 }
 
-/// What the calls of some connections were answered.
+/// Returns the status of the reply on each connection.
 fn answers(streams: Vec<TcpStream>) -> Vec<u32> {
     let answer = |mut stream| {
-        let told = hear(&mut stream).expect("an answer");
+        let told = receive(&mut stream).expect("an answer");
         assert_eq!((told.kind, told.words[0]), (REPLY, 1));
         told.words[2]
     };
     streams.into_iter().map(answer).collect()
 }
 
-/// The most memory that a process has within a while.
+/// Returns the highest resident memory of a process during `within`.
 fn most_resident(process: u32, within: Duration) -> usize {
     let begun = Instant::now();
     let mut most = 0;
@@ -138,7 +138,7 @@ fn most_resident(process: u32, within: Duration) -> usize {
 }
 
 #[test]
-fn calls_that_wait_for_a_permit_have_a_bound_in_bytes() {
+fn calls_waiting_for_a_permit_are_bounded_in_bytes() {
     const CALLS: usize = 240;
     let _alone = support::alone();
     let directory = support::own_directory();
@@ -153,12 +153,12 @@ fn calls_that_wait_for_a_permit_have_a_bound_in_bytes() {
     assert!(grown < limits::PARTIAL_BYTES_PER_HOST + (48 << 20), "{grown} bytes");
     std::fs::write(directory.path().join("gate"), "").unwrap();
     busy.join().unwrap().unwrap();
-    // They have waited, those that were read and the others, and none was refused.
+    // All calls waited, whether the server had read them or not, and none was refused.
     assert_eq!(answers(streams), vec![0; CALLS]);
 }
 
-/// A client that stalls in the middle of a message keeps memory for which others wait. The time that it
-/// has for the message is 10 seconds, and one more for each 16 KiB that have come.
+/// A client that stalls in the middle of a message occupies memory for which others wait. Its time limit
+/// for the message is 10 seconds, plus one second for each 16 KiB received.
 #[test]
 fn stalled_message_is_closed_while_others_wait_for_memory() {
     const CALLS: usize = 150;
@@ -175,17 +175,17 @@ fn stalled_message_is_closed_while_others_wait_for_memory() {
     until("calls that wait have taken their share", || {
         resident(server.id()).saturating_sub(before) > limits::PARTIAL_BYTES_PER_HOST / 4 * 3
     });
-    // Its limit is `LIMIT`, as all have; the permit is still taken.
+    // Its limit is `LIMIT`, as for all calls; the permit is still taken.
     let ended = stalled.read(&mut [0; 64]);
     let ended = ended.map_err(|error| error.kind());
     assert!(matches!(ended, Ok(0) | Err(ErrorKind::ConnectionReset)), "{ended:?}");
     std::fs::write(directory.path().join("gate"), "").unwrap();
     busy.join().unwrap().unwrap();
-    // The time of connections that the server does not read does not run.
+    // The time limit does not run for connections that the server does not read.
     assert_eq!(answers(streams), vec![0; CALLS]);
 }
 
-/// More than a server takes for one host at a time, and for longer than a silent server is waited for.
+/// The calls exceed a server's memory share of one host, for longer than a client waits for a silent server.
 #[test]
 fn large_calls_of_one_client_wait_for_each_other() {
     const CALLERS: usize = 30;
@@ -205,7 +205,7 @@ fn large_calls_of_one_client_wait_for_each_other() {
 }
 
 /// A procedure waits for a nested call that needs memory, while calls that wait for the procedure
-/// have taken all that there is for their host.
+/// occupy their host's whole share of it.
 #[test]
 fn nested_call_does_not_wait_for_memory_of_calls_that_wait_for_it() {
     const CALLS: usize = 150;
@@ -224,13 +224,13 @@ fn nested_call_does_not_wait_for_memory_of_calls_that_wait_for_it() {
     until("calls that wait have taken their share", || {
         resident(server.id()).saturating_sub(before) > share / 4 * 3
     });
-    // The server takes connections in the order in which something came over them: by the answer to one
-    // more it has looked at all those messages, if only at their beginning.
+    // The server reads connections in the order in which data arrived. Once it answers one more
+    // connection, it has read at least the beginning of all those messages.
     WorkClient::bind(&address).unwrap();
     std::fs::write(directory.path().join("go"), "").unwrap();
-    assert_eq!(nests.join().unwrap().expect("a nested call that comes through"), LARGE as u64);
-    // Calls that came before the procedure began to wait inside cannot be the one that it waits for:
-    // they are held. Others that stood in the way may be refused, as not executed.
+    assert_eq!(nests.join().unwrap().expect("a nested call that succeeds"), LARGE as u64);
+    // Calls that arrived before the procedure began its nested call cannot be that nested call: they are
+    // held. Others that occupied its memory may be refused, as not executed.
     let answers = answers(streams);
     let ran = answers.iter().filter(|answer| **answer == 0).count();
     let refused = answers.iter().filter(|answer| **answer == 2).count();

@@ -1,4 +1,4 @@
-//! Many threads call through one client: no result is lost, none crosses to another caller.
+//! Many threads call through one client: no result is lost, and none goes to another caller.
 
 mod support;
 
@@ -17,18 +17,18 @@ impl Echo for Same {
         Ok(x ^ u64::from(thread) << 40)
     }
     fn bytes(&self, from: &[u8], mut into: Out<'_, u8>) -> peregrine::Result<u32> {
-        into.put(from).expect("room for what came");
+        into.put(from).expect("room for the data");
         Ok(from.len() as u32)
     }
 }
 
 #[test]
-fn a_million_calls_of_eight_threads_keep_apart() {
+fn results_of_eight_threads_are_not_mixed_up() {
     const THREADS: u32 = 8;
     const CALLS: u64 = 1_000_000 / THREADS as u64;
     let _directory = support::own_directory();
     let running = Server::new().export("echo", EchoServer::new(Same)).unwrap().spawn().unwrap();
-    // Fewer A-stacks than threads: they change hands all the time.
+    // There are fewer A-stacks than threads, so they change hands all the time.
     let options = peregrine::BindOptions::default().astacks(5);
     let echo = EchoClient::bind_with("echo", &options).unwrap();
     std::thread::scope(|scope| {

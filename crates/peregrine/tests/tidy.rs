@@ -1,13 +1,14 @@
-//! The house rules, held by reading the source: who may use whom, where `unsafe` may stand, words.
+//! Checks the rules of the code by reading the source: which module uses which, where `unsafe` is allowed,
+//! names.
 //!
-//! Each rule is a function over text, and is shown a text that breaks it, so that no rule passes
-//! because it never looked.
+//! Each rule is a function over text. A test passes it a text that violates the rule, so a rule that checks
+//! nothing fails.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// What each room of `crates/peregrine/src` may use, lowest first. A room uses rooms above its own
-/// line only, save for [`UPWARD`].
+/// What each room of `crates/peregrine/src` may use, lowest first. A room uses only rooms of earlier lines,
+/// except for [`UPWARD`].
 const EDGES: &[(&str, &[&str])] = &[
     ("digest", &[]),
     ("error", &[]),
@@ -101,8 +102,8 @@ const EDGES: &[(&str, &[&str])] = &[
 const UPWARD: &[(&str, &str, &str)] =
     &[("binding", "stub", "`ping` is a call like any other, and `Binding` makes it")];
 
-/// What is done around every procedure, and the only files of the library beside those of `call/` in
-/// which it may stand.
+/// What is done around each procedure, and the only files of the library that may contain it, in addition
+/// to `call/`.
 const SERVING: &[(&str, &[&str])] = &[
     ("tell_caller(", &["serving/procedure.rs"]),
     ("serve_call(", &["serving/procedure.rs"]),
@@ -115,8 +116,8 @@ const SERVING: &[(&str, &[&str])] = &[
     ("counting.end(", &["serving/procedure.rs"]),
     ("Refusal::given_up(", &["serving/procedure.rs"]),
     ("Refusal::late(", &["serving/procedure.rs"]),
-    // Panics of other kinds: of service threads, of the owner's hook, of the keeper's callbacks, and
-    // of objects that are dropped.
+    // Panics of other kinds: of service threads, of the owner's hook, of the keeper's callbacks, and of
+    // objects that are dropped.
     (
         "catch_unwind(",
         &[
@@ -130,7 +131,7 @@ const SERVING: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Files of the workspace in which the word `unsafe` may stand, and why.
+/// Files of the workspace that may contain the word `unsafe`, and why.
 const UNSAFE: &[(&str, &str)] = &[
     ("crates/peregrine/src/lib.rs", "denies it"),
     ("crates/peregrine/src/sys/", "system calls and mappings"),
@@ -162,7 +163,7 @@ const UNSAFE: &[(&str, &str)] = &[
     ("crates/peregrine/tests/compile-fail/", "what the macro refuses"),
 ];
 
-/// Words that no name of ours has, and what to write instead.
+/// Words that names of this project do not contain, and what to write instead.
 const BANNED: &[(&str, &str)] = &[
     ("Manager", "say what it does: keeper, pool, directory"),
     ("Helper", "say what it does"),
@@ -176,7 +177,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Text files of the workspace, by their path from its root.
+/// Returns the text files of the workspace, by their path from its root.
 fn files() -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut todo = vec![root()];
@@ -184,7 +185,7 @@ fn files() -> Vec<(String, String)> {
         for entry in std::fs::read_dir(&directory).expect("a directory").flatten() {
             let name = entry.file_name().into_string().unwrap_or_default();
             let path = entry.path();
-            // In a linked worktree `.git` is a file.
+            // In a linked worktree, `.git` is a file.
             if name == "target" || name == ".git" {
                 continue;
             }
@@ -204,7 +205,7 @@ fn rust_files() -> Vec<(String, String)> {
     files().into_iter().filter(|(path, _)| path.ends_with(".rs")).collect()
 }
 
-/// Source files of the crates: not their tests and examples.
+/// Returns the source files of the crates, without their tests and examples.
 fn sources() -> Vec<(String, String)> {
     let source = |(path, _): &(String, String)| path.contains("/src/");
     rust_files().into_iter().filter(source).collect()
@@ -214,7 +215,7 @@ fn none(violations: Vec<String>) {
     assert!(violations.is_empty(), "\n{}\n", violations.join("\n"));
 }
 
-/// Whether `text` has `word` at `at` with no letter, digit or `_` around it.
+/// Returns whether `text` has `word` at `at` with no letter, digit or `_` around it.
 fn is_word(text: &str, at: usize, word: &str) -> bool {
     let part = |c: char| c.is_alphanumeric() || c == '_';
     !text[..at].ends_with(part) && !text[at + word.len()..].starts_with(part)
@@ -224,14 +225,14 @@ fn has_word(text: &str, word: &str) -> bool {
     text.match_indices(word).any(|(at, _)| is_word(text, at, word))
 }
 
-/// The code of a line: without what stands behind `//`.
+/// Returns the code of a line, without a comment that begins with `//`.
 fn code(line: &str) -> &str {
     line.find("//").map_or(line, |at| &line[..at])
 }
 
-// Who may use whom.
+// Which room uses which.
 
-/// The rooms that a file names with `crate::`, in `use` (also of groups) and inline.
+/// Returns the rooms that a file names with `crate::`, in `use` (also of groups) and inline.
 fn rooms_used(text: &str) -> BTreeSet<String> {
     let code: String = text.lines().map(code).collect::<Vec<_>>().join("\n");
     let mut rooms = BTreeSet::new();
@@ -253,7 +254,7 @@ fn ident(text: &str) -> String {
     text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
 }
 
-/// The first names of the items of `{a::b, c, d::{e, f}}`, from behind its brace.
+/// Returns the first names of the items of `{a::b, c, d::{e, f}}`, after the opening brace.
 fn group_heads(group: &str) -> BTreeSet<String> {
     let (mut heads, mut depth, mut start) = (BTreeSet::new(), 0, 0);
     for (at, c) in group.char_indices() {
@@ -274,7 +275,7 @@ fn group_heads(group: &str) -> BTreeSet<String> {
     heads
 }
 
-/// The room of a file: `value` of `crates/peregrine/src/value/plain.rs`; none for `lib.rs`.
+/// Returns the room of a file: `value` of `crates/peregrine/src/value/plain.rs`, and `None` for `lib.rs`.
 fn room(path: &str) -> Option<&str> {
     let inside = path.strip_prefix("crates/peregrine/src/")?;
     let room = inside.split('/').next()?;
@@ -311,9 +312,9 @@ fn rooms_use_only_those_below() {
     assert_eq!(wrong_edges(&unknown).len(), 1);
 }
 
-// Which lock no callback runs under.
+// No callback runs under the lock of the frames.
 
-/// Functions, as types that a function may take.
+/// Returns the types of functions that a function may take.
 fn functions_taken(text: &str) -> Vec<String> {
     let taken = |line: &&str| {
         let line = code(line);
@@ -322,7 +323,7 @@ fn functions_taken(text: &str) -> Vec<String> {
     text.lines().filter(taken).map(|line| format!("takes a function: {}", line.trim())).collect()
 }
 
-/// Where something is done around a procedure outside of the file for that.
+/// Returns where something is done around a procedure outside of its file.
 fn ceremonies(path: &str, text: &str) -> Vec<String> {
     let Some(file) = path.strip_prefix("crates/peregrine/src/") else { return Vec::new() };
     let text = text.split("\nmod tests {").next().unwrap_or(text);
@@ -334,7 +335,7 @@ fn ceremonies(path: &str, text: &str) -> Vec<String> {
 }
 
 #[test]
-fn what_surrounds_a_procedure_is_in_one_file() {
+fn each_part_around_a_procedure_is_in_one_file() {
     let is_code = |path: &str| !path.ends_with("tests.rs") && !path.contains("/fuzzing");
     let files = sources().into_iter().filter(|(path, _)| is_code(path));
     none(files.flat_map(|(path, text)| ceremonies(&path, &text)).collect());
@@ -345,7 +346,7 @@ fn what_surrounds_a_procedure_is_in_one_file() {
 }
 
 #[test]
-fn the_file_with_the_lock_of_the_frames_takes_no_function() {
+fn no_function_is_passed_to_the_file_with_the_lock_of_the_frames() {
     let place = "crates/peregrine/src/call/pool/queue.rs";
     let text = std::fs::read_to_string(root().join(place)).expect("the queue");
     none(functions_taken(&text));
@@ -357,9 +358,9 @@ fn the_file_with_the_lock_of_the_frames_takes_no_function() {
     assert_eq!(functions_taken("// Fn(u32)\nfn f(index: u32) {}").len(), 0);
 }
 
-// Locks of the standard library, which nobody checks.
+// Locks of the standard library, whose order is not checked.
 
-/// Uses of locks that are not those of `sync`.
+/// Returns uses of locks that are not those of `sync`.
 fn unchecked_locks(path: &str, text: &str) -> Vec<String> {
     let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
     let wrong = |line: &&str| {
@@ -374,14 +375,14 @@ fn unchecked_locks(path: &str, text: &str) -> Vec<String> {
     code.lines().filter(wrong).map(|line| format!("{path}: {}", line.trim())).collect()
 }
 
-/// A lock that a forked child has in common with its parent: a thread that the child does not have may
-/// hold it.
+/// Returns whether a line declares a lock that a forked child shares with its parent. A thread that does
+/// not exist in the child may hold it.
 fn is_static_lock(line: &str) -> bool {
     has_word(line, "static") && line.contains(": Mutex<")
 }
 
 #[test]
-fn locks_are_those_that_are_checked() {
+fn only_checked_locks_are_used() {
     let judged = |(path, _): &&(String, String)| {
         let of_tests =
             path.ends_with("tests.rs") || path.ends_with("model.rs") || path.ends_with("/sync.rs");
@@ -397,7 +398,7 @@ fn locks_are_those_that_are_checked() {
     assert_eq!(unchecked_locks("x", "use crate::sync::Mutex;\nuse std::sync::Arc;").len(), 0);
 }
 
-/// Edges that point to the same line or a later one.
+/// Returns the edges that point to the same line or a later one.
 fn upward(edges: &[(&str, &[&str])]) -> BTreeSet<(String, String)> {
     let place = |room: &str| edges.iter().position(|(one, _)| *one == room);
     let mut upward = BTreeSet::new();
@@ -413,14 +414,14 @@ fn upward(edges: &[(&str, &[&str])]) -> BTreeSet<(String, String)> {
 }
 
 #[test]
-fn the_rooms_have_no_circle_but_those_accounted_for() {
+fn rooms_have_no_unexplained_circle() {
     let listed =
         UPWARD.iter().map(|(from, to, _)| ((*from).to_owned(), (*to).to_owned())).collect();
     assert_eq!(upward(EDGES), listed);
     assert_eq!(upward(&[("a", &["b"]), ("b", &["a"])]).len(), 1);
 }
 
-// Where `unsafe` may stand.
+// Where `unsafe` is allowed.
 
 fn misplaced_unsafe(files: &[(String, String)]) -> Vec<String> {
     let mut wrong = Vec::new();
@@ -433,7 +434,7 @@ fn misplaced_unsafe(files: &[(String, String)]) -> Vec<String> {
     wrong
 }
 
-/// Blocks without an argument of their safety within the three lines before.
+/// Returns blocks without an argument for their safety within the three preceding lines.
 fn unargued(path: &str, text: &str) -> Vec<String> {
     let lines: Vec<&str> = text.lines().collect();
     let mut wrong = Vec::new();
@@ -447,7 +448,7 @@ fn unargued(path: &str, text: &str) -> Vec<String> {
     wrong
 }
 
-/// Whether the comment that ends at most three lines above says `SAFETY:` somewhere.
+/// Returns whether the comment that ends at most three lines above contains `SAFETY:`.
 fn safety_above(lines: &[&str]) -> bool {
     let comment = |line: &&&str| line.trim_start().starts_with("//");
     let near = lines.iter().rev().take(3);
@@ -461,7 +462,7 @@ fn safety_above(lines: &[&str]) -> bool {
 }
 
 #[test]
-fn unsafe_stands_where_it_may_and_argues() {
+fn unsafe_is_only_where_allowed_and_is_argued() {
     none(misplaced_unsafe(&rust_files()));
     let shown = |path: &str| path.contains("compile-fail/") || path.ends_with("tests/tidy.rs");
     let files = rust_files();
@@ -478,20 +479,20 @@ fn unsafe_stands_where_it_may_and_argues() {
 }
 
 #[test]
-fn places_for_unsafe_exist() {
+fn files_that_may_have_unsafe_exist() {
     for (place, why) in UNSAFE {
         assert!(root().join(place).exists(), "{place} ({why}) is no place any more");
     }
 }
 
-// Shape and words.
+// Form and words.
 
 fn without_purpose(path: &str, text: &str) -> Option<String> {
     (!text.starts_with("//!")).then(|| format!("{path}: does not begin with `//!`"))
 }
 
 #[test]
-fn every_file_says_its_purpose_first() {
+fn every_file_begins_with_its_purpose() {
     let judged = |path: &str| !path.contains("compile-fail/") && !path.contains("/target/");
     let files = rust_files();
     let files = files.iter().filter(|(path, _)| judged(path));
@@ -511,8 +512,8 @@ fn no_file_is_too_long() {
     assert!(too_long("x", &"\n".repeat(LINES_MAX)).is_none());
 }
 
-/// A test program that exports names without a runtime directory of its own leaves them in the
-/// machine's when it is killed.
+/// Returns test programs that export names without a runtime directory of their own. When such a program is
+/// killed, the names stay in the runtime directory of the machine.
 fn without_directory(path: &str, text: &str) -> Option<String> {
     let is_test = ["/peregrine/tests/", "/peregrine-cli/tests/"].iter().any(|at| path.contains(at));
     let is_program =
@@ -526,7 +527,7 @@ fn without_directory(path: &str, text: &str) -> Option<String> {
 }
 
 #[test]
-fn test_programs_have_runtime_directories_of_their_own() {
+fn test_programs_have_their_own_runtime_directories() {
     none(rust_files().iter().filter_map(|(path, text)| without_directory(path, text)).collect());
     let path = "crates/peregrine/tests/x.rs";
     assert!(without_directory(path, "server.export(name, it)").is_some());
@@ -535,8 +536,8 @@ fn test_programs_have_runtime_directories_of_their_own() {
     assert!(without_directory(path, "server.export(name, it)").is_some());
 }
 
-/// Banned parts of type names and `get_` functions, in code and comments. What others have named
-/// may be used under a better name.
+/// Returns banned parts of type names, and `get_` functions, in code and comments. Names of other projects
+/// may be imported under a better name.
 fn banned_words(path: &str, text: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     for (i, line) in text.lines().enumerate() {
@@ -556,7 +557,7 @@ fn banned_words(path: &str, text: &str) -> Vec<String> {
     wrong
 }
 
-/// Macros that no finished library has.
+/// Returns macros that must not be in a finished library.
 fn banned_macros(path: &str, text: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     for (i, line) in text.lines().enumerate() {
@@ -572,7 +573,7 @@ fn banned_macros(path: &str, text: &str) -> Vec<String> {
 }
 
 #[test]
-fn names_and_macros_are_those_of_the_house() {
+fn banned_names_and_macros_do_not_occur() {
     let sources = sources();
     none(sources.iter().flat_map(|(path, text)| banned_words(path, text)).collect());
     let library = |path: &str| {
@@ -590,9 +591,9 @@ fn names_and_macros_are_those_of_the_house() {
     assert_eq!(banned_macros("x", "eprintln!(); // todo!").len(), 0);
 }
 
-// What a newcomer's machine does not have.
+// Names that exist on one machine only.
 
-/// Paths and hosts of one machine. Spelt in parts, for this file is read too.
+/// Returns paths and hosts of one machine. They are written in parts, because this file is checked, too.
 fn of_one_machine(path: &str, text: &str) -> Vec<String> {
     let places = [["/wo", "rk/"], ["/ro", "ot/"], ["crates", ".io"], ["artifact", "ory"]];
     let mut wrong = Vec::new();
@@ -608,7 +609,7 @@ fn of_one_machine(path: &str, text: &str) -> Vec<String> {
 }
 
 #[test]
-fn nothing_names_the_machine_it_was_written_on() {
+fn nothing_names_a_single_machine() {
     none(files().iter().flat_map(|(path, text)| of_one_machine(path, text)).collect());
     let text = ["open(\"/wo", "rk/x\") and /ro", "ot/y"].concat();
     assert_eq!(of_one_machine("x", &text).len(), 2);
@@ -617,27 +618,27 @@ fn nothing_names_the_machine_it_was_written_on() {
     assert_eq!(of_one_machine("Cargo.toml", &locked.concat()).len(), 1);
 }
 
-/// The two commands that a newcomer needs, as far as they are missing.
+/// Returns which of the two commands that a new user needs are missing.
 fn missing_commands(readme: &str) -> Vec<&'static str> {
     let commands = ["cargo run --release", "cargo test"];
     commands.into_iter().filter(|command| !readme.contains(command)).collect()
 }
 
 #[test]
-fn the_readme_names_the_two_commands() {
+fn readme_names_the_two_commands() {
     let readme = std::fs::read_to_string(root().join("README.md")).expect("a README");
     assert_eq!(missing_commands(&readme), Vec::<&str>::new());
     assert_eq!(missing_commands("cargo run").len(), 2);
 }
 
-// Promises name the tests that hold them.
+// Tests that documents name.
 
-/// Tests that a document names, as `tests/FILE.rs` or `tests/FILE.rs::FUNCTION` (of the crate of the
-/// library unless a longer path is given), and that `has` does not know.
+/// Returns the tests that a document names and that `has` does not find. A test is named as `tests/FILE.rs`
+/// or `tests/FILE.rs::FUNCTION`, in the crate of the library unless a longer path is given.
 fn missing_tests(document: &str, has: impl Fn(&str, Option<&str>) -> bool) -> Vec<String> {
     let named = document.split('`').skip(1).step_by(2).filter(|name| name.contains("tests/"));
     let named = named.flat_map(|name| {
-        // Of one file several functions may be named: `tests/FILE.rs::{one, other}`.
+        // Several functions of one file may be named: `tests/FILE.rs::{one, other}`.
         let (file, functions) = name.split_once("::").unwrap_or((name, ""));
         let functions = functions.trim_matches(['{', '}']).split(',').map(str::trim);
         functions.map(move |function| (file.trim(), (!function.is_empty()).then_some(function)))
@@ -648,7 +649,7 @@ fn missing_tests(document: &str, has: impl Fn(&str, Option<&str>) -> bool) -> Ve
         .collect()
 }
 
-/// Whether there is such a file or directory, with a test of that name.
+/// Returns whether a file or directory exists and contains a test of this name.
 fn has_test(file: &str, function: Option<&str>) -> bool {
     let path = match file.strip_prefix("tests/") {
         Some(_) => root().join("crates/peregrine").join(file),
@@ -660,8 +661,8 @@ fn has_test(file: &str, function: Option<&str>) -> bool {
 }
 
 #[test]
-fn every_test_that_a_document_names_exists() {
-    // The changelog tells what was.
+fn tests_that_documents_name_exist() {
+    // The changelog describes earlier states.
     let is_judged = |path: &str| path.ends_with(".md") && path != "CHANGELOG.md";
     let documents: Vec<_> = files().into_iter().filter(|(path, _)| is_judged(path)).collect();
     assert!(documents.iter().any(|(path, _)| path == "SECURITY.md"));
@@ -676,7 +677,8 @@ fn every_test_that_a_document_names_exists() {
     assert_eq!(is("`tests/tidy.rs::{has_test, no_such}` `tests/none.rs` `tests/tidy.rs::x`"), 3);
 }
 
-/// The parts of a `pub` line that name a crate whose version is below 1, which may break at any time.
+/// Returns the parts of a `pub` line that name a crate with a version below 1, whose interface may change
+/// at any time.
 fn exposed(path: &str, text: &str) -> Vec<String> {
     let public = |line: &&str| line.trim_start().starts_with("pub ");
     let young = |line: &&str| ["libc::", "crc32c::"].iter().any(|name| code(line).contains(name));
@@ -688,7 +690,7 @@ fn exposed(path: &str, text: &str) -> Vec<String> {
 }
 
 #[test]
-fn no_public_item_names_a_crate_before_its_first_release() {
+fn no_public_item_names_a_crate_below_version_1() {
     let files = sources();
     let judged = files.iter().filter(|(path, _)| path.starts_with("crates/peregrine/src/"));
     none(judged.flat_map(|(path, text)| exposed(path, text)).collect());
@@ -696,11 +698,11 @@ fn no_public_item_names_a_crate_before_its_first_release() {
     assert_eq!(exposed("x", "pub(crate) fn f(code: libc::c_int) {}\n// pub x libc::y").len(), 0);
 }
 
-// What some rooms do not know.
+// What some rooms must not use.
 
 /// Rooms without sockets, clocks, threads and randomness.
 const PURE: [&str; 3] = ["interface", "protocol", "value"];
-/// What would bring these in. Only `value` may use `sys`, which moves its files.
+/// Names that would bring these in. Only `value` may use `sys`, which moves its files.
 const IMPURE: [&str; 9] = [
     "std::net",
     "std::os",
@@ -721,7 +723,7 @@ fn impure(path: &str, text: &str) -> Vec<String> {
 }
 
 #[test]
-fn pure_rooms_know_no_socket_clock_thread_or_randomness() {
+fn pure_rooms_use_no_socket_clock_thread_or_randomness() {
     let judged = |(path, _): &&(String, String)| {
         room(path).is_some_and(|room| PURE.contains(&room))
             && !path.ends_with("tests.rs")
@@ -734,22 +736,23 @@ fn pure_rooms_know_no_socket_clock_thread_or_randomness() {
     assert_eq!(impure("x", "// std::time\nuse core::time::Duration;").len(), 0);
 }
 
-// The map shows what is there.
+// The map names what exists.
 
-/// Places in the code that a document names between backticks: what ends in `.rs`, `.c` or `/`.
+/// Returns places in the code that a document names between backticks: names that end in `.rs`, `.c` or
+/// `/`.
 fn places_named(text: &str) -> impl Iterator<Item = &str> {
     let quoted = text.split('`').skip(1).step_by(2);
     quoted.filter(|name| [".rs", ".c", "/"].iter().any(|end| name.ends_with(end)))
 }
 
-/// Whether a place is there, below one of the directories from which documents name places.
+/// Returns whether a place exists below one of the directories from which documents name places.
 fn is_there(name: &str, bullet: &str) -> bool {
     let from = ["", "crates", "crates/peregrine", "crates/peregrine/src", bullet];
     from.iter().any(|from| root().join(from).join(name).exists())
 }
 
-/// The places that a document names, and that are not there. In a list, files may be named from the
-/// directory with which their item begins.
+/// Returns the places that a document names and that do not exist. In a list, files may be named relative
+/// to the directory at the beginning of their item.
 fn missing_places(document: &str) -> Vec<String> {
     let mut missing = Vec::new();
     for item in document.split("\n* ") {
@@ -764,7 +767,7 @@ fn missing_places(document: &str) -> Vec<String> {
     missing.into_iter().map(|name| format!("`{name}` is not there")).collect()
 }
 
-/// Directories and single files of the library that a map does not name.
+/// Returns directories and single files of the library that a map does not name.
 fn unmapped(map: &str, files: &[(String, String)]) -> BTreeSet<String> {
     let named: BTreeSet<&str> = places_named(map).collect();
     let inside = files.iter().filter_map(|(path, _)| path.strip_prefix("crates/peregrine/src/"));
@@ -774,7 +777,7 @@ fn unmapped(map: &str, files: &[(String, String)]) -> BTreeSet<String> {
 }
 
 #[test]
-fn documents_name_places_that_are_there() {
+fn files_that_documents_name_exist() {
     for document in ["ARCHITECTURE.md", "docs/LINEAGE.md"] {
         let text = std::fs::read_to_string(root().join(document)).expect("a document");
         none(missing_places(&text));
@@ -786,7 +789,7 @@ fn documents_name_places_that_are_there() {
 }
 
 #[test]
-fn the_map_names_every_directory() {
+fn map_names_every_directory() {
     let text = std::fs::read_to_string(root().join("ARCHITECTURE.md")).expect("a document");
     let map = text.split("\n## ").find(|section| section.starts_with("Code map"));
     assert_eq!(unmapped(map.expect("a map"), &sources()), BTreeSet::new());

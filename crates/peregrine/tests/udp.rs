@@ -1,4 +1,4 @@
-//! The UDP path: the contract, large messages, deadlines, many callers, stopping, bounds.
+//! The UDP path: the contract, large messages, deadlines, many callers, stopping, limits.
 
 mod contract;
 mod room;
@@ -10,13 +10,13 @@ use room::Carrier;
 const UDP: Carrier = Carrier { scheme: "udp", path: PathKind::Udp };
 
 #[test]
-fn the_contract_is_kept() {
-    room::the_contract_is_kept(UDP);
+fn contract_holds() {
+    room::contract_holds(UDP);
 }
 
 #[test]
-fn the_contract_is_kept_asleep() {
-    room::the_contract_is_kept_asleep(UDP);
+fn contract_holds_when_threads_sleep() {
+    room::contract_holds_when_threads_sleep(UDP);
 }
 
 #[test]
@@ -25,86 +25,86 @@ fn calls_within_their_bounds_wait_for_each_other() {
 }
 
 #[test]
-fn long_procedures_do_not_keep_others_waiting() {
-    room::long_procedures_do_not_keep_others_waiting(UDP);
+fn long_procedures_do_not_delay_other_calls() {
+    room::long_procedures_do_not_delay_other_calls(UDP);
 }
 
 #[test]
-fn many_threads_get_their_own_replies() {
-    room::many_threads_get_their_own_replies(UDP);
+fn each_thread_gets_its_own_replies() {
+    room::each_thread_gets_its_own_replies(UDP);
 }
 
 #[test]
-fn a_caller_gives_up_and_its_frame_comes_back() {
-    room::a_caller_gives_up_and_its_frame_comes_back(UDP);
+fn late_reply_releases_frame_of_given_up_call() {
+    room::late_reply_releases_frame_of_given_up_call(UDP);
 }
 
 #[test]
-fn large_messages_travel_both_ways() {
-    room::large_messages_travel_both_ways(UDP);
+fn large_messages_arrive_intact_in_both_directions() {
+    room::large_messages_arrive_intact_in_both_directions(UDP);
 }
 
 #[test]
-fn threads_and_queue_bound_what_runs() {
-    room::threads_and_queue_bound_what_runs(UDP);
+fn running_and_waiting_calls_are_bounded() {
+    room::running_and_waiting_calls_are_bounded(UDP);
 }
 
 #[test]
-fn withdrawn_is_refused_and_others_go_on() {
-    room::withdrawn_is_refused_and_others_go_on(UDP);
+fn calls_of_withdrawn_export_fail_and_others_succeed() {
+    room::calls_of_withdrawn_export_fail_and_others_succeed(UDP);
 }
 
 #[test]
-fn a_server_that_stops_lets_calls_end_and_refuses_others() {
-    room::a_server_that_stops_lets_calls_end_and_refuses_others(UDP);
+fn stopping_server_finishes_calls_and_refuses_new_ones() {
+    room::stopping_server_finishes_calls_and_refuses_new_ones(UDP);
 }
 
 #[test]
-fn a_drain_that_is_too_short_leaves_calls_uncertain() {
-    room::a_drain_that_is_too_short_leaves_calls_uncertain(UDP);
+fn calls_cut_short_by_drain_may_have_executed() {
+    room::calls_cut_short_by_drain_may_have_executed(UDP);
 }
 
 #[test]
-fn listening_is_narrow_unless_said_otherwise() {
-    room::listening_is_narrow_unless_said_otherwise(UDP);
+fn listening_on_all_interfaces_must_be_requested() {
+    room::listening_on_all_interfaces_must_be_requested(UDP);
 }
 
 #[test]
-fn what_is_limited_to_users_is_not_offered() {
-    room::what_is_limited_to_users_is_not_offered(UDP);
+fn export_limited_to_users_is_denied_over_network() {
+    room::export_limited_to_users_is_denied_over_network(UDP);
 }
 
 #[test]
-fn binding_fails_with_the_reason() {
-    room::binding_fails_with_the_reason(UDP);
+fn binding_error_gives_the_reason() {
+    room::binding_error_gives_the_reason(UDP);
 }
 
 #[test]
-fn who_calls_is_where_it_calls_from() {
-    room::who_calls_is_where_it_calls_from(UDP);
+fn caller_is_identified_by_its_address() {
+    room::caller_is_identified_by_its_address(UDP);
 }
 
 #[test]
-fn large_messages_come_whole() {
-    room::large_messages_come_whole(UDP);
+fn messages_of_boundary_sizes_arrive_intact() {
+    room::messages_of_boundary_sizes_arrive_intact(UDP);
 }
 
 #[test]
-fn a_deadline_ends_a_call_and_the_server_lets_go_later() {
-    room::a_deadline_ends_a_call_and_the_server_lets_go_later(UDP);
+fn timed_out_call_keeps_its_frame_while_procedure_runs() {
+    room::timed_out_call_keeps_its_frame_while_procedure_runs(UDP);
 }
 
 #[test]
-fn callers_are_served_side_by_side() {
-    room::callers_are_served_side_by_side(UDP);
+fn callers_are_served_concurrently() {
+    room::callers_are_served_concurrently(UDP);
 }
 
 #[test]
-fn a_long_call_is_waited_for() {
-    room::a_long_call_is_waited_for(UDP);
+fn long_call_is_not_given_up() {
+    room::long_call_is_not_given_up(UDP);
 }
 
 #[test]
-fn nobody_listening_and_a_server_that_stops_are_said() {
-    room::nobody_listening_and_a_server_that_stops_are_said(UDP);
+fn unknown_export_and_stopped_server_are_reported() {
+    room::unknown_export_and_stopped_server_are_reported(UDP);
 }

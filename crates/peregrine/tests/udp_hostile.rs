@@ -1,8 +1,9 @@
-//! A flood of datagrams from elsewhere, random, forged, cut, damaged and repeated, beside honest
-//! callers, who keep their results: nothing runs twice, and the server stays as it was.
+//! A flood of random, forged, truncated, corrupted and repeated datagrams, sent while honest clients
+//! call. The honest clients get their results, no call runs twice, and the server's resources return to
+//! their initial level.
 //!
-//! `PEREGRINE_SOAK=600` makes it go on for so many seconds; `PEREGRINE_SEED=n`, which is printed,
-//! repeats what is sent.
+//! `PEREGRINE_SOAK=600` sets the duration in seconds. `PEREGRINE_SEED=n` repeats the datagrams of an
+//! earlier run; each run prints its seed.
 
 #[path = "attack/mod.rs"]
 mod attack;
@@ -20,16 +21,16 @@ use attack::vitals::Vitals;
 use attack::{eventually, no_longer_than, seed, soak};
 use ledger::{Book, Ledger as _, LedgerClient, LedgerServer};
 use peregrine::{BindOptions, Server};
+use support::impairments::Impairments;
 use support::relay::Relay;
-use support::weather::Weather;
-use support::{GoOn, Part, part};
+use support::{KeepGoing, Process, role};
 
 const LIMIT: Duration = Duration::from_secs(30);
 const FLOOD: Duration = Duration::from_secs(3);
-/// Where the honest calls' numbers begin: forged ones are smaller.
+/// The number of the first honest call. Forged calls have smaller numbers.
 const FIRST: u64 = 1 << 40;
 
-/// Datagrams that were seen on their way to the server: the newest so many.
+/// The most recent datagrams that the relay saw on their way to the server.
 #[derive(Default)]
 struct Seen(Mutex<(Vec<Vec<u8>>, usize)>);
 
@@ -53,14 +54,14 @@ impl Seen {
     }
 }
 
-/// The parts that children play: `server` and `flood SEED ADDRESS`; in the test itself this does
+/// The roles of child processes: `server` and `flood SEED ADDRESS`; in the test itself this does
 /// nothing.
 #[test]
 fn child() {
-    let Some(part) = part() else { return };
+    let Some(role) = role() else { return };
     no_longer_than(soak(FLOOD) + Duration::from_secs(120));
     let directory = support::directory();
-    let words: Vec<&str> = part.split(' ').collect();
+    let words: Vec<&str> = role.split(' ').collect();
     if words[0] == "server" {
         let book = Book::of(&directory);
         let server = Server::new().export("ledger", LedgerServer::new(book)).unwrap();
@@ -73,10 +74,10 @@ fn child() {
 }
 
 fn relay(server: SocketAddr, seed: u64) -> Relay {
-    Relay::new("127.0.0.1:0".parse().unwrap(), server, Weather::default(), seed)
+    Relay::new("127.0.0.1:0".parse().unwrap(), server, Impairments::default(), seed)
 }
 
-/// Relays what honest callers say, and what an accomplice does, and sends what it makes of both.
+/// Relays the datagrams of honest clients and of an accomplice, and sends datagrams derived from both.
 fn flood(seed: u64, server: &str) {
     let server: SocketAddr = server.parse().unwrap();
     let (honest, own) = (Seen::default(), Seen::default());
@@ -86,8 +87,8 @@ fn flood(seed: u64, server: &str) {
     let (going, sent) = (AtomicBool::new(true), AtomicU64::new(0));
     let goes = || going.load(Ordering::Relaxed);
     std::thread::scope(|scope| {
-        let _go_on = GoOn::with(&going);
-        // The relay stays until this process is killed.
+        let _keep_going = KeepGoing::new(&going);
+        // The relay runs until this process is killed.
         scope.spawn(|| {
             loop {
                 before_server.step(&mut |datagram| honest.note(datagram));
@@ -109,7 +110,7 @@ fn flood(seed: u64, server: &str) {
             }
         });
         let mut noise = Noise::new(seed);
-        // Other machines are other addresses; loopback has many.
+        // Different loopback addresses represent different machines.
         let sockets: Vec<_> = (1..9)
             .map(|host| UdpSocket::bind(("127.0.0.".to_owned() + &host.to_string(), 0)).unwrap())
             .collect();
@@ -123,7 +124,7 @@ fn flood(seed: u64, server: &str) {
                     Ordering::Relaxed,
                 );
             }
-            // The honest ones need the processors, too.
+            // The honest clients need processor time, too.
             std::thread::sleep(Duration::from_micros(500));
         }
         println!("\nsent {}", sent.load(Ordering::Relaxed));
@@ -131,12 +132,12 @@ fn flood(seed: u64, server: &str) {
     });
 }
 
-/// A datagram that no honest caller sends then and there.
+/// Returns a datagram that no honest client sends at this moment.
 fn hostile(noise: &mut Noise, honest: &Seen, own: &Seen) -> Vec<u8> {
     match noise.below(8) {
-        // Said before, by whom it was said.
+        // A datagram repeated from its original sender's address.
         0 | 1 => honest.one(noise),
-        // Cut, or longer than it says.
+        // Truncated, or longer than its header states.
         2 => {
             let mut datagram = honest.one(noise);
             let bytes = noise.below(datagram.len() as u64 + 32) as usize;
@@ -154,7 +155,7 @@ fn hostile(noise: &mut Noise, honest: &Seen, own: &Seen) -> Vec<u8> {
             }
             datagram
         }
-        // Somebody whom the server does not know, with a check that holds.
+        // A sender that the server does not know, with a valid checksum.
         4 => {
             let mut datagram = honest.one(noise);
             if let Some(secret) = datagram.get_mut(12..24) {
@@ -163,7 +164,7 @@ fn hostile(noise: &mut Noise, honest: &Seen, own: &Seen) -> Vec<u8> {
             forge(noise, &mut datagram);
             datagram
         }
-        // Somebody whom it knows, and who lies.
+        // A sender that the server knows, with false fields.
         5 | 6 => {
             let mut datagram = own.one(noise);
             forge(noise, &mut datagram);
@@ -179,17 +180,18 @@ fn hostile(noise: &mut Noise, honest: &Seen, own: &Seen) -> Vec<u8> {
 #[test]
 fn honest_callers_keep_their_results_in_a_flood() {
     let directory = tempfile::tempdir().unwrap();
-    let mut server = Part::launch("child", "server", directory.path());
+    let mut server = Process::launch("child", "server", directory.path());
     let address = server.until("at ");
     let place = address.trim_start_matches("udp:").trim_end_matches("/ledger");
     let warm = LedgerClient::bind(&address).unwrap();
     assert_eq!(warm.swallow(&[1; 150_000]).unwrap(), 150_000);
     let before = Vitals::of(server.id());
-    let mut flood = Part::launch("child", &format!("flood {} {place}", seed()), directory.path());
+    let mut flood =
+        Process::launch("child", &format!("flood {} {place}", seed()), directory.path());
     let through = flood.until("at ");
     let (next, going) = (AtomicU64::new(FIRST), AtomicBool::new(true));
     let sent = std::thread::scope(|scope| {
-        let go_on = GoOn::with(&going);
+        let keep_going = KeepGoing::new(&going);
         for _ in 0..3 {
             scope.spawn(|| {
                 let ledger = LedgerClient::bind(&through).unwrap().with_timeout(LIMIT);
@@ -200,24 +202,24 @@ fn honest_callers_keep_their_results_in_a_flood() {
             });
         }
         let sent = flood.until("sent ");
-        drop(go_on);
+        drop(keep_going);
         sent
     });
     let calls = next.load(Ordering::Relaxed) - FIRST;
-    println!("{calls} honest calls beside {sent} others");
+    println!("{calls} honest calls and {sent} hostile datagrams");
     assert!(calls > 2, "only {calls} honest calls");
     flood.kill();
     let mut entered = Book::read(directory.path());
     entered.retain(|number| *number >= FIRST);
     entered.sort_unstable();
-    assert!(entered.iter().copied().eq(FIRST..FIRST + calls), "each honest call, once");
+    assert!(entered.iter().copied().eq(FIRST..FIRST + calls), "each honest call runs once");
     let mut after = before;
     let back = eventually(LIMIT, || {
         after = Vitals::of(server.id());
         after.is_back_to(before, 8, 48 << 10)
     });
     assert!(back, "{before:?} became {after:?}");
-    // Who was there before, and who comes now.
+    // An existing client and a new client are both served.
     assert_eq!(warm.enter(1, 0).unwrap(), 2);
     assert_eq!(LedgerClient::bind(&address).unwrap().swallow(&[1; 150_000]).unwrap(), 150_000);
 }
@@ -225,7 +227,7 @@ fn honest_callers_keep_their_results_in_a_flood() {
 #[test]
 fn who_repeats_an_old_call_gets_no_result() {
     let directory = tempfile::tempdir().unwrap();
-    let mut server = Part::launch("child", "server", directory.path());
+    let mut server = Process::launch("child", "server", directory.path());
     let address = server.until("at ");
     let place = address.trim_start_matches("udp:").trim_end_matches("/ledger");
     let place: SocketAddr = place.parse().unwrap();
@@ -233,7 +235,7 @@ fn who_repeats_an_old_call_gets_no_result() {
     let mut relay = relay(place, 1);
     let through = format!("udp:{}/ledger", relay.address());
     std::thread::scope(|scope| {
-        let _go_on = GoOn::with(&going);
+        let _keep_going = KeepGoing::new(&going);
         scope.spawn(|| {
             while going.load(Ordering::Relaxed) {
                 relay.step(&mut |datagram| seen.note(datagram));
@@ -249,14 +251,14 @@ fn who_repeats_an_old_call_gets_no_result() {
         stranger.set_nonblocking(true).unwrap();
         let long = scope.spawn(move || ledger.enter(2, 500));
         assert!(eventually(LIMIT, || Book::read(directory.path()) == [1, 2]), "it runs");
-        // The caller asks now and then, and is known again: so until the end.
+        // The client sends probes now and then, after which the server knows it again.
         while !long.is_finished() {
             stranger.send_to(&old, place).unwrap();
             std::thread::sleep(Duration::from_millis(1));
         }
         assert_eq!(long.join().unwrap().unwrap(), 3);
         let heard = stranger.recv(&mut [0; 2048]);
-        assert!(heard.is_err(), "{heard:?} bytes of somebody else's result");
+        assert!(heard.is_err(), "{heard:?} bytes of another client's result");
     });
     assert_eq!(Book::read(directory.path()), [1, 2]);
 }

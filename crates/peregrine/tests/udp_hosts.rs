@@ -1,7 +1,7 @@
-//! A server's UDP socket among several addresses and hosts: what it is asked at one of its addresses it
-//! answers from there, and answers to hosts that do not exist keep no caller waiting.
+//! A server's UDP socket with several addresses and hosts. The server answers from the address that
+//! received the request, and answers to hosts that do not exist delay no other client.
 
-// The whole of the packet exchange is compiled in, and little of it is used.
+// The whole packet exchange is compiled in, but this test uses only a small part of it.
 #[allow(dead_code)]
 #[path = "../src/protocol/exchange/mod.rs"]
 mod exchange;
@@ -19,34 +19,34 @@ use peregrine::{BindOptions, Out, PathKind, Running, Server, Wait};
 use services::{Bytes, BytesClient, BytesServer, Object};
 use support::link::{self, ENDS, Link, at_far_end};
 use support::spoof::{Spoofer, shrink_send_buffer};
-use support::{GoOn, Part, part};
+use support::{KeepGoing, Process, role};
 
-/// Runs a case at the near end of a link, with a runtime directory of its own.
+/// Runs a case at the near end of a link, with its own runtime directory.
 fn at_near_end(case: impl FnOnce(&Link) + Send) {
     let _alone = support::alone();
     let _directory = support::own_directory();
     link::at_near_end(Link::new(), case);
 }
 
-/// The part that a child plays: serves at the address that it is given; in the test itself this does
+/// The role of a child process: serves at the address that its role names. Without a role this does
 /// nothing.
 #[test]
 fn child() {
-    let Some(at) = part() else { return };
+    let Some(at) = role() else { return };
     let server = Server::new().export("hosts", BytesServer::new(Object)).unwrap();
     let running = server.listen_beyond_this_machine(&at).unwrap().spawn().unwrap();
     println!("\nat {}", running.addresses()[0]);
     running.wait();
 }
 
-/// A server of its own at the far end; its port.
-fn start(link: &Link, directory: &Path, at: &str) -> (Part, u16) {
+/// Starts a server process at the far end and returns its port.
+fn start(link: &Link, directory: &Path, at: &str) -> (Process, u16) {
     let mut server = link.launch(1, "child", at, directory);
     let port = server.until("at ").rsplit_once(':').map(|(_, port)| port.trim().parse());
     (server, port.expect("an address").expect("its port"))
 }
 
-/// Begins to serve at the far end; the port.
+/// Starts a server at the far end and returns its port.
 fn serve(at: &str) -> (Running, u16) {
     let server = Server::new().export("hosts", BytesServer::new(Object)).unwrap();
     let server = server.listen_beyond_this_machine(at).unwrap();
@@ -56,7 +56,7 @@ fn serve(at: &str) -> (Running, u16) {
     (running, port.parse().unwrap())
 }
 
-/// Binds to an address, and calls with small and with large messages, which travel in trains.
+/// Binds to an address, and calls with small messages and with large ones, which travel in GSO batches.
 fn call_at(address: &str) {
     let hosts = BytesClient::bind(address).unwrap_or_else(|error| panic!("{address}: {error}"));
     assert_eq!(hosts.binding().path(), PathKind::Udp);
@@ -94,7 +94,7 @@ fn server_answers_from_the_address_that_was_asked_over_ipv6() {
     });
 }
 
-/// A first packet of binding.
+/// The first packet of a bind request.
 fn hello(number: u64) -> [u8; BIND_BYTES] {
     let mut nonce = [0; 12];
     nonce[..8].copy_from_slice(&number.to_le_bytes());
@@ -104,13 +104,13 @@ fn hello(number: u64) -> [u8; BIND_BYTES] {
     out
 }
 
-/// Somebody on the link sends first packets of binding in the name of hosts that do not exist. Each
-/// answer waits in the server's send buffer until the kernel has given up looking for its host.
+/// A sender on the link sends first bind packets with spoofed addresses of hosts that do not exist. Each
+/// answer waits in the server's send buffer until the kernel gives up resolving the address of its host.
 #[test]
-fn answers_to_hosts_that_do_not_exist_keep_no_caller_waiting() {
+fn answers_to_nonexistent_hosts_do_not_delay_calls() {
     const LONG: Duration = Duration::from_secs(5);
-    /// A packet that is lost is asked for again within 200 ms. An answer that waits for a host that
-    /// does not exist waits for seconds.
+    /// A lost packet is retransmitted within 200 ms. An answer to a host that does not exist waits for
+    /// seconds.
     const WORST: Duration = Duration::from_secs(1);
     at_near_end(|_| {
         let far: Ipv4Addr = ENDS[1].parse().unwrap();
@@ -122,7 +122,7 @@ fn answers_to_hosts_that_do_not_exist_keep_no_caller_waiting() {
         honest.null().unwrap();
         let (going, spoofed) = (AtomicBool::new(true), AtomicU64::new(0));
         std::thread::scope(|scope| {
-            let go_on = GoOn::with(&going);
+            let keep_going = KeepGoing::new(&going);
             scope.spawn(|| {
                 let spoofer = Spoofer::new();
                 while going.load(Ordering::Relaxed) {
@@ -146,26 +146,26 @@ fn answers_to_hosts_that_do_not_exist_keep_no_caller_waiting() {
                 let call = Instant::now();
                 honest.fill(9, Out::from(&mut large[..])).unwrap();
                 worst = worst.max(call.elapsed());
-                // A newcomer is let in, too.
+                // A new client can bind, too.
                 let bind = Instant::now();
                 let another = BytesClient::bind_with(&address, &options).unwrap();
                 another.null().unwrap();
                 worst = worst.max(bind.elapsed());
                 binds += 1;
             }
-            drop(go_on);
+            drop(keep_going);
             println!(
-                "{calls} calls and {binds} binds beside {} packets of nobody's: at worst {worst:?}, {:?}",
+                "{calls} calls and {binds} binds during {} spoofed packets: at worst {worst:?}, {:?}",
                 spoofed.load(Ordering::Relaxed),
                 running.losses(),
             );
-            assert!(worst < WORST, "a caller waited for {worst:?}");
+            assert!(worst < WORST, "a client waited for {worst:?}");
         });
     });
 }
 
 #[test]
-fn spoofed_packets_get_there() {
+fn spoofed_packets_reach_the_server() {
     at_near_end(|_| {
         let far: Ipv4Addr = ENDS[1].parse().unwrap();
         let socket = at_far_end(|| std::net::UdpSocket::bind((far, 0)).unwrap());

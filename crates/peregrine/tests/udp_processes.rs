@@ -1,4 +1,4 @@
-//! Servers and clients over UDP as real processes that get killed, start again, and come and go.
+//! Servers and clients over UDP in separate processes, which are killed, restarted and closed.
 
 #[path = "attack/mod.rs"]
 mod attack;
@@ -15,19 +15,19 @@ use attack::vitals::Vitals;
 use attack::{eventually, no_longer_than, seed, soak};
 use ledger::{Book, Ledger as _, LedgerClient, LedgerServer, Outcomes};
 use peregrine::{Executed, Kind, Server};
-use support::{GoOn, Part, part};
+use support::{KeepGoing, Process, role};
 
-/// What is waited for that takes no time of its own.
+/// Limit for events that are expected at once.
 const LIMIT: Duration = Duration::from_secs(30);
 const LARGE: usize = 64 << 20;
 
-/// The parts that children play: `server PORT`, `blaster ADDRESS`, `caller ADDRESS`; in the test
-/// itself this does nothing.
+/// The roles of child processes: `server PORT`, `blaster ADDRESS`, `caller ADDRESS`. Without a role
+/// this does nothing.
 #[test]
 fn child() {
-    let Some(part) = part() else { return };
+    let Some(role) = role() else { return };
     no_longer_than(soak(Duration::from_secs(60)) + Duration::from_secs(120));
-    let (what, of) = part.split_once(' ').expect("a part and what it needs");
+    let (what, of) = role.split_once(' ').expect("a role and its argument");
     match what {
         "server" => {
             let directory = support::directory();
@@ -52,18 +52,18 @@ fn child() {
                 ledger.enter(number, 0).unwrap();
             }
         }
-        other => panic!("nobody knows how to play `{other}`"),
+        other => panic!("unknown role `{other}`"),
     }
 }
 
-/// A server at a port (any, if zero), and where it is.
-fn server(port: u16, directory: &Path) -> (Part, String) {
-    let mut part = Part::launch("child", &format!("server {port}"), directory);
-    let address = part.until("at ");
-    (part, address)
+/// Starts a server at a port (any free port if zero) and returns it with its address.
+fn server(port: u16, directory: &Path) -> (Process, String) {
+    let mut process = Process::launch("child", &format!("server {port}"), directory);
+    let address = process.until("at ");
+    (process, address)
 }
 
-/// A port that no socket gets by chance.
+/// Returns a free port outside the range from which the kernel picks ports.
 fn free_port() -> u16 {
     let first = 20_000 + (std::process::id() % 10_000) as u16;
     let is_free = |port: &u16| UdpSocket::bind(("127.0.0.1", *port)).is_ok();
@@ -71,7 +71,7 @@ fn free_port() -> u16 {
 }
 
 #[test]
-fn a_server_that_dies_in_the_middle_leaves_the_call_uncertain() {
+fn calls_running_when_the_server_dies_are_uncertain() {
     let directory = tempfile::tempdir().unwrap();
     let (mut server, address) = server(0, directory.path());
     let ledger = LedgerClient::bind(&address).unwrap();
@@ -99,7 +99,7 @@ fn a_server_that_dies_in_the_middle_leaves_the_call_uncertain() {
 }
 
 #[test]
-fn servers_killed_and_started_again_at_the_same_port_tell_no_lie() {
+fn outcomes_are_true_when_servers_restart_at_the_same_port() {
     let directory = tempfile::tempdir().unwrap();
     let mut noise = Noise::new(seed());
     let (next, going) = (AtomicU64::new(0), AtomicBool::new(true));
@@ -109,14 +109,14 @@ fn servers_killed_and_started_again_at_the_same_port_tell_no_lie() {
     let until = Instant::now() + soak(Duration::from_secs(3));
     let mut kills = 0;
     let outcomes: Vec<Outcomes> = std::thread::scope(|scope| {
-        let go_on = GoOn::with(&going);
+        let keep_going = KeepGoing::new(&going);
         let one = || ledger::caller(&address, &next, &answered, &going);
         let callers: Vec<_> = (0..3).map(|_| scope.spawn(one)).collect();
-        // On a machine that is late, until there is something to see.
+        // A slow machine needs more time until enough calls have run.
         let is_weak = || answered.load(Ordering::Relaxed) <= 100 && Instant::now() < until + LIMIT;
         while kills < 12 || Instant::now() < until || is_weak() {
             let (mut server, _) = server(port, directory.path());
-            // Now and then for longer than a silent server is waited for.
+            // Sometimes longer than a client waits for a silent server.
             let ms = if noise.once_in(6) { 500 } else { noise.below(200) };
             std::thread::sleep(Duration::from_millis(ms));
             server.kill();
@@ -125,16 +125,16 @@ fn servers_killed_and_started_again_at_the_same_port_tell_no_lie() {
                 std::thread::sleep(Duration::from_millis(noise.below(300)));
             }
         }
-        drop(go_on);
+        drop(keep_going);
         callers.into_iter().map(|caller| caller.join().expect("no panic")).collect()
     });
-    let [returned, not_executed, maybe] = Outcomes::hold(&outcomes, directory.path());
-    println!("{kills} kills: {returned} returned, {not_executed} not executed, {maybe} open");
-    assert!(returned > 100 && maybe + not_executed > 0, "the storm was too strong or weak");
+    let [returned, not_executed, maybe] = Outcomes::check(&outcomes, directory.path());
+    println!("{kills} kills: {returned} returned, {not_executed} not executed, {maybe} uncertain");
+    assert!(returned > 100 && maybe + not_executed > 0, "the kills were too frequent or too rare");
 }
 
 #[test]
-fn clients_killed_while_they_send_leave_nothing() {
+fn server_frees_the_resources_of_clients_killed_while_sending() {
     let directory = tempfile::tempdir().unwrap();
     let mut noise = Noise::new(seed());
     let (server, address) = server(0, directory.path());
@@ -142,10 +142,10 @@ fn clients_killed_while_they_send_leave_nothing() {
     let honest = vec![3; 1 << 20];
     assert_eq!(ledger.swallow(&honest).unwrap(), 1 << 20);
     let before = Vitals::of(server.id());
-    // More of them than the server has room for at one time.
+    // More clients than the server can hold at one time.
     let mut largest = 0;
     for _ in 0..12 {
-        let mut client = Part::start("child", &format!("blaster {address}"), directory.path());
+        let mut client = Process::start("child", &format!("blaster {address}"), directory.path());
         std::thread::sleep(Duration::from_micros(noise.below(50_000)));
         client.kill();
         largest = largest.max(Vitals::of(server.id()).resident_kib);
@@ -153,7 +153,7 @@ fn clients_killed_while_they_send_leave_nothing() {
     println!("{} KiB became {largest}", before.resident_kib);
     let bound = peregrine::limits::PARTIAL_BYTES_MAX as u64 / 1024;
     assert!(largest < before.resident_kib + bound + (96 << 10), "{largest} KiB");
-    // Small calls go on meanwhile; what is forgotten of the dead is room for others.
+    // Small calls succeed meanwhile. Evicting the state of dead clients makes room for others.
     assert_eq!(ledger.enter(1, 0).unwrap(), 2);
     let begun = Instant::now();
     let mut room = Vec::new();
@@ -168,11 +168,11 @@ fn clients_killed_while_they_send_leave_nothing() {
             .collect();
         room.iter().all(Result::is_ok)
     });
-    assert!(served, "the dead keep their room: {room:?}");
+    assert!(served, "state of dead clients is not evicted: {room:?}");
     println!("there is room again after {:?}", begun.elapsed());
     let mut after = before;
     let back = eventually(LIMIT, || {
-        // Whoever sends makes the server look at what others have begun.
+        // Each received packet makes the server check the unfinished messages of other clients.
         assert_eq!(ledger.swallow(&honest).unwrap(), 1 << 20);
         std::thread::sleep(Duration::from_millis(50));
         after = Vitals::of(server.id());
@@ -182,7 +182,7 @@ fn clients_killed_while_they_send_leave_nothing() {
 }
 
 #[test]
-fn a_thousand_clients_come_and_go() {
+fn a_thousand_clients_leave_no_resources() {
     let directory = tempfile::tempdir().unwrap();
     let (server, address) = server(0, directory.path());
     let ledger = LedgerClient::bind(&address).unwrap();
@@ -204,9 +204,9 @@ fn a_thousand_clients_come_and_go() {
     come_and_go(1, 400);
     let before = Vitals::of(server.id());
     come_and_go(401, 1000);
-    // And some without a word.
+    // Some clients exit without a close message.
     for _ in 0..6 {
-        let mut client = Part::start("child", &format!("caller {address}"), directory.path());
+        let mut client = Process::start("child", &format!("caller {address}"), directory.path());
         std::thread::sleep(Duration::from_millis(5));
         client.kill();
     }
@@ -220,13 +220,13 @@ fn a_thousand_clients_come_and_go() {
     entered.retain(|number| *number < 1 << 40);
     entered.sort_unstable();
     assert!(entered.iter().copied().eq(0..1401), "each once");
-    // Ours, the one that asks, those that said nothing, and those that asked for handles twice because
-    // the answer was late.
+    // Our binding, the one that asks, those of clients that sent no close message, and those of clients
+    // that asked for handles twice because the answer was late.
     let mut bindings = 0;
     let gone = eventually(LIMIT, || {
         bindings = peregrine::describe(&address).unwrap().bindings;
         bindings <= 100
     });
-    assert!(gone, "{bindings} bindings of a thousand stand");
+    assert!(gone, "{bindings} bindings of a thousand remain");
     assert_eq!(ledger.enter(5000, 0).unwrap(), 5001);
 }

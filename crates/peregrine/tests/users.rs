@@ -1,6 +1,7 @@
-//! Who may bind: users and groups of an export, and that the guests of one user keep no other out.
+//! Access control of exports by user and group. Unbound connections of one user do not keep other users
+//! out.
 //!
-//! Only root can be somebody else: for others these tests are skipped.
+//! Only root can change its user, so these tests are skipped for other users.
 
 mod attack;
 mod support;
@@ -17,7 +18,7 @@ use attack::wire::{self, Line, Session, word};
 use attack::{eventually, no_longer_than};
 use peregrine::{Executed, ExportOptions, Kind, Server, interface, limits};
 use rustix::fs::{FallocateFlags, fallocate};
-use support::{Part, alone, become_user, part};
+use support::{Process, alone, become_user, role};
 
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -36,12 +37,12 @@ impl Who for Door {
     }
 }
 
-/// Tells of the threads that run calls, and keeps them.
+/// Reports the threads that run calls, and occupies them.
 #[interface]
 trait Threads {
     /// The thread that runs this call.
     fn thread(&self) -> peregrine::Result<i32>;
-    /// Returns once somebody has called `is_released`.
+    /// Returns once `is_released` has been called.
     fn hold(&self) -> peregrine::Result<()>;
     fn is_released(&self) -> peregrine::Result<()>;
 }
@@ -77,16 +78,16 @@ const USER: u32 = 61_001;
 const GROUP: u32 = 62_001;
 const OTHER: u32 = 61_999;
 
-/// The exports, and to whom they are open.
+/// The exports, named after the users that may bind to them.
 const NAMES: [&str; 5] = ["private", "public", "users", "groups", "both"];
 
-/// The parts that children play; in the test itself this does nothing.
+/// The roles of child processes. Without a role this does nothing.
 #[test]
 fn child() {
-    let Some(part) = part() else { return };
+    let Some(role) = role() else { return };
     no_longer_than(Duration::from_secs(60));
     let directory = support::directory();
-    let words: Vec<&str> = part.split(' ').collect();
+    let words: Vec<&str> = role.split(' ').collect();
     match words[0] {
         "server" => server(),
         "locks" => {
@@ -157,8 +158,8 @@ fn server() {
     running.wait();
 }
 
-/// For each export whether this user may bind there. A session with the server is no key: those that
-/// come later are asked for in the session of those before.
+/// Returns for each export whether this user may bind to it. An existing session grants no access: later
+/// binds use the session of the earlier ones and are checked, too.
 fn outcomes(user: u32, group: u32) -> String {
     let mut bound = Vec::new();
     let outcomes = NAMES.map(|name| match WhoClient::bind(name) {
@@ -172,7 +173,7 @@ fn outcomes(user: u32, group: u32) -> String {
             assert_eq!(outcome, (Kind::Denied, Executed::No), "{name}: {error}");
             let text = error.to_string();
             assert!(text.contains(&format!("`{name}`")), "{text}");
-            // Where the file's mode is not what keeps one out, the server says who is.
+            // Unless the file's mode denies access, the server's error names the refused user.
             let told = text.contains(&format!("user {user} ")) || name == "private";
             assert!(told, "{text}");
             "no"
@@ -181,10 +182,10 @@ fn outcomes(user: u32, group: u32) -> String {
     outcomes.join(" ")
 }
 
-/// A directory that everybody may enter; `None` if this process cannot become somebody else.
+/// Returns a directory that every user may enter, or `None` if this process cannot change its user.
 fn open_directory() -> Option<tempfile::TempDir> {
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: only root can be somebody else");
+        println!("skipped: only root can change its user");
         return None;
     }
     let directory = support::own_directory();
@@ -197,8 +198,8 @@ fn open_directory() -> Option<tempfile::TempDir> {
 fn exports_are_open_to_their_users_and_groups() {
     let _alone = alone();
     let Some(directory) = open_directory() else { return };
-    let _server = Part::start("child", "server", directory.path());
-    // More groups than one asks the kernel for at first.
+    let _server = Process::start("child", "server", directory.path());
+    // More groups than the first query of the kernel returns.
     let many: Vec<String> = (0..100).map(|i| (63_000 + i).to_string()).collect();
     let many = many.join(" ");
     for (who, may) in [
@@ -207,26 +208,26 @@ fn exports_are_open_to_their_users_and_groups() {
         (format!("{OTHER} {OTHER} {GROUP}"), "no yes no yes yes"),
         (format!("{OTHER} {OTHER} {many} {GROUP}"), "no yes no yes yes"),
         (format!("{USER} {GROUP}"), "no yes yes yes yes"),
-        // A group's number is no user's, nor the other way round.
+        // A group ID is not a user ID, and vice versa.
         (format!("{GROUP} {USER} {USER}"), "no yes no no no"),
         (format!("{OTHER} {OTHER} {many}"), "no yes no no no"),
         ("0 0".to_owned(), "yes yes yes yes yes"),
     ] {
-        let mut client = Part::start("child", &who, directory.path());
+        let mut client = Process::start("child", &who, directory.path());
         assert_eq!(client.line(), may, "user, group, other groups: {who}");
     }
 }
 
-/// Connects as often as one can, and says nothing.
+/// Opens as many connections as possible, and sends nothing.
 fn guests(directory: &Path) {
-    // Once more, where the first had gone before the last came.
+    // Repeated if the first connections were closed before the last ones were open.
     let stay = || {
         let begun = Instant::now();
         let connect = || Line::connect(directory, "public").unwrap();
         let guests: Vec<Line> = (0..400).map(|_| connect()).collect();
         let refused = || guests.iter().filter(|guest| !guest.is_open()).count();
-        assert!(eventually(LIMIT, || refused() > 0), "nobody is refused");
-        // Those who come after them are, for as long as they have.
+        assert!(eventually(LIMIT, || refused() > 0), "no connection is refused");
+        // Later connections are refused until the time limit of the open ones ends.
         let (said, _) = connect().answer();
         let stay = guests.len() - refused();
         let late = begun.elapsed() >= limits::UNBOUND_TIME;
@@ -234,24 +235,25 @@ fn guests(directory: &Path) {
         assert!(full || late, "{said:?}");
         (!late).then_some((stay, guests))
     };
-    let (stay, _guests) = (0..5).find_map(|_| stay()).expect("so many at one time");
+    let (stay, _guests) =
+        (0..5).find_map(|_| stay()).expect("too slow to open the connections in time");
     println!("\nready\n{stay}");
     let back = eventually(LIMIT, || WhoClient::bind("public").is_ok());
     println!("{back}");
 }
 
 #[test]
-fn guests_of_one_user_keep_no_other_out() {
+fn unbound_connections_of_one_user_keep_no_other_user_out() {
     let _alone = alone();
     let Some(directory) = open_directory() else { return };
-    let server = Part::start("child", "server", directory.path());
+    let server = Process::start("child", "server", directory.path());
     let before = Vitals::of(server.id());
-    let mut hostile = Part::start("child", "guests", directory.path());
+    let mut hostile = Process::start("child", "guests", directory.path());
     let stay: usize = hostile.line().parse().unwrap();
-    assert!((1..=limits::UNBOUND_PER_USER).contains(&stay), "{stay} stay");
-    let who = WhoClient::bind("public").expect("another user is let in");
+    assert!((1..=limits::UNBOUND_PER_USER).contains(&stay), "{stay} connections remain");
+    let who = WhoClient::bind("public").expect("another user can bind");
     assert_eq!(who.am_i().unwrap(), (0, 0));
-    // Their time ends, and with it what they kept from their own user.
+    // Their time limit ends, after which their own user can bind again.
     assert_eq!(hostile.line(), "true");
     drop((hostile, who));
     let mut after = before;
@@ -262,7 +264,7 @@ fn guests_of_one_user_keep_no_other_out() {
     assert!(back, "{before:?} became {after:?}");
 }
 
-/// Takes the lock of every name that this user may open, and keeps it.
+/// Takes and holds the lock of every name whose lock file this user may open.
 fn locks(directory: &Path) {
     let locks = NAMES.map(|name| {
         let file = std::fs::File::open(directory.join(format!(".{name}.lock"))).ok()?;
@@ -276,7 +278,7 @@ fn locks(directory: &Path) {
     std::thread::park_timeout(Duration::from_secs(50));
 }
 
-/// Says of each export whether a listing takes it for alive, each time that it is asked.
+/// Prints for each line of input whether a listing reports each export as alive.
 fn lists() {
     println!("\nready");
     for _ in std::io::stdin().lines() {
@@ -293,35 +295,35 @@ fn lists() {
 fn another_user_cannot_hold_the_name_of_a_killed_server() {
     let _alone = alone();
     let Some(directory) = open_directory() else { return };
-    let mut server = Part::start("child", "server", directory.path());
-    let mut hostile = Part::start("child", "locks", directory.path());
+    let mut server = Process::start("child", "server", directory.path());
+    let mut hostile = Process::start("child", "locks", directory.path());
     assert_eq!(hostile.line(), "0", "locks of another user that may be opened");
     server.kill();
-    // It says that it is ready once it has all its names.
-    let mut again = Part::start("child", "server", directory.path());
-    // A lock file of an earlier release, which everybody may open, is replaced.
+    // The server reports that it is ready once it holds all its names.
+    let mut again = Process::start("child", "server", directory.path());
+    // A lock file of an earlier release, which every user may open, is replaced.
     again.kill();
     let old = directory.path().join(".public.lock");
     std::fs::set_permissions(&old, std::fs::Permissions::from_mode(0o644)).unwrap();
-    let _third = Part::start("child", "server", directory.path());
+    let _third = Process::start("child", "server", directory.path());
     let mode = std::fs::metadata(&old).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode, 0o600);
 }
 
 #[test]
-fn listing_of_another_user_tells_dead_from_unknown() {
+fn listing_by_another_user_distinguishes_dead_from_unknown() {
     let _alone = alone();
     let Some(directory) = open_directory() else { return };
-    let mut server = Part::start("child", "server", directory.path());
-    let mut other = Part::start("child", "lists", directory.path());
-    other.say("list");
+    let mut server = Process::start("child", "server", directory.path());
+    let mut other = Process::start("child", "lists", directory.path());
+    other.write_line("list");
     assert_eq!(other.line(), "None Some(true) Some(true) Some(true) Some(true)");
     server.kill();
-    other.say("list");
+    other.write_line("list");
     assert_eq!(other.line(), "None Some(false) Some(false) Some(false) Some(false)");
 }
 
-/// A copy of this program that runs as root, whoever starts it.
+/// Uses a copy of this program that runs as root whichever user starts it.
 #[test]
 fn set_user_id_program_ignores_the_environment_of_its_user() {
     use std::os::unix::process::CommandExt as _;
@@ -333,14 +335,14 @@ fn set_user_id_program_ignores_the_environment_of_its_user() {
         std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(mode)).unwrap();
         let mut command = std::process::Command::new(&copy);
         command.args(["environment", "--exact", "--nocapture", "--test-threads=1"]);
-        command.env("PEREGRINE_TEST_PART", "environment");
+        command.env("PEREGRINE_TEST_ROLE", "environment");
         for name in ["PEREGRINE_DIR", "XDG_RUNTIME_DIR", "PEREGRINE_HOSTS", "XDG_CONFIG_HOME"] {
             command.env(name, "/chosen");
         }
         let output = command.env("HOME", "/chosen").uid(USER).gid(USER).output().unwrap();
         String::from_utf8(output.stdout).unwrap()
     };
-    assert!(run(0o755).contains("/chosen"), "a plain program uses its environment");
+    assert!(run(0o755).contains("/chosen"), "a program without set-user-id uses its environment");
     let said = run(0o4755);
     let effective = said.lines().find_map(|line| line.strip_prefix("user ")).unwrap();
     if effective != "0" {
@@ -351,20 +353,20 @@ fn set_user_id_program_ignores_the_environment_of_its_user() {
     assert!(!said.contains("/chosen"), "{said}");
 }
 
-/// What a program makes of its environment.
+/// Prints the directories that a program derives from its environment.
 #[test]
 fn environment() {
-    let Some(_) = part() else { return };
+    let Some(_) = role() else { return };
     println!("\nuser {}", rustix::process::geteuid().as_raw());
     println!("{:?}", peregrine::directory::search_path());
     println!("{:?}", peregrine::directory::Hosts::of_environment());
 }
 
-/// Makes sessions of as many A-stacks as there are, until one is refused.
+/// Makes sessions with the maximum number of A-stacks until the server refuses one.
 fn regions(directory: &Path) {
     let (mut sessions, mut bytes) = (Vec::new(), 0);
     println!("\nready");
-    // Without a bound the test ends too: these are twice as many as are allowed.
+    // Without a bound in the server the test still ends, at twice the allowed bytes.
     while bytes < 2 * limits::REGION_BYTES_PER_USER {
         let line = Line::connect(directory, "public").unwrap();
         let (answer, files) = line.ask(&wire::bind(limits::ASTACKS_MAX, 4096, &[]));
@@ -385,8 +387,8 @@ fn regions(directory: &Path) {
 fn regions_of_another_user_are_bounded() {
     let _alone = alone();
     let Some(directory) = open_directory() else { return };
-    let _server = Part::start("child", "server", directory.path());
-    let mut hostile = Part::start("child", "regions", directory.path());
+    let _server = Process::start("child", "server", directory.path());
+    let mut hostile = Process::start("child", "regions", directory.path());
     let refused: u32 = hostile.until("refused ").parse().unwrap();
     assert_eq!(refused, Kind::Exhausted as u32);
     let [sessions, bytes, astacks] = ["sessions ", "bytes ", "astacks "]
@@ -394,7 +396,7 @@ fn regions_of_another_user_are_bounded() {
     println!("{sessions} sessions, {bytes} bytes");
     assert!(sessions > 100 && bytes <= limits::REGION_BYTES_PER_USER);
     assert!(astacks <= limits::ASTACKS_OF_OTHERS as usize, "{astacks} A-stacks");
-    let who = WhoClient::bind("public").expect("another user is let in");
+    let who = WhoClient::bind("public").expect("another user can bind");
     assert_eq!(who.am_i().unwrap(), (0, 0));
 }
 
@@ -407,7 +409,7 @@ fn workshop() {
     running.wait();
 }
 
-/// Calls again and again, and tells in the end which threads ran the calls.
+/// Calls repeatedly, and prints at the end which threads ran the calls.
 fn calls(directory: &Path) {
     let client = ThreadsClient::bind("workshop").unwrap();
     let mut threads = BTreeSet::from([client.thread().unwrap()]);
@@ -422,10 +424,10 @@ fn calls(directory: &Path) {
 fn calls_of_two_users_share_no_thread() {
     let _alone = alone();
     let Some(directory) = open_directory() else { return };
-    let _server = Part::start("child", "workshop", directory.path());
+    let _server = Process::start("child", "workshop", directory.path());
     let client = ThreadsClient::bind("workshop").unwrap();
     let mut own = BTreeSet::from([client.thread().unwrap()]);
-    let mut other = Part::start("child", "calls", directory.path());
+    let mut other = Process::start("child", "calls", directory.path());
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(1) {
         own.extend((0..1000).map(|_| client.thread().unwrap()));
@@ -435,10 +437,10 @@ fn calls_of_two_users_share_no_thread() {
     let theirs = theirs.trim_matches(['{', '}']).split(", ");
     let theirs: BTreeSet<i32> = theirs.map(|thread| thread.parse().unwrap()).collect();
     let both: Vec<_> = own.intersection(&theirs).collect();
-    assert!(both.is_empty(), "threads {both:?} looked at both users' A-stacks");
+    assert!(both.is_empty(), "threads {both:?} ran calls of both users");
 }
 
-/// Calls more procedures that wait than the server has threads.
+/// Makes more blocking calls than the server has threads.
 fn holds() {
     let client = ThreadsClient::bind("workshop").unwrap();
     let held = std::thread::scope(|scope| {
@@ -450,11 +452,11 @@ fn holds() {
 }
 
 #[test]
-fn another_user_leaves_threads_to_others() {
+fn blocking_calls_of_one_user_leave_threads_to_others() {
     let _alone = alone();
     let Some(directory) = open_directory() else { return };
-    let server = Part::start("child", "workshop", directory.path());
-    let mut other = Part::start("child", "holds", directory.path());
+    let server = Process::start("child", "workshop", directory.path());
+    let mut other = Process::start("child", "holds", directory.path());
     let workers = || {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", server.id())).unwrap();
         let names = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")));
@@ -463,16 +465,16 @@ fn another_user_leaves_threads_to_others() {
             .count()
     };
     assert!(eventually(LIMIT, || workers() >= WORKERS - WORKERS / 4), "{} threads", workers());
-    // Time to get more of them, if it may.
+    // Time in which the other user could occupy more threads.
     std::thread::sleep(Duration::from_millis(200));
     let client = ThreadsClient::bind("workshop").unwrap();
     client.with_timeout(LIMIT).is_released().expect("a thread for the server's own user");
     assert_eq!(other.until("held "), (2 * WORKERS).to_string());
 }
 
-/// Takes the memory of its region away again and again, while the server looks at it for each ring.
+/// Repeatedly frees the memory of its region, while the server reads it at each doorbell message.
 fn punches(directory: &Path) {
-    /// The more is taken away, the longer a look there takes.
+    /// The more memory is freed, the longer a read there takes.
     const FILLED: u64 = 128 << 20;
     let line = Line::connect(directory, "workshop").unwrap();
     let (answer, files) = line.ask(&wire::bind(16, 1 << 20, &[]));
@@ -490,23 +492,23 @@ fn punches(directory: &Path) {
         });
         while !attack::stopped(directory) {
             for astack in 0..session.region.count {
-                let _ = session.line.say(&wire::request(wire::RING, astack));
+                let _ = session.line.send(&wire::request(wire::RING, astack));
             }
         }
     });
 }
 
-/// Whether a thread, given by its directory in `/proc`, waits in the kernel for memory.
+/// Returns whether a thread, given by its directory in `/proc`, waits in the kernel for memory.
 fn waits_for_memory(thread: &Path) -> bool {
     let stat = std::fs::read_to_string(thread.join("stat")).unwrap();
     stat.rsplit(") ").next().unwrap().starts_with('D')
 }
 
 #[test]
-fn memory_that_is_taken_away_costs_the_keeper_little_time() {
+fn freed_region_memory_costs_the_keeper_little_time() {
     let _alone = alone();
     let Some(directory) = open_directory() else { return };
-    let server = Part::start("child", "workshop", directory.path());
+    let server = Process::start("child", "workshop", directory.path());
     let keeper = || {
         let mut tasks = std::fs::read_dir(format!("/proc/{}/task", server.id())).unwrap();
         tasks.find_map(|task| {
@@ -515,7 +517,7 @@ fn memory_that_is_taken_away_costs_the_keeper_little_time() {
             name.starts_with("peregrine-keep").then_some(task)
         })
     };
-    // A thread has its name when it begins to run.
+    // A thread sets its name when it begins to run.
     let limit = Instant::now() + Duration::from_secs(20);
     let keeper = loop {
         match keeper() {
@@ -523,14 +525,14 @@ fn memory_that_is_taken_away_costs_the_keeper_little_time() {
             None => assert!(Instant::now() < limit, "the server has no keeper"),
         }
     };
-    let _other = Part::start("child", "punches", directory.path());
+    let _other = Process::start("child", "punches", directory.path());
     let (begun, mut waits, mut looks) = (Instant::now(), 0, 0);
     while begun.elapsed() < Duration::from_secs(3) {
         looks += 1;
         waits += u32::from(waits_for_memory(&keeper));
         std::thread::sleep(Duration::from_millis(1));
     }
-    println!("the keeper waited for memory in {waits} of {looks} looks");
+    println!("the keeper waited for memory in {waits} of {looks} samples");
     let client = ThreadsClient::bind("workshop").expect("a keeper that listens");
     client.with_timeout(LIMIT).thread().expect("a thread");
     attack::stop(directory.path());
@@ -538,15 +540,15 @@ fn memory_that_is_taken_away_costs_the_keeper_little_time() {
 }
 
 #[test]
-fn memory_that_is_taken_away_slows_no_call_of_another_user() {
+fn freed_region_memory_slows_no_call_of_another_user() {
     const TIME: Duration = Duration::from_secs(3);
     let _alone = alone();
     let Some(directory) = open_directory() else { return };
-    let server = Part::start("child", "workshop", directory.path());
+    let server = Process::start("child", "workshop", directory.path());
     let client = ThreadsClient::bind("workshop").unwrap();
     let tasks = Path::new("/proc").join(server.id().to_string()).join("task");
     let worker = AtomicI32::new(client.thread().unwrap());
-    let _other = Part::start("child", "punches", directory.path());
+    let _other = Process::start("child", "punches", directory.path());
     let (begun, mut longest, mut calls) = (Instant::now(), Duration::ZERO, 0);
     let (waits, looks) = std::thread::scope(|scope| {
         let watch = scope.spawn(|| {
@@ -569,7 +571,7 @@ fn memory_that_is_taken_away_slows_no_call_of_another_user() {
     });
     attack::stop(directory.path());
     println!(
-        "{calls} calls, the longest {longest:?}; their thread waited in {waits} of {looks} looks"
+        "{calls} calls, the longest {longest:?}; their thread waited in {waits} of {looks} samples"
     );
     assert!(longest < Duration::from_secs(1), "{longest:?}");
     assert!(waits <= looks / 100, "{waits} of {looks}");
@@ -577,22 +579,22 @@ fn memory_that_is_taken_away_slows_no_call_of_another_user() {
 
 /// Containers, cron jobs and `su` leave a user without `XDG_RUNTIME_DIR`.
 #[test]
-fn a_user_without_a_runtime_directory_has_one_of_its_own() {
+fn user_without_a_runtime_directory_gets_a_private_one() {
     let _alone = alone();
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: only root can be somebody else");
+        println!("skipped: only root can change its user");
         return;
     }
     let own = Path::new("/tmp").join(format!("peregrine-{OTHER}"));
     let _ = std::fs::remove_dir_all(&own);
     let told = || {
-        let mut child = Part::launch_alone("child", "alone");
+        let mut child = Process::launch_alone("child", "alone");
         child.until("told ")
     };
     assert_eq!(told(), format!("Ok(({OTHER}, {OTHER}))"));
     let mode = std::fs::metadata(&own).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o700);
-    // Somebody else was there first.
+    // Another user has created the directory before.
     std::fs::remove_dir_all(&own).unwrap();
     std::fs::create_dir(&own).unwrap();
     let told = told();

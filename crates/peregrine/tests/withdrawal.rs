@@ -1,4 +1,4 @@
-//! Exports that go while calls run: one is withdrawn and the others go on, or the server drains.
+//! Exports that end while calls run: one export is withdrawn and the others continue, or the server drains.
 
 mod support;
 
@@ -12,17 +12,17 @@ use peregrine::{
 };
 use support::link::{ENDS, Link, at_near_end};
 use support::wire::{self, Line, word};
-use support::{GoOn, Part, alone, at_rest, part, until};
+use support::{KeepGoing, Process, alone, at_rest, role, until};
 
 #[interface]
 trait Gate {
     /// Returns at once.
     fn pass(&self, x: u32) -> peregrine::Result<u32>;
-    /// Says that it has come, and waits until it is let through.
+    /// Reports its arrival, and waits until the test opens the gate.
     fn wait(&self, x: u32) -> peregrine::Result<u32>;
 }
 
-/// A gate whose keeper is the test; `alive` is there for as long as the object.
+/// A gate that the test opens; `_alive` lives as long as the object.
 struct Guarded {
     came: Mutex<Sender<u32>>,
     open: Mutex<Receiver<()>>,
@@ -41,7 +41,7 @@ impl Gate for Guarded {
 }
 
 const LIMIT: Duration = Duration::from_secs(40);
-/// Long for something that takes no time; the tests wait for nothing that takes longer.
+/// Limit for events that are expected at once.
 const SOON: Duration = Duration::from_secs(10);
 
 /// The test's side of a gate.
@@ -59,7 +59,7 @@ fn guarded() -> (GateServer<Guarded>, Keeper) {
     (GateServer::new(guarded), Keeper { came, open, alive })
 }
 
-/// A server of two gates.
+/// Starts a server with two gates.
 fn start(threads: usize) -> (Running, Keeper, Keeper) {
     let ((first, first_keeper), (second, second_keeper)) = (guarded(), guarded());
     let server = Server::new().threads(threads).export("gate", first).unwrap();
@@ -74,7 +74,7 @@ fn refused<T>(result: Result<T, CallError>) {
     assert_eq!(outcome, (Kind::Withdrawn, Executed::No), "{error}");
 }
 
-/// A connection that was there before, and asks to be bound now.
+/// Checks that an open, unbound connection is refused when it asks for a binding now.
 #[track_caller]
 fn refused_guest(guest: &Line) {
     let start = Instant::now();
@@ -84,10 +84,10 @@ fn refused_guest(guest: &Line) {
     assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
 }
 
-/// A client in a process of its own, which calls until something fails and says what.
+/// A client in a separate process, which calls until a call fails and prints the error.
 #[test]
 fn child() {
-    let Some(part) = part() else { return };
+    let Some(role) = role() else { return };
     let (gate, other) = (GateClient::bind("gate").unwrap(), GateClient::bind("other").unwrap());
     gate.pass(1).unwrap();
     println!("\nready");
@@ -95,12 +95,12 @@ fn child() {
         Ok(x) => println!("{x}"),
         Err(error) => println!("{:?} {:?}", error.kind(), error.executed()),
     };
-    if part == "inside" {
+    if role == "inside" {
         outcome(gate.wait(7));
     }
     let failed = std::iter::repeat_with(|| gate.pass(2)).find(Result::is_err);
     outcome(failed.unwrap_or(Ok(0)));
-    until("it is known without a call", || !gate.is_alive());
+    until("the client notices the end without a call", || !gate.is_alive());
     println!("{}", if other.is_alive() { "the other lives" } else { "the other is dead" });
     if other.is_alive() {
         outcome(other.pass(3));
@@ -108,31 +108,31 @@ fn child() {
 }
 
 #[test]
-fn one_export_is_withdrawn_and_the_other_goes_on() {
+fn withdrawing_one_export_does_not_affect_the_other() {
     let _alone = alone();
     let directory = support::own_directory();
     let (running, keeper, other_keeper) = start(4);
-    // The session comes in through the one that goes.
+    // The session is made through the export that is withdrawn.
     let never = BindOptions::default().rebind(Rebind::Never);
     let gate = GateClient::bind_with("gate", &never).unwrap();
     let other = GateClient::bind("other").unwrap();
     assert_eq!((gate.pass(1).unwrap(), other.pass(2).unwrap()), (1, 2));
-    let mut elsewhere = Part::start("child", "outside", directory.path());
+    let mut elsewhere = Process::start("child", "outside", directory.path());
     let going = AtomicBool::new(true);
     std::thread::scope(|scope| {
-        let _go_on = GoOn::with(&going);
+        let _keep_going = KeepGoing::new(&going);
         let inside = scope.spawn(|| gate.wait(3));
         assert_eq!(keeper.came.recv_timeout(LIMIT), Ok(3));
         let inside_other = scope.spawn(|| other.wait(4));
         assert_eq!(other_keeper.came.recv_timeout(LIMIT), Ok(4));
-        // Threads are never idle, and have called both.
+        // Threads of the server are never idle, and serve calls of both exports.
         scope.spawn(|| {
             let mut both = true;
             while going.load(Ordering::Relaxed) {
                 both &= gate.pass(5).is_ok();
                 assert_eq!(other.pass(6).unwrap(), 6);
             }
-            assert!(!both, "calls went through to the end");
+            assert!(!both, "calls of the withdrawn export succeeded to the end");
         });
         std::thread::sleep(Duration::from_millis(10));
 
@@ -142,7 +142,7 @@ fn one_export_is_withdrawn_and_the_other_goes_on() {
             refused(gate.pass(x));
             assert_eq!(other.pass(x).unwrap(), x);
         }
-        until("it is known without a call", || !gate.is_alive());
+        until("the client notices the end without a call", || !gate.is_alive());
         assert!(other.is_alive());
         assert_eq!(GateClient::bind("gate").unwrap_err().kind(), Kind::NotFound);
         assert_eq!(elsewhere.line(), "Withdrawn No");
@@ -159,11 +159,11 @@ fn one_export_is_withdrawn_and_the_other_goes_on() {
 
         assert!(Arc::strong_count(&keeper.alive) > 1, "the object of a running call is gone");
         keeper.open.send(()).unwrap();
-        assert_eq!(inside.join().unwrap().expect("what ran finishes"), 3);
+        assert_eq!(inside.join().unwrap().expect("a running call finishes"), 3);
         other_keeper.open.send(()).unwrap();
         assert_eq!(inside_other.join().unwrap().unwrap(), 4);
-        // Although somebody is bound to it, and the threads go on.
-        until("the object goes", || Arc::strong_count(&keeper.alive) == 1);
+        // The object is dropped although a client is bound to it and the threads continue.
+        until("the object is dropped", || Arc::strong_count(&keeper.alive) == 1);
         drop(second);
     });
     drop(gate);
@@ -172,7 +172,7 @@ fn one_export_is_withdrawn_and_the_other_goes_on() {
 }
 
 #[test]
-fn a_withdrawn_export_leaves_no_descriptor() {
+fn withdrawn_export_leaves_no_descriptor() {
     let _alone = alone();
     let directory = support::own_directory();
     let (running, _keeper, _other_keeper) = start(2);
@@ -182,14 +182,14 @@ fn a_withdrawn_export_leaves_no_descriptor() {
     let own = || at_rest(directory.path(), "other", [std::process::id()]);
     let [before] = own();
     assert!(running.withdraw("gate"));
-    // Its listening socket and its lock, although the session came in there.
+    // Its listening socket and its lock are closed, although the session was made through them.
     until("socket and lock are closed", || own() == [before - 2]);
     assert_eq!(other.pass(3).unwrap(), 3);
 }
 
-/// Whoever binds while an export is withdrawn is refused, or bound and then refused.
+/// A client that binds while an export is withdrawn is refused, or its later calls are refused.
 #[test]
-fn nobody_binds_to_what_was_withdrawn() {
+fn binding_during_withdrawal_yields_no_working_client() {
     let _alone = alone();
     let directory = support::own_directory();
     let (running, _keeper, other_keeper) = start(2);
@@ -199,7 +199,7 @@ fn nobody_binds_to_what_was_withdrawn() {
         let (server, second) = (server, guarded().0);
         let both = Server::new().export("early", server).unwrap().export("late", second).unwrap();
         let both = both.spawn().unwrap();
-        // It has connected, and says what it wants when it is too late.
+        // It connects now and sends its bind request after the withdrawal.
         let guest = Line::connect(directory.path(), "early").unwrap();
         let _late = GateClient::bind("late").unwrap();
         let going = AtomicBool::new(true);
@@ -212,13 +212,15 @@ fn nobody_binds_to_what_was_withdrawn() {
                 bound
             });
             std::thread::sleep(Duration::from_micros(700));
-            let go_on = GoOn::with(&going);
+            let keep_going = KeepGoing::new(&going);
             assert!(both.withdraw("early"));
-            drop(go_on);
+            drop(keep_going);
             binds.join().unwrap()
         });
         bound.iter().for_each(|client| refused(client.pass(1)));
-        until("all know it", || bound.iter().all(|client| !client.is_alive()));
+        until("all clients notice the withdrawal", || {
+            bound.iter().all(|client| !client.is_alive())
+        });
         refused_guest(&guest);
         both.stop();
     }
@@ -228,12 +230,12 @@ fn nobody_binds_to_what_was_withdrawn() {
 }
 
 #[test]
-fn a_server_that_drains_finishes_what_runs() {
+fn drain_finishes_running_calls_and_refuses_new_ones() {
     let _alone = alone();
     let directory = support::own_directory();
     let (running, keeper, _other_keeper) = start(2);
     let gate = GateClient::bind("gate").unwrap();
-    let mut inside = Part::start("child", "inside", directory.path());
+    let mut inside = Process::start("child", "inside", directory.path());
     assert_eq!(keeper.came.recv_timeout(LIMIT), Ok(7));
     let guest = Line::connect(directory.path(), "gate").unwrap();
     let refusals = AtomicU32::new(0);
@@ -254,7 +256,7 @@ fn a_server_that_drains_finishes_what_runs() {
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         assert_eq!(refusals.load(Ordering::Relaxed), 200);
 
-        // The names are free at once, for whoever comes next; nobody waits for the old server.
+        // The names are free at once for the next server, and no client waits for the old one.
         let asked = Instant::now();
         for name in ["gate", "other"] {
             assert_eq!(GateClient::bind(name).unwrap_err().kind(), Kind::NotFound);
@@ -265,28 +267,28 @@ fn a_server_that_drains_finishes_what_runs() {
         assert_eq!(GateClient::bind("gate").unwrap().pass(9).unwrap(), 9);
         drop(successor);
 
-        assert!(!draining.is_finished(), "it did not wait for the call that runs");
+        assert!(!draining.is_finished(), "the drain did not wait for the running call");
         keeper.open.send(()).unwrap();
         draining.join().unwrap()
     });
-    assert!(drained, "all has ended");
+    assert!(drained, "all calls have ended");
     assert_eq!(inside.line(), "7");
     assert_eq!(inside.line(), "Withdrawn No");
     assert_eq!(inside.line(), "the other is dead");
-    until("the goodbye comes", || !gate.is_alive());
-    until("the object goes", || Arc::strong_count(&keeper.alive) == 1);
+    until("the close message arrives", || !gate.is_alive());
+    until("the object is dropped", || Arc::strong_count(&keeper.alive) == 1);
 }
 
 #[test]
-fn a_server_that_drains_waits_no_longer_than_it_is_told() {
+fn drain_waits_no_longer_than_its_limit() {
     let _alone = alone();
     let directory = support::own_directory();
     let (running, keeper, other_keeper) = start(1);
     let (gate, other) = (GateClient::bind("gate").unwrap(), GateClient::bind("other").unwrap());
-    let mut inside = Part::start("child", "inside", directory.path());
+    let mut inside = Process::start("child", "inside", directory.path());
     assert_eq!(keeper.came.recv_timeout(LIMIT), Ok(7));
     std::thread::scope(|scope| {
-        // Two wait for the only thread, in another process than the one that has it.
+        // Two calls wait for the only thread, which runs a call of another process.
         let waiting = [&gate, &other].map(|client| scope.spawn(|| client.pass(1)));
         std::thread::sleep(Duration::from_millis(20));
         let start = Instant::now();
@@ -298,18 +300,18 @@ fn a_server_that_drains_waits_no_longer_than_it_is_told() {
     assert_eq!(inside.line(), "ServerGone Maybe");
     assert_eq!(inside.line(), "ServerGone No");
     assert_eq!(inside.line(), "the other is dead");
-    // The procedure ends when it ends, and nobody else is served.
+    // The procedure runs to its end, and no other call is served.
     keeper.open.send(()).unwrap();
-    until("the object goes", || Arc::strong_count(&keeper.alive) == 1);
+    until("the object is dropped", || Arc::strong_count(&keeper.alive) == 1);
     drop(other_keeper);
     refused(gate.pass(2));
 }
 
-/// A server in a process of its own, which drains when it is told to and says how that ended. Its part is
-/// where it listens.
+/// A server in a separate process, which drains on request and prints the result. Its role is the endpoint
+/// at which it listens.
 #[test]
 fn drainer() {
-    let Some(endpoint) = part() else { return };
+    let Some(endpoint) = role() else { return };
     let (gate, keeper) = guarded();
     let server = Server::new().stop_on_signals().export("gate", gate).unwrap();
     let running = server.listen_beyond_this_machine(&endpoint).unwrap().spawn().unwrap();
@@ -321,7 +323,7 @@ fn drainer() {
     std::io::stdin().read_line(&mut String::new()).unwrap();
     println!("draining");
     println!("{}", running.drain(LIMIT));
-    // What goes with this function would let the procedures return. They end with the process.
+    // Dropping the gate here would let the procedures return. They end with the process.
     std::io::stdin().read_line(&mut String::new()).unwrap();
 }
 
@@ -334,7 +336,7 @@ fn is_pending(process: u32, signal: i32) -> bool {
 }
 
 /// What a drainer waits for is cut short by a second signal. Its name is called, too, if it `is_here`.
-fn second_signal_ends_the_drain_of(mut server: Part, is_here: bool, paths: &[PathKind]) {
+fn second_signal_ends_the_drain_of(mut server: Process, is_here: bool, paths: &[PathKind]) {
     let addresses = server.line();
     let networks = addresses.split(' ').map(|address| format!("{address}/gate"));
     let gates: Vec<_> = is_here
@@ -352,12 +354,12 @@ fn second_signal_ends_the_drain_of(mut server: Part, is_here: bool, paths: &[Pat
             server.until("came");
         }
         let begun = Instant::now();
-        server.say("drain");
+        server.write_line("drain");
         assert_eq!(server.line(), "draining");
         until("calls are refused", || gates.iter().all(|gate| gate.pass(1).is_err()));
         // The first signal asks for what the server does already.
         server.signal(libc::SIGTERM);
-        // A signal that comes while one of its kind is pending is lost.
+        // A signal that arrives while one of its kind is pending is lost.
         until("the signal is taken", || !is_pending(server.id(), libc::SIGTERM));
         server.signal(libc::SIGTERM);
         assert_eq!(server.line(), "false", "procedures still run");
@@ -370,7 +372,7 @@ fn second_signal_ends_the_drain_of(mut server: Part, is_here: bool, paths: &[Pat
 fn second_signal_ends_the_drain() {
     let _alone = alone();
     let directory = support::own_directory();
-    let server = Part::start("drainer", "127.0.0.1:0", directory.path());
+    let server = Process::start("drainer", "127.0.0.1:0", directory.path());
     let paths = [PathKind::Local, PathKind::Tcp, PathKind::Udp];
     second_signal_ends_the_drain_of(server, true, &paths);
 }

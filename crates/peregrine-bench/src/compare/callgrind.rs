@@ -1,23 +1,23 @@
-//! Reads what callgrind counted, and keeps the instructions that every call executes.
+//! Reads the counts of callgrind, and keeps the instructions that every call executes.
 //!
-//! A process makes some thousand calls. An instruction of a call is then executed as often as there
-//! are calls, or a multiple of that in a loop over parts of a message. Instructions of a loop that
-//! waits are executed another number of times, and those of the set-up a few times.
+//! A process makes some thousand calls. Each instruction of a call is executed once per call, or a fixed
+//! number of times per call in a loop over the parts of a message. Instructions of a waiting loop are
+//! executed a varying number of times, and instructions of the set-up only a few times.
 
 use std::collections::BTreeMap;
 
 use crate::subject::Failure;
 
-/// The part of the calls in which an instruction of the fast path may be missing, in the median run
-/// and in four of five runs. A server times one call of 64, and a message may be there before its
-/// receiver looks for it. The counts of loops that wait differ more from run to run.
+/// The fraction of the calls in which an instruction of the fast path may be missing, in the median run and
+/// in four of five runs. A server times one call of 64, and a message may have arrived before its receiver
+/// polls for it. The counts of loops that wait vary more between runs.
 const MISSING: [f64; 2] = [0.1, 0.2];
 
-/// The part of the calls by which an instruction may be executed more often, likewise.
+/// The fraction of the calls by which an instruction may be executed more often, in the same runs.
 const MORE: [f64; 2] = [0.01, 0.02];
 
-/// The same for instructions of loops over parts of a message. A loop that waits executes many times
-/// a call, so that a multiple of the calls is never far.
+/// The same for instructions of loops over parts of a message. A loop that waits is executed many times per
+/// call, so its count is always near a multiple of the calls.
 const LOOPS: f64 = 0.005;
 
 /// How often each instruction was executed in one run: by object file and address.
@@ -37,7 +37,7 @@ impl Counts {
     /// `--compress-strings=no`.
     ///
     /// # Errors
-    /// If the text is something else.
+    /// If the text has another format.
     pub(crate) fn read(text: &str) -> Result<Self, Failure> {
         if !text.lines().any(|line| line == "positions: instr line") {
             return Err("callgrind wrote no counts of instructions".into());
@@ -50,7 +50,7 @@ impl Counts {
             } else if let Some(name) = line.strip_prefix("fn=") {
                 function = name;
             } else if line.starts_with("calls=") {
-                // The next line is what the callee executed, which is counted there.
+                // The next line repeats what the callee executed. The lines of the callee count it.
                 is_callee = true;
             } else if line.starts_with("0x") && !std::mem::take(&mut is_callee) {
                 let mut words = line.split(' ');
@@ -62,7 +62,7 @@ impl Counts {
                 };
                 let one = counts.0.entry((object.to_owned(), address)).or_default();
                 one.times += times;
-                // Of a recursive function there are several: "name'2".
+                // Callgrind lists a recursive function several times, as in "name'2".
                 one.function = function.split('\'').next().unwrap_or_default().to_owned();
             }
         }
@@ -75,7 +75,7 @@ fn number(text: &str) -> Option<u64> {
 }
 
 /// Returns the instructions that every call executes, by function. `idle` is a run without calls,
-/// and each of `runs` made so many of them.
+/// and each of `runs` made this many.
 pub(crate) fn per_call(idle: &Counts, runs: &[Counts], calls: u32) -> BTreeMap<String, u64> {
     let calls = f64::from(calls);
     let mut sums: BTreeMap<String, u64> = BTreeMap::new();
@@ -93,8 +93,8 @@ pub(crate) fn per_call(idle: &Counts, runs: &[Counts], calls: u32) -> BTreeMap<S
     sums
 }
 
-/// Returns how often every call executes an instruction, from its counts in ascending order. Zero
-/// if it does not belong to every call.
+/// Returns how often every call executes an instruction, from its counts in ascending order, or 0 if
+/// some calls do not execute it.
 fn steady(counts: &[f64], calls: f64) -> u64 {
     let middle = counts[counts.len() / 2];
     let each = (middle / calls).round();

@@ -1,11 +1,11 @@
-//! Whether a row is slower: the median of its ratios, and an interval of that median.
+//! Decides whether a row is slower, from the median of its ratios and a confidence interval of the median.
 //!
 //! The interval is bounded by two of the sorted ratios (the interval of the sign test). It assumes
 //! no distribution and draws no random numbers, and one disturbed turn does not move it far.
 
 use crate::statistics::median;
 
-/// A row is slower if it takes more than this, times what it took before.
+/// A row is slower if the ratio of its new time to its old time is above this.
 pub(crate) const SLOWER: f64 = 1.03;
 
 /// How probable it is that the interval contains the true median.
@@ -22,7 +22,7 @@ pub(crate) struct Spread {
     pub(crate) high: f64,
 }
 
-/// What the turns of a row say.
+/// The verdict of the turns of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
     /// The median is not above [`SLOWER`].
@@ -46,7 +46,7 @@ pub(crate) fn spread(ratios: &[f64]) -> Spread {
     Spread { low, median: median(ratios), high }
 }
 
-/// How many ratios lie outside of the interval at each end.
+/// Returns how many ratios are outside of the interval at each end.
 fn left_out(count: usize) -> usize {
     // The true median is below the k-th smallest of n ratios with the probability that fewer than
     // k of n fair coins show heads.

@@ -1,9 +1,8 @@
 //! The experiment `instructions`: how many instructions a call executes, in two builds.
 //!
-//! The program that is counted is `examples/counted.rs`, built with the library of either commit.
-//! For calls by the local path, callgrind runs both processes, each on a processor of its own. Each
-//! then looks for the message of the other long before the message is there, so that every call
-//! takes the same way.
+//! The program that is counted is `examples/counted.rs`, built with the library of either commit. For calls
+//! on the local path, callgrind runs both processes, each on a separate processor. Each process then polls
+//! for the other's message long before the message arrives, so every call takes the same branches.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -19,8 +18,8 @@ use serde_json::{Value, json};
 
 use super::callgrind::{Counts, per_call};
 use crate::cases::Placement;
-use crate::rooms::Room;
 use crate::row::Format;
+use crate::run_directory::RunDirectory;
 use crate::subject::Failure;
 use crate::{Progress, machine};
 
@@ -53,7 +52,7 @@ pub(crate) struct Options {
     format: Format,
 }
 
-/// Instructions a call, by function.
+/// Instructions per call, by function.
 type Functions = BTreeMap<String, u64>;
 
 /// One side of one case, in both builds.
@@ -66,7 +65,7 @@ struct Row {
     functions: [Functions; 2],
 }
 
-/// Counts, and prints a table of all cases and one of their functions.
+/// Counts, and prints a table of all cases and a table of their functions.
 pub(crate) fn run(options: &Options, progress: &Progress) -> Result<(), Failure> {
     if let Some(why) = missing() {
         eprintln!("instructions: skipped: {why}");
@@ -76,8 +75,8 @@ pub(crate) fn run(options: &Options, progress: &Progress) -> Result<(), Failure>
     if here.is_none() {
         eprintln!("local: skipped: only one processor may be used");
     }
-    let room = Room::make()?;
-    let (before, after) = (room.path().join("before"), room.path().join("after"));
+    let directory = RunDirectory::make()?;
+    let (before, after) = (directory.path().join("before"), directory.path().join("after"));
     copy_for_valgrind(&options.before, &before)?;
     copy_for_valgrind(&options.after, &after)?;
     let mut rows = Vec::new();
@@ -87,8 +86,8 @@ pub(crate) fn run(options: &Options, progress: &Progress) -> Result<(), Failure>
         };
         for case in CASES {
             let count = |name: &str, program: &Path| {
-                progress.say(&format!("{name}: {path}, {case}"));
-                Counted { program, room: room.path(), path, case, processors }
+                progress.show(&format!("{name}: {path}, {case}"));
+                Counted { program, directory: directory.path(), path, case, processors }
                     .sides(options.calls, options.runs)
             };
             let (before, after) = (count("before", &before)?, count("after", &after)?);
@@ -97,7 +96,7 @@ pub(crate) fn run(options: &Options, progress: &Progress) -> Result<(), Failure>
             }
         }
     }
-    progress.say("");
+    progress.show("");
     let text = match options.format {
         Format::Human => format!("{}\n\n{}", table(&rows), functions(&rows)),
         Format::Json => {
@@ -116,7 +115,7 @@ pub(crate) fn run(options: &Options, progress: &Progress) -> Result<(), Failure>
     Ok(())
 }
 
-/// Why nothing can be counted here, if that is so.
+/// Returns why instructions cannot be counted here, or `None` if they can.
 fn missing() -> Option<&'static str> {
     let done = Command::new("valgrind").args(["--tool=callgrind", "--version"]).output();
     match done {
@@ -140,12 +139,11 @@ fn copy_for_valgrind(from: &Path, to: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Lets a program make an inotify descriptor where it makes a descriptor of a process. Valgrind
-/// 3.19 fails `pidfd_open` with `ENOSYS`, and without it no client can bind. Nothing ever makes the
-/// inotify descriptor readable, so the server does not notice that the client ends. The calls stay
-/// the same.
+/// Makes a program create an inotify descriptor where it would create a descriptor of a process. Valgrind
+/// 3.19 fails `pidfd_open` with `ENOSYS`, and without it no client can bind. The inotify descriptor never
+/// becomes readable, so the server does not notice that the client ends. The calls stay the same.
 fn replace_pidfd_open(program: &mut [u8]) {
-    /// `mov eax, 434`, and the same of `inotify_init`, which takes no argument.
+    /// `mov eax, 434`, and the same instruction for `inotify_init`, which takes no argument.
     const PIDFD_OPEN: [u8; 5] = [0xb8, 0xb2, 0x01, 0, 0];
     const INOTIFY_INIT: [u8; 5] = [0xb8, 0xfd, 0, 0, 0];
     const SYSCALL: [u8; 2] = [0x0f, 0x05];
@@ -165,7 +163,7 @@ fn replace_pidfd_open(program: &mut [u8]) {
 struct Counted<'a> {
     program: &'a Path,
     /// The directory for exports and counts.
-    room: &'a Path,
+    directory: &'a Path,
     path: &'static str,
     case: &'static str,
     /// Where the client and the server run.
@@ -173,7 +171,7 @@ struct Counted<'a> {
 }
 
 impl Counted<'_> {
-    /// Returns the instructions a call of each process, by function.
+    /// Returns the instructions per call of each process, by function.
     fn sides(&self, calls: u32, runs: u32) -> Result<Vec<(&'static str, Functions)>, Failure> {
         let idle = self.count(0)?;
         let runs = (0..runs).map(|_| self.count(calls)).collect::<Result<Vec<_>, _>>()?;
@@ -202,7 +200,7 @@ impl Counted<'_> {
     }
 
     fn counts(&self, side: &str) -> Result<Counts, Failure> {
-        Counts::read(&fs::read_to_string(self.room.join(side).with_extension("counts"))?)
+        Counts::read(&fs::read_to_string(self.directory.join(side).with_extension("counts"))?)
     }
 }
 
@@ -221,7 +219,7 @@ impl Process {
         processor: Option<u32>,
         words: &[&str],
     ) -> Result<Self, Failure> {
-        let place = counted.room.join(side);
+        let place = counted.directory.join(side);
         let (counts, log) = (place.with_extension("counts"), place.with_extension("log"));
         let mut command = Command::new("valgrind");
         command
@@ -230,7 +228,7 @@ impl Process {
             .arg(format!("--callgrind-out-file={}", counts.display()))
             .arg(counted.program)
             .args(words)
-            .env("PEREGRINE_DIR", counted.room)
+            .env("PEREGRINE_DIR", counted.directory)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(File::create(&log)?);
@@ -251,7 +249,7 @@ impl Process {
     fn wait_until_ready(&mut self) -> Result<(), Failure> {
         let output = self.child.stdout.take().ok_or("the process has no output")?;
         let mut line = String::new();
-        // It ends with the process at the latest.
+        // The read returns when the process ends, at the latest.
         BufReader::new(output).read_line(&mut line)?;
         if line == "ready\n" { Ok(()) } else { Err(self.failure("the server did not start")) }
     }
@@ -272,7 +270,7 @@ impl Process {
         }
     }
 
-    /// An error with the end of what the process wrote.
+    /// Returns an error with the last lines that the process wrote.
     fn failure(&self, what: &str) -> Failure {
         let text = fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
@@ -283,7 +281,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Both fail if it has ended.
+        // Both functions fail if the process has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -294,7 +292,7 @@ impl Row {
         [0, 1].map(|build: usize| self.functions[build].values().sum())
     }
 
-    /// All functions of both builds: name, before, after.
+    /// Returns all functions of both builds: name, before, after.
     fn by_function(&self) -> Vec<(&str, [u64; 2])> {
         let names: BTreeSet<&str> =
             self.functions.iter().flat_map(BTreeMap::keys).map(String::as_str).collect();
@@ -323,7 +321,7 @@ impl Row {
     }
 }
 
-/// Before, after, and the difference with its sign.
+/// Returns the texts of before, after, and the difference with its sign.
 fn cells([before, after]: [u64; 2]) -> [String; 3] {
     let difference = after.cast_signed() - before.cast_signed();
     let difference = if difference == 0 { "0".to_owned() } else { format!("{difference:+}") };

@@ -1,7 +1,7 @@
-//! The experiment `compare`: two builds of this program, measured alternately, row beside row.
+//! The experiment `compare`: measures two builds of this program alternately, and compares each row.
 //!
-//! The script `crates/peregrine-bench/compare` builds two commits and starts this. The older build
-//! needs nothing but the experiments themselves and their JSON.
+//! The script `crates/peregrine-bench/compare` builds two commits and starts this. Of the older build it uses
+//! only the experiments and their JSON output.
 
 pub(crate) mod callgrind;
 mod decision;
@@ -20,7 +20,7 @@ use crate::row::Format;
 use crate::subject::Failure;
 use crate::{Progress, machine};
 
-/// What is run if nothing is named.
+/// The runs that are measured by default.
 const RUNS: [&str; 2] = ["local --quick", "network --quick"];
 
 /// Two builds, and how they are compared.
@@ -49,7 +49,7 @@ pub(crate) struct Options {
     format: Format,
 }
 
-/// One row: what both programs measured, turn by turn.
+/// One row: the results of both programs, turn by turn.
 #[derive(Clone, Debug, Default)]
 struct Pairs {
     before: Vec<Sample>,
@@ -57,13 +57,15 @@ struct Pairs {
 }
 
 impl Pairs {
-    /// After over before, turn by turn: the two are measured shortly after each other.
+    /// Returns the ratios of the time after to the time before, turn by turn. The two are measured shortly
+    /// after each other.
     fn ratios(&self) -> Vec<f64> {
         let pairs = self.before.iter().zip(&self.after);
         pairs.map(|(before, after)| after.ours_ns / before.ours_ns).collect()
     }
 
-    /// The same of the limits, which are equal programs: what the machine did to both.
+    /// Returns the same ratios of the limits. Both builds have the same limit programs, so these ratios show
+    /// the influence of the machine.
     fn limit_ratios(&self) -> Vec<f64> {
         let pairs = self.before.iter().zip(&self.after);
         pairs.filter_map(|(before, after)| Some(after.limit_ns? / before.limit_ns?)).collect()
@@ -74,17 +76,17 @@ impl Pairs {
     }
 }
 
-/// All that was measured, and what could not be.
+/// All results, and the measurements that failed.
 #[derive(Debug, Default)]
 struct Comparison {
     rows: BTreeMap<Key, Pairs>,
-    /// Rows of one program only.
+    /// The rows that only one program has.
     before_only: BTreeSet<Key>,
     after_only: BTreeSet<Key>,
     failures: Vec<String>,
 }
 
-/// Measures, prints the table, and fails if something did not run.
+/// Measures, prints the table, and fails if a measurement failed.
 pub(crate) fn run(options: &Options, progress: &Progress) -> Result<(), Failure> {
     let names = RUNS.map(str::to_owned);
     let runs = if options.runs.is_empty() { &names[..] } else { &options.runs[..] };
@@ -94,8 +96,8 @@ pub(crate) fn run(options: &Options, progress: &Progress) -> Result<(), Failure>
         let words: Vec<String> = run.split_whitespace().map(str::to_owned).collect();
         all.run(number, &words, options, &mut programs, progress);
     }
-    progress.say("");
-    // A run may have skipped a row that another one measured.
+    progress.show("");
+    // One turn may have skipped a row that another turn measured.
     all.before_only.retain(|key| !all.rows.contains_key(key));
     all.after_only.retain(|key| !all.rows.contains_key(key));
     let paths = [&options.before, &options.after].map(|path| path.display().to_string());
@@ -104,7 +106,7 @@ pub(crate) fn run(options: &Options, progress: &Progress) -> Result<(), Failure>
 }
 
 impl Comparison {
-    /// Measures one experiment: all of it once, then case by case, then undecided rows alone.
+    /// Measures one experiment: first all of it, then case by case, then only undecided rows.
     fn run(
         &mut self,
         number: usize,
@@ -157,7 +159,7 @@ impl Comparison {
         // Alternate which program is first, so that a drift of the machine affects both alike.
         for side in if turn.is_multiple_of(2) { [0, 1] } else { [1, 0] } {
             let name = ["before", "after"][side];
-            progress.say(&format!("turn {}, {name}: {}", turn + 1, words.join(" ")));
+            progress.show(&format!("turn {}, {name}: {}", turn + 1, words.join(" ")));
             match programs[side].measure(number, words) {
                 Ok(rows) => measured[side] = rows,
                 Err(error) => {

@@ -1,4 +1,4 @@
-//! One of the two builds: what it measures, and which options it has to choose rows.
+//! One of the two builds: what it measures, and its options that select rows.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,11 +8,11 @@ use serde_json::Value;
 
 use crate::subject::Failure;
 
-/// The options that choose rows, by the field of the row that they name.
+/// The options that select rows, by the field of the row that they name.
 pub(crate) const OPTIONS: [&str; 7] =
     ["case", "placement", "wait", "link", "path", "callers", "bindings"];
 
-/// The conditions of a row. Rows that differ only in their limit have the same time of ours.
+/// The conditions of a row. Rows that differ only in their limit share Peregrine's time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     /// The number of the experiment among those that are run.
@@ -34,7 +34,7 @@ impl Key {
         Some(Self { run, case: text("case")?, fields })
     }
 
-    /// The value of a field.
+    /// Returns the value of a field.
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
         if name == OPTIONS[0] {
             return Some(&self.case);
@@ -44,14 +44,14 @@ impl Key {
     }
 }
 
-/// What one run measured of a row, in nanoseconds per call.
+/// The result of one run for a row, in nanoseconds per call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Sample {
     pub(crate) ours_ns: f64,
     pub(crate) limit_ns: Option<f64>,
 }
 
-/// Options, and the values that each takes; none if any value is taken.
+/// Options, and the values that each accepts. An empty list means that any value is accepted.
 type Choices = BTreeMap<String, Vec<String>>;
 
 /// A build of this program.
@@ -75,15 +75,15 @@ impl Program {
     ) -> Result<BTreeMap<Key, Sample>, Failure> {
         let done = Command::new(&self.path).args(words).args(["--format", "json"]).output()?;
         if !done.status.success() {
-            let said = String::from_utf8_lossy(&done.stderr);
-            return Err(format!("{}: {}", done.status, said.trim()).into());
+            let errors = String::from_utf8_lossy(&done.stderr);
+            return Err(format!("{}: {}", done.status, errors.trim()).into());
         }
         let all: Value = serde_json::from_slice(&done.stdout)?;
         Ok(rows(run, all["rows"].as_array().ok_or("the output has no rows")?))
     }
 
-    /// Whether an experiment has an option, and the option takes the value.
-    fn takes(&mut self, experiment: &str, option: &str, value: &str) -> bool {
+    /// Returns whether an experiment has an option, and the option accepts the value.
+    fn accepts(&mut self, experiment: &str, option: &str, value: &str) -> bool {
         let choices = self.choices.entry(experiment.to_owned()).or_insert_with(|| {
             let done = Command::new(&self.path).args([experiment, "-h"]).output();
             let text = done.map(|done| String::from_utf8_lossy(&done.stdout).into_owned());
@@ -98,7 +98,7 @@ fn rows(run: usize, rows: &[Value]) -> BTreeMap<Key, Sample> {
     let mut found = BTreeMap::new();
     for row in rows {
         let (Some(key), Some(ours_ns)) = (Key::of(run, row), row["ours_ns"].as_f64()) else {
-            continue; // a limit alone
+            continue; // a row of a limit only
         };
         if ours_ns > 0.0 {
             let limit_ns = row["limit_ns"].as_f64().filter(|ns| *ns > 0.0);
@@ -129,8 +129,8 @@ fn choices(help: &str) -> Choices {
     texts.into_iter().filter_map(option).collect()
 }
 
-/// Returns the words of an experiment with those options that narrow it to a row, as far as both
-/// programs have them.
+/// Returns the words of an experiment with the options that narrow it to a row. Options that only one of the
+/// programs has are left out.
 pub(crate) fn narrowed(
     words: &[String],
     row: &Key,
@@ -141,7 +141,7 @@ pub(crate) fn narrowed(
     let Some(experiment) = words.first().cloned() else { return words };
     for option in options {
         let Some(value) = row.field(option) else { continue };
-        if programs.iter_mut().all(|program| program.takes(&experiment, option, value)) {
+        if programs.iter_mut().all(|program| program.accepts(&experiment, option, value)) {
             words = without(&words, &format!("--{option}"));
             words.extend([format!("--{option}"), value.to_owned()]);
         }
@@ -195,12 +195,12 @@ Options:
     #[test]
     fn options_and_values_are_read_from_wrapped_help() {
         let mut program = program();
-        assert!(program.takes("local", "case", "null"));
-        assert!(program.takes("local", "case", "in-16m"));
-        assert!(!program.takes("local", "case", "in-17m"));
-        assert!(program.takes("local", "rounds", "3"));
-        assert!(!program.takes("local", "wait", "spin"));
-        assert!(!program.takes("local", "bindings", "0"));
+        assert!(program.accepts("local", "case", "null"));
+        assert!(program.accepts("local", "case", "in-16m"));
+        assert!(!program.accepts("local", "case", "in-17m"));
+        assert!(program.accepts("local", "rounds", "3"));
+        assert!(!program.accepts("local", "wait", "spin"));
+        assert!(!program.accepts("local", "bindings", "0"));
     }
 
     #[test]
@@ -224,7 +224,7 @@ Options:
     }
 
     #[test]
-    fn rows_of_one_call_beside_several_limits_are_one() {
+    fn rows_of_one_call_with_several_limits_are_merged() {
         let row = |limit: &str, ours: Option<f64>| json!({ "case": "null", "limit": limit, "ours_ns": ours, "limit_ns": 5.0 });
         let all = [row("lines", None), row("lines", Some(7.0)), row("spin", Some(7.0))];
         assert_eq!(rows(0, &all).len(), 1);

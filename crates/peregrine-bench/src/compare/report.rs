@@ -11,18 +11,18 @@ use super::{Comparison, Pairs};
 use crate::row::{Format, time};
 use crate::statistics::median;
 
-/// The fields of a row that say what was measured.
+/// The fields of a row that identify the measurement.
 const FIELDS: [&str; 7] = ["case", "path", "link", "wait", "placement", "callers", "bindings"];
 
 const HEADER: [&str; 7] = ["before", "after", "ratio", "interval", "limits", "turns", "mark"];
 
-/// The time of ours in the middle of all turns.
+/// Returns the median of Peregrine's times of all turns.
 fn middle(samples: &[Sample]) -> f64 {
     median(&samples.iter().map(|sample| sample.ours_ns).collect::<Vec<_>>())
 }
 
 impl Pairs {
-    /// Before, after, and the ratio of the limits.
+    /// Returns the medians before and after, and the ratio of the limits.
     fn medians(&self) -> (f64, f64, Option<f64>) {
         let limits = self.limit_ratios();
         let limits = (!limits.is_empty()).then(|| median(&limits));
@@ -57,7 +57,7 @@ impl Pairs {
     }
 }
 
-/// A row's fields as JSON: numbers are numbers.
+/// Returns the fields of a row as JSON. Numbers become JSON numbers.
 fn fields(key: &Key, run: &str) -> Value {
     let mut row = json!({ "run": run });
     for name in FIELDS {
@@ -135,7 +135,7 @@ fn table<'a>(rows: impl Iterator<Item = (&'a Key, &'a Pairs)>) -> String {
     table.trim_fmt()
 }
 
-/// One line about all rows of an experiment.
+/// Returns one line that summarizes all rows of an experiment.
 fn summary<'a>(rows: impl Iterator<Item = &'a Pairs>) -> String {
     let (mut ratios, mut slower, mut undecided) = (Vec::new(), 0, 0);
     for pairs in rows {

@@ -1,12 +1,12 @@
 //! The equations of an interface, derived from its description.
 //!
 //! Chung, Lazowska, Notkin and Zahorjan (*Performance Implications of Design Alternatives for Remote
-//! Procedure Call Stubs*, Table 5) give the equations of one data type, and say that those of others can
-//! be generated from the interface's description. This does it.
+//! Procedure Call Stubs*, Table 5) give the equations of one data type. They state that those of other types
+//! can be generated from the description of the interface. This file does so.
 //!
 //! A description may come from a peer. Work and result are bounded by [`TERMS_MAX`] and
-//! [`DEPTH_MAX`](limits::DEPTH_MAX), and numbers saturate. What is beyond a bound, or is a part of itself,
-//! is a variable.
+//! [`DEPTH_MAX`](limits::DEPTH_MAX), and numbers saturate. A part beyond a bound, or a type that contains
+//! itself, becomes a variable.
 
 use peregrine::interface::{
     Described, DescribedBody, DescribedField, DescribedParameter, DescribedProcedure,
@@ -16,26 +16,26 @@ use peregrine::limits;
 
 use super::equation::{Control, Copying, Cost, Design, Length, Part, ProcedureCost, Symbol};
 
-/// Values that equations look at. Beyond them, the rest of the description is variables.
+/// The number of values that equations examine. The rest of the description becomes variables.
 pub(super) const TERMS_MAX: usize = 1 << 16;
 
-/// What each procedure of an interface costs in a design, in order.
+/// Returns the cost of each procedure of an interface in a design, in order.
 ///
-/// A sequence or a buffer is its count and a loop over its elements; an array `[T; N]` has no count. Of a
-/// choice (an option, a result, an enumeration) the dearest is taken. Text is a count and a block in
-/// every design, because its bytes are never swapped.
+/// A sequence or a buffer costs its count and a loop over its elements. An array `[T; N]` has no count. A
+/// choice (an option, a result, an enumeration) costs as much as its most expensive alternative. Text costs a
+/// count and a block in every design, because its bytes are never swapped.
 pub(crate) fn costs(described: &Described, design: Design) -> Vec<ProcedureCost> {
     let mut deriving =
         Deriving { of: described, design, left: TERMS_MAX, depth: 0, within: vec![] };
     described.procedures.iter().map(|procedure| deriving.procedure(procedure)).collect()
 }
 
-/// The place of a value in a call, from the parameter on.
+/// The place of a value in a call, starting at the parameter.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
-    /// What it is a part of.
+    /// The place of the value that contains it.
     pub(super) whole: Option<&'a Self>,
-    /// Its name there; `None` for elements.
+    /// Its name there; `None` for an element.
     pub(super) name: Option<&'a str>,
 }
 
@@ -53,7 +53,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// The cost of moving a value, and what the interpreter adds to it.
+/// The cost of moving a value, and the additional cost in the interpreter.
 #[derive(Default)]
 struct Parts {
     moving: Cost,
@@ -70,19 +70,19 @@ impl Parts {
         self.moving.weight() + self.interpreting.weight()
     }
 
-    fn dearer(self, other: Self) -> Self {
+    fn costlier(self, other: Self) -> Self {
         if other.weight() > self.weight() { other } else { self }
     }
 }
 
-/// Walks types and writes equations.
+/// Traverses types and writes equations.
 struct Deriving<'a> {
     of: &'a Described,
     design: Design,
-    /// How many more values may be looked at.
+    /// The number of values that may still be examined.
     left: usize,
     depth: u32,
-    /// The named types that contain the present one.
+    /// The named types that contain the current one.
     within: Vec<usize>,
 }
 
@@ -102,7 +102,7 @@ impl Deriving<'_> {
         ProcedureCost { call, result }
     }
 
-    /// All of a message, with what is needed once for it.
+    /// Returns the cost of a whole message, including what is needed once per message.
     fn message(&mut self, values: impl FnOnce(&mut Self, &mut Parts)) -> Cost {
         let mut parts = Parts::default();
         values(self, &mut parts);
@@ -119,7 +119,7 @@ impl Deriving<'_> {
 
     fn with_call(&mut self, parameter: &DescribedParameter) -> Parts {
         match parameter.direction {
-            // The capacity.
+            // The capacity of the buffer.
             Direction::Out => self.item(4),
             _ if parameter.shape == Shape::One => {
                 self.value(&parameter.ty, &Place::of(&parameter.name))
@@ -172,7 +172,7 @@ impl Deriving<'_> {
         parts
     }
 
-    /// A number of values one after the other, after their count if there is one.
+    /// Returns the cost of several consecutive values, after their count if there is one.
     fn elements(
         &mut self,
         ty: &DescribedType,
@@ -189,7 +189,7 @@ impl Deriving<'_> {
         let Parts { mut moving, interpreting } = self.value(ty, &place.element());
         let record = self.is_record(ty);
         if let (Copying::Block, Some(bytes)) = (self.design.copying, bytes) {
-            // An interpreter comes to records one by one, and does not know their sum.
+            // An interpreter handles records one by one, and does not know their total size.
             if !(record && self.design.control == Control::Interpreted) {
                 all.moving.add(Cost::part(Part::Block(length.clone(), bytes)));
                 moving = Cost::default();
@@ -198,7 +198,7 @@ impl Deriving<'_> {
             && self.design.copying.is_procedural()
             && self.design.control == Control::Compiled
         {
-            // Each record of several is marshalled by a procedure. (An interpreter calls itself
+            // In a compiled stub, a procedure marshals each of several records. (An interpreter calls itself
             // instead.)
             moving.add(Cost::symbol(Symbol::Call));
         }
@@ -206,13 +206,13 @@ impl Deriving<'_> {
             moving.add(Cost::symbol(Symbol::Step));
         }
         all.moving.add(moving.times(length.clone()));
-        // The code of an elementary type is looked at once for all elements.
+        // The code of an elementary type is examined once for all elements.
         let once = if record { interpreting.times(length) } else { interpreting };
         all.interpreting.add(once);
         all
     }
 
-    /// Whether the type has several values, for which an interpreter calls itself.
+    /// Returns whether the type has several values, for which an interpreter calls itself.
     fn is_record(&self, ty: &DescribedType) -> bool {
         match ty {
             DescribedType::Tuple(_) => true,
@@ -228,7 +228,7 @@ impl Deriving<'_> {
         }
     }
 
-    /// One value.
+    /// Returns the cost of one value.
     fn value(&mut self, ty: &DescribedType, place: &Place<'_>) -> Parts {
         if self.left == 0 || self.depth >= limits::DEPTH_MAX {
             return unknown(place);
@@ -258,7 +258,7 @@ impl Deriving<'_> {
             DescribedType::Result(ok, err) => {
                 let mut parts = self.item(1);
                 let ok = self.value(ok, &place.part("ok"));
-                parts.add(ok.dearer(self.value(err, &place.part("err"))));
+                parts.add(ok.costlier(self.value(err, &place.part("err"))));
                 parts
             }
             DescribedType::Tuple(all) => {
@@ -269,7 +269,8 @@ impl Deriving<'_> {
         }
     }
 
-    /// The parts of a record, for which an interpreter calls itself; `plain` bytes if it is a block.
+    /// Returns the cost of a record, for which an interpreter calls itself. `plain` is its size in bytes if
+    /// it is a block.
     fn record<'b>(
         &mut self,
         all: impl Iterator<Item = (&'b str, &'b DescribedType)>,
@@ -316,17 +317,17 @@ impl Deriving<'_> {
             }
             DescribedBody::Enum(variants) => {
                 let mut parts = self.item(4);
-                let mut dearest = Parts::default();
+                let mut costliest = Parts::default();
                 for variant in variants.iter().filter(|variant| !variant.fields.is_empty()) {
                     if self.left == 0 {
-                        dearest = dearest.dearer(unknown(place));
+                        costliest = costliest.costlier(unknown(place));
                         break;
                     }
                     let place = place.part(&variant.name);
                     let fields = variant.fields.iter().map(|field| (&*field.name, &field.ty));
-                    dearest = dearest.dearer(self.record(fields, &place, None));
+                    costliest = costliest.costlier(self.record(fields, &place, None));
                 }
-                parts.add(dearest);
+                parts.add(costliest);
                 parts
             }
             // A later version of the library may add bodies.

@@ -1,40 +1,40 @@
-//! The ten designs of stubs, and the equations of what they cost.
+//! The ten designs of stubs, and the equations of their costs.
 
-/// Whether a stub is code that was generated for the interface, or walks any description.
+/// Whether stubs are generated for the interface, or one stub interprets any description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Control {
-    /// One stub walks the description of each procedure.
+    /// One stub interprets the description of each procedure.
     Interpreted,
     /// Each procedure has a stub.
     Compiled,
 }
 
-/// How a stub moves data between where the user has it and the message.
+/// How a stub moves data between the user's memory and the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Copying {
-    /// Byte by byte, as for swapping, in the stub itself.
+    /// Byte by byte, as swapping requires, in the stub itself.
     InlineByte,
     /// Item by item, in the stub itself.
     InlineItem,
     /// Byte by byte, by a procedure call for each item.
     ProceduralByte,
-    /// By a procedure call for each item, which moves it as one.
+    /// By a procedure call for each item, which moves the item as one.
     ProceduralItem,
-    /// What lies together in memory is moved together.
+    /// Adjacent data is moved as one block.
     Block,
 }
 
 /// One of the ten designs of the paper's Table 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Design {
-    /// Interpreted or compiled.
+    /// Whether the stub is interpreted or compiled.
     pub(crate) control: Control,
     /// How data is moved.
     pub(crate) copying: Copying,
 }
 
 impl Design {
-    /// All ten, in the order of the paper's Table 2.
+    /// All ten designs, in the order of the paper's Table 2.
     pub(crate) const ALL: [Self; 10] = {
         let mut all = [Self { control: Control::Interpreted, copying: Copying::InlineByte }; 10];
         let mut i = 0;
@@ -50,7 +50,7 @@ impl Design {
 }
 
 impl Copying {
-    /// All five, in the order of the paper's Table 2.
+    /// All five ways to copy, in the order of the paper's Table 2.
     pub(crate) const ALL: [Self; 5] = [
         Self::InlineByte,
         Self::InlineItem,
@@ -64,16 +64,16 @@ impl Copying {
     }
 }
 
-/// The terms of equations, each with one time per machine (the paper's Table 6).
+/// The terms of equations. Each takes a fixed time on a machine (the paper's Table 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Symbol {
-    /// `L_b`: moves four bytes one by one. Items of other sizes count as so many quarters of it.
+    /// `L_b`: moves four bytes one by one. Items of other sizes count in quarters of it.
     ByteCopy,
-    /// `L_i`: moves an item, whatever its size, as one.
+    /// `L_i`: moves an item of any size as one.
     ItemCopy,
     /// `p`: calls a marshalling procedure.
     Call,
-    /// `f`: takes a step of a loop.
+    /// `f`: takes one step of a loop.
     Step,
     /// `α`: begins a message that has blocks.
     BlockStart,
@@ -81,12 +81,12 @@ pub(crate) enum Symbol {
     Setup,
     /// `A`: sets up an array in the interpreter.
     ArraySetup,
-    /// `e`: looks at the code of an elementary type in the interpreter.
+    /// `e`: examines the code of an elementary type in the interpreter.
     Code,
 }
 
 impl Symbol {
-    /// All of them, in the order in which equations have them.
+    /// All symbols, in their order in equations.
     pub(crate) const ALL: [Self; 8] = [
         Self::ByteCopy,
         Self::ItemCopy,
@@ -98,7 +98,7 @@ impl Symbol {
         Self::Code,
     ];
 
-    /// As equations write it.
+    /// Returns its name in equations.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::ByteCopy => "L_b",
@@ -112,7 +112,7 @@ impl Symbol {
         }
     }
 
-    /// What it stands for.
+    /// Returns its meaning.
     pub(crate) const fn meaning(self) -> &'static str {
         match self {
             Self::ByteCopy => "move four bytes one by one",
@@ -122,7 +122,7 @@ impl Symbol {
             Self::BlockStart => "begin a message that has blocks",
             Self::Setup => "set up the interpreter",
             Self::ArraySetup => "set up an array in the interpreter",
-            Self::Code => "look at the code of an elementary type",
+            Self::Code => "examine the code of an elementary type",
         }
     }
 }
@@ -130,28 +130,28 @@ impl Symbol {
 /// A number of elements or bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Length {
-    /// Given by the type, or the largest one, given by `max_len`.
+    /// Given by the type, or by `max_len` as an upper bound.
     Fixed(u64),
-    /// Different in each call. The name is that of the parameter, and the path from there.
+    /// Different in each call. The name contains the parameter and the path from there.
     Variable(String),
 }
 
-/// A part of an equation that is no symbol.
+/// A part of an equation other than a symbol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// `b(n)`: moves a number of elements of a number of bytes as one block.
+    /// `b(n)`: moves some elements of some bytes as one block.
     Block(Length, u64),
     /// A loop.
     Times(Length, Cost),
-    /// The cost of a type that is a part of itself, or that is too large to be described whole. The name
-    /// is its place in the call.
+    /// The cost of a type that contains itself, or that is too large for a complete description. The name is
+    /// its place in the call.
     Unknown(String),
 }
 
-/// An equation: what it costs to marshal (or to unmarshal) the values of a message.
+/// An equation: the cost of marshalling (or of unmarshalling) the values of a message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cost {
-    /// The count of each symbol; that of `L_b` is in bytes.
+    /// The count of each symbol. That of `L_b` is in bytes.
     pub(super) counts: [u64; Symbol::ALL.len()],
     pub(super) parts: Vec<Part>,
 }
@@ -159,9 +159,9 @@ pub(crate) struct Cost {
 /// The costs of one procedure in one design.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ProcedureCost {
-    /// Those of the call: the values that are `in`, `lent` or in-out, and the capacities of `out` buffers.
+    /// The cost of the call message: `in`, `lent` and in-out values, and the capacities of `out` buffers.
     pub(crate) call: Cost,
-    /// Those of the result: the value of `Ok`, and what is `out` or in-out.
+    /// The cost of the result message: the value of `Ok`, and `out` and in-out values.
     pub(crate) result: Cost,
 }
 
@@ -170,8 +170,8 @@ pub(crate) struct ProcedureCost {
 pub(crate) struct Parameters<'a> {
     /// The time of each symbol, in the order of [`Symbol::ALL`].
     pub(crate) symbols: [f64; Symbol::ALL.len()],
-    /// The times of blocks by their bytes, the shortest first. Other times are interpolated linearly,
-    /// and extrapolated beyond either end.
+    /// The times of blocks by their bytes, in ascending order. Other times are interpolated linearly, and
+    /// extrapolated beyond either end.
     pub(crate) blocks: &'a [(u64, f64)],
 }
 
@@ -184,12 +184,12 @@ impl Parameters<'static> {
 }
 
 impl Parameters<'_> {
-    /// The time of a symbol.
+    /// Returns the time of a symbol.
     pub(crate) const fn of(&self, symbol: Symbol) -> f64 {
         self.symbols[symbol as usize]
     }
 
-    /// The time of a block; 0 if no block was measured.
+    /// Returns the time of a block, or 0 if no block was measured.
     pub(crate) fn block(&self, bytes: f64) -> f64 {
         let Some(last) = self.blocks.len().checked_sub(1) else { return 0.0 };
         let after = self.blocks.partition_point(|(known, _)| (*known as f64) < bytes);
@@ -204,7 +204,7 @@ impl Parameters<'_> {
 }
 
 impl Cost {
-    /// The count of each symbol outside of loops. That of [`Symbol::ByteCopy`] may have quarters.
+    /// Returns the count of each symbol outside of loops. That of [`Symbol::ByteCopy`] may have quarters.
     pub(crate) fn symbols(&self) -> impl Iterator<Item = (Symbol, f64)> {
         let times = |(symbol, count): (Symbol, &u64)| {
             let unit = if symbol == Symbol::ByteCopy { 4.0 } else { 1.0 };
@@ -213,18 +213,18 @@ impl Cost {
         Symbol::ALL.into_iter().zip(&self.counts).filter_map(times)
     }
 
-    /// The blocks, loops and unknown parts.
+    /// Returns the blocks, loops and unknown parts.
     pub(crate) fn parts(&self) -> &[Part] {
         &self.parts
     }
 
-    /// Whether it costs nothing.
+    /// Returns whether it costs nothing.
     pub(crate) fn is_nothing(&self) -> bool {
         self.parts.is_empty() && self.counts.iter().all(|count| *count == 0)
     }
 
-    /// The time, in the parameters' unit. `value` returns the value of each variable, and the time of each
-    /// [`Part::Unknown`].
+    /// Returns the time, in the parameters' unit. `value` returns the value of each variable, and the time of
+    /// each [`Part::Unknown`].
     pub(crate) fn evaluate(&self, parameters: &Parameters<'_>, value: &dyn Fn(&str) -> f64) -> f64 {
         let length = |length: &Length| length.evaluate(value);
         let symbols = self.symbols().map(|(symbol, count)| count * parameters.of(symbol));
@@ -257,12 +257,12 @@ impl Cost {
         self.parts.extend(other.parts);
     }
 
-    /// A loop over it; nothing if it is nothing.
+    /// Returns the cost of a loop over this cost. The loop is free if its body is.
     pub(super) fn times(self, length: Length) -> Self {
         if self.is_nothing() { self } else { Self::part(Part::Times(length, self)) }
     }
 
-    /// What it would be if all symbols took the same time: to choose the dearer of two.
+    /// Returns the cost if all symbols took the same time. It is used to choose the higher of two costs.
     pub(super) fn weight(&self) -> f64 {
         let even = Parameters { symbols: [1.0; Symbol::ALL.len()], blocks: &[(0, 1.0), (16, 2.0)] };
         self.evaluate(&even, &|_| 1.0)

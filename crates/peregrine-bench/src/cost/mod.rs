@@ -1,4 +1,4 @@
-//! The command `cost`: what marshalling costs in each of ten stub designs, by an equation for every
+//! The command `cost`: computes the cost of marshalling in each of ten stub designs, by an equation for every
 //! procedure.
 //!
 //! | file | what |
@@ -28,7 +28,7 @@ use crate::{Progress, machine, stubs};
 pub(crate) use derive::costs;
 pub(crate) use equation::{Control, Copying, Cost, Design, Length, Parameters, Part, Symbol};
 
-/// Which interface, and how its costs are shown.
+/// The interface, and the format of the result.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Options {
     /// Name or address of an export, as `peregrine describe` takes it
@@ -43,28 +43,28 @@ pub(crate) struct Options {
     format: Format,
 }
 
-/// Rounds in which the parameters are measured, and the time for each of them in a round.
+/// The rounds in which the parameters are measured, and the time for each parameter in a round.
 const ROUNDS: usize = 7;
 const SLICE: Duration = Duration::from_millis(1);
 
-/// Derives the equations of an interface, measures what stands in them, and shows both.
+/// Derives the equations of an interface, measures their parameters, and shows both.
 pub(crate) fn run(options: &Options, progress: &Progress) -> Result<(), Failure> {
     let described = match (&options.interface, &options.address) {
         (Some(path), _) => read(path)?,
         (None, Some(address)) => peregrine::describe(address)?.parsed()?,
-        (None, None) => return Err("there is no interface: name an address, or a file".into()),
+        (None, None) => return Err("no interface is given: name an address or a file".into()),
     };
     if let Some(cpu) = machine::processors().last() {
         pin_to(*cpu)?;
     }
-    progress.say("measuring the parameters");
+    progress.show("measuring the parameters");
     let measured = stubs::measured(ROUNDS, SLICE)?;
-    progress.say("");
+    progress.show("");
     show::show(&described, &measured.parameters(), options.format)?;
     Ok(())
 }
 
-/// Reads an interface that was saved.
+/// Reads an interface from a file.
 fn read(path: &Path) -> Result<Described, Failure> {
     let failed = |why: &dyn core::fmt::Display| {
         Failure::from(format!("cannot read an interface from {}: {why}", path.display()))

@@ -1,15 +1,15 @@
-//! Equations and the names of their variables as people read them.
+//! The text of equations and of the names of their variables.
 
 use core::fmt::{self, Display, Write as _};
 
 use super::derive::Place;
 use super::equation::{Cost, Length, Part, Symbol};
 
-/// Letters in a variable's name, at most. A peer may choose names of any length.
+/// The largest number of letters in the name of a variable. A peer may choose names of any length.
 const NAME_MAX: usize = 60;
 
 impl Display for Place<'_> {
-    /// `parameter.field`, and `[]` for elements.
+    /// Writes `parameter.field`, and `[]` for elements.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();
         let mut next = Some(self);
@@ -66,7 +66,7 @@ impl Display for Part {
     }
 }
 
-/// The symbols that are written first, as in the paper's Table 5. Loops and blocks follow, then the rest.
+/// The symbols that come first, as in the paper's Table 5. Loops and blocks follow, then the other symbols.
 const BEFORE_PARTS: usize = Symbol::Step as usize;
 
 impl Display for Cost {
@@ -92,7 +92,7 @@ impl Display for Cost {
     }
 }
 
-/// A count, as it is written before a symbol.
+/// Returns a count as it is written before a symbol.
 fn times(symbol: Symbol, count: u64) -> String {
     match (symbol, count) {
         (Symbol::ByteCopy, 4) => String::new(),

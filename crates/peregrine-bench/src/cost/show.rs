@@ -1,4 +1,4 @@
-//! The costs of an interface as tables for people and as JSON for programs.
+//! The costs of an interface as text and as JSON.
 
 use core::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -12,10 +12,10 @@ use super::equation::{Cost, Design, Parameters, ProcedureCost, Symbol};
 use crate::row::Format;
 use crate::stubs::{control, copying, ns, rounded};
 
-/// The value of every length that the interface does not bound, and the time of every unknown cost.
+/// The assumed value of every unbounded length, and the assumed time of every unknown cost.
 const LENGTH: f64 = 64.0;
 
-/// Writes what the procedures of an interface cost to standard output.
+/// Writes the costs of the procedures of an interface to standard output.
 pub(super) fn show(
     described: &Described,
     machine: &Parameters<'_>,
@@ -35,7 +35,7 @@ pub(super) fn show(
 struct Study<'a> {
     interface: &'a str,
     names: Vec<&'a str>,
-    /// By design, then by procedure.
+    /// Indexed by design, then by procedure.
     costs: [Vec<ProcedureCost>; Design::ALL.len()],
     machine: &'a Parameters<'a>,
 }
@@ -45,14 +45,14 @@ impl Study<'_> {
         cost.evaluate(self.machine, &|_| LENGTH)
     }
 
-    /// The costs of a procedure by design.
+    /// Returns the costs of a procedure by design.
     fn of(&self, procedure: usize) -> impl Iterator<Item = (Design, &ProcedureCost)> {
         let costs = self.costs.iter().filter_map(move |all| all.get(procedure));
         Design::ALL.into_iter().zip(costs)
     }
 
     fn to_text(&self) -> String {
-        let mut text = format!("What marshalling costs for {}\n\n", self.interface);
+        let mut text = format!("Cost of marshalling for {}\n\n", self.interface);
         for (procedure, name) in self.names.iter().enumerate() {
             let rows = self.of(procedure).map(|(design, cost)| {
                 vec![
@@ -83,7 +83,7 @@ impl Study<'_> {
         let _ = writeln!(text, "measured on this machine, just now\n{table}");
         let _ = write!(
             text,
-            "Lengths without a bound count as {LENGTH}, and each cost(...) as {LENGTH} ns. The times are \
+            "Unbounded lengths count as {LENGTH}, and each cost(...) as {LENGTH} ns. The times are \
              sums of parts, each measured alone; a processor overlaps them."
         );
         text

@@ -5,8 +5,8 @@ use peregrine::interface::Described;
 use super::derive::TERMS_MAX;
 use super::{Control, Copying, Cost, Design, Parameters, Part, costs};
 
-/// The three data types of the paper, each the parameter of a procedure; the structure's text is a field, and
-/// so has no bound here.
+/// The three data types of the paper, each as the parameter of a procedure. The structure's text is a field,
+/// so it has no bound here.
 const THREE: &str = "\
 interface Three version 0
 one(in i: i32) -> unit or text
@@ -16,8 +16,8 @@ Triple#0 = plain 12 align 4 {a: i32, b: i32, c: i32}
 Labelled#1 = struct {n: i32, s: text}
 ";
 
-/// The time that finding the end of the text took there (the paper's footnote in section 3.2); ours know
-/// their lengths.
+/// The time that finding the end of the text took in the paper (its footnote in section 3.2). Peregrine's
+/// texts have a length.
 const STRLEN_1024: f64 = 2700.0;
 
 fn equations(text: &str, design: Design) -> Vec<String> {
@@ -72,8 +72,8 @@ fn equations_of_one_item_and_of_the_structure() {
     );
 }
 
-/// The paper's own estimates, of its Table 2 in milliseconds. Of the structure, compiled, inline, by bytes
-/// our copy of the paper has no figure.
+/// The paper's own estimates from its Table 2, in milliseconds. Our copy of the paper has no figure for the
+/// structure with compiled inline stubs that copy bytes.
 const ESTIMATES: [[f64; 3]; 10] = [
     [0.083, 4.82, 23.9],
     [0.078, 3.53, 21.3],
@@ -84,7 +84,7 @@ const ESTIMATES: [[f64; 3]; 10] = [
     [0.010, 3.34, 9.32],
     [0.040, 11.0, 27.1],
     [0.035, 9.73, 24.5],
-    // Our copy says 0.035 there; but interpreted it is 0.079, of which B + e are 0.068.
+    // Our copy has 0.035 here. But the interpreted design takes 0.079, and B + e take 0.068 of it.
     [0.011, 0.432, 3.87],
 ];
 
@@ -103,11 +103,11 @@ fn equations_with_the_papers_parameters_give_the_papers_estimates() {
             if estimate.is_nan() {
                 continue;
             }
-            // To the digits that are printed there. How the paper reckons for blocks of one item, for several
-            // blocks and for an interpreter that calls itself it does not say: there it is within what its own
-            // estimates are off what it measured.
-            let said = i < 2 || design.control == Control::Compiled;
-            let exact = said && (design.copying != Copying::Block || i == 1);
+            // The tolerance is the number of printed digits. The paper does not explain its estimates for
+            // blocks of one item, for several blocks and for an interpreter that calls itself. For these the
+            // tolerance is the difference between the paper's estimates and its measurements.
+            let is_documented = i < 2 || design.control == Control::Compiled;
+            let exact = is_documented && (design.copying != Copying::Block || i == 1);
             let within = if exact { 0.007 } else { 0.10 };
             let off = us / 1000.0 / estimate - 1.0;
             assert!(off.abs() < within, "{design:?} {i}: {us} us, {off:.3}");
@@ -143,7 +143,7 @@ read(in path: str, out into: [u8], lent from: [u16] max 8, inout list: [text], i
 }
 
 #[test]
-fn dearest_alternative_of_a_choice_is_taken() {
+fn most_expensive_alternative_of_a_choice_is_taken() {
     let text = "\
 interface Choice version 0
 a(in x: option<u64>, in y: result<u8, tuple<u32, u32>>, in z: Any#0) -> unit or text
@@ -171,7 +171,7 @@ List#0 = struct {value: u32, next: option<List#0>}
     assert_eq!(us, 27.0);
 }
 
-/// How many terms there are, and how long their names.
+/// Returns the number of terms, and the total length of their names.
 fn size(cost: &Cost) -> usize {
     let parts = cost.parts().iter().map(|part| match part {
         Part::Times(_, one) => 1 + size(one),
@@ -187,21 +187,21 @@ fn size(cost: &Cost) -> usize {
 #[test]
 fn hostile_descriptions_have_bounded_equations() {
     let name = "n".repeat(1000);
-    // Each type has the next one eight times: 8^60 values.
+    // Each type contains the next one eight times, which makes 8^60 values.
     let mut wide = String::from("interface Wide version 0\na(in x: T0#0) -> T0#0 or text\n");
     for i in 0..60 {
         let fields: Vec<_> = (0..8).map(|f| format!("{name}{f}: T{0}#{0}", i + 1)).collect();
         wide += &format!("T{i}#{i} = struct {{{}}}\n", fields.join(", "));
     }
     wide += "T60#60 = struct {s: text}\n";
-    // Types one within the other, ten thousand deep; by many procedures.
+    // Types are nested ten thousand deep, in many procedures.
     let mut deep = String::from("interface Deep version 0\n");
     deep += &"a(in x: sequence<T0#0>) -> unit or text\n".repeat(5000);
     for i in 0..10_000 {
         deep += &format!("T{i}#{i} = struct {{a: text, b: T{0}#{0}}}\n", i + 1);
     }
     deep += "T10000#10000 = struct {s: text}\n";
-    // Many fields, again and again; and numbers beyond all bounds.
+    // Many procedures have many fields, and numbers exceed all bounds.
     let mut long = String::from("interface Long version 0\n");
     long += &"a(in x: T#0) -> unit or text\n".repeat(10_000);
     let fields: Vec<_> = (0..20_000).map(|f| format!("f{f}: [u8; 18446744073709551615]")).collect();

@@ -23,9 +23,10 @@ const TCP_PORT: u16 = 7100;
 const UDP_PORT: u16 = 7101;
 /// Bytes of the largest result.
 pub(super) const BYTES_MAX: usize = 256 << 20;
-/// Bytes that TCP may buffer: no link of the experiment needs more, so its buffers never limit it.
+/// The TCP buffer sizes. No link of the experiment needs more, so buffers never limit TCP.
 const TCP_BUFFERS: &str = "4096 131072 134217728";
-/// Packets that wait in a device for the relay, so that none is lost there if the relay is late.
+/// The number of packets that may wait in a device for the relay. It is so large that no packet is lost there
+/// if the relay is late.
 const DEVICE_QUEUE: &str = "10000";
 
 #[interface]
@@ -38,12 +39,12 @@ struct Bytes(Vec<u8>);
 
 impl Bulk for Bytes {
     fn read(&self, bytes: u32, mut into: Out<'_, u8>) -> peregrine::Result<()> {
-        into.put(&self.0[..bytes as usize]).expect("room");
+        into.put(&self.0[..bytes as usize]).expect("the buffer has room");
         Ok(())
     }
 }
 
-/// A network namespace, held by a process that ends with its input.
+/// A network namespace. A process holds it, and ends when its input is closed.
 struct Namespace(Child);
 
 impl Namespace {
@@ -110,8 +111,8 @@ pub(super) struct Bench {
 }
 
 impl Bench {
-    /// Makes a link whose ends know nothing of any other: neither Peregrine nor the kernel remembers
-    /// what an earlier flow has learned of its path.
+    /// Makes a link whose ends have no history: neither Peregrine nor the kernel remembers what an earlier
+    /// flow learned about its path.
     pub(super) fn new() -> Result<Self, Failure> {
         static NUMBER: AtomicU16 = AtomicU16::new(0);
         let [high, low] = NUMBER.fetch_add(1, Ordering::Relaxed).to_be_bytes();
@@ -150,8 +151,8 @@ impl Bench {
         })
     }
 
-    /// Runs flows at the near end while the link has that shape; `flows` sees what the link has carried
-    /// to them. Returns also the share of packets that the relay carried too late.
+    /// Runs flows at the near end while the link has this shape. `flows` can read what the link has carried
+    /// to them. Also returns the share of packets that the relay carried too late.
     pub(super) fn over<T: Send>(
         &self,
         shape: Shape,
@@ -170,7 +171,7 @@ impl Bench {
         Ok((result??, back.late()))
     }
 
-    /// Reads from a TCP connection for that long; returns the bytes.
+    /// Reads from a TCP connection for this time, and returns the bytes.
     pub(super) fn read_tcp(&self, length: Duration) -> Result<u64, Failure> {
         let mut stream = TcpStream::connect((self.address, TCP_PORT))?;
         stream.set_read_timeout(Some(Duration::from_secs(1)))?;
@@ -187,8 +188,8 @@ impl Bench {
         Ok(count)
     }
 
-    /// Reads by calls with results of that many bytes; returns the bytes of those calls that ended
-    /// within `length`, or of the first one, and when the last of them ended.
+    /// Reads by calls with results of this many bytes. Returns the bytes of those calls that ended within
+    /// `length`, or of the first one, and when the last of them ended.
     pub(super) fn read_calls(
         &self,
         length: Duration,
@@ -216,7 +217,7 @@ impl Drop for Bench {
     }
 }
 
-/// Sends until the reader has gone, or the link.
+/// Sends until the reader or the link is gone.
 fn feed(mut stream: TcpStream, stop: &AtomicBool) {
     let bytes = vec![7; 1 << 18];
     let _ = stream.set_write_timeout(Some(Duration::from_secs(1)));

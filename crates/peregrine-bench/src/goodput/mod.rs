@@ -1,5 +1,5 @@
-//! The experiment `goodput`: how much of a link large results use, beside the kernel's TCP (cubic) on the
-//! same link, and how the two share it.
+//! The experiment `goodput`: measures how much of a link large results use, compared with the kernel's TCP
+//! (cubic) on the same link, and how the two share the link.
 
 mod bench;
 mod relay;
@@ -18,8 +18,8 @@ use crate::{Progress, machine};
 
 /// Bytes of the smallest result.
 const BYTES_MIN: usize = 1 << 16;
-/// A result is as much as TCP reads in this time, or in [`RESULT_ROUND_TRIPS`] if they take longer: the
-/// caller waits a round trip between its calls.
+/// A result is as large as what TCP reads in this time, or in [`RESULT_ROUND_TRIPS`] if these take longer.
+/// The reason is that the caller waits for a round trip between its calls.
 const RESULT_TIME: Duration = Duration::from_secs(1);
 const RESULT_ROUND_TRIPS: u32 = 10;
 
@@ -38,7 +38,8 @@ enum Grid {
 const MBIT: [u64; 4] = [10, 50, 100, 500];
 const RTT_MS: [u64; 4] = [1, 10, 50, 300];
 const LOSS: [u64; 4] = [0, 1, 10, 50];
-/// Links with loss of the grid `main`: each rate, each round trip and each loss three times or four.
+/// The links with loss of the grid `main`. Each rate, each round trip and each loss occurs three or four
+/// times.
 const LOSSY: [(u64, u64, u64); 12] = [
     (10, 300, 1),
     (50, 50, 1),
@@ -69,7 +70,7 @@ impl Grid {
     }
 }
 
-/// The links to measure, and how to show the figures.
+/// The links to measure, and the format of the figures.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Options {
     /// The links that are measured
@@ -87,18 +88,18 @@ pub(crate) struct Options {
     /// Only links with this loss, in thousandths (may be repeated)
     #[arg(long = "loss", value_name = "N")]
     loss: Vec<u64>,
-    /// The queue of each link in percent of the bytes under way, but at least 100 packets
+    /// The queue of each link in percent of the bytes in flight, but at least 100 packets
     #[arg(long, value_name = "N", default_value_t = 100)]
     queue: u64,
     /// How long each flow runs alone; both together run twice as long
     #[arg(long, value_name = "N", default_value_t = 10)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
-    /// How often each flow runs alone
+    /// How many times each flow runs alone
     #[arg(long, value_name = "N", default_value_t = 2)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     rounds: u64,
-    /// How often both run together
+    /// How many times both flows run together
     #[arg(long, value_name = "N", default_value_t = 3)]
     together: u64,
 }
@@ -113,7 +114,7 @@ impl Options {
     }
 }
 
-/// Mbit/s.
+/// Returns Mbit/s.
 fn rate(bytes: u64, time: Duration) -> f64 {
     bytes as f64 * 8.0 / 1e6 / time.as_secs_f64()
 }
@@ -122,7 +123,7 @@ fn geometric_mean(values: &[f64]) -> f64 {
     (values.iter().map(|value| value.ln()).sum::<f64>() / values.len() as f64).exp()
 }
 
-/// Peregrine's rate and TCP's, in Mbit/s, of one round.
+/// The rates of Peregrine and of TCP in one round, in Mbit/s.
 type Pair = [f64; 2];
 
 /// The rates of several rounds.
@@ -134,7 +135,8 @@ impl Rounds {
         geometric_mean(&rates)
     }
 
-    /// Peregrine's rate over TCP's: the geometric mean of all rounds, the least and the most.
+    /// Returns the geometric mean of the ratios of Peregrine's rate to TCP's in all rounds, and the smallest
+    /// and the largest ratio.
     fn ratio(&self) -> [f64; 3] {
         let ratios: Vec<f64> = self.0.iter().map(|[ours, tcp]| ours / tcp).collect();
         let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
@@ -204,8 +206,8 @@ fn measure(shape: Shape, options: &Options) -> Result<Measured, Failure> {
     Ok(Measured { shape, alone: Rounds(alone), together: Rounds(together), late })
 }
 
-/// Runs both at the same time, twice as long, and measures the second half of it where the bottleneck
-/// ends, in bytes on the link.
+/// Runs both flows at the same time, for twice `length`. Measures the second half at the end of the
+/// bottleneck, in bytes on the link.
 fn both(shape: Shape, length: Duration, bytes: usize) -> Result<(Pair, f64), Failure> {
     Bench::new()?.over(shape, |bench, carried| {
         let so_far = || [&carried.udp, &carried.tcp].map(|bytes| bytes.load(Ordering::Relaxed));
@@ -233,7 +235,7 @@ pub(crate) fn run(options: &Options, progress: &Progress) -> Result<(), Failure>
         println!(" rate rtt/ms loss/%  {:36}{:36}{}", heads[0], heads[1], heads[2]);
     }
     for shape in options.shapes() {
-        progress.say(&format!("{shape:?}"));
+        progress.show(&format!("{shape:?}"));
         let measured = measure(shape, options)?;
         if human {
             println!("{}", measured.line());

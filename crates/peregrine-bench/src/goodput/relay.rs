@@ -1,4 +1,5 @@
-//! A link with a rate, a delay, a queue and losses, between two TUN devices: this kernel has no netem.
+//! A link with a rate, a delay, a queue and losses, between two TUN devices. The test machine's kernel has no
+//! netem.
 
 use std::collections::VecDeque;
 use std::io;
@@ -8,28 +9,28 @@ use std::time::{Duration, Instant};
 use peregrine::sys::Tun;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Bytes of a full packet with Ethernet's header.
+/// The bytes of a full packet with its Ethernet header.
 const PACKET: u64 = 1514;
 const ETHERNET_HEADER: u64 = 14;
-/// Packets that a queue holds at least.
+/// The smallest number of packets that a queue holds.
 const QUEUE_MIN: u64 = 100;
 const PACKET_MAX: usize = 2048;
-/// Packets that are read before the relay looks at what is due.
+/// The number of packets that the relay reads before it sends those that are due.
 const BATCH: usize = 32;
-/// A packet that leaves this much too late is counted.
+/// A packet that leaves more than this too late is counted.
 const LATE: Duration = Duration::from_millis(1);
-/// The longest time until the relay looks whether it is to stop.
+/// The longest time until the relay checks whether it has to stop.
 const REST_MAX: Duration = Duration::from_millis(20);
 
 /// The properties of a link, the same in both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     pub(super) mbit: u64,
-    /// The round trip without any queue.
+    /// The round trip with empty queues.
     pub(super) rtt_ms: u64,
-    /// Packets lost at random, of a thousand.
+    /// The number of packets per thousand that are lost at random.
     pub(super) loss: u64,
-    /// The queue, in percent of the bytes under way.
+    /// The size of the queue, in percent of the bytes in flight.
     pub(super) queue: u64,
 }
 
@@ -38,14 +39,14 @@ impl Shape {
         self.mbit * 1_000_000 / 8
     }
 
-    /// Bytes that the queue holds; at least [`QUEUE_MIN`] packets.
+    /// Returns the size of the queue in bytes, which is at least [`QUEUE_MIN`] packets.
     pub(super) fn queue_bytes(self) -> u64 {
         let under_way = self.bytes_per_second() * self.rtt_ms / 1000;
         (under_way * self.queue / 100).max(QUEUE_MIN * PACKET)
     }
 }
 
-/// What one direction of a link has carried.
+/// Counters of one direction of a link.
 #[derive(Debug, Default)]
 pub(super) struct Carried {
     /// Bytes of UDP packets.
@@ -58,7 +59,7 @@ pub(super) struct Carried {
 }
 
 impl Carried {
-    /// The share of packets that left too late. A relay that is too slow for the link shows in it.
+    /// Returns the share of packets that left too late. It shows whether the relay is too slow for the link.
     pub(super) fn late(&self) -> f64 {
         let packets = self.packets.load(Ordering::Relaxed).max(1);
         self.late.load(Ordering::Relaxed) as f64 / packets as f64
@@ -78,7 +79,7 @@ impl Carried {
     }
 }
 
-/// Carries packets one way until `stop` is set.
+/// Carries packets in one direction until `stop` is set.
 pub(super) fn carry(
     [from, to]: [&Tun; 2],
     shape: Shape,
@@ -112,7 +113,7 @@ pub(super) fn carry(
             && *due <= now
         {
             carried.note(packet, now - *due);
-            // A packet that the other side does not take is lost.
+            // A packet that the other side does not accept is lost.
             let _ = rustix::io::write(to, packet);
             under_way.pop_front();
         }

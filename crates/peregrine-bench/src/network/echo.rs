@@ -1,9 +1,10 @@
-//! How many null calls many callers make together: an echo by as many threads, all of them asleep
-//! in between.
+//! The number of null calls that many callers make together: a limit with as many echoing threads. All
+//! threads sleep while they wait.
 //!
-//! Each caller has a socket of its own, connected. Server threads have one each (`echo-each`), so
-//! that the kernel wakes the one that is meant, or one for all (`echo-shared`), from which whoever
-//! is free takes the next. A row's time is that of the window over all calls made in it.
+//! Each caller has a connected socket. In `echo-each`, each server thread has its own socket, so the kernel
+//! wakes exactly the thread that a packet is for. In `echo-shared`, all server threads share one socket, and
+//! any free thread takes the next packet. The time of a row is the length of the window divided by all calls
+//! made in it.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -15,15 +16,15 @@ use super::far::{Far, Order, listening};
 use super::wire::HEADER;
 use crate::window::{self, Counted, now_ns};
 
-/// What ends a thread that serves: shorter than any call.
+/// The message that ends a serving thread. It is shorter than any call.
 const END: [u8; 1] = [0];
 
-/// Serves until each thread has been told to end.
+/// Serves until each thread has received the end message.
 pub(crate) fn serve(
     at: IpAddr,
     threads: usize,
     shared: bool,
-    say: impl FnOnce(&[SocketAddr]) -> io::Result<()>,
+    announce: impl FnOnce(&[SocketAddr]) -> io::Result<()>,
 ) -> io::Result<()> {
     let count = if shared { 1 } else { threads };
     let sockets: Vec<_> = (0..count).map(|_| listening(at)).collect::<io::Result<_>>()?;
@@ -35,7 +36,7 @@ pub(crate) fn serve(
                 scope.spawn(|| answer(socket))
             })
             .collect();
-        say(&addresses)?;
+        announce(&addresses)?;
         let ended = serving
             .into_iter()
             .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
@@ -54,7 +55,7 @@ fn answer(socket: &Datagrams) -> io::Result<()> {
     }
 }
 
-/// What each of so many callers did.
+/// Returns the counts of each of this many callers.
 pub(crate) fn call(
     far: &mut Far,
     callers: usize,
@@ -86,7 +87,7 @@ pub(crate) fn call(
             .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         ended.collect::<io::Result<_>>()
     })?;
-    // One each, from the callers' sockets: as many threads serve.
+    // Sends one end message for each caller. There are as many server threads.
     for socket in &sockets {
         socket.send(Window::of(&END), None, IfFull::Wait)?;
     }
@@ -99,16 +100,16 @@ mod tests {
     use std::sync::mpsc;
 
     #[test]
-    fn threads_answer_until_each_is_told_to_end() {
+    fn threads_answer_until_each_receives_the_end_message() {
         for shared in [false, true] {
-            let (tell, told) = mpsc::channel();
+            let (sender, receiver) = mpsc::channel();
             std::thread::scope(|scope| {
                 let at = IpAddr::from([127, 0, 0, 1]);
-                let say = move |addresses: &[SocketAddr]| {
-                    tell.send(addresses.to_vec()).map_err(io::Error::other)
+                let announce = move |addresses: &[SocketAddr]| {
+                    sender.send(addresses.to_vec()).map_err(io::Error::other)
                 };
-                scope.spawn(move || serve(at, 3, shared, say).unwrap());
-                let addresses: Vec<SocketAddr> = told.recv().unwrap();
+                scope.spawn(move || serve(at, 3, shared, announce).unwrap());
+                let addresses: Vec<SocketAddr> = receiver.recv().unwrap();
                 assert_eq!(addresses.len(), if shared { 1 } else { 3 });
                 for caller in 0..3 {
                     let to = Address::from(addresses[caller % addresses.len()]);
@@ -116,8 +117,8 @@ mod tests {
                     socket.connect(&to).unwrap();
                     let mut message = [7; HEADER];
                     socket.send(Window::of(&message), None, IfFull::Wait).unwrap();
-                    let came = socket.receive(Space::of_mut(&mut message), None, false);
-                    assert_eq!(came.unwrap().bytes, HEADER);
+                    let received = socket.receive(Space::of_mut(&mut message), None, false);
+                    assert_eq!(received.unwrap().bytes, HEADER);
                     socket.send(Window::of(&END), None, IfFull::Wait).unwrap();
                 }
             });

@@ -1,7 +1,7 @@
-//! The process at the far end of a link: told by lines what to serve, it answers each with the ports
-//! where it does, and serves until that is done.
+//! The process at the far end of a link. It reads from lines what to serve, answers each line with the ports,
+//! and serves until the order is complete.
 //!
-//! It ends with its standard input, or at once if the near process is killed.
+//! It ends with its standard input, and is killed if the near process is killed.
 
 use std::fmt::{Display, Write as _};
 use std::io::{self, BufRead, BufReader, Lines, StdinLock, Write};
@@ -20,13 +20,13 @@ use super::wire::{self, Exchange, Packets, Stream};
 use super::{echo, order, own};
 use crate::cases::Waiting;
 use crate::machine::{cpu_time, own_cpu_time};
-use crate::rooms::end_with_parent;
+use crate::run_directory::end_with_parent;
 use crate::subject::Failure;
 
-/// What the far process is told at once.
+/// The arguments of the far process.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Options {
-    /// What lies between
+    /// The link between the processes
     #[arg(long, value_enum)]
     link: Link,
     /// The processor to run on
@@ -34,20 +34,20 @@ pub(crate) struct Options {
     cpu: Option<u32>,
 }
 
-/// What it is to serve next.
+/// The service that the far process provides next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     /// The far side of `udp-pingpong` and `blast-ack`.
     Udp(Exchange),
-    /// The far side of the same in frames of its own.
+    /// The far side of the same in raw Ethernet frames.
     Raw(Device, Exchange),
     /// The far side of `tcp-pingpong`.
     Tcp(Stream),
-    /// An echo by so many threads, asleep, at sockets of their own or at one for all.
+    /// An echo by this many sleeping threads, with one socket each or a shared one.
     Echo(usize, bool),
-    /// A blast, packet by packet, that ends with its first one or its last, so often.
+    /// A blast, packet by packet, that ends with its first or its last packet, this many times.
     Blast(bool, u32),
-    /// A server of ours that so many threads serve, until the [end](Far::end_order) of the order.
+    /// A server of Peregrine with this many threads, until the [end](Far::end_order) of the order.
     Serve(Path, Waiting, usize),
 }
 
@@ -68,7 +68,7 @@ impl Order {
                 writeln!(line, "serve {} {} {threads}", path.name(), wait.name())
             }
         };
-        written.expect("a string takes all");
+        written.expect("a string accepts all text");
         line
     }
 
@@ -114,23 +114,23 @@ impl Order {
     }
 }
 
-/// An exchange as it stands in orders.
+/// Returns an exchange in the form that orders use.
 fn words_of(Exchange { spin, there, back, trips }: Exchange) -> String {
     let spin = u8::from(spin);
     format!("{spin} {} {} {} {} {trips}", there.bytes, there.segment, back.bytes, back.segment)
 }
 
-/// The far process, seen from the near one; killed when dropped.
+/// The far process as the near one uses it. It is killed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Far {
     child: Child,
     orders: ChildStdin,
-    said: BufReader<ChildStdout>,
+    output: BufReader<ChildStdout>,
     link: Link,
 }
 
 impl Far {
-    /// Starts it on a processor, and joins it to this process by the link.
+    /// Starts it on a processor, and connects it to this process by the link.
     pub(crate) fn start(link: Link, cpu: Option<u32>) -> io::Result<Self> {
         let mut command = link.far_command()?;
         command.args(["far", "--link", link.name()]);
@@ -140,9 +140,9 @@ impl Far {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let missing = || io::Error::other("the far process has no pipes");
         let orders = child.stdin.take().ok_or_else(missing)?;
-        let said = BufReader::new(child.stdout.take().ok_or_else(missing)?);
-        let mut far = Self { child, orders, said, link };
-        // It is in its namespace once it says something.
+        let output = BufReader::new(child.stdout.take().ok_or_else(missing)?);
+        let mut far = Self { child, orders, output, link };
+        // The far process has entered its namespace when it writes its first line.
         far.line()?;
         link.join(far.child.id())?;
         far.orders.write_all(b"joined\n")?;
@@ -152,25 +152,25 @@ impl Far {
 
     fn line(&mut self) -> io::Result<String> {
         let mut line = String::new();
-        if self.said.read_line(&mut line)? == 0 {
+        if self.output.read_line(&mut line)? == 0 {
             let status = self.child.wait()?;
             return Err(io::Error::other(format!("the far process ended: {status}")));
         }
         Ok(line)
     }
 
-    /// What lies between.
+    /// Returns the link between the processes.
     pub(crate) const fn link(&self) -> Link {
         self.link
     }
 
-    /// The command that starts another process there.
+    /// Returns the command that starts another process in the far namespace.
     #[cfg(feature = "peers")]
-    pub(crate) fn beside(&self) -> io::Result<std::process::Command> {
-        self.link.beside_command(self.child.id())
+    pub(crate) fn second_command(&self) -> io::Result<std::process::Command> {
+        self.link.second_far_command(self.child.id())
     }
 
-    /// Gives an order; where it is being served.
+    /// Gives an order. Returns the addresses where it is served.
     pub(crate) fn order(&mut self, order: Order) -> io::Result<Vec<SocketAddr>> {
         self.orders.write_all(order.line().as_bytes())?;
         let line = self.line()?;
@@ -179,14 +179,14 @@ impl Far {
         addresses.filter(|all| !all.is_empty()).ok_or_else(|| refused(&line))
     }
 
-    /// Orders an exchange in frames; the place that it is served at.
+    /// Orders an exchange in frames. Returns the place where it is served.
     pub(crate) fn order_raw(&mut self, device: Device, what: Exchange) -> io::Result<Place> {
         self.orders.write_all(Order::Raw(device, what).line().as_bytes())?;
         let line = self.line()?;
         line.trim().parse().map_err(|_| refused(&line))
     }
 
-    /// Ends an order that has no end of its own; whatever it left is gone then.
+    /// Ends an order that does not end by itself. Returns after the far process has released its resources.
     pub(crate) fn end_order(&mut self) -> io::Result<()> {
         self.orders.write_all(b"end\n")?;
         self.line().map(|_| ())
@@ -197,12 +197,12 @@ impl Far {
         self.child.kill()
     }
 
-    /// Cuts the link at the far end: from then on nothing comes from there, and nobody says so.
+    /// Cuts the link at the far end. From then on no packet arrives from there, and no error is reported.
     pub(crate) fn cut(&self) -> io::Result<()> {
         self.link.cut(self.child.id())
     }
 
-    /// The time that both processes have run.
+    /// Returns the processor time of both processes.
     pub(crate) fn cpu_time(&self) -> io::Result<Duration> {
         Ok(own_cpu_time() + cpu_time(self.child.id())?)
     }
@@ -215,12 +215,12 @@ impl Drop for Far {
     }
 }
 
-/// What the far process says instead of where it serves something.
+/// Returns an error with the line that the far process wrote instead of its ports.
 fn refused(line: &str) -> io::Error {
     io::Error::other(line.trim().to_owned())
 }
 
-/// A socket at any free port of an address.
+/// Binds a socket to a free port of an address.
 pub(crate) fn listening(at: IpAddr) -> io::Result<(Datagrams, SocketAddr)> {
     let any = Address::from(SocketAddr::new(at, 0));
     let socket = Datagrams::new(&any)?;
@@ -229,46 +229,46 @@ pub(crate) fn listening(at: IpAddr) -> io::Result<(Datagrams, SocketAddr)> {
     Ok((socket, address))
 }
 
-/// Serves what is ordered until there are no more orders.
+/// Carries out orders until there are no more.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
-    // Who looks all the time does not see that the input has ended.
+    // A polling thread does not notice that the input has ended.
     end_with_parent();
-    // Before any thread is started, so that all run there.
+    // This comes before any thread is started, so that all of them run on this processor.
     if let Some(cpu) = options.cpu {
         pin_to(cpu)?;
     }
     let mut orders: Lines<StdinLock<'_>> = io::stdin().lock().lines();
-    say(&[])?;
+    write_ports(&[])?;
     orders.next().transpose()?;
-    say(&[])?;
+    write_ports(&[])?;
     let at = options.link.far();
     while let Some(line) = orders.next().transpose()? {
-        match Order::read(&line).ok_or_else(|| format!("no order is `{line}`"))? {
+        match Order::read(&line).ok_or_else(|| format!("unknown order `{line}`"))? {
             Order::Udp(what) => {
                 let (socket, address) = listening(at)?;
-                say(&[address])?;
+                write_ports(&[address])?;
                 wire::udp_follow(&socket, what)?;
             }
             Order::Tcp(what) => {
                 let listener = TcpListener::bind((at, 0))?;
-                say(&[listener.local_addr()?])?;
+                write_ports(&[listener.local_addr()?])?;
                 wire::tcp_follow(&listener, what)?;
             }
-            Order::Echo(threads, shared) => echo::serve(at, threads, shared, say)?,
+            Order::Echo(threads, shared) => echo::serve(at, threads, shared, write_ports)?,
             Order::Blast(first_last, trips) => {
                 let (socket, address) = listening(at)?;
-                say(&[address])?;
+                write_ports(&[address])?;
                 order::follow(&socket, first_last, trips)?;
             }
-            Order::Raw(device, what) => raw::follow(device, at, what, say_text)?,
+            Order::Raw(device, what) => raw::follow(device, at, what, write_line)?,
             Order::Serve(path, wait, threads) => match own::serve(path, wait, threads, at) {
-                // Whether there is such a path, the near side may want to know.
-                Err(error) => say_text(error)?,
+                // The error is no failure here: the near side may only check whether the path works.
+                Err(error) => write_line(error)?,
                 Ok(running) => {
-                    say(&own::addresses(&running))?;
+                    write_ports(&own::addresses(&running))?;
                     orders.next().transpose()?;
                     drop(running);
-                    say(&[])?;
+                    write_ports(&[])?;
                 }
             },
         }
@@ -276,14 +276,14 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Says where something is being served.
-fn say(addresses: &[SocketAddr]) -> io::Result<()> {
+/// Writes where an order is served.
+fn write_ports(addresses: &[SocketAddr]) -> io::Result<()> {
     let ports: Vec<_> = addresses.iter().map(|address| address.port().to_string()).collect();
-    say_text(ports.join(" "))
+    write_line(ports.join(" "))
 }
 
-/// Says something in one line.
-fn say_text(text: impl Display) -> io::Result<()> {
+/// Writes a text in one line.
+fn write_line(text: impl Display) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{}", text.to_string().replace('\n', " "))?;
     out.flush()
@@ -294,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn orders_are_read_as_they_are_given() {
+    fn order_is_parsed_from_its_line() {
         let [there, back] = [48_000, 0].map(|bytes| Packets::of_message(bytes, Link::Veth));
         for order in [
             Order::Udp(Exchange { spin: true, there, back, trips: 9 }),
@@ -310,6 +310,6 @@ mod tests {
             assert_eq!(Order::read(&order.line()), Some(order));
         }
         assert_eq!(Order::read("udp 1 2"), None);
-        assert_eq!(Order::read("dance"), None);
+        assert_eq!(Order::read("unknown 1"), None);
     }
 }

@@ -1,4 +1,5 @@
-//! Servers that go under a call: killed, or behind a link that is cut. The time until the call fails.
+//! Servers that fail during a call: the process is killed, or the link is cut. Measures the time until the
+//! call fails.
 
 use std::time::{Duration, Instant};
 
@@ -12,27 +13,27 @@ use crate::cases::{Size, Waiting};
 use crate::interfaces::{Small, SmallClient};
 use crate::subject::Failure;
 
-/// How a server goes.
+/// The kind of failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Going {
-    /// Its process is killed, and its machine lives.
+pub(crate) enum ServerFailure {
+    /// The server process is killed, and its machine stays up.
     Killed,
-    /// Nothing comes from its machine any more.
+    /// No packet arrives from the server's machine any more.
     Cut,
 }
 
-/// What is measured: how it goes, along which path, across what.
-pub(crate) const ALL: [(Going, Path, Link); 4] = [
-    (Going::Killed, Path::Udp, Link::Loopback),
-    (Going::Killed, Path::Tcp, Link::Loopback),
-    (Going::Cut, Path::Udp, Link::Veth),
-    (Going::Cut, Path::Tcp, Link::Veth),
+/// The measured combinations: kind of failure, path, link.
+pub(crate) const ALL: [(ServerFailure, Path, Link); 4] = [
+    (ServerFailure::Killed, Path::Udp, Link::Loopback),
+    (ServerFailure::Killed, Path::Tcp, Link::Loopback),
+    (ServerFailure::Cut, Path::Udp, Link::Veth),
+    (ServerFailure::Cut, Path::Tcp, Link::Veth),
 ];
 
-/// Makes a call that does not end, and has its server go when it `runs` for so long: how long the caller
-/// waits then.
+/// Makes a call that does not end, and lets its server fail after the call has run for `runs`. Returns how
+/// long the caller waits after that.
 pub(crate) fn once(
-    (going, path, link): (Going, Path, Link),
+    (failure, path, link): (ServerFailure, Path, Link),
     wait: Waiting,
     runs: Duration,
     long_ms: u32,
@@ -42,20 +43,20 @@ pub(crate) fn once(
     let address = format!("{}:{}/{}", path.scheme(), at[0], own::name(Size::Small));
     let client = SmallClient::bind_with(&address, &BindOptions::default().wait(wait.wait()))?;
     client.null()?;
-    let (gone, (outcome, told)) = std::thread::scope(|scope| {
+    let (gone, (outcome, noticed)) = std::thread::scope(|scope| {
         let caller = scope.spawn(|| (client.sleep(long_ms), Instant::now()));
         std::thread::sleep(runs);
         let gone = Instant::now();
-        let done = match going {
-            Going::Killed => far.kill(),
-            Going::Cut => far.cut(),
+        let done = match failure {
+            ServerFailure::Killed => far.kill(),
+            ServerFailure::Cut => far.cut(),
         };
         let caller = caller.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         done.map(|()| (gone, caller))
     })?;
     match outcome {
-        Err(error) if error.executed() == Executed::Maybe && told > gone => Ok(told - gone),
+        Err(error) if error.executed() == Executed::Maybe && noticed > gone => Ok(noticed - gone),
         Err(error) => Err(error.into()),
-        Ok(()) => Err("a procedure of a minute returned at once".into()),
+        Ok(()) => Err("a procedure that sleeps for a minute returned early".into()),
     }
 }

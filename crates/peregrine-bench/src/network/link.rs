@@ -1,8 +1,8 @@
-//! What lies between the two processes: loopback, or a veth pair between two network namespaces.
+//! The link between the two processes: loopback, or a veth pair between two network namespaces.
 //!
-//! The namespaces have no names: each is held by the processes in it and vanishes with them, the
-//! pair with the first of both, however a run ends. The whole run is in one of its own
-//! ([`enter`]), so that nobody else's packets and rules are on its loopback.
+//! The namespaces have no names. Each exists as long as a process is in it, and the pair is removed with the
+//! first of the two namespaces, however a run ends. The whole run is in a private namespace ([`enter`]), so
+//! that its loopback carries no other packets and has no other rules.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -10,23 +10,23 @@ use std::process::Command;
 
 use clap::ValueEnum;
 
-/// Tells the process that measures that it is in a namespace of its own.
+/// Set in the process that measures, to show that it is in a private namespace.
 const OWN: &str = "PEREGRINE_BENCH_NAMESPACE";
 
-/// What packets cross.
+/// The link that packets cross.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Link {
     /// Within one network namespace
     Loopback,
-    /// Between two, Ethernet frames of 1500 bytes
+    /// Between two namespaces, with an MTU of 1500 bytes
     Veth,
 }
 
 impl Link {
-    /// Both of them.
+    /// Both links.
     pub(crate) const ALL: [Self; 2] = [Self::Loopback, Self::Veth];
 
-    /// As it stands in every row.
+    /// Returns its name in every row.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Loopback => "loopback",
@@ -34,7 +34,7 @@ impl Link {
         }
     }
 
-    /// Bytes that a packet may have, IP header included.
+    /// Returns the largest size of a packet in bytes, including the IP header.
     pub(crate) const fn mtu(self) -> usize {
         match self {
             Self::Loopback => 65_536,
@@ -42,7 +42,7 @@ impl Link {
         }
     }
 
-    /// Where the far process listens.
+    /// Returns the address at which the far process listens.
     pub(crate) const fn far(self) -> IpAddr {
         IpAddr::V4(match self {
             Self::Loopback => Ipv4Addr::LOCALHOST,
@@ -50,7 +50,7 @@ impl Link {
         })
     }
 
-    /// Where the near process is.
+    /// Returns the address of the near process.
     pub(crate) const fn near(self) -> IpAddr {
         IpAddr::V4(match self {
             Self::Loopback => Ipv4Addr::LOCALHOST,
@@ -58,13 +58,13 @@ impl Link {
         })
     }
 
-    /// Why there is no such link here, if there is none.
+    /// Returns why this link cannot be made here, or `None` if it can.
     pub(crate) fn missing(self) -> Option<&'static str> {
         let lacks = self == Self::Veth && std::env::var_os(OWN).is_none();
         lacks.then_some("network namespaces need root, `unshare`, `nsenter` and `ip`")
     }
 
-    /// The command that starts the far process of this program where it belongs.
+    /// Returns the command that starts the far process of this program in its namespace.
     pub(crate) fn far_command(self) -> io::Result<Command> {
         let program = std::env::current_exe()?;
         Ok(match self {
@@ -73,9 +73,9 @@ impl Link {
         })
     }
 
-    /// The command that starts another process of this program beside the far one.
+    /// Returns the command that starts another process of this program in the namespace of the far one.
     #[cfg(feature = "peers")]
-    pub(crate) fn beside_command(self, far: u32) -> io::Result<Command> {
+    pub(crate) fn second_far_command(self, far: u32) -> io::Result<Command> {
         let program = std::env::current_exe()?;
         Ok(match self {
             Self::Loopback => Command::new(program),
@@ -87,7 +87,7 @@ impl Link {
         })
     }
 
-    /// Cuts it at the far end; there is nothing to cut within one namespace.
+    /// Cuts the link at its far end. Loopback cannot be cut.
     pub(crate) fn cut(self, far: u32) -> io::Result<()> {
         match self {
             Self::Loopback => Err(io::ErrorKind::Unsupported.into()),
@@ -95,15 +95,15 @@ impl Link {
         }
     }
 
-    /// Joins the far process's namespace to ours, once it is in it.
+    /// Connects the far process's namespace to this one, once the process is in it.
     pub(crate) fn join(self, far: u32) -> io::Result<()> {
         if self == Self::Loopback {
             return Ok(());
         }
         let far = far.to_string();
-        // That of the far process before may not have vanished yet.
+        // The pair of the previous far process may still exist.
         let _ = ip(&["link", "del", "near"]);
-        // Its loopback too: who sends to its own address sends there.
+        // The far loopback is needed, too: packets to the own address use it.
         ip(&["link", "add", "near", "type", "veth", "peer", "name", "far", "netns", &far])?;
         ip(&["addr", "add", "10.1.1.1/24", "dev", "near"])?;
         ip(&["link", "set", "near", "up"])?;
@@ -114,20 +114,20 @@ impl Link {
     }
 }
 
-/// Takes the far end of a link down, which is in the far process's namespace.
+/// Disables the far end of a link, which is in the far process's namespace.
 fn take_down(far: u32) -> io::Result<()> {
     let far = far.to_string();
     run("nsenter", &["--net", "--target", &far, "ip", "link", "set", "far", "down"])
 }
 
-/// A command that runs `program` in a network namespace of its own.
+/// Returns a command that runs `program` in a new network namespace.
 fn unshared(program: &std::path::Path) -> Command {
     let mut command = Command::new("unshare");
     command.arg("--net").arg(program);
     command
 }
 
-/// The command that runs this program in a namespace of its own, where that is possible.
+/// Returns the command that runs this program in a new namespace, or in this one if none can be made.
 pub(crate) fn enter() -> io::Result<Command> {
     let program = std::env::current_exe()?;
     let may = rustix::process::geteuid().is_root()
@@ -142,7 +142,7 @@ pub(crate) fn enter() -> io::Result<Command> {
     })
 }
 
-/// Makes the loopback of a fresh namespace work.
+/// Enables the loopback of a new namespace.
 pub(crate) fn raise_loopback() -> io::Result<()> {
     if std::env::var_os(OWN).is_some() { ip(&["link", "set", "lo", "up"]) } else { Ok(()) }
 }
@@ -161,6 +161,6 @@ pub(crate) fn run(program: &str, words: &[&str]) -> io::Result<()> {
     if done.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&done.stderr);
-    Err(io::Error::other(format!("{program} {}: {}", words.join(" "), said.trim())))
+    let errors = String::from_utf8_lossy(&done.stderr);
+    Err(io::Error::other(format!("{program} {}: {}", words.join(" "), errors.trim())))
 }

@@ -1,4 +1,5 @@
-//! The experiment `network`: calls across a link, each beside the least that the link takes.
+//! The experiment `network`: calls across a link, each compared with the fastest exchange that the link
+//! allows.
 
 mod echo;
 pub(crate) mod far;
@@ -30,7 +31,7 @@ use crate::row::Row;
 use crate::subject::{Failure, Sample};
 use crate::{Progress, Selection, machine, statistics, window};
 
-/// What this experiment can be narrowed to besides.
+/// The further filters of this experiment.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Filter {
     /// Only this link (may be repeated)
@@ -42,13 +43,13 @@ pub(crate) struct Filter {
     /// Only this path (may be repeated)
     #[arg(long = "path", value_enum)]
     paths: Vec<Path>,
-    /// Whether ours is left out.
+    /// Whether Peregrine is left out.
     #[arg(skip)]
     limits_only: bool,
 }
 
 impl Filter {
-    /// The same of the limits alone.
+    /// Returns the same filter for the limits alone.
     pub(crate) fn limits_only(self) -> Self {
         Self { limits_only: true, ..self }
     }
@@ -66,7 +67,7 @@ impl Filter {
     }
 }
 
-/// The calls of Peregrine's Tables 3 and 5, and a large one.
+/// The calls of Tables 3 and 5 of the Peregrine paper, and a large one.
 const CASES: [&str; 9] = [
     "null",
     "in-4",
@@ -79,53 +80,53 @@ const CASES: [&str; 9] = [
     "in-16m",
 ];
 
-/// Calls whose messages have checks of their own: the names of their rows, and of the cases, and the
-/// paths along which they are measured.
+/// Calls whose messages have end-to-end checksums: the names of their rows and of their cases, and the paths
+/// on which they are measured.
 const CHECKED: [(&str, &str, &[Path]); 3] = [
     ("in-1024-checked", "in-1024", &[Path::Udp, Path::Ethernet]),
     ("inout-3000-checked", "inout-3000", &[Path::Udp]),
     ("in-48000-checked", "in-48000", &[Path::Udp, Path::Ethernet]),
 ];
 
-/// What our own calls in frames are held against besides: ours over UDP.
+/// The further limit of Peregrine's calls over raw Ethernet: its calls over UDP.
 const OWN_UDP: &str = "own-udp";
 
-/// How both sides wait, and where they run.
-const WAYS: [(Placement, Waiting); 3] = [
+/// The combinations of placement and waiting.
+const CONDITIONS: [(Placement, Waiting); 3] = [
     (Placement::TwoCores, Waiting::Spin),
     (Placement::TwoCores, Waiting::Block),
     (Placement::OneCore, Waiting::Block),
 ];
 
-/// Callers that call at one time.
+/// The numbers of concurrent callers.
 const CALLERS: [u32; 3] = [4, 16, 64];
 
-/// Something that is measured across a link, round by round.
+/// A program that is measured across a link, round by round.
 pub(crate) trait Subject {
-    /// As it stands in a row.
+    /// Returns its name in a row.
     fn name(&self) -> &'static str;
 
-    /// How long each of so many calls takes, after `warm` that are not measured. What is made for them
-    /// is gone when this returns: nobody may spin while others are measured.
+    /// Returns the time of each of `calls` calls, after `warm` calls that are not measured. All its resources
+    /// are released when this returns, because no thread may spin while other subjects are measured.
     ///
     /// # Errors
-    /// Whatever may go wrong.
+    /// If the measurement fails.
     fn run(&mut self, far: &mut Far, warm: u32, calls: u32) -> Result<Sample, Failure>;
 }
 
-/// Our own calls along a path.
+/// Returns Peregrine's calls on a path.
 fn ours(path: Path, case: Case, wait: Waiting) -> Box<dyn Subject> {
     Box::new(Own { path, case, wait, check: None })
 }
 
-/// The least that a case takes along a path: the best of these.
+/// Returns the limits of a case on a path. Peregrine is compared with the fastest one.
 fn limits(path: Path, case: Case, wait: Waiting, link: Link) -> Vec<Box<dyn Subject>> {
     let spin = wait == Waiting::Spin;
     let framed = |device: &Device| -> Box<dyn Subject> {
         let [there, back] = [case.in_bytes, case.out_bytes].map(|bytes| raw::packets(bytes, link));
         let blast = there.is_blast() || back.is_blast();
         let name = if blast { device.blast() } else { device.pingpong() };
-        Box::new(Framed { name, device: *device, spin, there, back, ways: 1.0 })
+        Box::new(Framed { name, device: *device, spin, there, back, divisor: 1.0 })
     };
     match path {
         Path::Udp => {
@@ -133,7 +134,7 @@ fn limits(path: Path, case: Case, wait: Waiting, link: Link) -> Vec<Box<dyn Subj
             let (there, back) = (packets(case.in_bytes), packets(case.out_bytes));
             let name =
                 if there.is_blast() || back.is_blast() { "blast-ack" } else { "udp-pingpong" };
-            vec![Box::new(Exchanged { name, spin, there, back, ways: 1.0 })]
+            vec![Box::new(Exchanged { name, spin, there, back, divisor: 1.0 })]
         }
         Path::Tcp => vec![Box::new(Streamed { spin, there: case.in_bytes, back: case.out_bytes })],
         Path::Ethernet | Path::EthernetPacket => path.devices().iter().map(framed).collect(),
@@ -146,8 +147,8 @@ struct Exchanged {
     spin: bool,
     there: Packets,
     back: Packets,
-    /// 2 for the time of one way.
-    ways: f64,
+    /// The divisor of the time: 2 for the time of one direction, otherwise 1.
+    divisor: f64,
 }
 
 impl Subject for Exchanged {
@@ -160,7 +161,7 @@ impl Subject for Exchanged {
         let what = Exchange { spin, there, back, trips: warm + calls };
         let at = far.order(Order::Udp(what))?;
         let sample = per_call(wire::udp_lead(at[0], what, warm)?, calls);
-        Ok(Sample { ns: sample.ns / self.ways, ..sample })
+        Ok(Sample { ns: sample.ns / self.divisor, ..sample })
     }
 }
 
@@ -171,8 +172,8 @@ struct Framed {
     spin: bool,
     there: Packets,
     back: Packets,
-    /// As above.
-    ways: f64,
+    /// See [`Exchanged`].
+    divisor: f64,
 }
 
 impl Subject for Framed {
@@ -186,7 +187,7 @@ impl Subject for Framed {
         let what = Exchange { spin, there, back, trips: warm + calls };
         let at = far.order_raw(device, what)?;
         let sample = per_call(raw::lead(device, near, at, what, warm)?, calls);
-        Ok(Sample { ns: sample.ns / self.ways, ..sample })
+        Ok(Sample { ns: sample.ns / self.divisor, ..sample })
     }
 }
 
@@ -210,7 +211,7 @@ impl Subject for Streamed {
     }
 }
 
-/// A blast packet by packet, in one order or the other.
+/// A blast packet by packet, in one of the two orders.
 struct Blast {
     first_last: bool,
 }
@@ -231,11 +232,11 @@ fn per_call(took: Duration, calls: u32) -> Sample {
     Sample { ns: took.as_nanos() as f64 / f64::from(calls), cpu_ns: None }
 }
 
-/// How long calls are made before the measured ones: at least as long as ours are elsewhere, for a
-/// limit that is less warm would flatter us.
+/// How long calls are made before the measured ones. It is at least as long as for Peregrine, because a limit
+/// that is less warm would make Peregrine look better.
 const WARM_TIME: Duration = Duration::from_millis(8);
 
-/// A subject, and how long it took the last time.
+/// A subject, and its last time.
 struct Timed {
     subject: Box<dyn Subject>,
     last_ns: Option<f64>,
@@ -256,7 +257,7 @@ impl Timed {
     }
 }
 
-/// Measures all subjects in every round: samples by subject.
+/// Measures all subjects in every round. Returns the samples by subject.
 fn rounds(
     selection: &Selection,
     far: &mut Far,
@@ -269,14 +270,14 @@ fn rounds(
     })
 }
 
-/// Measures all that was selected.
+/// Measures everything that was selected.
 pub(crate) fn measure(
     selection: &Selection,
     filter: &Filter,
     progress: &Progress,
 ) -> Result<Vec<Row>, Failure> {
     let mut rows = Vec::new();
-    for (placement, wait) in WAYS {
+    for (placement, wait) in CONDITIONS {
         if !filter.has_wait(wait) {
             continue;
         }
@@ -285,18 +286,18 @@ pub(crate) fn measure(
             for name in CASES.into_iter().filter(|name| selection.has_case(name)) {
                 let case = Case::named(name).unwrap_or(IN_16M);
                 let (place, wait_name) = (placement.name(), wait.name());
-                progress.say(&format!("{}, {place}, {wait_name}: {name}", link.name()));
+                progress.show(&format!("{}, {place}, {wait_name}: {name}", link.name()));
                 for group in Path::GROUPS {
                     let paths = paths.of(group, case);
                     rows.extend(of_case(selection, case, (placement, wait), &paths, far)?);
                 }
             }
-            if (placement, wait) == WAYS[0] {
+            if (placement, wait) == CONDITIONS[0] {
                 let wanted = CHECKED.into_iter().filter(|one| selection.has_case(one.0));
                 for (name, case, along) in wanted {
                     for path in along.iter().filter(|path| paths.ours.contains(path)) {
-                        progress.say(&format!("{}, {}: {name}", link.name(), path.name()));
-                        rows.extend(checked(selection, name, case, *path, WAYS[0], far)?);
+                        progress.show(&format!("{}, {}: {name}", link.name(), path.name()));
+                        rows.extend(checked(selection, name, case, *path, CONDITIONS[0], far)?);
                     }
                 }
             }
@@ -307,7 +308,7 @@ pub(crate) fn measure(
     if crowds && selection.has_case(THREADS) {
         on_each_link(selection, filter, Placement::Free, |link, far| {
             for callers in CALLERS {
-                progress.say(&format!("{}, free: {THREADS}, {callers}", link.name()));
+                progress.show(&format!("{}, free: {THREADS}, {callers}", link.name()));
                 rows.push(crowded(selection, filter, callers, far)?);
             }
             Ok(())
@@ -316,7 +317,8 @@ pub(crate) fn measure(
     Ok(rows)
 }
 
-/// The network penalty of Peregrine's Tables 1 and 2, and what sending the first packet last gives.
+/// Measures the network penalty of Tables 1 and 2 of the Peregrine paper, and the gain of sending
+/// the first packet last.
 pub(crate) fn penalties(
     selection: &Selection,
     filter: &Filter,
@@ -325,18 +327,18 @@ pub(crate) fn penalties(
     let mut rows = Vec::new();
     on_each_link(selection, filter, Placement::TwoCores, |link, far| {
         for penalty in penalty::ALL.into_iter().filter(|one| selection.has_case(one.case)) {
-            progress.say(&format!("{}: {}", link.name(), penalty.case));
+            progress.show(&format!("{}: {}", link.name(), penalty.case));
             let Packets { bytes, segment } = penalty.packets();
             let (there, back) = (Packets { bytes, segment }, Packets { bytes, segment });
             let name = penalty::LIMIT;
-            let both = Exchanged { name, spin: true, there, back, ways: 2.0 };
+            let both = Exchanged { name, spin: true, there, back, divisor: 2.0 };
             let (ns, _) = split(&rounds(selection, far, vec![Box::new(both)])?[0]);
             let row = row(penalty.case, None, Waiting::Spin, Placement::TwoCores, link);
             rows.push(row.limit(name, &ns));
             let framed = link == Link::Veth && filter.has_path(Path::Ethernet);
             let Some(packets) = penalty.frames().filter(|_| framed) else { continue };
-            let (there, back, device) = (packets, packets, Device::XdpBehind);
-            let both = Framed { name, device, spin: true, there, back, ways: 2.0 };
+            let (there, back, device) = (packets, packets, Device::XdpGeneric);
+            let both = Framed { name, device, spin: true, there, back, divisor: 2.0 };
             let (ns, _) = split(&rounds(selection, far, vec![Box::new(both)])?[0]);
             let path = Some(Path::Ethernet.name());
             let row = self::row(penalty.case, path, Waiting::Spin, Placement::TwoCores, link);
@@ -356,8 +358,8 @@ pub(crate) fn penalties(
     Ok(rows)
 }
 
-/// A null call in other ways, beside ours if there are any, and beside the least that it takes. All
-/// sleep while they wait: so do the peers.
+/// Measures a null call by other systems, compared with Peregrine's if it is available, and with the limit.
+/// All sides sleep while they wait, because these systems do.
 #[cfg(feature = "peers")]
 pub(crate) fn others(selection: &Selection, progress: &Progress) -> Result<Vec<Row>, Failure> {
     let (placement, wait) = (Placement::TwoCores, Waiting::Block);
@@ -367,7 +369,7 @@ pub(crate) fn others(selection: &Selection, progress: &Progress) -> Result<Vec<R
         return Ok(rows);
     };
     on_each_link(selection, &Filter::default(), placement, |link, far| {
-        progress.say(&format!("{}: peers", link.name()));
+        progress.show(&format!("{}: peers", link.name()));
         let mut subjects: Vec<(Path, Box<dyn Subject>)> = Vec::new();
         for path in Path::INTERNET {
             let limits = limits(path, null, wait, link).into_iter();
@@ -404,7 +406,7 @@ pub(crate) fn others(selection: &Selection, progress: &Progress) -> Result<Vec<R
     Ok(rows)
 }
 
-/// What else may be asked for by name.
+/// Returns the other names of cases.
 pub(crate) fn other_cases() -> impl Iterator<Item = &'static str> {
     let penalties = penalty::ALL.into_iter().map(|penalty| penalty.case);
     penalties.chain([penalty::ORDER]).chain(CHECKED.map(|(name, ..)| name))
@@ -426,8 +428,8 @@ fn row(
     }
 }
 
-/// Runs `body` for each link, with a fresh far process, on a thread of its own: what that is pinned
-/// to ends with it.
+/// Runs `body` for each link, with a new far process. Each run has its own thread, so that its processor
+/// affinity ends with it.
 fn on_each_link(
     selection: &Selection,
     filter: &Filter,
@@ -460,14 +462,14 @@ fn on_each_link(
     Ok(())
 }
 
-/// The paths that can be measured on a link, and those along which ours is.
+/// The paths that can be measured on a link, and those on which Peregrine works.
 struct Paths {
     limits: Vec<Path>,
     ours: Vec<Path>,
 }
 
 impl Paths {
-    /// Finds out, and says what is missing and why.
+    /// Finds the paths, and reports what is missing and why.
     fn find(filter: &Filter, wait: Waiting, far: &mut Far) -> Result<Self, Failure> {
         let (link, mut paths) = (far.link(), Self { limits: Vec::new(), ours: Vec::new() });
         let skipped = |what: &str, path: Path, why: &str| {
@@ -486,21 +488,22 @@ impl Paths {
             if filter.limits_only {
                 continue;
             }
-            let case = Case::named("null").ok_or("there is a null call")?;
-            // UDP and TCP are everywhere.
+            let case = Case::named("null").ok_or("no null call")?;
+            // UDP and TCP are always available.
             let why = match path.devices() {
                 [] => None,
                 _ => Own { path, case, wait, check: None }.missing(far)?,
             };
             match why {
-                Some(why) => skipped("ours ", path, &why),
+                Some(why) => skipped("Peregrine ", path, &why),
                 None => paths.ours.push(path),
             }
         }
         Ok(paths)
     }
 
-    /// Those of a group that carry a case. Ours over UDP is beside ours in frames.
+    /// Returns the paths of a group that carry a case. If the group is raw Ethernet, Peregrine over UDP is
+    /// added for comparison.
     fn of(&self, group: &[Path], case: Case) -> Self {
         let some = |paths: &[Path]| -> Vec<Path> {
             let carry = |path: &&Path| group.contains(path) && path.carries(case);
@@ -514,20 +517,20 @@ impl Paths {
     }
 }
 
-/// What the rounds measured of a limit.
-struct Least {
+/// The result of the rounds of a limit.
+struct LimitTimes {
     path: Path,
     name: &'static str,
     ns: Vec<f64>,
 }
 
-/// The one that takes the least.
-fn best<'a>(limits: impl Iterator<Item = &'a Least>) -> Option<&'a Least> {
-    let median = |limit: &Least| statistics::median(&limit.ns);
+/// Returns the fastest limit.
+fn best<'a>(limits: impl Iterator<Item = &'a LimitTimes>) -> Option<&'a LimitTimes> {
+    let median = |limit: &LimitTimes| statistics::median(&limit.ns);
     limits.min_by(|one, other| median(one).total_cmp(&median(other)))
 }
 
-/// A case along paths of a group, all of them in the same rounds.
+/// Measures a case on the paths of a group, all of them in the same rounds.
 fn of_case(
     selection: &Selection,
     case: Case,
@@ -546,7 +549,7 @@ fn of_case(
     let (limits, own) = samples.split_at(along.len());
     let limits = along.into_iter().zip(names).zip(limits);
     let limits: Vec<_> =
-        limits.map(|((path, name), ns)| Least { path, name, ns: split(ns).0 }).collect();
+        limits.map(|((path, name), ns)| LimitTimes { path, name, ns: split(ns).0 }).collect();
     let own_of = |path| paths.ours.iter().position(|one| *one == path).map(|n| split(&own[n]));
     let row = |path: Path| row(case.name, Some(path.name()), wait, placement, link);
     let mut rows = Vec::new();
@@ -556,10 +559,10 @@ fn of_case(
             rows.extend(along().map(|limit| row(*path).limit(limit.name, &limit.ns)));
             continue;
         };
-        // A large message over UDP is held against whatever carries it best.
+        // A large message over UDP is compared with the fastest of all protocols.
         let large = case == IN_16M && *path == Path::Udp;
         let best = if large { best(limits.iter()) } else { best(along()) };
-        let Some(Least { name, ns, .. }) = best else { continue };
+        let Some(LimitTimes { name, ns, .. }) = best else { continue };
         let row = row(*path).ours(&ours, &cpu).limit(name, ns).ratio(&ours, ns);
         rows.push(Row { bindings: 1, ..row });
     }
@@ -570,7 +573,7 @@ fn of_case(
     Ok(rows)
 }
 
-/// What checks of messages cost, beside the same calls without.
+/// Measures the cost of message checksums, compared with the same calls without them.
 fn checked(
     selection: &Selection,
     name: &'static str,
@@ -588,8 +591,8 @@ fn checked(
     Ok(Some(Row { bindings: 1, ..row }))
 }
 
-/// Many callers, and as many threads that serve them: ours, and the better of both ways that an
-/// echo's threads can be reached.
+/// Measures many callers and as many serving threads: Peregrine, and the faster of two ways to address an
+/// echo's threads.
 fn crowded(
     selection: &Selection,
     filter: &Filter,
@@ -597,7 +600,7 @@ fn crowded(
     far: &mut Far,
 ) -> Result<Row, Failure> {
     let wait = Waiting::Block;
-    let null = Case::named("null").ok_or("there is a null call")?;
+    let null = Case::named("null").ok_or("no null call")?;
     let own = Own { path: Path::Udp, case: null, wait, check: None };
     let (count, length) = (callers as usize, selection.window());
     let subjects = if filter.limits_only { 2 } else { 3 };

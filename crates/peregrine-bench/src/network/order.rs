@@ -1,9 +1,9 @@
-//! An experiment: what it gives today to send the first packet of a message last.
+//! An experiment: how much time it saves to send the first packet of a message last.
 //!
-//! Peregrine sends it last because the receiver uses its buffer as it is: of the others, each is
-//! copied to its final place while the next one is on the wire, and behind the last no copy is left
-//! to be made. In order, the last packet is one of those that are copied. Packet by packet, both
-//! sides looking all the time: a train that arrives whole has no order.
+//! Peregrine sends this packet last because the receiver uses the buffer of the first packet in place. Each
+//! other packet is copied to its final place while the next one is in transmission, so no copy remains after
+//! the last packet. In order, the last packet has to be copied. The packets are sent one by one, and both
+//! sides poll all the time, because a GSO batch that arrives whole has no order.
 
 use std::hint::black_box;
 use std::io::{self, ErrorKind};
@@ -16,7 +16,7 @@ use peregrine::value::{Space, Window};
 use super::wire::HEADER;
 
 const PIECE: usize = 1408;
-/// As many as 48,000 bytes take.
+/// The number of packets of 48,000 bytes.
 const COUNT: usize = 35;
 const PACKET: usize = HEADER + PIECE;
 
@@ -59,10 +59,10 @@ pub(crate) fn lead(
     Ok(start.elapsed())
 }
 
-/// Receives them: what is not the first packet is copied behind it.
+/// Receives the blasts. Every packet except the first is copied after it.
 pub(crate) fn follow(socket: &Datagrams, first_last: bool, trips: u32) -> io::Result<()> {
     socket.size_buffers(4 << 20, 4 << 20)?;
-    // The first packet's buffer has room for all that follows it.
+    // The first packet's buffer has room for all further packets.
     let (mut whole, mut other) = (vec![0; HEADER + COUNT * PIECE], [0; PACKET]);
     let mut from = Address::default();
     for _ in 0..trips {

@@ -1,14 +1,14 @@
-//! Other ways to call another machine: a null call of each, between two processes of its own.
+//! Other systems that call another machine: measures a null call of each, between two separate processes.
 //!
 //! | peer | what it is |
 //! |---|---|
-//! | `onc-rpc` | ONC RPC as the C library has it, over UDP (`native/onc.c`) |
+//! | `onc-rpc` | ONC RPC of the C library, over UDP (`native/onc.c`) |
 //! | `tonic` | gRPC over TCP |
 //! | `tarpc` | tarpc over TCP, bincode |
 //!
-//! A server says its port in a line, and serves; it sleeps while nobody calls. A client is told by
-//! lines how many calls to make, and answers each with the nanoseconds that they took. The Rust ones
-//! run on one thread each, which is the fastest way for one call at a time.
+//! A server prints its port in a line, and serves; it sleeps while there are no calls. A client reads from
+//! lines how many calls to make, and answers each line with the nanoseconds that they took. The Rust systems
+//! run on one thread each, which is the fastest for one call at a time.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -31,13 +31,13 @@ use tonic_prost::ProstCodec;
 
 use super::far::Far;
 use super::{Path, Subject};
-use crate::rooms::end_with_parent;
+use crate::run_directory::end_with_parent;
 use crate::subject::{Failure, Sample};
 
 /// The program of `native/onc.c`; empty if it could not be compiled.
 const ONC: &str = env!("PEREGRINE_BENCH_ONC");
 
-/// A way to call.
+/// A remote procedure call system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Peer {
     OncRpc,
@@ -63,16 +63,18 @@ impl Peer {
         }
     }
 
-    /// Why it cannot be measured, if it cannot.
+    /// Returns why it cannot be measured, or `None` if it can.
     pub(crate) const fn missing(self) -> Option<&'static str> {
         match self {
-            Self::OncRpc if ONC.is_empty() => Some("there were no headers of libtirpc to build it"),
+            Self::OncRpc if ONC.is_empty() => {
+                Some("the headers of libtirpc were missing when it was built")
+            }
             _ => None,
         }
     }
 }
 
-/// What a process of a peer is told at once.
+/// The arguments of a process of a peer.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Options {
     #[arg(long, value_enum)]
@@ -88,7 +90,7 @@ pub(crate) struct Options {
     cpu: Option<u32>,
 }
 
-/// Does what the process is there for.
+/// Runs the server or the client.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     end_with_parent();
     if let Some(cpu) = options.cpu {
@@ -101,7 +103,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
             None => command.args(["server", &at.to_string()]),
             Some(port) => command.args(["client", &at.to_string(), &port.to_string()]),
         };
-        // Takes this process's place, and its processor.
+        // This replaces the process, and keeps its processor affinity.
         return Err(std::os::unix::process::CommandExt::exec(&mut command).into());
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -117,11 +119,11 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
 
 async fn listening(at: IpAddr) -> io::Result<TcpListener> {
     let listener = TcpListener::bind((at, 0)).await?;
-    say(listener.local_addr()?.port().into())?;
+    write_line(listener.local_addr()?.port().into())?;
     Ok(listener)
 }
 
-fn say(number: u128) -> io::Result<()> {
+fn write_line(number: u128) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{number}")?;
     out.flush()
@@ -131,7 +133,7 @@ fn say(number: u128) -> io::Result<()> {
 async fn as_ordered(mut call: impl AsyncFnMut() -> Result<(), Failure>) -> Result<(), Failure> {
     for line in io::stdin().lock().lines() {
         let line = line?;
-        let numbers = line.split_once(' ').ok_or("two numbers are an order")?;
+        let numbers = line.split_once(' ').ok_or("an order has two numbers")?;
         let (warm, calls): (u32, u32) = (numbers.0.parse()?, numbers.1.parse()?);
         for _ in 0..warm {
             call().await?;
@@ -140,7 +142,7 @@ async fn as_ordered(mut call: impl AsyncFnMut() -> Result<(), Failure>) -> Resul
         for _ in 0..calls {
             call().await?;
         }
-        say(start.elapsed().as_nanos())?;
+        write_line(start.elapsed().as_nanos())?;
     }
     Ok(())
 }
@@ -149,7 +151,7 @@ async fn as_ordered(mut call: impl AsyncFnMut() -> Result<(), Failure>) -> Resul
 #[derive(Clone)]
 struct Null;
 
-/// That procedure.
+/// The procedure of that service.
 struct Nothing;
 
 impl tonic::server::UnaryService<()> for Nothing {
@@ -215,7 +217,7 @@ async fn serve_tarpc(listener: TcpListener) -> Result<(), Failure> {
         transport.get_ref().set_nodelay(true)?;
         let channel = tarpc::server::BaseChannel::with_defaults(transport);
         let mut requests = pin!(channel.execute(Null.serve()));
-        // Answered in turn: there is one caller, with one call at a time.
+        // The server answers sequentially, because there is one caller with one call at a time.
         while let Some(answered) = requests.next().await {
             answered.await;
         }
@@ -230,33 +232,33 @@ async fn call_tarpc(to: SocketAddr) -> Result<(), Failure> {
     as_ordered(async || Ok(client.null(tarpc::context::current()).await?)).await
 }
 
-/// A peer's two processes, killed when dropped.
+/// The two processes of a peer. They are killed when this is dropped.
 pub(crate) struct Pair {
     peer: Peer,
     server: Child,
     client: Child,
     orders: ChildStdin,
-    said: BufReader<ChildStdout>,
+    output: BufReader<ChildStdout>,
 }
 
 impl Pair {
-    /// Starts both, the server beside the far process.
+    /// Starts both processes, the server in the far namespace.
     pub(crate) fn start(peer: Peer, far: &Far, cpus: [Option<u32>; 2]) -> io::Result<Self> {
         let [here, there] = cpus;
         let at = far.link().far();
         let missing = || io::Error::other("a peer has no pipes");
-        let mut server = told(far.beside()?, peer, at, None, there).spawn()?;
-        let mut said = BufReader::new(server.stdout.take().ok_or_else(missing)?);
-        let port = number(&mut said)?;
+        let mut server = with_arguments(far.second_command()?, peer, at, None, there).spawn()?;
+        let mut output = BufReader::new(server.stdout.take().ok_or_else(missing)?);
+        let port = number(&mut output)?;
         let command = Command::new(std::env::current_exe()?);
-        let mut client = told(command, peer, at, Some(port), here).spawn()?;
+        let mut client = with_arguments(command, peer, at, Some(port), here).spawn()?;
         let orders = client.stdin.take().ok_or_else(missing)?;
-        let said = BufReader::new(client.stdout.take().ok_or_else(missing)?);
-        Ok(Self { peer, server, client, orders, said })
+        let output = BufReader::new(client.stdout.take().ok_or_else(missing)?);
+        Ok(Self { peer, server, client, orders, output })
     }
 }
 
-fn told(
+fn with_arguments(
     mut command: Command,
     peer: Peer,
     at: IpAddr,
@@ -273,10 +275,10 @@ fn told(
     command
 }
 
-/// The number that a process says next.
-fn number(said: &mut impl BufRead) -> io::Result<u64> {
+/// Returns the next number that a process writes.
+fn number(output: &mut impl BufRead) -> io::Result<u64> {
     let mut line = String::new();
-    said.read_line(&mut line)?;
+    output.read_line(&mut line)?;
     line.trim().parse().map_err(|_| io::Error::other("a peer's process ended"))
 }
 
@@ -287,7 +289,7 @@ impl Subject for Pair {
 
     fn run(&mut self, _: &mut Far, warm: u32, calls: u32) -> Result<Sample, Failure> {
         writeln!(self.orders, "{warm} {calls}")?;
-        let ns = number(&mut self.said)? as f64 / f64::from(calls);
+        let ns = number(&mut self.output)? as f64 / f64::from(calls);
         Ok(Sample { ns, cpu_ns: None })
     }
 }

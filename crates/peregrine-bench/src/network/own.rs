@@ -1,4 +1,4 @@
-//! Our own calls across a link, to a server in the far process that is there for one slice only.
+//! Peregrine's calls across a link, to a server in the far process that exists for one slice only.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::interfaces::{
 use crate::subject::{Client, Failure, Sample};
 use crate::window::{Counted, Window, now_ns};
 
-/// What the exports are called.
+/// Returns the name of the export for a size.
 pub(super) const fn name(size: Size) -> &'static str {
     match size {
         Size::Small => "network-small",
@@ -25,7 +25,7 @@ pub(super) const fn name(size: Size) -> &'static str {
     }
 }
 
-/// The device by which a path speaks, if it is raw Ethernet.
+/// Returns the device that a path uses, if it is raw Ethernet.
 const fn device(path: Path) -> EthernetDevice {
     match path {
         Path::EthernetPacket => EthernetDevice::Packet,
@@ -33,7 +33,7 @@ const fn device(path: Path) -> EthernetDevice {
     }
 }
 
-/// A server that listens at an address of the far end.
+/// Starts a server that listens at an address of the far end.
 pub(super) fn serve(
     path: Path,
     wait: Waiting,
@@ -56,18 +56,18 @@ pub(super) fn serve(
     server.spawn()
 }
 
-/// Where it does.
+/// Returns the addresses at which it listens.
 pub(super) fn addresses(running: &Running) -> Vec<SocketAddr> {
     let address = |endpoint: &Endpoint| endpoint.to_string().split_once(':')?.1.parse().ok();
     running.addresses().iter().filter_map(address).collect()
 }
 
-/// Calls along a path.
+/// Calls on a path.
 pub(super) struct Own {
     pub(super) path: Path,
     pub(super) case: Case,
     pub(super) wait: Waiting,
-    /// Whether messages have checks of their own; as the path has it if nothing is said.
+    /// Whether messages have end-to-end checksums; `None` for the default of the path.
     pub(super) check: Option<bool>,
 }
 
@@ -77,7 +77,7 @@ impl Own {
         Ok(format!("{}:{}/{}", self.path.scheme(), at[0], name(self.case.size)))
     }
 
-    /// Why there is nothing of ours along its path, if that is so.
+    /// Returns why Peregrine does not work on this path, or `None` if it does.
     pub(super) fn missing(&mut self, far: &mut Far) -> Result<Option<String>, Failure> {
         let address = match self.address(far, 1) {
             Err(error) => return Ok(Some(error.to_string())),
@@ -110,7 +110,7 @@ impl Subject for Own {
         let mut buffer = vec![0xa5; case.in_bytes.max(case.out_bytes)];
         client.run(case, &mut buffer, warm)?;
         let before = far.cpu_time()?;
-        // Looking at the time disturbed both processes.
+        // These calls are not timed, because reading the processor times disturbed both processes.
         let settle = (calls / 8).clamp(1, 100);
         client.run(case, &mut buffer, settle)?;
         let took = client.run(case, &mut buffer, calls)?;
@@ -122,8 +122,8 @@ impl Subject for Own {
     }
 }
 
-/// What each of so many callers did in a window: threads that share a binding, and as many threads
-/// that may serve them.
+/// Returns the counts of each of this many callers in a window. The callers are threads that share a binding,
+/// and as many server threads may serve them.
 pub(super) fn call_together(
     far: &mut Far,
     own: &Own,

@@ -1,4 +1,4 @@
-//! What carries messages across a link, and what the least that takes is called.
+//! The protocols that carry messages across a link, and their names.
 
 use clap::ValueEnum;
 
@@ -6,30 +6,30 @@ use super::link::Link;
 use super::raw::Device;
 use crate::cases::Case;
 
-/// What carries messages.
+/// The protocol that carries messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Path {
     /// Datagrams
     Udp,
     /// Streams
     Tcp,
-    /// Frames of our own, by AF_XDP
+    /// Raw Ethernet frames, by AF_XDP
     Ethernet,
-    /// Frames of our own, by AF_PACKET
+    /// Raw Ethernet frames, by AF_PACKET
     EthernetPacket,
 }
 
 impl Path {
-    /// All of them.
+    /// All paths.
     pub(crate) const ALL: [Self; 4] = [Self::Udp, Self::Tcp, Self::Ethernet, Self::EthernetPacket];
-    /// Those that are on every link.
+    /// The paths that exist on every link.
     pub(crate) const INTERNET: [Self; 2] = [Self::Udp, Self::Tcp];
-    /// Those that are measured in the same rounds. An interface takes no trains while it runs a
-    /// program for frames, and what that leaves behind is to be seen by nobody else.
+    /// The paths that are measured in the same rounds. An interface accepts no GSO batches while an XDP
+    /// program is attached to it, and the after-effects of detaching it must not influence other paths.
     pub(crate) const GROUPS: [&[Self]; 2] =
         [&Self::INTERNET, &[Self::Ethernet, Self::EthernetPacket]];
 
-    /// As it stands in every row.
+    /// Returns its name in every row.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Udp => "udp",
@@ -39,7 +39,7 @@ impl Path {
         }
     }
 
-    /// What addresses of ours begin with.
+    /// Returns the prefix of Peregrine's addresses.
     pub(crate) const fn scheme(self) -> &'static str {
         match self {
             Self::Udp => "udp",
@@ -48,21 +48,21 @@ impl Path {
         }
     }
 
-    /// By what frames can pass, if they are our own.
+    /// Returns the devices that can pass raw Ethernet frames; none for other paths.
     pub(crate) const fn devices(self) -> &'static [Device] {
         match self {
             Self::Udp | Self::Tcp => &[],
-            Self::Ethernet => &[Device::Xdp, Device::XdpBehind],
+            Self::Ethernet => &[Device::Xdp, Device::XdpGeneric],
             Self::EthernetPacket => &[Device::Packet],
         }
     }
 
-    /// Whether a case is measured along it: by AF_PACKET, the null call only.
+    /// Returns whether a case is measured on it. AF_PACKET carries the null call only.
     pub(crate) fn carries(self, case: Case) -> bool {
         self != Self::EthernetPacket || case.name == "null"
     }
 
-    /// Whether it is on a link. Loopback has no Ethernet.
+    /// Returns whether it exists on a link. Loopback has no Ethernet.
     pub(crate) fn is_on(self, link: Link) -> bool {
         self.devices().is_empty() || link == Link::Veth
     }

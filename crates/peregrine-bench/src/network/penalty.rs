@@ -1,29 +1,29 @@
-//! Peregrine's Tables 1 and 2: what it takes to bring packets from one machine to the other.
+//! Tables 1 and 2 of the Peregrine paper: the time to move packets from one machine to the other.
 //!
-//! The *network penalty* is half of the time of the same packets there and back, both sides looking
-//! all the time. The sizes are Peregrine's, and count everything behind the Ethernet header, as
-//! there; the packets are UDP's, and on a link those of raw Ethernet too, as Peregrine's were, of which
-//! ours are never as small as its smallest.
+//! The *network penalty* is half of the round trip of the same packets, with both sides polling all the time.
+//! The sizes are the paper's, and include everything after the Ethernet header. The packets are UDP packets,
+//! and over the veth pair also raw Ethernet frames, like the paper's. The minimum size of our frames is above
+//! the paper's smallest packet.
 
 use super::raw::LINK_PAYLOAD;
 use super::wire::{HEADER, IP_UDP, Packets};
 
-/// As it stands in every row.
+/// The name of the limit in every row.
 pub(crate) const LIMIT: &str = "penalty";
-/// The experiment with the order of packets.
+/// The case of the experiment with the order of packets.
 pub(crate) const ORDER: &str = "blast-order";
 
 /// A row of the tables.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Penalty {
-    /// As it stands in every row.
+    /// Its name in every row.
     pub(crate) case: &'static str,
-    /// Bytes of a packet with its IP header.
+    /// The bytes of a packet with its IP header.
     bytes: usize,
     count: usize,
 }
 
-/// The seven of Table 1, and the five of Table 2 that are more than one packet.
+/// The seven rows of Table 1, and the five rows of Table 2 with more than one packet.
 pub(crate) const ALL: [Penalty; 12] = [
     one("packet-46", 46),
     one("packet-100", 100),
@@ -48,13 +48,13 @@ const fn full(case: &'static str, count: usize) -> Penalty {
 }
 
 impl Penalty {
-    /// What is sent each way.
+    /// Returns the packets of each direction.
     pub(crate) const fn packets(self) -> Packets {
         let segment = self.bytes - IP_UDP;
         Packets { bytes: segment * self.count, segment }
     }
 
-    /// The same in frames of our own, if they can be so small.
+    /// Returns the same packets as raw Ethernet frames, or `None` if frames cannot be so small.
     pub(crate) fn frames(self) -> Option<Packets> {
         let segment = self.bytes - LINK_PAYLOAD;
         (segment >= HEADER).then_some(Packets { bytes: segment * self.count, segment })
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packets_are_as_large_as_they_are_called() {
+    fn packets_have_the_size_in_their_name() {
         for penalty in ALL {
             let Packets { bytes, segment } = penalty.packets();
             assert_eq!(bytes % segment, 0);

@@ -1,10 +1,10 @@
-//! The limits of raw Ethernet: the smallest programs that pass a message and its answer in frames of
-//! their own, past the network stack.
+//! The limits of raw Ethernet: the smallest programs that exchange a message and its answer in raw frames,
+//! without the network stack.
 //!
-//! `xdp-pingpong`, `blast-ack` (of several frames) and `packet-pingpong` are one program at two
-//! devices: as many frames as the message needs, one back. What is sent lies in its frames already,
-//! and only the number of the trip is written; what arrives is copied out, the payloads into
-//! contiguous memory, and each frame goes back at once.
+//! `xdp-pingpong`, `blast-ack` (of several frames) and `packet-pingpong` are one program on different
+//! devices: as many frames as the message needs, and one frame back. Outgoing data is in its frames already,
+//! and only the number of the trip is written. Incoming payloads are copied into contiguous memory, and each
+//! frame is returned to the kernel at once.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -24,72 +24,72 @@ use rustix::event::{PollFd, PollFlags, poll};
 use super::link::Link;
 use super::wire::{Exchange, HEADER, Packets};
 
-/// The type in the Ethernet header: the first of two that are for experiments.
+/// The EtherType: the first of two for experiments.
 const ETHER_TYPE: u16 = 0x88b5;
-/// Bytes of the Ethernet header.
+/// The bytes of the Ethernet header.
 const ETHERNET: usize = 14;
-/// Bytes in front of a packet: the Ethernet header, and the endpoints of receiver and sender.
+/// The bytes before a packet: the Ethernet header, and the endpoints of receiver and sender.
 const LINK: usize = ETHERNET + 4;
-/// Those of them that count as the frame's payload.
+/// The bytes of [`LINK`] that are part of the frame's payload.
 pub(crate) const LINK_PAYLOAD: usize = LINK - ETHERNET;
-/// Bytes of a frame of memory.
+/// The bytes of a frame in memory.
 const FRAME: usize = 2048;
-/// Those that are left free in front of what is sent or arrives, so that packets are aligned.
+/// The bytes that stay free before each packet, so that packets are aligned.
 const HEADROOM: usize = 14;
 const _: () = assert!((HEADROOM + LINK).is_multiple_of(16));
-/// Frames of a message that are sent before the far side has said that it has them.
+/// The number of frames of a message that are sent before the far side has acknowledged any.
 const WINDOW: usize = 64;
-/// The byte that our endpoints begin with, and the one that names the only socket.
+/// The first byte of our endpoints, and the byte of the only socket.
 const ENDPOINT: [u8; 2] = [0x70, 0];
 
-/// So many bytes of a call or result, in the largest frames that an Ethernet takes.
+/// Returns the packets for this many bytes of a call or result, in the largest frames of Ethernet.
 pub(crate) fn packets(bytes: usize, link: Link) -> Packets {
     Packets::cut(bytes, (link.mtu() - LINK_PAYLOAD - HEADER) & !15)
 }
 
-/// Through what frames pass.
+/// The device that passes frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Device {
     /// AF_XDP, in the driver.
     Xdp,
-    /// AF_XDP, behind the driver, which is the shorter way if that has to copy frames before.
-    XdpBehind,
+    /// AF_XDP, after the driver. This is faster if the driver would have to copy frames first.
+    XdpGeneric,
     /// AF_PACKET.
     Packet,
 }
 
 impl Device {
-    /// All of them.
-    pub(crate) const ALL: [Self; 3] = [Self::Xdp, Self::XdpBehind, Self::Packet];
+    /// All devices.
+    pub(crate) const ALL: [Self; 3] = [Self::Xdp, Self::XdpGeneric, Self::Packet];
 
-    /// As it stands in orders.
+    /// Returns its name in orders.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Xdp => "xdp",
-            Self::XdpBehind => "xdp-behind",
+            Self::XdpGeneric => "xdp-behind",
             Self::Packet => "packet",
         }
     }
 
-    /// What one frame there and one back is called in rows.
+    /// Returns the name of an exchange of one frame in each direction.
     pub(crate) const fn pingpong(self) -> &'static str {
         match self {
             Self::Xdp => "xdp-pingpong",
-            Self::XdpBehind => "xdp-pingpong-behind",
+            Self::XdpGeneric => "xdp-pingpong-behind",
             Self::Packet => "packet-pingpong",
         }
     }
 
-    /// What several are called.
+    /// Returns the name of an exchange of several frames.
     pub(crate) const fn blast(self) -> &'static str {
         match self {
             Self::Xdp | Self::Packet => "blast-ack",
-            Self::XdpBehind => "blast-ack-behind",
+            Self::XdpGeneric => "blast-ack-behind",
         }
     }
 }
 
-/// Where frames go to, or come from.
+/// The source or destination of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     hardware: [u8; 6],
@@ -112,7 +112,7 @@ impl FromStr for Place {
     }
 }
 
-/// What stands in front of a packet.
+/// Returns the header before a packet.
 fn link_header(to: Place, from: Place) -> [u8; LINK] {
     let mut header = [0; LINK];
     header[..6].copy_from_slice(&to.hardware);
@@ -123,7 +123,7 @@ fn link_header(to: Place, from: Place) -> [u8; LINK] {
     header
 }
 
-/// Whom such a header is from.
+/// Returns the sender in a link header.
 fn sender(header: &[u8; LINK]) -> Place {
     let (mut hardware, mut endpoint) = ([0; 6], [0; 2]);
     hardware.copy_from_slice(&header[6..12]);
@@ -131,7 +131,7 @@ fn sender(header: &[u8; LINK]) -> Place {
     Place { hardware, endpoint }
 }
 
-/// Sleeps until something has arrived.
+/// Sleeps until a frame has arrived.
 fn sleep(on: &impl AsFd) -> io::Result<()> {
     match poll(&mut [PollFd::new(on, PollFlags::IN)], None) {
         Err(error) if error != rustix::io::Errno::INTR => Err(error.into()),
@@ -139,36 +139,36 @@ fn sleep(on: &impl AsFd) -> io::Result<()> {
     }
 }
 
-/// What passes frames at an interface.
+/// A device that passes frames at an interface.
 trait Frames: Sized {
-    /// Opens it, with `sent` frames to send and for at most `received` that arrive at a time.
+    /// Opens the device, with `sent` frames for sending and `received` frames that may arrive together.
     fn open(interface: &NetworkInterface, sent: usize, received: usize) -> io::Result<Self>;
 
-    /// Writes into a frame that was sent and has left, or was never sent.
+    /// Writes into a frame that the kernel has returned, or that was never sent.
     fn write(&mut self, number: usize, at: usize, bytes: &[u8]) -> io::Result<()>;
 
-    /// Sends frames, of so many bytes each.
+    /// Sends frames. `bytes` returns the length of each.
     fn send(&mut self, frames: Range<usize>, bytes: impl Fn(usize) -> usize) -> io::Result<()>;
 
-    /// Waits for a frame and shows it.
+    /// Waits for a frame, and passes it to `look`.
     fn receive<T>(&mut self, spin: bool, look: impl FnOnce(Window<'_>) -> T) -> io::Result<T>;
 }
 
-/// A whole interface's only queue; its program runs in the driver unless `BEHIND` it.
-struct Xdp<const BEHIND: bool> {
-    // In this order: nothing is led to the socket any more when it goes.
+/// The only queue of an interface. Its XDP program runs in the driver, or after it with `GENERIC`.
+struct Xdp<const GENERIC: bool> {
+    // The order of the fields matters: the program is detached before the socket is closed.
     _program: XdpProgram,
     socket: XdpSocket,
     rings: SocketRings,
     queue: QueueRings,
     umem: LoneUmem,
-    /// Where the first frame to send is.
+    /// The position of the first frame for sending.
     first: usize,
-    /// Frames that were sent and have not come back.
+    /// The number of frames that were sent and have not been returned.
     out: usize,
 }
 
-impl<const BEHIND: bool> Xdp<BEHIND> {
+impl<const GENERIC: bool> Xdp<GENERIC> {
     fn reclaim(&mut self) {
         while self.out > 0 {
             if self.queue.completion.take().is_some() {
@@ -178,13 +178,13 @@ impl<const BEHIND: bool> Xdp<BEHIND> {
         self.queue.completion.release();
     }
 
-    /// Where a frame to send begins.
+    /// Returns the position of a frame for sending.
     const fn place(&self, number: usize) -> usize {
         (self.first + number) * FRAME + HEADROOM
     }
 }
 
-impl<const BEHIND: bool> Frames for Xdp<BEHIND> {
+impl<const GENERIC: bool> Frames for Xdp<GENERIC> {
     fn open(interface: &NetworkInterface, sent: usize, received: usize) -> io::Result<Self> {
         let transmit = (sent as u32).next_power_of_two().max(64);
         let receive = (received as u32).next_power_of_two();
@@ -192,7 +192,8 @@ impl<const BEHIND: bool> Frames for Xdp<BEHIND> {
             frame: FRAME as u32,
             count: (received + sent) as u32,
             headroom: HEADROOM as u32,
-            // Twice: the kernel shows a frame before it says that it has taken it from this ring.
+            // The ring has twice as many entries, because the kernel delivers a frame before it shows that it
+            // has taken the frame from this ring.
             fill: 2 * receive,
             completion: transmit,
         };
@@ -205,7 +206,7 @@ impl<const BEHIND: bool> Frames for Xdp<BEHIND> {
         let umem = LoneUmem::new(umem);
         let (socket, rings) = XdpSocket::new(umem.umem(), receive, transmit)?;
         let ours = Ours { ether_type: ETHER_TYPE, queue: 0, tag: ENDPOINT[0] };
-        let attach = if BEHIND { XdpProgram::attach_behind } else { XdpProgram::attach };
+        let attach = if GENERIC { XdpProgram::attach_behind } else { XdpProgram::attach };
         let program = attach(interface.number, ours)?;
         program.lead(ENDPOINT[1], &socket)?;
         Ok(Self { _program: program, socket, rings, queue, umem, first: received, out: 0 })
@@ -250,7 +251,7 @@ impl<const BEHIND: bool> Frames for Xdp<BEHIND> {
         let whole = self.umem.space().part(frame.at as usize, frame.bytes as usize);
         let seen = look(whole.ok_or(ErrorKind::InvalidData)?.window());
         if !self.queue.fill.put(frame.at - frame.at % FRAME as u64) {
-            return Err(io::Error::other("the ring that frames go back to is full"));
+            return Err(io::Error::other("the fill ring is full"));
         }
         self.queue.fill.publish();
         self.rings.receive.release();
@@ -258,7 +259,7 @@ impl<const BEHIND: bool> Frames for Xdp<BEHIND> {
     }
 }
 
-/// A socket that has frames to itself by a filter.
+/// A socket whose filter passes only our frames.
 struct Packet {
     socket: PacketSocket,
     ring: PacketRing,
@@ -308,10 +309,10 @@ struct End<F> {
     here: Place,
     spin: bool,
     sends: Packets,
-    /// Of the packet that came last.
+    /// The link header and the header of the last packet that arrived.
     link: [u8; LINK],
     header: [u8; HEADER],
-    /// What has come of a message, without headers.
+    /// The received part of a message, without headers.
     payload: Vec<u8>,
 }
 
@@ -331,13 +332,13 @@ impl<F: Frames> End<F> {
         Ok(Self { frames, here, spin, sends, link, header, payload })
     }
 
-    /// Makes the frames ready for whom they go to.
+    /// Writes the destination into the frames.
     fn address(&mut self, to: Place) -> io::Result<()> {
         let header = link_header(to, self.here);
         (0..self.sends.count().min(WINDOW)).try_for_each(|n| self.frames.write(n, 0, &header))
     }
 
-    /// Sends the part of a message that begins with a frame; which one comes next.
+    /// Sends the part of a message that begins with a frame. Returns the frame that follows the part.
     fn send(&mut self, trip: u32, first: usize) -> io::Result<usize> {
         let Packets { bytes, segment } = self.sends;
         let sent = (self.sends.count() - first).min(WINDOW);
@@ -346,22 +347,23 @@ impl<F: Frames> End<F> {
         Ok(first + sent)
     }
 
-    /// Receives a packet, whose payload goes behind what came before it; how many bytes there are then.
+    /// Receives a packet, and places its payload after the bytes received so far. Returns the new number of
+    /// bytes.
     #[inline]
-    fn receive(&mut self, came: usize) -> io::Result<usize> {
+    fn receive(&mut self, received: usize) -> io::Result<usize> {
         let Self { frames, link, header, payload, .. } = self;
         let read = frames.receive(self.spin, |frame| {
             frame.read(0, link)?;
             frame.read(LINK, header)?;
-            let end = came + frame.len() - LINK - HEADER;
-            frame.read(LINK + HEADER, payload.get_mut(came..end)?)?;
+            let end = received + frame.len() - LINK - HEADER;
+            frame.read(LINK + HEADER, payload.get_mut(received..end)?)?;
             Some(end)
         })?;
-        read.ok_or_else(|| io::Error::other("a frame has another size than was agreed on"))
+        read.ok_or_else(|| io::Error::other("a frame has an unexpected size"))
     }
 }
 
-/// The near side through a device: `warm` trips that are not measured, then the others.
+/// Runs the near side through a device: `warm` trips that are not measured, then the others.
 fn lead_by<F: Frames>(near: IpAddr, far: Place, what: Exchange, warm: u32) -> io::Result<Duration> {
     let mut end = End::<F>::open(near, what.spin, what.there, what.back)?;
     end.address(far)?;
@@ -376,34 +378,34 @@ fn lead_by<F: Frames>(near: IpAddr, far: Place, what: Exchange, warm: u32) -> io
             end.receive(0)?;
             next = end.send(trip, next)?;
         }
-        let mut came = end.receive(0)?;
+        let mut received = end.receive(0)?;
         if end.header[..4] != trip.to_le_bytes() {
-            return Err(io::Error::other("a frame was lost, or came twice"));
+            return Err(io::Error::other("a frame was lost or duplicated"));
         }
         for _ in 1..back {
-            came = end.receive(came)?;
+            received = end.receive(received)?;
         }
     }
     Ok(start.elapsed())
 }
 
-/// The far side, which says where it is.
+/// Runs the far side, and announces its place.
 fn follow_by<F: Frames>(
     at: IpAddr,
     what: Exchange,
-    say: impl FnOnce(Place) -> io::Result<()>,
+    announce: impl FnOnce(Place) -> io::Result<()>,
 ) -> io::Result<()> {
     let mut end = End::<F>::open(at, what.spin, what.back, what.there)?;
-    say(end.here)?;
+    announce(end.here)?;
     let mut peer = None;
     for _ in 0..what.trips {
-        let mut came = 0;
+        let mut received = 0;
         let mut trip = [0; 4];
         for number in 0..what.there.count() {
             if number > 0 && number % WINDOW == 0 {
                 end.send(u32::from_le_bytes(trip), 0)?;
             }
-            came = end.receive(came)?;
+            received = end.receive(received)?;
             if number == 0 {
                 trip.copy_from_slice(&end.header[..4]);
                 let from = sender(&end.link);
@@ -417,18 +419,18 @@ fn follow_by<F: Frames>(
     Ok(())
 }
 
-/// Why a device cannot be used, if that is so.
+/// Returns why a device cannot be used, or `None` if it can.
 pub(crate) fn missing(device: Device, near: IpAddr) -> Option<String> {
     let one = packets(0, Link::Veth);
     let opened = match device {
         Device::Xdp => End::<Xdp<false>>::open(near, true, one, one).map(drop),
-        Device::XdpBehind => End::<Xdp<true>>::open(near, true, one, one).map(drop),
+        Device::XdpGeneric => End::<Xdp<true>>::open(near, true, one, one).map(drop),
         Device::Packet => End::<Packet>::open(near, true, one, one).map(drop),
     };
     opened.err().map(|error| error.to_string())
 }
 
-/// The near side of an exchange.
+/// Runs the near side of an exchange.
 pub(crate) fn lead(
     device: Device,
     near: IpAddr,
@@ -438,22 +440,22 @@ pub(crate) fn lead(
 ) -> io::Result<Duration> {
     match device {
         Device::Xdp => lead_by::<Xdp<false>>(near, far, what, warm),
-        Device::XdpBehind => lead_by::<Xdp<true>>(near, far, what, warm),
+        Device::XdpGeneric => lead_by::<Xdp<true>>(near, far, what, warm),
         Device::Packet => lead_by::<Packet>(near, far, what, warm),
     }
 }
 
-/// The far side, which is told whom it says where it is.
+/// Runs the far side. `announce` reports its place.
 pub(crate) fn follow(
     device: Device,
     at: IpAddr,
     what: Exchange,
-    say: impl FnOnce(Place) -> io::Result<()>,
+    announce: impl FnOnce(Place) -> io::Result<()>,
 ) -> io::Result<()> {
     match device {
-        Device::Xdp => follow_by::<Xdp<false>>(at, what, say),
-        Device::XdpBehind => follow_by::<Xdp<true>>(at, what, say),
-        Device::Packet => follow_by::<Packet>(at, what, say),
+        Device::Xdp => follow_by::<Xdp<false>>(at, what, announce),
+        Device::XdpGeneric => follow_by::<Xdp<true>>(at, what, announce),
+        Device::Packet => follow_by::<Packet>(at, what, announce),
     }
 }
 
@@ -464,11 +466,11 @@ mod tests {
 
     use super::*;
 
-    /// Tells that this process has a pair of interfaces to itself.
+    /// Set if this process has a private pair of interfaces.
     const PAIR: &str = "PEREGRINE_BENCH_TEST_PAIR";
 
     #[test]
-    fn places_are_read_as_they_are_written() {
+    fn place_is_parsed_from_its_text() {
         let place = Place { hardware: [2, 0, 0xab, 0, 0xff, 1], endpoint: [7, 0] };
         assert_eq!(place.to_string().parse::<Place>().unwrap(), place);
         assert_eq!(sender(&link_header(place, place)), place);
@@ -486,11 +488,11 @@ mod tests {
                 for spin in [false, true] {
                     let [there, back] = [there, back].map(|bytes| packets(bytes, Link::Veth));
                     let what = Exchange { spin, there, back, trips: 50 };
-                    let (tell, told) = mpsc::channel();
+                    let (sender, receiver) = mpsc::channel();
                     std::thread::scope(|scope| {
-                        let say = move |at: Place| tell.send(at).map_err(io::Error::other);
-                        scope.spawn(move || follow(device, far, what, say).unwrap());
-                        let at = told.recv().unwrap();
+                        let announce = move |at: Place| sender.send(at).map_err(io::Error::other);
+                        scope.spawn(move || follow(device, far, what, announce).unwrap());
+                        let at = receiver.recv().unwrap();
                         let took = lead(device, near, at, what, 10).unwrap();
                         println!("{device:?} {spin} {there:?} {:?}", took / 40);
                     });
@@ -501,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_and_answers_cross_through_either_device() {
+    fn messages_and_answers_are_exchanged_through_each_device() {
         let setup = "ip link add near type veth peer name far && \
             ip addr add 10.1.1.1/32 dev near && ip addr add 10.1.1.2/32 dev far && \
             ip link set near up && ip link set far up && exec \"$0\" \"$@\"";
@@ -511,14 +513,14 @@ mod tests {
         match command.env(PAIR, "1").output() {
             Err(error) => println!("skipped: {error}"),
             Ok(output) => {
-                let said = [&output.stdout[..], &output.stderr].concat();
-                let said = String::from_utf8_lossy(&said);
-                if !said.contains("running 1 test") {
-                    println!("skipped: no network of its own: {said}");
+                let text = [&output.stdout[..], &output.stderr].concat();
+                let text = String::from_utf8_lossy(&text);
+                if !text.contains("running 1 test") {
+                    println!("skipped: no private network namespace: {text}");
                     return;
                 }
-                println!("{said}");
-                assert!(output.status.success() && said.contains("exchanged"), "{said}");
+                println!("{text}");
+                assert!(output.status.success() && text.contains("exchanged"), "{text}");
             }
         }
     }

@@ -1,9 +1,9 @@
-//! The limits: the smallest programs that pass a message and its answer across a network.
+//! The limits: the smallest programs that exchange a message and its answer across a network.
 //!
-//! `udp-pingpong` and `blast-ack` are one program: as many packets as the message needs, one back.
-//! The packets lie in contiguous memory, headers and all, on both sides: nothing is gathered,
-//! scattered or looked at but a number. A message of many packets goes in trains that the kernel
-//! carries as one. The client's socket is connected, the server's is not.
+//! `udp-pingpong` and `blast-ack` are one program: as many packets as the message needs, and one packet back.
+//! On both sides, the packets and their headers are contiguous in memory. Nothing is gathered or scattered,
+//! and the receiver reads only a number. A message of many packets is sent in batches that the kernel
+//! segments (GSO). The client's socket is connected, the server's is not.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -15,17 +15,17 @@ use peregrine::value::{Space, Window};
 
 use super::link::Link;
 
-/// Bytes in front of every packet, and of every message on a stream.
+/// The bytes before every packet, and before every message on a stream.
 pub(crate) const HEADER: usize = 64;
-/// Bytes of IP and UDP headers.
+/// The bytes of IP and UDP headers.
 pub(crate) const IP_UDP: usize = 28;
-/// Bytes that one system call may send.
-const TRAIN_BYTES_MAX: usize = 65_507;
-const TRAIN_MAX: usize = 64;
-/// Bytes of memory that are asked for on behalf of what has arrived.
+/// The bytes that one system call may send.
+const BATCH_BYTES_MAX: usize = 65_507;
+const BATCH_MAX: usize = 64;
+/// The requested size of the socket's receive buffer in bytes.
 const BUFFER: usize = 64 << 20;
 
-/// A message as packets: all bytes, and those of each packet but the last.
+/// A message as packets: all bytes, and the bytes of each packet except the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Packets {
     pub(crate) bytes: usize,
@@ -33,48 +33,48 @@ pub(crate) struct Packets {
 }
 
 impl Packets {
-    /// So many bytes of a call or result, cut into the largest pieces that the link takes.
+    /// Cuts this many bytes of a call or result into the largest pieces of the link.
     pub(crate) fn of_message(bytes: usize, link: Link) -> Self {
         Self::cut(bytes, (link.mtu() - IP_UDP - HEADER) & !15)
     }
 
-    /// So many bytes, cut into pieces.
+    /// Cuts this many bytes into pieces.
     pub(crate) fn cut(bytes: usize, piece: usize) -> Self {
         let count = bytes.div_ceil(piece).max(1);
         Self { bytes: bytes + count * HEADER, segment: piece + HEADER }
     }
 
-    /// How many there are.
+    /// Returns the number of packets.
     pub(crate) const fn count(self) -> usize {
         self.bytes.div_ceil(self.segment)
     }
 
-    /// Whether there are several.
+    /// Returns whether there are several packets.
     pub(crate) const fn is_blast(self) -> bool {
         self.bytes > self.segment
     }
 
-    /// Bytes that one system call sends.
-    fn train(self) -> usize {
-        (TRAIN_BYTES_MAX / self.segment).clamp(1, TRAIN_MAX) * self.segment
+    /// Returns the bytes that one system call sends.
+    fn batch(self) -> usize {
+        (BATCH_BYTES_MAX / self.segment).clamp(1, BATCH_MAX) * self.segment
     }
 }
 
-/// What passes between the two.
+/// The messages of both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Exchange {
-    /// Whether both look all the time rather than sleep.
+    /// Whether both sides poll all the time instead of sleeping.
     pub(crate) spin: bool,
     pub(crate) there: Packets,
     pub(crate) back: Packets,
-    /// How often.
+    /// The number of round trips.
     pub(crate) trips: u32,
 }
 
-/// Bytes of a message that are sent before the far side has said that it has them, in whole trains:
-/// less than it has memory for (of which the kernel's headers take a part).
+/// Returns the bytes of a message that may be sent before the far side has acknowledged any, in whole
+/// batches. It is less than the receive buffer, because the kernel's headers occupy a part of that.
 fn window(granted: usize, there: Packets) -> usize {
-    (granted / 4 / there.train()).max(1) * there.train()
+    (granted / 4 / there.batch()).max(1) * there.batch()
 }
 
 /// One end of an exchange.
@@ -94,9 +94,9 @@ impl<'a> End<'a> {
     }
 
     fn send(&self, message: &[u8], packets: Packets) -> io::Result<()> {
-        for train in message.chunks(packets.train()) {
-            let whole = Window::of(train);
-            if train.len() > packets.segment {
+        for batch in message.chunks(packets.batch()) {
+            let whole = Window::of(batch);
+            if batch.len() > packets.segment {
                 let segment = u16::try_from(packets.segment).map_err(io::Error::other)?;
                 self.socket.gather(&[whole], self.peer.as_ref(), Some(segment), IfFull::Wait)?;
             } else {
@@ -128,7 +128,7 @@ impl<'a> End<'a> {
     }
 }
 
-/// The near side: `warm` trips that are not measured, then the others.
+/// Runs the near side: `warm` trips that are not measured, then the others.
 pub(crate) fn udp_lead(to: SocketAddr, what: Exchange, warm: u32) -> io::Result<Duration> {
     let to = Address::from(to);
     let socket = Datagrams::new(&to)?;
@@ -136,7 +136,7 @@ pub(crate) fn udp_lead(to: SocketAddr, what: Exchange, warm: u32) -> io::Result<
     let (end, _) = End::new(&socket, what.spin, what.back)?;
     let mut there = vec![0xa5; what.there.bytes];
     let mut back = vec![0; what.back.bytes];
-    // Asks what the far side has memory for.
+    // Asks for the size of the far side's receive buffer.
     let mut window = [0; 4];
     socket.send(Window::of(&window), None, IfFull::Wait)?;
     end.receive_some(&mut window, what.back.is_blast(), None)?;
@@ -154,18 +154,18 @@ pub(crate) fn udp_lead(to: SocketAddr, what: Exchange, warm: u32) -> io::Result<
                 end.receive_some(&mut back[..1], what.back.is_blast(), None)?;
             }
         }
-        let mut came = 0;
-        while came < back.len() {
-            came += end.receive_some(&mut back[came..], what.back.is_blast(), None)?.bytes;
+        let mut received = 0;
+        while received < back.len() {
+            received += end.receive_some(&mut back[received..], what.back.is_blast(), None)?.bytes;
         }
         if back[..4] != trip.to_le_bytes() {
-            return Err(io::Error::other("a packet was lost, or came twice"));
+            return Err(io::Error::other("a packet was lost or duplicated"));
         }
     }
     Ok(start.elapsed())
 }
 
-/// The far side.
+/// Runs the far side.
 pub(crate) fn udp_follow(socket: &Datagrams, what: Exchange) -> io::Result<()> {
     let (mut end, granted) = End::new(socket, what.spin, what.there)?;
     let blast = what.there.is_blast();
@@ -173,13 +173,13 @@ pub(crate) fn udp_follow(socket: &Datagrams, what: Exchange) -> io::Result<()> {
     let mut peer = Address::default();
     end.receive_some(&mut there[..4], blast, Some(&mut peer))?;
     let window = window(granted, what.there);
-    let told = u32::try_from(window).map_err(io::Error::other)?.to_le_bytes();
-    socket.send(Window::of(&told), Some(&peer), IfFull::Wait)?;
+    let granted = u32::try_from(window).map_err(io::Error::other)?.to_le_bytes();
+    socket.send(Window::of(&granted), Some(&peer), IfFull::Wait)?;
     for _ in 0..what.trips {
-        let (mut came, mut acknowledged) = (0, 0);
-        while came < there.len() {
-            came += end.receive_some(&mut there[came..], blast, Some(&mut peer))?.bytes;
-            if came - acknowledged >= window && came < there.len() {
+        let (mut received, mut acknowledged) = (0, 0);
+        while received < there.len() {
+            received += end.receive_some(&mut there[received..], blast, Some(&mut peer))?.bytes;
+            if received - acknowledged >= window && received < there.len() {
                 socket.send(Window::of(&[0]), Some(&peer), IfFull::Wait)?;
                 acknowledged += window;
             }
@@ -191,7 +191,7 @@ pub(crate) fn udp_follow(socket: &Datagrams, what: Exchange) -> io::Result<()> {
     Ok(())
 }
 
-/// What passes on a stream: bytes behind a header, each way.
+/// The messages on a stream: bytes after a header, in each direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stream {
     pub(crate) spin: bool,
@@ -200,10 +200,10 @@ pub(crate) struct Stream {
     pub(crate) trips: u32,
 }
 
-/// Makes a connection as the limit wants it.
+/// Sets the options of a connection.
 fn prepared(stream: &TcpStream, spin: bool) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    // Whatever the machine prefers, for some pace their packets. Where there is none, as it is.
+    // The machine's default may pace packets. If cubic is missing, the default stays.
     let _ = rustix::net::sockopt::set_tcp_congestion(stream.as_fd(), "cubic");
     stream.set_nonblocking(spin)
 }
@@ -231,7 +231,7 @@ fn read(stream: &mut TcpStream, mut into: &mut [u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// The near side of `tcp-pingpong`.
+/// Runs the near side of `tcp-pingpong`.
 pub(crate) fn tcp_lead(to: SocketAddr, what: Stream, warm: u32) -> io::Result<Duration> {
     let mut stream = TcpStream::connect(to)?;
     prepared(&stream, what.spin)?;
@@ -247,7 +247,7 @@ pub(crate) fn tcp_lead(to: SocketAddr, what: Stream, warm: u32) -> io::Result<Du
     Ok(start.elapsed())
 }
 
-/// The far side of it.
+/// Runs the far side of `tcp-pingpong`.
 pub(crate) fn tcp_follow(listener: &TcpListener, what: Stream) -> io::Result<()> {
     let (mut stream, _) = listener.accept()?;
     prepared(&stream, what.spin)?;
@@ -264,17 +264,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_cut_as_the_link_wants_it() {
+    fn messages_are_cut_into_the_largest_packets_of_the_link() {
         let of = |bytes, link| Packets::of_message(bytes, link);
         assert_eq!(of(0, Link::Veth), Packets { bytes: 64, segment: 1472 });
         assert!(!of(1408, Link::Veth).is_blast() && of(1409, Link::Veth).is_blast());
         assert_eq!(of(48_000, Link::Veth).bytes, 48_000 + 35 * 64);
         assert!(!of(65_440, Link::Loopback).is_blast());
-        assert_eq!(of(48_000, Link::Veth).train(), 44 * 1472);
+        assert_eq!(of(48_000, Link::Veth).batch(), 44 * 1472);
     }
 
     #[test]
-    fn messages_and_answers_cross_whatever_their_size() {
+    fn messages_and_answers_of_all_sizes_are_exchanged() {
         let any = Address::from(SocketAddr::from(([127, 0, 0, 1], 0)));
         for (there, back, link) in [
             (0, 0, Link::Loopback),
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_carry_messages_and_answers() {
+    fn stream_carries_messages_and_answers() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         for spin in [false, true] {
             let what = Stream { spin, there: 48_000, back: 5, trips: 3 };

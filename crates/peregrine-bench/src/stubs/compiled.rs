@@ -1,4 +1,4 @@
-//! Compiled stubs: for each of the three procedures code of its own.
+//! Compiled stubs: separate code for each of the three procedures.
 
 use crate::cost::Copying;
 
@@ -7,7 +7,7 @@ use super::packet::{Packet, Way};
 use super::user::{Data, INTEGERS, User};
 use super::{Stub, Used};
 
-/// The stub of a procedure.
+/// Returns the stub of a procedure.
 pub(crate) fn stub<W: Way>(copying: Copying, data: Data) -> Stub {
     with_mover!(copying, W, [one, array, structure])[data as usize]
 }
@@ -45,7 +45,7 @@ fn structure(mover: &impl Mover, user: &mut User, packet: &mut [u8]) -> Used {
     Some(bytes - packet.left())
 }
 
-/// The array in a design that moves items, by a compiler that knows how many there are.
+/// The array in a design that moves items. The compiler knows the length of the array.
 pub(crate) fn array_of_known_length<W: Way>(user: &mut User, packet: &mut [u8]) -> Used {
     let (bytes, mut packet) = (packet.len(), Packet::new(packet));
     let mover = InlineItem::<W>::new();

@@ -1,32 +1,33 @@
-//! The five ways in which stubs move items: by byte or as one, inline or by procedures; and as blocks.
+//! The five ways in which stubs move items: byte by byte or as one, inline or by procedures; and as blocks.
 //!
-//! An item is an integer of four bytes. Moving it checks whether the message has room (or goes on), moves,
-//! and advances; the paper's stubs did the same. Text is a count and a block in all of them.
+//! An item is an integer of four bytes. To move it, a stub checks whether the message has room (or has
+//! further bytes), moves it, and advances. The paper's stubs did the same. Text is a count and a block in all
+//! designs.
 
 use core::marker::PhantomData;
 use std::hint::black_box;
 
-use super::packet::{Packet, Way, apart};
+use super::packet::{Packet, Way, keep_separate};
 
-/// What a stub does with values of each shape; `None` if the message has no room for them, or is no such
-/// message.
+/// Moves values of each shape. Every function returns `None` if the message has no room for the values, or is
+/// invalid.
 pub(crate) trait Mover {
-    /// Whether several items that lie together are moved together.
+    /// Whether several adjacent items are moved together.
     const BLOCKS: bool = false;
 
-    /// One integer.
+    /// Moves one integer.
     fn item(&self, packet: &mut Packet<'_>, user: &mut i32) -> Option<()>;
 
-    /// Bytes that lie together.
+    /// Moves adjacent bytes.
     fn block(&self, packet: &mut Packet<'_>, user: &mut [u8]) -> Option<()>;
 
-    /// Integers that lie together.
+    /// Moves adjacent integers.
     #[inline(always)]
     fn items(&self, packet: &mut Packet<'_>, user: &mut [i32]) -> Option<()> {
         packet.locally(|packet| user.iter_mut().try_for_each(|one| self.item(packet, one)))
     }
 
-    /// A record among others.
+    /// Moves one of several records.
     #[inline(always)]
     fn record(&self, packet: &mut Packet<'_>, user: &mut [i32; 3]) -> Option<()> {
         let [a, b, c] = user;
@@ -35,7 +36,7 @@ pub(crate) trait Mover {
         self.item(packet, c)
     }
 
-    /// Records that lie together.
+    /// Moves adjacent records.
     #[inline(always)]
     fn records(&self, packet: &mut Packet<'_>, user: &mut [[i32; 3]]) -> Option<()> {
         for one in user {
@@ -44,15 +45,15 @@ pub(crate) trait Mover {
         Some(())
     }
 
-    /// How many there are; another number than that is no such message.
+    /// Moves the number of elements. A message with another number is invalid.
     #[inline(always)]
     fn count(&self, packet: &mut Packet<'_>, count: usize) -> Option<()> {
-        let mut told = count as i32;
-        self.item(packet, &mut told)?;
-        (told == count as i32).then_some(())
+        let mut count_read = count as i32;
+        self.item(packet, &mut count_read)?;
+        (count_read == count as i32).then_some(())
     }
 
-    /// Text of as many bytes as the user has.
+    /// Moves text of the length of the user's buffer.
     #[inline(always)]
     fn text(&self, packet: &mut Packet<'_>, user: &mut [u8]) -> Option<()> {
         self.count(packet, user.len())?;
@@ -60,26 +61,26 @@ pub(crate) trait Mover {
     }
 }
 
-/// Byte by byte, as one would to swap them.
+/// Moves an item byte by byte, as swapping would.
 #[inline(always)]
 fn by_byte<W: Way>(packet: &mut Packet<'_>, user: &mut i32) -> Option<()> {
     let [p0, p1, p2, p3] = packet.word()?;
     let [u0, u1, u2, u3] = bytemuck::bytes_of_mut(user).first_chunk_mut::<4>()?;
     W::byte(p0, u0);
-    apart();
+    keep_separate();
     W::byte(p1, u1);
-    apart();
+    keep_separate();
     W::byte(p2, u2);
-    apart();
+    keep_separate();
     W::byte(p3, u3);
-    apart();
+    keep_separate();
     Some(())
 }
 
 #[inline(always)]
 fn as_one<W: Way>(packet: &mut Packet<'_>, user: &mut i32) -> Option<()> {
     W::block(packet.word()?, bytemuck::bytes_of_mut(user));
-    apart();
+    keep_separate();
     Some(())
 }
 
@@ -89,19 +90,19 @@ fn as_block<W: Way>(packet: &mut Packet<'_>, user: &mut [u8]) -> Option<()> {
     Some(())
 }
 
-/// In the stub itself, byte by byte.
+/// Inline, byte by byte.
 #[derive(Debug)]
 pub(crate) struct InlineByte<W>(PhantomData<W>);
 
-/// In the stub itself, each item as one.
+/// Inline, each item as one.
 #[derive(Debug)]
 pub(crate) struct InlineItem<W>(PhantomData<W>);
 
-/// What lies together as one block, and what stands alone as an item.
+/// Adjacent data as one block, and a single value as an item.
 #[derive(Debug)]
 pub(crate) struct Block<W>(PhantomData<W>);
 
-/// By procedures that are called through a table: one stub serves whatever procedures it was linked with.
+/// By procedures that are called through a table. The same stub works with any procedures it is linked with.
 #[derive(Debug)]
 pub(crate) struct Procedural<W> {
     procedures: &'static Procedures,
@@ -111,14 +112,14 @@ pub(crate) struct Procedural<W> {
 /// Moves one integer.
 type Item = fn(&mut Packet<'_>, &mut i32) -> Option<()>;
 
-/// What a procedural stub is linked with.
+/// The procedures with which a stub is linked.
 #[derive(Debug)]
 pub(crate) struct Procedures {
     item: Item,
     record: fn(&Self, &mut Packet<'_>, &mut [i32; 3]) -> Option<()>,
 }
 
-/// Moves each of a record's fields by a procedure, and is one itself.
+/// Moves each field of a record by a procedure call, and is called as a procedure itself.
 #[inline(never)]
 fn record_by_procedures(
     procedures: &Procedures,
@@ -141,16 +142,16 @@ fn called_as_one<W: Way>(packet: &mut Packet<'_>, user: &mut i32) -> Option<()> 
     as_one::<W>(packet, user)
 }
 
-/// Looks at its arguments, moves nothing.
+/// Uses its arguments, and moves nothing.
 #[inline(never)]
 fn called_for_nothing(packet: &mut Packet<'_>, user: &mut i32) -> Option<()> {
-    apart();
+    keep_separate();
     black_box(&packet);
     black_box(&user);
     Some(())
 }
 
-/// Advances in the message, moves nothing.
+/// Advances in the message, and moves nothing.
 #[inline(never)]
 fn called_to_advance(packet: &mut Packet<'_>, user: &mut i32) -> Option<()> {
     black_box(packet.word()?);
@@ -188,7 +189,7 @@ impl<W: Way> Procedural<W> {
         Procedures { item: called_to_advance, record: record_by_procedures };
 
     fn linked(procedures: &'static Procedures) -> Self {
-        // The compiler is not to see which they are.
+        // The compiler must not know which procedures they are.
         Self { procedures: black_box(procedures), way: PhantomData }
     }
 
@@ -205,7 +206,7 @@ impl<W: Way> Procedural<W> {
         Self::linked(&Self::ADVANCE)
     }
 
-    /// Procedures that do nothing: what calling them costs.
+    /// Procedures that do nothing. They show the cost of calls.
     pub(crate) fn nothing() -> Self {
         Self::linked(&Self::NOTHING)
     }
@@ -281,8 +282,8 @@ impl<W: Way> Mover for Block<W> {
     }
 }
 
-/// The stubs `$stub`, each a function of a mover, the user's values and the message, with the mover of a way to
-/// copy.
+/// The stubs `$stub` with the mover of a way to copy. Each is a function of a mover, the user's values and
+/// the message.
 macro_rules! with_mover {
     ($copying:expr, $way:ty, [$($stub:ident),*]) => {{
         use crate::cost::Copying;
@@ -307,14 +308,14 @@ macro_rules! with_mover {
 }
 pub(crate) use with_mover;
 
-/// Moves nothing: what is left is the rest of a stub.
+/// Moves nothing, so that only the rest of a stub takes time.
 #[derive(Debug)]
 pub(crate) struct Nothing;
 
 impl Mover for Nothing {
     #[inline(always)]
     fn item(&self, _: &mut Packet<'_>, user: &mut i32) -> Option<()> {
-        // It is found, though, as if it were to be moved.
+        // The stub still finds the value, as if it were moved.
         black_box(user);
         Some(())
     }

@@ -1,4 +1,4 @@
-//! Experiments that name what the model misses: each takes one thing away from a program, or adds it.
+//! Experiments that isolate what the model misses. Each adds one thing to a program, or removes it.
 
 use crate::cost::{Control, Copying, Design};
 
@@ -10,21 +10,21 @@ use super::programs::{Program, stub};
 use super::user::{Data, INTEGERS, RECORDS, User};
 use super::{Stub, Used};
 
-/// What is compared: two programs that differ in one thing.
+/// Two programs that differ in one thing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Effect {
     /// Its name.
     pub(crate) name: &'static str,
     /// What differs.
     pub(crate) what: &'static str,
-    /// By how many the difference is divided: elements, records.
+    /// The divisor of the difference: the number of elements or records.
     pub(crate) per: usize,
     with: Stub,
     without: Stub,
 }
 
 impl Effect {
-    /// The program with the effect, and the one without.
+    /// Returns the program with the effect, and the one without.
     pub(crate) fn programs(&self) -> [Program; 2] {
         [self.with, self.without].map(|stub| Program::of(stub, Data::Structure))
     }
@@ -34,13 +34,13 @@ const fn design(control: Control, copying: Copying) -> Design {
     Design { control, copying }
 }
 
-/// All of them.
+/// Returns all effects.
 pub(crate) fn all() -> Vec<Effect> {
     let array = |control, copying| stub(design(control, copying), Data::Array, true);
     vec![
         Effect {
             name: "an array's length that the compiler knows",
-            what: "compiled, inline, items: the array's length as the caller says it, or known to the compiler",
+            what: "compiled, inline, items: the array's length is given by the caller, or known to the compiler",
             per: INTEGERS,
             with: array(Control::Compiled, Copying::InlineItem),
             without: array_of_known_length::<Marshal>,
@@ -75,14 +75,14 @@ pub(crate) fn all() -> Vec<Effect> {
         },
         Effect {
             name: "a count stored before a block",
-            what: "1024 bytes behind a count that is written first, or last",
+            what: "1024 bytes after a count that is written first, or last",
             per: 1,
             with: array(Control::Compiled, Copying::Block),
             without: block_then_count,
         },
         Effect {
             name: "records of three, not one row of items",
-            what: "86 records of three items, or as many items in one row",
+            what: "86 records of three items, or the same number of items in one row",
             per: RECORDS,
             with: |user, packet| records(&InlineItem::<Marshal>::new(), user, packet),
             without: |user, packet| items_of_records(&InlineItem::<Marshal>::new(), user, packet),
@@ -96,14 +96,14 @@ pub(crate) fn all() -> Vec<Effect> {
         },
         Effect {
             name: "codes in records, not in one row",
-            what: "86 records of three integers that are found and not moved, or as many integers in one row of codes",
+            what: "86 records of three integers that are found and not moved, or the same number of integers in one row of codes",
             per: RECORDS,
             with: interpreted::records_found,
             without: interpreted::row_found,
         },
         Effect {
             name: "moving, beside the interpreter",
-            what: "86 records found and moved as items, or found only",
+            what: "86 records that are found and moved as items, or only found",
             per: RECORDS,
             with: interpreted::records_moved,
             without: interpreted::records_found,

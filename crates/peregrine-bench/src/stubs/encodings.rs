@@ -1,14 +1,13 @@
-//! The three types in the encodings of others, beside our own: into a buffer that is used again, and back into
-//! values of one's own.
+//! The three types in other encodings, compared with Peregrine's: into a buffer that is reused, and back into
+//! owned values.
 //!
-//! | peer | what it is |
-//! |---|---|
-//! | `prost` | Protocol Buffers; integers as `sfixed32`, which is the quickest that there is |
-//! | `capnp` | Cap'n Proto, without its compiler: what that would generate is written here by hand, on the same runtime. Reading it back is copying from the message into values; whoever reads in place saves that |
-//! | `rkyv` | archives that can be read in place (`access`, checked); values of one's own are made of them |
-//! | `postcard` | a compact encoding for serde |
+//! * `prost`: Protocol Buffers; integers as `sfixed32`, its fastest encoding.
+//! * `capnp`: Cap'n Proto with hand-written code in place of its compiler's output, on the same runtime.
+//!   Decoding copies the message into values, which a program that reads in place avoids.
+//! * `rkyv`: archives that can be read in place (`access`, checked); decoding makes owned values of them.
+//! * `postcard`: a compact encoding for serde.
 //!
-//! Ours is the value of a compiled stub, native. All check what they read.
+//! Peregrine's row is the value of a compiled stub, in the native representation. All check what they read.
 
 use std::hint::black_box;
 
@@ -28,10 +27,10 @@ use crate::row::Row;
 use crate::subject::Failure;
 use crate::{Progress, Selection};
 
-/// What ours is held against.
+/// The encodings with which Peregrine is compared.
 const PEERS: [&str; 4] = ["prost", "capnp", "rkyv", "postcard"];
 
-/// The structure, for encodings that are derived.
+/// The structure, for encodings that derive their code.
 #[derive(
     Clone,
     Debug,
@@ -128,7 +127,7 @@ fn proto(of: &Derived) -> ProtoStructure {
     ProtoStructure { a, b, c, d, e: e.iter().map(triple).collect(), n, s }
 }
 
-/// Encodings and their opposites as programs.
+/// Makes the programs of encoding and decoding.
 fn pair<T: 'static>(
     encodes: bool,
     value: T,
@@ -177,7 +176,7 @@ where
     })
 }
 
-/// An archive's buffer is aligned, and so of a type of its own.
+/// The buffer of an archive is aligned, so it has a separate type.
 fn with_rkyv<T>(encodes: bool, value: T) -> Program
 where
     T: rkyv::Archive + 'static,
@@ -216,8 +215,8 @@ where
     })
 }
 
-/// What Cap'n Proto's compiler would make of a struct: how large it is, and where its fields are. (Names of the
-/// trait's that are not ours are written raw.)
+/// What Cap'n Proto's compiler would generate for writing a struct: its size, and the places of its fields.
+/// (Raw identifiers are names of the trait.)
 struct Built<'a>(PointerBuilder<'a>);
 
 impl<'a> FromPointerBuilder<'a> for Built<'a> {
@@ -233,7 +232,7 @@ impl<'a> FromPointerBuilder<'a> for Built<'a> {
     }
 }
 
-/// The same for reading.
+/// What Cap'n Proto's compiler would generate for reading a struct.
 struct Read<'a>(PointerReader<'a>);
 
 impl<'a> FromPointerReader<'a> for Read<'a> {
@@ -254,7 +253,7 @@ const TRIPLE_SIZE: StructSize = StructSize { data: 2, pointers: 0 };
 /// `struct { a @0 :Int32; b @1 :Int32; c @2 :Int32; d @3 :List(Int32); e @4 :List(Triple); n @5 :Int32; s @6 :Text; }`
 const STRUCTURE_SIZE: StructSize = StructSize { data: 2, pointers: 3 };
 
-/// Sets a list of numbers, as a block where the machine's order is that of the message.
+/// Writes a list of numbers, as one block if the machine has the byte order of the message.
 fn set_numbers(pointer: PointerBuilder<'_>, numbers: &[i32]) {
     let mut list = primitive_list::Builder::<i32>::init_pointer(pointer, numbers.len() as u32);
     if let Some(room) = list.as_slice() {
@@ -275,7 +274,7 @@ fn numbers(pointer: PointerReader<'_>) -> capnp::Result<Vec<i32>> {
     })
 }
 
-/// A message with the value, in memory that is used again, written to the buffer.
+/// Makes a message of the value in reused memory, and writes it to the buffer.
 fn with_capnp<T: 'static>(
     encodes: bool,
     value: T,
@@ -311,7 +310,7 @@ fn decode_capnp<T>(
     mut bytes: &[u8],
     read: fn(&mut T, PointerReader<'_>) -> capnp::Result<()>,
 ) -> capnp::Result<()> {
-    // The buffer begins at a word, as an allocation of its size does.
+    // The buffer begins at a word boundary, because it is an allocation of its size.
     let message = serialize::read_message_from_flat_slice(&mut bytes, ReaderOptions::default())?;
     let root: any_pointer::Reader<'_> = message.get_root()?;
     read(value, root.get_as::<Read<'_>>()?.0)
@@ -357,7 +356,7 @@ fn read_structure(of: &mut Derived, pointer: PointerReader<'_>) -> capnp::Result
     Ok(())
 }
 
-/// A peer's program for a type.
+/// Returns the program of a peer for a type.
 fn program(peer: &str, data: Data, encodes: bool) -> Program {
     let user = User::full();
     let all = derived(&user);
@@ -395,7 +394,7 @@ fn program(peer: &str, data: Data, encodes: bool) -> Program {
     }
 }
 
-/// The rows' names.
+/// Returns the case of a row.
 const fn case(data: Data, encodes: bool) -> &'static str {
     match (data, encodes) {
         (Data::One, true) => "encode-one",
@@ -407,13 +406,13 @@ const fn case(data: Data, encodes: bool) -> &'static str {
     }
 }
 
-/// Measures all of them, each type and way in rounds of its own.
+/// Measures all encodings, with separate rounds for each type and direction.
 pub(crate) fn measure(selection: &Selection, progress: &Progress) -> Result<Vec<Row>, Failure> {
     let calling = shipped::Calling::shared();
     let mut rows = Vec::new();
     for encodes in [true, false] {
         for data in Data::ALL {
-            progress.say(case(data, encodes));
+            progress.show(case(data, encodes));
             let mut programs = vec![shipped::program(Ours::Value, data, encodes, &calling)?];
             programs.extend(PEERS.map(|peer| program(peer, data, encodes)));
             let samples = in_turn(selection.rounds(), programs.len(), |which| {
@@ -435,7 +434,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_peer_takes_apart_what_it_made() {
+    fn every_peer_decodes_its_own_encoding() {
         for peer in PEERS {
             for data in Data::ALL {
                 for encodes in [true, false] {

@@ -1,6 +1,6 @@
-//! Interpreted stubs: one that walks a short-form description, and calls itself for what is nested.
+//! Interpreted stubs: one stub traverses a short-form description, and calls itself for nested types.
 //!
-//! It is the paper's: straightforward, without knowledge of sizes beforehand. (The one that Peregrine ships
+//! It is the paper's stub: straightforward, without advance knowledge of sizes. (Peregrine's own interpreter
 //! flattens descriptions when it binds.)
 
 use core::slice;
@@ -37,15 +37,15 @@ const STRUCTURE: &[Code] = &[
     Code::Record(&[Code::Integer, Code::Text]),
 ];
 
-/// What the user's values are to one who does not know their types: memory.
+/// The user's values without their types: plain memory.
 enum Memory<'a> {
     Words(&'a mut [i32]),
     Text(&'a mut [u8]),
 }
 
-/// The user's values, one piece of memory after the other.
+/// The user's values as a sequence of pieces of memory.
 struct Values<'a, 'b> {
-    /// What is left of the present piece.
+    /// The rest of the current piece.
     words: &'a mut [i32],
     pieces: slice::IterMut<'b, Memory<'a>>,
 }
@@ -55,7 +55,7 @@ impl<'a, 'b> Values<'a, 'b> {
         Self { words: &mut [], pieces: pieces.iter_mut() }
     }
 
-    /// At most so many words that lie together, and at least one.
+    /// Returns at most `most` adjacent words, and at least one.
     #[inline(always)]
     fn words_up_to(&mut self, most: usize) -> Option<&'a mut [i32]> {
         if self.words.is_empty() {
@@ -84,7 +84,7 @@ impl<'a, 'b> Values<'a, 'b> {
     }
 }
 
-/// Moves the values of so many codes.
+/// Moves the values of these codes.
 #[inline(never)]
 fn interpret<M: Mover>(
     mover: &M,
@@ -96,7 +96,7 @@ fn interpret<M: Mover>(
     while let Some(code) = codes.next() {
         match code {
             Code::Integer if M::BLOCKS => {
-                // What it sees of what lies together: the integers that follow in this record.
+                // The interpreter recognizes only consecutive integers of one record as adjacent.
                 let mut run = 1;
                 while let Some((Code::Integer, rest)) = codes.as_slice().split_first() {
                     (run, codes) = (run + 1, rest.iter());
@@ -143,7 +143,7 @@ fn interpret<M: Mover>(
 #[inline(always)]
 fn call<M: Mover>(mover: &M, pieces: &mut [Memory<'_>], codes: &[Code], packet: &mut [u8]) -> Used {
     let (bytes, mut packet) = (packet.len(), Packet::new(packet));
-    // What it is called with is data.
+    // The compiler must treat the description as data.
     let codes = std::hint::black_box(codes);
     interpret(mover, codes, &mut Values::new(pieces), &mut packet)?;
     Some(bytes - packet.left())
@@ -173,48 +173,48 @@ fn structure(mover: &impl Mover, user: &mut User, packet: &mut [u8]) -> Used {
     call(mover, &mut pieces, STRUCTURE, packet)
 }
 
-/// The stub of a procedure.
+/// Returns the stub of a procedure.
 pub(crate) fn stub<W: Way>(copying: Copying, data: Data) -> Stub {
     with_mover!(copying, W, [one, array, structure])[data as usize]
 }
 
-/// Arrays in [`arrays_for_nothing`], and integers in [`integers_for_nothing`].
+/// The number of arrays in [`arrays_for_nothing`], and of integers in [`integers_for_nothing`].
 pub(crate) const MANY: usize = 32;
 
-/// A description of nothing.
+/// Interprets an empty description.
 pub(crate) fn nothing(user: &mut User, packet: &mut [u8]) -> Used {
     call(&Nothing, &mut [Memory::Words(&mut user.array[..])], &[], packet)
 }
 
-/// One integer that is found and not moved.
+/// Finds one integer, and does not move it.
 pub(crate) fn integer_for_nothing(user: &mut User, packet: &mut [u8]) -> Used {
     call(&Nothing, &mut [Memory::Words(&mut user.array[..])], ONE, packet)
 }
 
-/// Many integers that are found and not moved.
+/// Finds many integers, and does not move them.
 pub(crate) fn integers_for_nothing(user: &mut User, packet: &mut [u8]) -> Used {
     const CODES: &[Code] = &[Code::Integer; MANY];
     call(&Nothing, &mut [Memory::Words(&mut user.array[..])], CODES, packet)
 }
 
-/// Many arrays of one integer each, which are found and not moved.
+/// Finds many arrays of one integer each, and does not move them.
 pub(crate) fn arrays_for_nothing(user: &mut User, packet: &mut [u8]) -> Used {
     const CODES: &[Code] = &[Code::Array(1, ONE); MANY];
     call(&Nothing, &mut [Memory::Words(&mut user.array[..])], CODES, packet)
 }
 
-/// The array of records, of which nothing is moved.
+/// Finds the array of records, and moves nothing.
 pub(crate) fn records_found(user: &mut User, packet: &mut [u8]) -> Used {
     call(&Nothing, &mut [Memory::Words(user.records.as_flattened_mut())], RECORDS_ONLY, packet)
 }
 
-/// The array of records, moved as items.
+/// Moves the array of records as items.
 pub(crate) fn records_moved(user: &mut User, packet: &mut [u8]) -> Used {
     let mover = InlineItem::<Marshal>::new();
     call(&mover, &mut [Memory::Words(user.records.as_flattened_mut())], RECORDS_ONLY, packet)
 }
 
-/// The same integers, each with a code in one row.
+/// Finds the same integers with one code each, in a single row.
 pub(crate) fn row_found(user: &mut User, packet: &mut [u8]) -> Used {
     const CODES: &[Code] = &[Code::Integer; 3 * RECORDS];
     call(&Nothing, &mut [Memory::Words(user.records.as_flattened_mut())], CODES, packet)

@@ -1,10 +1,10 @@
-//! The marks that the study is held to.
+//! The marks of the study.
 
 use super::shipped::Row;
 use super::study::Study;
 use super::user::Data;
 
-/// What is to be at most so much.
+/// A measured value, and the largest acceptable one.
 #[derive(Clone, Debug)]
 pub(crate) struct Mark {
     pub(crate) what: String,
@@ -18,16 +18,17 @@ impl Mark {
     }
 }
 
-/// Native values over a copy of as many bytes, each way.
+/// The time of native values divided by that of a copy of as many bytes, in each direction.
 const OVER_COPY: [(Data, f64); 2] = [(Data::Array, 1.10), (Data::Structure, 1.50)];
-/// Interpreted calls over compiled ones.
+/// The time of interpreted calls divided by that of compiled ones.
 const OVER_COMPILED: [(Data, f64); 2] = [(Data::Array, 1.25), (Data::Structure, 2.00)];
-/// How many nanoseconds more an interpreted call of one integer may take.
+/// The largest acceptable difference between an interpreted and a compiled call of one integer, in
+/// nanoseconds.
 const MORE_NS: f64 = 30.0;
-/// The paper's own worst deviation of its model.
+/// The worst deviation of the paper's own model.
 const MODEL: f64 = 0.12;
 
-/// All marks.
+/// Returns all marks.
 pub(crate) fn of(study: &Study) -> Vec<Mark> {
     let mut marks = Vec::new();
     for (data, must) in OVER_COPY {

@@ -1,15 +1,15 @@
-//! The experiment `stubs`: what designs of stubs cost, after Chung, Lazowska, Notkin and Zahorjan.
+//! The experiment `stubs`: the costs of designs of stubs, after Chung, Lazowska, Notkin and Zahorjan.
 //!
 //! | file | what |
 //! |---|---|
 //! | `user`, `packet` | the three data types; a message |
 //! | `copying`, `compiled`, `interpreted` | the ten designs |
-//! | `parameters`, `model` | the paper's parameters, measured; its equations with them |
+//! | `parameters`, `model` | measurements of the paper's parameters; its equations with them |
 //! | `effects` | what the model misses |
 //! | `shipped` | Peregrine's own stubs |
-//! | `encodings` | the same types in the encodings of others, for the experiment `peers` |
-//! | `programs`, `study` | how all of it is measured |
-//! | `paper`, `marks`, `report`, `plot` | what it is held against, and how it is shown |
+//! | `encodings` | the same types in other encodings, for the experiment `peers` |
+//! | `programs`, `study` | the method of measurement |
+//! | `paper`, `marks`, `report`, `plot` | what the results are compared with, and how they are shown |
 
 mod compiled;
 mod copying;
@@ -40,43 +40,43 @@ use user::User;
 use crate::subject::Failure;
 use crate::{Progress, Selection, machine};
 
-/// How many bytes of the message were used; none if it had no room, or is no such message.
+/// The number of bytes of the message that were used; `None` if it had no room, or is invalid.
 type Used = Option<usize>;
 
 /// Moves one procedure's arguments.
 type Stub = fn(&mut User, &mut [u8]) -> Used;
 
-/// What this experiment can do besides.
+/// The further option of this experiment.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Picture {
-    /// Draw the designs beside the paper's, as SVG
+    /// Draw the designs with the paper's figures, as SVG
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
 
 pub(crate) use report::{control, copying, ns, rounded};
 
-/// Measures the model's parameters alone, those of marshalling.
+/// Measures only the model's parameters for marshalling.
 pub(crate) fn measured(rounds: usize, slice: Duration) -> Result<Measured, Failure> {
     parameters::measure(rounds, slice)
 }
 
-/// Measures and shows all of it.
+/// Measures and shows the whole study.
 pub(crate) fn run(
     selection: &Selection,
     picture: &Picture,
     progress: &Progress,
 ) -> Result<(), Failure> {
     let machine = machine::description();
-    // One processor, and not the one that takes the machine's interrupts, if there is a choice.
+    // All runs on one processor. If possible, it is not the one that handles the machine's interrupts.
     if let Some(cpu) = machine::processors().last() {
         pin_to(*cpu)?;
     }
     let study = study::measure(selection, progress)?;
-    progress.say("");
+    progress.show("");
     if let Some(path) = &picture.svg {
         std::fs::write(path, plot::svg(&study))
-            .map_err(|error| format!("writing {}: {error}", path.display()))?;
+            .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     }
     report::show(&study, machine, selection.format)?;
     Ok(())

@@ -1,4 +1,5 @@
-//! The paper's model with this machine's parameters: the sum; and one in which moving items overlaps with the rest.
+//! The paper's model with this machine's parameters: the sum of all parts, and a variant in which moving
+//! items overlaps with the rest.
 
 use crate::cost::{Cost, Design, Length, Parameters, Part, Symbol, costs};
 
@@ -6,27 +7,27 @@ use super::parameters::Measured;
 use super::shipped::description;
 use super::user::{Data, TEXT};
 
-/// What the models say of a stub, in nanoseconds.
+/// The predictions of both models for a stub, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Prediction {
-    /// The paper's: every part waits for the one before.
+    /// The paper's model: every part waits for the previous one.
     pub(crate) sum: f64,
-    /// What moves items and what does not (calling the stub, too) go on beside each other, in each loop and
-    /// outside of them: the longer one counts.
+    /// In each loop, and outside of loops, moving items overlaps with everything else (including the call of
+    /// the stub). The longer of the two counts.
     pub(crate) overlap: f64,
 }
 
-/// The equation of a type in a design.
+/// Returns the equation of a type in a design.
 pub(crate) fn equation(design: Design, data: Data) -> Cost {
     costs(&description(), design).swap_remove(data as usize).call
 }
 
-/// As many as there are of what has no bound in the description.
+/// Returns the actual length of what has no bound in the description.
 fn length(_: &str) -> f64 {
     TEXT as f64
 }
 
-/// What a stub takes according to its equation.
+/// Returns the time of a stub according to its equation.
 pub(crate) fn predict(cost: &Cost, measured: &Measured) -> Prediction {
     let parameters = measured.parameters();
     let [moving, rest, serial] = overlapped(cost, &parameters);
@@ -36,15 +37,15 @@ pub(crate) fn predict(cost: &Cost, measured: &Measured) -> Prediction {
     }
 }
 
-/// What moves items, what does not, and what neither is beside: blocks, and loops, each as long as the longer one of
-/// the first two within it.
+/// Returns the time of moving items, the time of everything else, and the time of parts that do not overlap:
+/// blocks, and loops. A loop takes as long as the longer of the first two within it.
 fn overlapped(cost: &Cost, parameters: &Parameters<'_>) -> [f64; 3] {
     let mut sums = [0.0; 3];
     for (symbol, count) in cost.symbols() {
         let moves = matches!(symbol, Symbol::ByteCopy | Symbol::ItemCopy);
         sums[usize::from(!moves)] += count * parameters.of(symbol);
     }
-    // What moves elements and what interprets them are loops of their own in an equation, and one in a stub.
+    // In an equation, moving elements and interpreting them are separate loops. In a stub they are one loop.
     let mut loops: Vec<(&Length, [f64; 3])> = Vec::new();
     for part in cost.parts() {
         match part {
@@ -95,7 +96,7 @@ mod tests {
         assert_eq!(item.overlap, 7.0 + 256.0 * 3.0);
         let byte = of(Control::Compiled, Copying::InlineByte, Data::Array);
         assert_eq!(byte.overlap, 8.0 + 256.0 * 8.0);
-        // 86 records: three moves beside a step, a set-up and three codes.
+        // 86 records: three moves overlap with a step, a set-up and three codes.
         let structure = of(Control::Interpreted, Copying::InlineByte, Data::Structure);
         let once = 7.0 + 102.4 + 2.0 * 10.0 + 2.0 * 20.0 + 6.0 * 4.0;
         assert_eq!(structure.overlap, once + 256.0 * 8.0 + 86.0 * 25.0);

@@ -1,8 +1,8 @@
-//! A message in the making, and the two ways in which values go between it and the user.
+//! A message under construction, and the two directions in which values are moved.
 
 use std::sync::atomic::{Ordering, compiler_fence};
 
-/// What is left of a buffer.
+/// The rest of a buffer.
 #[derive(Debug)]
 pub(crate) struct Packet<'a> {
     rest: &'a mut [u8],
@@ -13,8 +13,8 @@ impl<'a> Packet<'a> {
         Self { rest: bytes }
     }
 
-    /// Moves by way of a copy of the position that nobody else sees, so that it stays in registers however
-    /// many [fences](apart) there are.
+    /// Works on a local copy of the position, so that the position stays in registers across any number of
+    /// [fences](keep_separate).
     #[inline(always)]
     pub(crate) fn locally(&mut self, moves: impl FnOnce(&mut Self) -> Option<()>) -> Option<()> {
         let mut local = Self { rest: core::mem::take(&mut self.rest) };
@@ -23,13 +23,13 @@ impl<'a> Packet<'a> {
         Some(())
     }
 
-    /// How many bytes are left.
+    /// Returns the number of bytes that are left.
     #[inline(always)]
     pub(crate) const fn left(&self) -> usize {
         self.rest.len()
     }
 
-    /// The next so many bytes; `None` if there are not as many.
+    /// Returns the next `bytes` bytes, or `None` if fewer are left.
     #[inline(always)]
     pub(crate) fn next(&mut self, bytes: usize) -> Option<&'a mut [u8]> {
         let (place, rest) = core::mem::take(&mut self.rest).split_at_mut_checked(bytes)?;
@@ -37,7 +37,7 @@ impl<'a> Packet<'a> {
         Some(place)
     }
 
-    /// The next four bytes; `None` if there are not as many.
+    /// Returns the next four bytes, or `None` if fewer are left.
     #[inline(always)]
     pub(crate) fn word(&mut self) -> Option<&'a mut [u8; 4]> {
         let (place, rest) = core::mem::take(&mut self.rest).split_first_chunk_mut()?;
@@ -46,16 +46,16 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// Keeps the compiler from making one of what are to be several moves: neither are two of them merged
-/// into one of twice the width, nor is a loop of them turned into vectors. There is no instruction for it.
+/// Prevents the compiler from combining several moves: two of them are not merged into one of twice the
+/// width, and a loop of them is not vectorized. It emits no instruction.
 #[inline(always)]
-pub(crate) fn apart() {
+pub(crate) fn keep_separate() {
     compiler_fence(Ordering::SeqCst);
 }
 
-/// To the message or from it.
+/// The direction: to the message or from it.
 pub(crate) trait Way: 'static {
-    /// Moves as many bytes as either has.
+    /// Moves as many bytes as both slices have.
     fn block(packet: &mut [u8], user: &mut [u8]);
 
     /// Moves a byte.

@@ -1,6 +1,6 @@
-//! What the paper measured: a MicroVAX-II with Ultrix 2.0 (its Tables 2, 3 and 4).
+//! The measurements of the paper: a MicroVAX-II with Ultrix 2.0 (its Tables 2, 3 and 4).
 
-/// Table 2: milliseconds, of the three types; the rows are those of `Design::ALL`. See [`DOUBTFUL`].
+/// Table 2: milliseconds for the three types. The rows are those of `Design::ALL`. See [`DOUBTFUL`].
 pub(crate) const MEASURED_MS: [[f64; 3]; 10] = [
     [0.085, 4.75, 23.3],
     [0.079, 3.40, 19.0],
@@ -14,7 +14,8 @@ pub(crate) const MEASURED_MS: [[f64; 3]; 10] = [
     [0.035, 0.457, 4.08],
 ];
 
-/// Row and column of figures of Table 2 that our copy does not have, or that contradict others, and why.
+/// Row and column of the figures of Table 2 that are missing in our copy or contradict other figures, and
+/// why.
 pub(crate) const DOUBTFUL: [(usize, usize, &str); 2] = [
     (5, 2, "missing in our copy of the paper; its model gives 11.9 ms"),
     (
@@ -24,11 +25,11 @@ pub(crate) const DOUBTFUL: [(usize, usize, &str); 2] = [
     ),
 ];
 
-/// Table 3: the part of the time that is due to interpretation, in percent; the rows are those of `Copying::ALL`. It
-/// is what the model says of interpretation, over what was measured.
+/// Table 3: the percentage of the time that is due to interpretation. The rows are those of `Copying::ALL`.
+/// It is the model's time of interpretation, divided by the measured time.
 pub(crate) const INTERPRETATION: [[u32; 3]; 5] =
     [[80, 4, 51], [86, 6, 63], [63, 2, 33], [67, 2, 39], [86, 4, 76]];
 
-/// Table 4: the part that is due to procedure calls, interpreted and compiled, by bytes and by items.
+/// Table 4: the percentage that is due to procedure calls, interpreted and compiled, by bytes and by items.
 pub(crate) const CALLS: [[[u32; 3]; 2]; 2] =
     [[[23, 57, 36], [25, 65, 42]], [[63, 57, 52], [83, 64, 59]]];

@@ -1,12 +1,13 @@
-//! The model's parameters, each taken by a micro-program of its own.
+//! The model's parameters, each measured by a separate micro-program.
 //!
-//! None of them is fitted to what stubs take: they are what the paper's Table 6 says they are, alone. What calling
-//! a stub costs is the time of a stub of nothing; it is taken from each, and stands beside the equations.
+//! No parameter is fitted to the times of stubs. Each is what the paper's Table 6 defines, measured alone.
+//! The cost of calling a stub is the time of an empty stub. It is subtracted from each parameter, and added
+//! to the equations.
 
 use std::time::Duration;
 
 use super::copying::{InlineByte, InlineItem, Mover, Procedural};
-use super::packet::{Marshal, Packet, Unmarshal, Way, apart};
+use super::packet::{Marshal, Packet, Unmarshal, Way, keep_separate};
 use super::programs::Program;
 use super::user::{BLOCKS, Data, User};
 use super::{Stub, Used, interpreted};
@@ -15,21 +16,21 @@ use crate::local::in_turn;
 use crate::statistics::median;
 use crate::subject::{Failure, Sample};
 
-/// A stub of nothing.
+/// An empty stub.
 pub(crate) fn nothing(_: &mut User, _: &mut [u8]) -> Used {
-    apart();
+    keep_separate();
     Some(0)
 }
 
-/// Items of [`straight`], elements of [`steps`].
+/// The number of items of [`straight`], and of elements of [`steps`].
 pub(crate) const STRAIGHT: usize = 32;
 pub(crate) const STEPS: usize = super::user::INTEGERS;
 
-/// One item after the other, without a loop.
+/// Moves one item after the other, without a loop.
 #[inline(always)]
 fn straight(mover: &impl Mover, user: &mut User, packet: &mut [u8]) -> Used {
     let (bytes, mut packet) = (packet.len(), Packet::new(packet));
-    // Where it begins is not known, as it is not known to items behind others.
+    // The start is unknown to the compiler, as it is for items that follow others.
     packet.next(user.lengths[0])?;
     let array = &mut user.array.value;
     macro_rules! items {
@@ -39,26 +40,26 @@ fn straight(mover: &impl Mover, user: &mut User, packet: &mut [u8]) -> Used {
     Some(bytes - packet.left())
 }
 
-/// Items that are moved byte by byte.
+/// Moves items byte by byte.
 pub(crate) fn straight_bytes<W: Way>(user: &mut User, packet: &mut [u8]) -> Used {
     straight(&InlineByte::<W>::new(), user, packet)
 }
 
-/// Items that are moved as one.
+/// Moves each item as one.
 pub(crate) fn straight_items<W: Way>(user: &mut User, packet: &mut [u8]) -> Used {
     straight(&InlineItem::<W>::new(), user, packet)
 }
 
-/// Items for which a procedure is called that does nothing.
+/// Calls a procedure that does nothing for each item.
 pub(crate) fn straight_calls(user: &mut User, packet: &mut [u8]) -> Used {
     straight(&Procedural::<Marshal>::nothing(), user, packet)
 }
 
-/// A loop over the array that moves nothing. It looks at each element, for the compiler would see
-/// through one that does not.
+/// Loops over the array, and moves nothing. The loop reads each element, because the compiler would remove
+/// one that does not.
 pub(crate) fn steps(user: &mut User, _: &mut [u8]) -> Used {
     for one in user.integers()? {
-        apart();
+        keep_separate();
         if *one == 0 {
             return None;
         }
@@ -66,7 +67,7 @@ pub(crate) fn steps(user: &mut User, _: &mut [u8]) -> Used {
     Some(0)
 }
 
-/// A block, and nothing else, behind a count that is not written.
+/// Moves only a block, after a count that is not written.
 pub(crate) fn block<W: Way, const I: usize>(user: &mut User, packet: &mut [u8]) -> Used {
     let bytes = user.lengths[I];
     let user = user.flat.get_mut(..bytes)?;
@@ -74,7 +75,7 @@ pub(crate) fn block<W: Way, const I: usize>(user: &mut User, packet: &mut [u8]) 
     Some(bytes)
 }
 
-/// The same as a stub does it, with the message's bookkeeping.
+/// Moves the same block as a stub does, with the bookkeeping of the message.
 pub(crate) fn block_in_stub<W: Way, const I: usize>(user: &mut User, packet: &mut [u8]) -> Used {
     let (bytes, mut packet) = (packet.len(), Packet::new(packet));
     packet.next(4)?;
@@ -84,13 +85,13 @@ pub(crate) fn block_in_stub<W: Way, const I: usize>(user: &mut User, packet: &mu
     Some(bytes - packet.left())
 }
 
-/// A micro-program: what it is called, and what it runs.
+/// A micro-program: its name, and its stub.
 type Named = (&'static str, Stub);
 
-/// Programs before those of blocks.
+/// The number of programs before those of blocks.
 const SINGLE: usize = 8;
 
-/// The micro-programs of a way.
+/// Returns the micro-programs of a direction.
 fn programs<W: Way>() -> Vec<Named> {
     let single: [Named; SINGLE] = [
         ("nothing", nothing),
@@ -117,10 +118,10 @@ fn programs<W: Way>() -> Vec<Named> {
     single.into_iter().chain(blocks.map(|block| ("b", block))).collect()
 }
 
-/// Which of the blocks is measured in a stub, too: that of 1024 bytes.
+/// The index of the block that is measured in a stub, too: that of 1024 bytes.
 const IN_STUB: usize = 6;
 
-/// All that is to be measured for the parameters of one way.
+/// Returns all programs that measure the parameters of one direction.
 pub(crate) fn all(marshals: bool) -> Vec<Program> {
     let programs = if marshals { programs::<Marshal>() } else { programs::<Unmarshal>() };
     programs.into_iter().map(|(_, stub)| Program::of(stub, Data::Structure)).collect()
@@ -135,17 +136,17 @@ pub(crate) fn measure(rounds: usize, slice: Duration) -> Result<Measured, Failur
     Ok(Measured::from_medians(&medians))
 }
 
-/// What this machine needs for each symbol, in nanoseconds.
+/// The time of each symbol on this machine, in nanoseconds.
 #[derive(Clone, Debug)]
 pub(crate) struct Measured {
-    /// What calling a stub costs.
+    /// The cost of calling a stub.
     pub(crate) call: f64,
     pub(crate) symbols: [f64; Symbol::ALL.len()],
     pub(crate) blocks: Vec<(u64, f64)>,
 }
 
 impl Measured {
-    /// From the medians of what [`all`] measured.
+    /// Computes the parameters from the medians of the programs of [`all`].
     pub(crate) fn from_medians(ns: &[f64]) -> Self {
         let call = ns[0];
         let over = |ns: f64| (ns - call).max(0.0);

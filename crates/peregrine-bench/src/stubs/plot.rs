@@ -1,4 +1,4 @@
-//! The study as a picture: how much slower each design is than the fastest, here and in the paper.
+//! The study as a picture: how much slower each design is than the fastest, on this machine and in the paper.
 
 use std::fmt::Write;
 
@@ -12,15 +12,15 @@ use super::user::Data;
 /// The space left of the origin, for the longest names.
 const MARGIN: f64 = 30.0;
 const WIDTH: f64 = 980.0 + MARGIN;
-/// Where the names of designs end and bars begin.
+/// The end of the names of designs, and the start of the bars.
 const LEFT: f64 = 190.0;
-/// The space of a panel's bars.
+/// The width of a panel's bars.
 const PANEL: f64 = 230.0;
 const GAP: f64 = 30.0;
 const TOP: f64 = 84.0;
 /// The height of a design's two bars.
 const ROW: f64 = 34.0;
-/// As many times as slow as the fastest, at the right end.
+/// The ratio to the fastest at the right end.
 const MOST: f64 = 120.0;
 
 const HERE: &str = "#1b6ca8";
@@ -28,17 +28,17 @@ const THERE: &str = "#d9a441";
 const INK: &str = "#222222";
 const FAINT: &str = "#cccccc";
 
-/// How far right a ratio lies; the scale is logarithmic.
+/// Returns the horizontal position of a ratio. The scale is logarithmic.
 fn across(ratio: f64) -> f64 {
     PANEL * ratio.clamp(1.0, MOST).ln() / MOST.ln()
 }
 
-/// The smallest that there is.
+/// Returns the smallest value.
 fn least(values: impl Iterator<Item = f64>) -> f64 {
     values.filter(|value| value.is_finite()).fold(f64::INFINITY, f64::min)
 }
 
-/// The picture as SVG.
+/// Returns the picture as SVG.
 pub(crate) fn svg(study: &Study) -> String {
     let height = TOP + ROW * Design::ALL.len() as f64 + 56.0;
     let mut svg = format!(
@@ -46,23 +46,23 @@ pub(crate) fn svg(study: &Study) -> String {
          viewBox=\"-{MARGIN} 0 {WIDTH} {height}\" font-family=\"sans-serif\" font-size=\"12\" fill=\"{INK}\">\n\
          <rect x=\"-{MARGIN}\" width=\"{WIDTH}\" height=\"{height}\" fill=\"#ffffff\"/>\n"
     );
-    let mut say = |x: f64, y: f64, extra: &str, text: &str| {
+    let mut add_text = |x: f64, y: f64, extra: &str, text: &str| {
         let _ = writeln!(svg, "<text x=\"{x:.1}\" y=\"{y:.1}\" {extra}>{text}</text>");
     };
-    say(
+    add_text(
         16.0,
         24.0,
         "font-size=\"15\" font-weight=\"bold\"",
-        "Marshalling, as many times as slow as the fastest design for the same type",
+        "Marshalling time, relative to the fastest design for the same type",
     );
-    say(16.0, 46.0, &format!("fill=\"{HERE}\""), "&#9632; here");
-    say(80.0, 46.0, &format!("fill=\"{THERE}\""), "&#9632; the paper's MicroVAX-II");
-    say(250.0, 46.0, "", "| the model's sum &#160; &#8942; with overlap");
+    add_text(16.0, 46.0, &format!("fill=\"{HERE}\""), "&#9632; here");
+    add_text(80.0, 46.0, &format!("fill=\"{THERE}\""), "&#9632; the paper's MicroVAX-II");
+    add_text(250.0, 46.0, "", "| the model's sum &#160; &#8942; with overlap");
     for (row, design) in Design::ALL.into_iter().enumerate() {
         let y = TOP + ROW * row as f64 + ROW / 2.0 + 2.0;
         let name = format!("{}, {}", control(design.control), copying(design.copying));
         let dim = if design.control == Control::Interpreted { "" } else { "font-weight=\"bold\"" };
-        say(LEFT - 10.0, y, &format!("text-anchor=\"end\" {dim}"), &name);
+        add_text(LEFT - 10.0, y, &format!("text-anchor=\"end\" {dim}"), &name);
     }
     for (panel, data) in Data::ALL.into_iter().enumerate() {
         one_type(&mut svg, study, data, LEFT + panel as f64 * (PANEL + GAP));
@@ -99,7 +99,7 @@ fn one_type(svg: &mut String, study: &Study, data: Data, left: f64) {
     for (row, cell) in cells.iter().enumerate() {
         let top = TOP + ROW * row as f64 + 5.0;
         let mut bar = |y: f64, ratio: f64, colour: &str| {
-            // The fastest has a bar, too.
+            // The bar of the fastest design is visible, too.
             let width = across(ratio).max(1.5);
             line(format!(
                 "<rect x=\"{left:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"11\" fill=\"{colour}\"/>"

@@ -1,4 +1,5 @@
-//! What is measured, and how: something is done again and again, in pieces of time in which nobody disturbed.
+//! The programs that are measured, and the method: an operation is repeated, in intervals in which nothing
+//! disturbed it.
 
 use core::fmt::{self, Debug};
 use std::hint::black_box;
@@ -7,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use crate::cost::{Control, Copying, Design};
 
-use super::packet::{Marshal, Unmarshal, apart};
+use super::packet::{Marshal, Unmarshal, keep_separate};
 use super::user::{Data, PACKET, Placed, Room, User};
 use super::{Stub, Used, compiled, interpreted};
 use crate::statistics::{median, percentile};
 use crate::subject::{Failure, Sample};
 
-/// Something that is done again and again.
+/// An operation that is repeated.
 pub(crate) struct Program {
     run: Box<dyn FnMut(u32) -> bool>,
     last_ns: Option<f64>,
@@ -25,16 +26,17 @@ impl Debug for Program {
     }
 }
 
-/// Times of the first guess at how long one takes.
+/// The repetitions for the first estimate of the time of one.
 const GUESS: u32 = 2000;
 
 impl Program {
-    /// `run` does it so many times, and says whether all of them went well.
+    /// Creates a program. `run` repeats the operation this many times, and returns whether all repetitions
+    /// succeeded.
     pub(crate) fn new(run: impl FnMut(u32) -> bool + 'static) -> Self {
         Self { run: Box::new(run), last_ns: None }
     }
 
-    /// Calls of a stub, with values and a message of its own: a full one of what `data` is.
+    /// Creates a program that calls a stub with separate values and a separate, full message of type `data`.
     pub(crate) fn of(stub: Stub, data: Data) -> Self {
         let mut user = User::full();
         let mut packet = Placed::boxed([0; PACKET]);
@@ -43,7 +45,7 @@ impl Program {
         Self::calling(user, packet, stub)
     }
 
-    /// Calls of anything that is like a stub, with values of its own kind.
+    /// Creates a program that calls a function like a stub, with values of another type.
     pub(crate) fn calling<V: 'static>(
         mut values: V,
         mut packet: Room,
@@ -59,12 +61,12 @@ impl Program {
         })
     }
 
-    /// Measures for about `slice`.
+    /// Measures for about the time `slice`.
     ///
-    /// The processor's clock is not the same all the time, and now and then somebody else uses parts of the
-    /// same core (the other thread of it, perhaps of another virtual machine). So the slice is cut into pieces,
-    /// each between two looks at the [pace](Pace). The sample is the middle one of those pieces that were not
-    /// disturbed, in links of the chain, times what a link takes usually.
+    /// The processor's frequency varies, and sometimes another program uses the same core (perhaps its other
+    /// hardware thread, or another virtual machine). So the slice is cut into pieces, and the [pace](Pace) is
+    /// measured before and after each. The sample is the median of the undisturbed pieces, in links of the
+    /// chain, times the usual time of a link.
     pub(crate) fn measure(&mut self, slice: Duration) -> Result<Sample, Failure> {
         let last_ns = match self.last_ns {
             Some(ns) => ns,
@@ -72,19 +74,19 @@ impl Program {
         };
         let piece_ns = slice.as_nanos() as f64 / PIECES as f64;
         let calls = (piece_ns / last_ns.max(0.2)).clamp(4.0, 4e7) as u32;
-        // It has been some time, and others have used the caches.
+        // Warms the caches, which other programs have used since the last slice.
         self.timed(calls / 4 + 2)?;
         let (mut calm, mut all) = (Vec::with_capacity(PIECES), Vec::new());
         let mut before = Pace::now();
         while calm.len() < PIECES && all.len() < TRIES * PIECES {
             let ns = self.timed(calls)?;
-            let behind = Pace::now();
-            let links = ns / ((before.link_ns + behind.link_ns) / 2.0);
-            if before.is_calm() && behind.is_calm() {
+            let after = Pace::now();
+            let links = ns / ((before.link_ns + after.link_ns) / 2.0);
+            if before.is_calm() && after.is_calm() {
                 calm.push(links);
             }
             all.push(links);
-            before = behind;
+            before = after;
         }
         let middle = median(if calm.is_empty() { &all } else { &calm });
         let ns = middle * USUAL.link_ns;
@@ -92,7 +94,7 @@ impl Program {
         Ok(Sample { ns, cpu_ns: None })
     }
 
-    /// Does it once; whether it went well.
+    /// Runs the operation once. Returns whether it succeeded.
     #[cfg(test)]
     pub(crate) fn once(&mut self) -> bool {
         (self.run)(1)
@@ -103,29 +105,30 @@ impl Program {
         let fine = (self.run)(calls);
         let took = start.elapsed();
         if !fine {
-            return Err("a stub refused what it was to move".into());
+            return Err("a stub failed to move its values".into());
         }
         Ok(took.as_nanos() as f64 / f64::from(calls))
     }
 }
 
-/// Pieces of a slice.
+/// The number of pieces of a slice.
 const PIECES: usize = 9;
-/// How many times as many are tried, to have so many that were not disturbed.
+/// The maximum number of measured pieces, in multiples of [`PIECES`], to obtain enough undisturbed ones.
 const TRIES: usize = 6;
 
-/// How fast the processor is just now.
+/// The current speed of the processor.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    /// What a link of a chain of multiplications takes: each waits for the one before, whatever else the
-    /// processor could do meanwhile. So it tells the clock.
+    /// The time of a link of a chain of multiplications. Each multiplication waits for the previous one, so
+    /// the time shows the clock frequency.
     link_ns: f64,
-    /// What a row of independent steps takes, in links: more, if somebody else uses the same units.
+    /// The time of a row of independent steps, in links. It grows if another program uses the same execution
+    /// units.
     row_links: f64,
 }
 
 impl Pace {
-    /// Looks for some microseconds.
+    /// Measures for some microseconds.
     fn now() -> Self {
         const ROUNDS: u32 = 1000;
         let start = Instant::now();
@@ -141,7 +144,7 @@ impl Pace {
             for value in &mut values {
                 *value = (*value ^ round).rotate_left(1);
             }
-            apart();
+            keep_separate();
         }
         black_box(values);
         let row_ns = start.elapsed().as_nanos() as f64 / f64::from(ROUNDS);
@@ -153,7 +156,7 @@ impl Pace {
     }
 }
 
-/// The pace when nobody disturbs.
+/// The pace without disturbance.
 static USUAL: LazyLock<Pace> = LazyLock::new(|| {
     let paces: Vec<Pace> = (0..20_000).map(|_| Pace::now()).collect();
     let of = |part: fn(&Pace) -> f64| paces.iter().map(part).collect::<Vec<_>>();
@@ -163,7 +166,7 @@ static USUAL: LazyLock<Pace> = LazyLock::new(|| {
     }
 });
 
-/// The stub of a design for one of the data types, to the message or from it.
+/// Returns the stub of a design for a data type and a direction.
 pub(crate) fn stub(design: Design, data: Data, marshals: bool) -> Stub {
     let (control, copying) = (design.control, design.copying);
     match (control, marshals) {
@@ -178,7 +181,7 @@ pub(crate) fn stub(design: Design, data: Data, marshals: bool) -> Stub {
 mod tests {
     use super::*;
 
-    /// The message of a type, written out plainly.
+    /// Returns the message of a type, written by simple code.
     fn expected(data: Data) -> Vec<u8> {
         let user = User::full();
         let words = |words: &[i32]| words.iter().flat_map(|word| word.to_ne_bytes()).collect();
@@ -198,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn all_designs_make_the_same_messages_and_take_them_apart() {
+    fn all_designs_encode_and_decode_the_same_messages() {
         for data in Data::ALL {
             let expected = expected(data);
             assert_eq!(expected.len(), data.bytes());
@@ -219,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_short_or_counts_otherwise_is_refused() {
+    fn short_message_or_wrong_count_is_refused() {
         for data in Data::ALL {
             for design in Design::ALL {
                 for marshals in [true, false] {

@@ -22,7 +22,7 @@ pub(crate) fn show(study: &Study, machine: Value, format: Format) -> io::Result<
     }
 }
 
-/// As in the paper's tables.
+/// Returns its name in the paper's tables.
 pub(crate) const fn control(control: Control) -> &'static str {
     match control {
         Control::Interpreted => "interpreted",
@@ -30,7 +30,7 @@ pub(crate) const fn control(control: Control) -> &'static str {
     }
 }
 
-/// As in the paper's tables.
+/// Returns its name in the paper's tables.
 pub(crate) const fn copying(copying: Copying) -> &'static str {
     match copying {
         Copying::InlineByte => "inline, byte",
@@ -45,20 +45,20 @@ const fn way(marshals: bool) -> &'static str {
     if marshals { "marshal" } else { "unmarshal" }
 }
 
-/// With three digits after the point.
+/// Rounds to three decimal places.
 pub(crate) fn rounded(value: f64) -> Value {
     json!((value * 1000.0).round() / 1000.0)
 }
 
 impl Study {
-    /// What a design takes for a type.
+    /// Returns the result of a design for a type.
     pub(crate) fn cell(&self, design: Design, data: Data, marshals: bool) -> Option<&Cell> {
         self.cells
             .iter()
             .find(|cell| (cell.design, cell.data, cell.marshals) == (design, data, marshals))
     }
 
-    /// What a stub of ours takes.
+    /// Returns the result of one of Peregrine's stubs.
     pub(crate) fn ours(&self, row: Row, data: Data, marshals: bool) -> Option<&Ours> {
         self.ours.iter().find(|one| (one.row, one.data, one.marshals) == (row, data, marshals))
     }
@@ -160,7 +160,7 @@ fn table(title: &str, header: &[&str], text_columns: usize, rows: Vec<Vec<String
     format!("{title}\n\n{}\n\n", table.trim_fmt())
 }
 
-/// Nanoseconds with three digits.
+/// Returns nanoseconds with three significant digits.
 pub(crate) fn ns(ns: f64) -> String {
     match ns {
         ns if ns < 9.995 => format!("{ns:.2}"),
@@ -225,7 +225,7 @@ fn to_text(study: &Study) -> String {
     text + &table("Marks", &["mark", "at most", "is", ""], 1, rows.collect())
 }
 
-/// Table 2 of the paper, with its own figures beside ours.
+/// Table 2 of the paper, with the paper's figures and this machine's.
 fn principal(study: &Study, marshals: bool) -> String {
     let mut rows = Vec::new();
     for (place, design) in Design::ALL.into_iter().enumerate() {
@@ -263,12 +263,12 @@ fn principal(study: &Study, marshals: bool) -> String {
     text
 }
 
-/// The part of a design's time by which it exceeds another's.
+/// Returns the fraction of a design's time by which it exceeds another's.
 fn excess(of: f64, over: f64) -> f64 {
     (of - over) / of
 }
 
-/// Tables 3 and 4: what interpretation and procedure calls make out, here and there.
+/// Tables 3 and 4: the shares of interpretation and procedure calls, on this machine and in the paper.
 fn shares(study: &Study) -> String {
     let here = |design, data| study.cell(design, data, true).map_or(f64::NAN, |cell| cell.ns[1]);
     let line = |design: Design, without: Design, there: [u32; 3]| {
@@ -303,7 +303,7 @@ fn shares(study: &Study) -> String {
     text + &table(title, &header, 2, calls.collect())
 }
 
-/// Table 6, and how long blocks take.
+/// Table 6, and the times of blocks.
 fn parameters(study: &Study) -> String {
     let [to, from] = &study.parameters;
     let there = Parameters::MICROVAX;
@@ -327,7 +327,7 @@ fn parameters(study: &Study) -> String {
         let there = if to.0 == 1024 { "382".to_owned() } else { "-".to_owned() };
         rows.push(vec![
             format!("b({})", to.0),
-            "move so many bytes by block copy".to_owned(),
+            "move this many bytes by block copy".to_owned(),
             ns(to.1),
             ns(from.1),
             there,
@@ -352,6 +352,6 @@ fn predictions(study: &Study, marshals: bool) -> String {
         ]
     });
     let header = ["stub", "copying", "type", "ns", "sum", "off", "overlapped", "off"];
-    let title = format!("To {}, as the model says", way(marshals));
+    let title = format!("To {}: predictions of the model", way(marshals));
     table(&title, &header, 3, rows.collect())
 }

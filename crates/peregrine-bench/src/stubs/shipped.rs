@@ -1,10 +1,11 @@
-//! What Peregrine's own stubs cost on the three types, beside copies of as many bytes.
+//! The costs of Peregrine's own stubs for the three types, compared with copies of as many bytes.
 //!
-//! | row | what it is |
-//! |---|---|
-//! | `value` | `Value::encode` and `Value::decode` of the type, as an argument by value: arrays of fixed lengths |
-//! | `stub` | all that a generated stub does: the client's, up to a message that is complete in its frame; and the server's, from there to the procedure (copying the arguments, as a path does) and back |
-//! | `call` | a whole call within this process, by the compiled client and by the interpreted one, to the same compiled server |
+//! * `value`: `Value::encode` and `Value::decode` of the type, as an argument by value: arrays of fixed
+//!   lengths.
+//! * `stub`: a generated stub: the client's until the message is complete in its frame, and the server's from
+//!   there to the procedure (copying the arguments, as a path does) and back.
+//! * `call`: a whole call within this process, by the compiled client and by the interpreted one, to the same
+//!   compiled server.
 
 use std::cell::RefCell;
 use std::hint::black_box;
@@ -45,7 +46,7 @@ pub(crate) trait Three {
     fn one(&self, i: i32) -> peregrine::Result<()>;
     /// 256 integers.
     fn array(&self, #[max_len(256)] a: &[i32]) -> peregrine::Result<()>;
-    /// All of it.
+    /// An integer, an array, structures and a text.
     fn structure(
         &self,
         a: i32,
@@ -57,13 +58,13 @@ pub(crate) trait Three {
     ) -> peregrine::Result<()>;
 }
 
-/// The description of these procedures, from which the equations are derived.
+/// Returns the description of these procedures, from which the equations are derived.
 pub(crate) fn description() -> Described {
     let text = ThreeClient::INTERFACE.canonical_text();
-    Described::parse(&text).expect("what a macro of ours describes")
+    Described::parse(&text).expect("a description by the macro")
 }
 
-/// Looks at nothing.
+/// Ignores its arguments.
 #[derive(Debug)]
 struct Object;
 
@@ -104,7 +105,7 @@ pub(crate) struct Structure {
 }
 
 impl Structure {
-    /// Of the user's values.
+    /// Makes the structure of the user's values.
     pub(crate) fn of(user: &User) -> Self {
         let triple = |&[first, second, third]: &[i32; 3]| Triple { first, second, third };
         Self {
@@ -118,10 +119,10 @@ impl Structure {
     }
 }
 
-/// What is measured of ours, and what it is held against.
+/// The measured stubs of Peregrine, and the copy with which they are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Row {
-    /// A copy of as many bytes as the value takes.
+    /// A copy of as many bytes as the value has.
     Copy,
     /// The value, native.
     Value,
@@ -131,7 +132,7 @@ pub(crate) enum Row {
     Stub,
     /// A call by the compiled client, within this process.
     Compiled,
-    /// The same by the interpreted one.
+    /// The same call by the interpreted client.
     Interpreted,
 }
 
@@ -139,7 +140,7 @@ impl Row {
     pub(crate) const ALL: [Self; 6] =
         [Self::Copy, Self::Value, Self::Swapped, Self::Stub, Self::Compiled, Self::Interpreted];
 
-    /// What it is held against.
+    /// Returns the row with which it is compared.
     pub(crate) const fn base(self) -> Self {
         match self {
             Self::Interpreted => Self::Compiled,
@@ -147,7 +148,7 @@ impl Row {
         }
     }
 
-    /// Whether there is one of each way, and not one for both.
+    /// Returns whether the directions are measured separately.
     pub(crate) const fn has_ways(self) -> bool {
         !matches!(self, Self::Compiled | Self::Interpreted)
     }
@@ -164,9 +165,9 @@ impl Row {
     }
 }
 
-/// A value in memory of its own.
+/// A separately allocated value.
 type Kept<T> = Box<Placed<T, MIDDLE>>;
-/// Bytes that are as they are in a message.
+/// Bytes in the layout of a message.
 type Flat = Kept<[u8; PACKET]>;
 
 fn room() -> Room {
@@ -199,7 +200,7 @@ fn copy_from<const N: usize>(flat: &mut Flat, packet: &mut [u8]) -> Used {
     Some(N)
 }
 
-/// Both ways of a value, in a representation.
+/// Makes the program of a value, for a direction and a representation.
 fn of_value<T: Value + Clone + 'static, R: Representation>(value: &T, marshals: bool) -> Program {
     let (mut boxed, mut packet) = (Placed::boxed(value.clone()), room());
     if marshals {
@@ -209,15 +210,15 @@ fn of_value<T: Value + Clone + 'static, R: Representation>(value: &T, marshals: 
     Program::calling(boxed, packet, decode::<T, R>)
 }
 
-/// Bytes that the structure takes as a value.
+/// The bytes of the structure as a value.
 pub(crate) const STRUCTURE_BYTES: usize = 3 * 4 + 4 * INTEGERS + 12 * RECORDS + 4 + 4 + 1024;
 
-/// A frame of the size of a message, as bindings have them.
+/// Returns frames of the size of a message, like those of bindings.
 fn frames() -> Result<Frames, Failure> {
     Ok(Frames::private(1, 1, PACKET)?)
 }
 
-/// Puts the arguments of a procedure into a frame, as its generated stub and a path do.
+/// Writes the arguments of a procedure into a frame, as its generated stub and a path do.
 struct Caller {
     frames: Frames,
     user: User,
@@ -225,8 +226,8 @@ struct Caller {
     labelled: Labelled,
 }
 
-/// How a message lies: bytes of its head, and of all of it.
-type Lies = (usize, usize);
+/// The layout of a message: the bytes of its head, and of the whole.
+type Layout = (usize, usize);
 
 impl Caller {
     fn new() -> Result<Self, Failure> {
@@ -235,8 +236,8 @@ impl Caller {
         Ok(Self { frames: frames()?, user, records: Placed::boxed(e), labelled: f })
     }
 
-    /// So many times.
-    fn run(&self, data: Data, times: u32) -> Option<Lies> {
+    /// Writes the message into one frame this many times; returns its layout.
+    fn run(&self, data: Data, times: u32) -> Option<Layout> {
         let mut frame = self.frames.take(|| None, |_| false, OnExhausted::Wait)?;
         frame.fill(|frame, space| self.fill(frame, space, data, times))
     }
@@ -247,8 +248,8 @@ impl Caller {
         space: Space<'_>,
         data: Data,
         times: u32,
-    ) -> Option<Lies> {
-        let mut lies = (0, 0);
+    ) -> Option<Layout> {
+        let mut layout = (0, 0);
         for _ in 0..times {
             let mut head = Writer::new(space);
             let Self { user, records, labelled, .. } = black_box(self);
@@ -282,18 +283,18 @@ impl Caller {
                 outs: &mut [],
                 limit: Limit::None,
             };
-            let layout = call.put(usize::MAX)?;
+            let message = call.put(usize::MAX)?;
             head.flush();
-            lies = (layout.head, layout.total);
+            layout = (message.head, message.total);
         }
-        Some(lies)
+        Some(layout)
     }
 }
 
-/// Serves a message that lies in a frame.
+/// Serves a message in a frame.
 struct Server {
     caller: Caller,
-    lies: Lies,
+    layout: Layout,
     server: ThreeServer<Object>,
     estack: EStack,
     reply: Room,
@@ -302,18 +303,18 @@ struct Server {
 impl Server {
     fn new(data: Data) -> Result<Self, Failure> {
         let caller = Caller::new()?;
-        let lies = caller.run(data, 1).ok_or("no message")?;
+        let layout = caller.run(data, 1).ok_or("no message")?;
         let server = ThreeServer::new(Object);
-        Ok(Self { caller, lies, server, estack: EStack::default(), reply: room() })
+        Ok(Self { caller, layout, server, estack: EStack::default(), reply: room() })
     }
 
     fn run(&mut self, data: Data, times: u32) -> Option<()> {
-        let Self { caller, lies, server, estack, reply } = self;
+        let Self { caller, layout, server, estack, reply } = self;
         let mut frame = caller.frames.take(|| None, |_| false, OnExhausted::Wait)?;
         let mut fine = true;
         frame.fill(|_, space| {
             for _ in 0..times {
-                let (head_bytes, bytes) = *lies;
+                let (head_bytes, bytes) = *layout;
                 let incoming = Incoming {
                     procedure: data as u32,
                     space: space.window(),
@@ -332,7 +333,7 @@ impl Server {
     }
 }
 
-/// Calls within this process, by either client of the same server, with the same values at the same place.
+/// Calls within this process by both clients of the same server, with the same values at the same place.
 pub(crate) struct Calling {
     compiled: ThreeClient,
     interpreted: GenericClient,
@@ -346,10 +347,10 @@ pub(crate) struct Calling {
     result: Dynamic,
 }
 
-/// Both clients' programs have it.
+/// The state that both clients' programs share.
 pub(crate) type Shared = Rc<RefCell<Calling>>;
 
-/// The plain values that both clients send.
+/// Returns the plain values that both clients send.
 fn plain<T: Plain>(values: &Dynamic) -> Option<&[T]> {
     match values {
         Dynamic::Plain(bytes) => plain_slice(bytes).ok(),
@@ -411,7 +412,7 @@ impl Calling {
     }
 }
 
-/// A row's program.
+/// Returns the program of a row.
 pub(crate) fn program(
     row: Row,
     data: Data,
@@ -471,7 +472,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_measured_is_what_it_says() {
+    fn every_program_runs_for_every_row() {
         let user = User::full();
         let structure = Structure::of(&user);
         let (mut value, mut packet) = (Placed::boxed(structure.clone()), room());

@@ -1,4 +1,4 @@
-//! The study itself: everything is measured in turn, round by round, and held against the model.
+//! The study: all programs are measured alternately, round by round, and compared with the model.
 
 use crate::cost::Design;
 
@@ -13,38 +13,38 @@ use crate::statistics::{median, quartiles};
 use crate::subject::Failure;
 use crate::{Progress, Selection};
 
-/// A stub of one design for one type, to the message or from it.
+/// The result of a stub of one design for one type and direction.
 #[derive(Clone, Debug)]
 pub(crate) struct Cell {
     pub(crate) design: Design,
     pub(crate) data: Data,
     pub(crate) marshals: bool,
-    /// Quartiles, in nanoseconds, with what calling it takes.
+    /// Quartiles in nanoseconds, including the call of the stub.
     pub(crate) ns: [f64; 3],
     pub(crate) prediction: Prediction,
 }
 
 impl Cell {
-    /// By how much a prediction is off, as a part of what was measured.
+    /// Returns the error of a prediction, as a fraction of the measured time.
     pub(crate) fn off(&self, predicted: f64) -> f64 {
         predicted / self.ns[1] - 1.0
     }
 }
 
-/// A stub of ours, or the copy that it is held against.
+/// The result of one of Peregrine's stubs, or of the copy with which they are compared.
 #[derive(Clone, Debug)]
 pub(crate) struct Ours {
     pub(crate) row: Row,
     pub(crate) data: Data,
     pub(crate) marshals: bool,
     pub(crate) ns: [f64; 3],
-    /// Over what it is held against: quartiles of the rounds' ratios.
+    /// Quartiles of the rounds' ratios to its base.
     pub(crate) ratio: [f64; 3],
-    /// How much more it takes: the median of the rounds' differences, in nanoseconds.
+    /// The additional time: the median of the rounds' differences, in nanoseconds.
     pub(crate) more: f64,
 }
 
-/// What one thing makes out.
+/// The result of an effect.
 #[derive(Clone, Debug)]
 pub(crate) struct Difference {
     pub(crate) effect: Effect,
@@ -53,7 +53,7 @@ pub(crate) struct Difference {
     pub(crate) without: f64,
 }
 
-/// Everything that a run measured.
+/// All results of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Study {
     pub(crate) rounds: usize,
@@ -66,7 +66,7 @@ pub(crate) struct Study {
 
 const WAYS: [bool; 2] = [true, false];
 
-/// Programs one after the other, and where each kind of them begins.
+/// A list of programs, and where each kind of them begins.
 #[derive(Default)]
 struct Programs {
     all: Vec<Program>,
@@ -85,7 +85,7 @@ impl Programs {
     }
 }
 
-/// Measures all of it.
+/// Measures the whole study.
 pub(crate) fn measure(selection: &Selection, progress: &Progress) -> Result<Study, Failure> {
     let mut programs = Programs::default();
     let of_parameters = WAYS.map(|marshals| programs.add(parameters::all(marshals)));
@@ -115,7 +115,7 @@ pub(crate) fn measure(selection: &Selection, progress: &Progress) -> Result<Stud
     let mut done = 0;
     let samples = in_turn(rounds, count, |which| {
         if done % count == 0 {
-            progress.say(&format!("round {} of {rounds}", done / count + 1));
+            progress.show(&format!("round {} of {rounds}", done / count + 1));
         }
         done += 1;
         programs.all[which].measure(slice)

@@ -1,13 +1,13 @@
 //! The user's data of the three types.
 
-/// Elements of the array of integers.
+/// The number of elements of the array of integers.
 pub(crate) const INTEGERS: usize = 256;
-/// Elements of the array of records.
+/// The number of elements of the array of records.
 pub(crate) const RECORDS: usize = 86;
-/// Bytes of the text.
+/// The bytes of the text.
 pub(crate) const TEXT: usize = 1024;
 
-/// Which of the three data types: the position of its procedure in [`Three`](super::shipped::Three).
+/// One of the three data types: the position of its procedure in [`Three`](super::shipped::Three).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Data {
     /// An integer.
@@ -21,7 +21,7 @@ pub(crate) enum Data {
 impl Data {
     pub(crate) const ALL: [Self; 3] = [Self::One, Self::Array, Self::Structure];
 
-    /// As the paper writes it.
+    /// Returns its notation in the paper.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::One => "(I)",
@@ -30,7 +30,7 @@ impl Data {
         }
     }
 
-    /// Bytes of a message: the values, and a count before each array and text.
+    /// The bytes of a message: the values, and a count before each array and text.
     #[cfg(test)]
     pub(crate) const fn bytes(self) -> usize {
         match self {
@@ -41,9 +41,9 @@ impl Data {
     }
 }
 
-/// A value that begins so many bytes behind a page's start. Copies take longer if they read what lies, within its
-/// page, just behind what they write: so messages begin with pages, and what is copied to them in their middle,
-/// or the other way round.
+/// A value that begins `BEFORE` bytes after a page's start. Copies take longer if their source is, modulo a
+/// page, shortly after their destination. So messages begin at pages, and the data that is copied to them or
+/// from them begins in the middle of pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[repr(C, align(4096))]
 pub(crate) struct Placed<T, const BEFORE: usize> {
@@ -55,7 +55,7 @@ pub(crate) struct Placed<T, const BEFORE: usize> {
 pub(crate) const MIDDLE: usize = 2048;
 
 impl<T, const BEFORE: usize> Placed<T, BEFORE> {
-    /// In memory of its own.
+    /// Allocates it separately.
     pub(crate) fn boxed(value: T) -> Box<Self> {
         Box::new(Self { before: [0; BEFORE], value })
     }
@@ -79,13 +79,13 @@ impl<T, const BEFORE: usize> core::ops::DerefMut for Placed<T, BEFORE> {
 /// A message, or room for one.
 pub(crate) type Room = Box<Placed<[u8; PACKET], 0>>;
 
-/// Room for a message of any of the types.
+/// The room for a message of any of the types.
 pub(crate) const PACKET: usize = 4096;
 
-/// Bytes of the blocks that are measured.
+/// The bytes of the measured blocks.
 pub(crate) const BLOCKS: [u64; 9] = [12, 32, 64, 128, 256, 512, 1024, 1032, 3108];
 
-/// Where a user has these values: the parts of the structure one by one, as a procedure's arguments are.
+/// The user's values of these types. The parts of the structure are separate, like a procedure's arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct User {
     pub(crate) one: i32,
@@ -96,17 +96,17 @@ pub(crate) struct User {
     pub(crate) third: i32,
     pub(crate) label: i32,
     pub(crate) text: Box<Placed<[u8; TEXT], 0>>,
-    /// [`INTEGERS`] and [`RECORDS`], where the compiler cannot see them: arrays are as long as the caller says, as
-    /// with `&[i32]`, and loops over them take step by step.
+    /// [`INTEGERS`] and [`RECORDS`], hidden from the compiler. As with `&[i32]`, the caller determines the
+    /// length of an array, and loops over it run step by step.
     pub(crate) elements: [usize; 2],
-    /// [`BLOCKS`], where the compiler cannot see them.
+    /// [`BLOCKS`], hidden from the compiler.
     pub(crate) lengths: [usize; BLOCKS.len()],
-    /// A message that was taken as it came.
+    /// The bytes of a message, copied without unmarshalling.
     pub(crate) flat: Box<Placed<[u8; PACKET], MIDDLE>>,
 }
 
 impl User {
-    /// Values of which no two neighbours are equal.
+    /// Values in which all neighbours differ.
     pub(crate) fn full() -> Self {
         let number = |i: usize| (i as i32 + 1).wrapping_mul(0x0102_0305);
         Self {
@@ -126,19 +126,19 @@ impl User {
         }
     }
 
-    /// The array, as a slice.
+    /// Returns the array as a slice.
     #[inline(always)]
     pub(crate) fn integers(&mut self) -> Option<&mut [i32]> {
         self.array.get_mut(..self.elements[0])
     }
 
-    /// The records, as a slice.
+    /// Returns the records as a slice.
     #[inline(always)]
     pub(crate) fn records(&mut self) -> Option<&mut [[i32; 3]]> {
         self.records.get_mut(..self.elements[1])
     }
 
-    /// Nothing but zeros, for values to arrive in.
+    /// Zeros, to receive values.
     #[cfg(test)]
     pub(crate) fn empty() -> Self {
         Self {
@@ -156,7 +156,7 @@ impl User {
         }
     }
 
-    /// What of these values is of a type; the rest is zero.
+    /// Returns the values of one type; the rest is zero.
     #[cfg(test)]
     pub(crate) fn only(&self, data: Data) -> Self {
         let mut only = Self::empty();

@@ -16,7 +16,7 @@ use tempfile::NamedTempFile;
 use crate::args::Call;
 use crate::output::{Failure, OrFail as _, near, near_files};
 
-/// Capacity in bytes of all returned buffers whose size is not given.
+/// Total capacity in bytes of the returned buffers whose size is not given.
 const CAPACITY_BYTES: usize = limits::MESSAGE_BYTES_ASKED / 4 * 3;
 /// Bytes of a message besides its arguments, as `Described::message_bytes` counts them.
 const HEAD_BYTES: usize = 64;
@@ -31,7 +31,7 @@ pub(super) struct PreparedCall {
     pub(super) number: u32,
     /// One argument per parameter.
     pub(super) slots: Vec<Slot>,
-    /// Files for returned buffers. They are created before the call, which is not made if that fails.
+    /// Files for returned buffers. They are created before the call; if that fails, no call is made.
     pub(super) files: Vec<Target>,
     /// Defaults that were chosen for missing arguments.
     pub(super) notes: Vec<String>,
@@ -407,11 +407,11 @@ fn value(
         Input::Raw(bytes) => serde_json::from_slice(&bytes).map_err(|error| {
             usage(format!("{}: cannot parse the file as JSON: {error}", parameter.name))
         })?,
-        // Numbers stay text, because a JSON number would lose digits of a long one.
+        // A number stays text, because conversion to a JSON number can lose digits.
         Input::Word(word) if is_bytes || is_text(described, parameter) || is_number(parameter) => {
             Value::String(word)
         }
-        // Anything that is not JSON is a text.
+        // A word that is not JSON is used as text.
         Input::Word(word) => serde_json::from_str(&word).unwrap_or(Value::String(word)),
     };
     let value = described.argument_from_json(parameter, &json).map_err(|unfit| mismatch(&unfit))?;

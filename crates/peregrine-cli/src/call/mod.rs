@@ -61,7 +61,7 @@ pub(crate) fn run(call: &Call, format: Format) -> Result<(), Failure> {
         "bind_ns": output::whole_ns(bind),
     });
     let made = made.map_err(|error| match refused {
-        // The refusal has the allowed size.
+        // The earlier error states the size that the server allows.
         Some(refused) if error.kind() == Kind::TooLarge => refused,
         _ => error,
     });
@@ -177,8 +177,8 @@ struct Returned<'a> {
 }
 
 impl CompletedCall<'_> {
-    /// Returns the returned parameters, and writes buffers to the files that were named for them. A file
-    /// that cannot be written is a failure, but the other results are still shown.
+    /// Collects the returned parameters, and writes buffers to the files that `--out` names. If a file
+    /// cannot be written, the other results are still shown.
     fn back(&self, files: &mut [Target]) -> (Vec<Returned<'_>>, Option<Failure>) {
         let mut all = Vec::new();
         let mut failed = None;
@@ -260,7 +260,7 @@ impl CompletedCall<'_> {
             Value::String(text) => text.clone(),
             other => other.to_string(),
         };
-        members["said"] = value;
+        members["error_value"] = value;
         Failure::Refused(format!("`{}` returned an error: {text}", self.procedure.name))
             .with(members)
     }

@@ -83,7 +83,7 @@ impl Directions for Answers {
     }
 
     fn squares(&self, mut into: Out<'_, u64>) -> peregrine::Result<()> {
-        // Until the buffer is full.
+        // Stops when the buffer is full.
         (1..).map(|i| i * i).find(|square| into.put(&[*square]).is_err());
         Ok(())
     }

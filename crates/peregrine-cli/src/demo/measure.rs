@@ -153,7 +153,7 @@ fn measure(
     server.null()?;
     let mut limit = Limit::start(home)?;
     pin_to(setting.cpus[0]).or_fail("cannot set the processor affinity")?;
-    // All threads that the first call started; later threads inherit the affinity.
+    // Pins all threads that exist after the first call; later threads inherit the affinity.
     pin_process(process, setting.cpus[1])?;
     pin_process(limit.process, setting.cpus[1])?;
     for case in &CASES {

@@ -85,7 +85,7 @@ fn governor() -> Finding {
     }
 }
 
-/// Checks what an idle processor does, which is the larger part of the cost of a wake-up.
+/// Checks how a processor idles: leaving the idle state is the larger part of the cost of a wake-up.
 fn sleep(is_virtual: bool) -> Finding {
     let what = "idle processors";
     let driver = read_kernel_file(format!("{CPU}/cpuidle/current_driver"));

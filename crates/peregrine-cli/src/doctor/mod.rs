@@ -1,4 +1,4 @@
-//! `doctor`: checks what this machine supports, what it costs a call, and how to improve it.
+//! `doctor`: checks what this machine supports, how that affects calls, and how to improve it.
 
 mod kernel;
 mod link;

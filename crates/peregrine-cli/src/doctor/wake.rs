@@ -121,7 +121,7 @@ fn round_trip(cpus: [u32; 2], waiting: Waiting, trips: u32) -> io::Result<f64> {
             }
             Ok(())
         });
-        // On a separate thread, too, because it stays on its processor.
+        // The near side also runs on a separate thread, because `pin_to` is not undone.
         let near = scope.spawn(|| -> io::Result<Option<Vec<f64>>> {
             pin_to(cpus[0])?;
             let mut rounds = Vec::new();

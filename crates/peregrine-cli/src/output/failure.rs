@@ -271,7 +271,7 @@ impl Explained {
 
     fn print(&self) {
         let executed = match (&*self.kind, self.executed) {
-            // The kind of the failure implies it.
+            // For these kinds the text does not mention execution.
             ("Usage" | "Interrupted", _) => String::new(),
             (_, "no") => format!(" {DIM}(not executed){DIM:#}"),
             (_, "maybe") => format!(" {DIM}(may have been executed){DIM:#}"),

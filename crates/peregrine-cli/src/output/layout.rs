@@ -185,7 +185,7 @@ pub(crate) fn width(text: &str) -> usize {
     columns + rest.width()
 }
 
-/// Returns the length of the escape sequence at the start of a text; all of them are `ESC [ ... letter`.
+/// Returns the length of the escape sequence `ESC [ ... letter` at the start of a text, or 0.
 fn escape_bytes(text: &str) -> usize {
     let Some(rest) = text.strip_prefix("\u{1b}[") else { return 0 };
     rest.find(|c: char| c.is_ascii_alphabetic()).map_or(text.len(), |at| at + 3)

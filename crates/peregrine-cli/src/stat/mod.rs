@@ -78,9 +78,9 @@ pub(crate) fn run(stat: &args::Stat, format: Format) -> Result<(), Failure> {
     let signals = InterruptOptions { format, grace: GRACE, executed: "maybe" };
     let saved = screen.as_ref().map(Screen::saved);
     let last = move || {
-        // The terminal first, so that the report stays visible.
+        // Restores the terminal first, so that the report stays visible.
         if let Some(saved) = saved {
-            // On a separate thread, because the terminal may not accept output.
+            // Uses a separate thread, because writing blocks if the terminal does not accept output.
             let (done, restored) = std::sync::mpsc::channel();
             std::thread::spawn(move || {
                 saved.restore();

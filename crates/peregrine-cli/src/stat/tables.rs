@@ -19,7 +19,7 @@ pub(super) fn binding_before(interval: &Interval, now: &BindingStat) -> Counts {
     interval.before.bindings.iter().find(same).map(|one| one.counts).unwrap_or_default()
 }
 
-/// A column: its header, whether it has numbers, and its priority, of which 0 is the highest.
+/// A column: its header, whether it has numbers, and its priority (0 is the highest).
 struct Column(&'static str, bool, u8);
 
 /// Formats all tables for a terminal with `columns`.

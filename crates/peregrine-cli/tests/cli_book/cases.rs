@@ -24,9 +24,9 @@ pub(crate) struct Step {
     pub(crate) shown: &'static [Form],
     /// Ctrl-C is sent when this text is on the screen, or after the first line in a pipe.
     pub(crate) until: &'static str,
-    /// A preparation.
+    /// Runs before the command.
     pub(crate) before: fn(&World),
-    /// Whether the document must be identical; otherwise the output differs between machines.
+    /// Whether the document must show exactly this output; if not, the output depends on the machine.
     pub(crate) held: bool,
     /// Maximum lines that are shown.
     pub(crate) lines: usize,
@@ -210,7 +210,7 @@ pub(crate) static CASES: &[Case] = &[
     },
     Case {
         title: "doctor",
-        text: "Checks what this machine supports, what it costs a call, and how to improve it. Each finding is \
+        text: "Checks what this machine supports, how that affects calls, and how to improve it. Each finding is \
                *good*, *slow* or *missing*. It also measures wake-ups, and calls over a virtual link; \
                `--quick` skips the measurements. The exit code is 0 for all findings. `--format ndjson` \
                prints a line per finding.",

@@ -52,8 +52,8 @@ impl Block {
         Self { head: format!("$ peregrine {line}{wide}\n"), text, holds }
     }
 
-    /// Returns the block, or the existing one of the document if the output depends on the machine. Times
-    /// of an optimized build (`well`) replace existing ones.
+    /// Returns the block. If the output depends on the machine, the existing block of the document is kept,
+    /// except that times of an optimized build (`well`) replace existing ones.
     fn whole(&self, before: &str, well: bool) -> String {
         let keeps = match self.holds {
             Holds::Always => false,
@@ -88,7 +88,7 @@ fn exchanged(text: &str, from: &str, to: &str) -> String {
         let (before, found) = rest.split_at(at);
         let after = &found[from.len()..];
         whole.push_str(before);
-        // Only whole numbers, and no prefix of a longer name.
+        // Replaces whole words only, and no part of a longer name or number.
         let part = |c: char| c.is_ascii_alphanumeric() || c == '_';
         if whole.ends_with(part) || after.starts_with(part) {
             whole.push_str(from);

@@ -71,8 +71,8 @@ fn book_shows_actual_output() {
 #[test]
 fn every_command_is_in_the_book() {
     let sandbox = sandbox::Sandbox::new();
-    let (_, said) = sandbox.json(&["man", "--dir", "pages"]);
-    let pages = said["files"].as_array().unwrap().iter().map(|one| one.as_str().unwrap());
+    let (_, report) = sandbox.json(&["man", "--dir", "pages"]);
+    let pages = report["files"].as_array().unwrap().iter().map(|one| one.as_str().unwrap());
     let commands: BTreeSet<&str> = pages
         .filter_map(|page| page.strip_prefix("pages/peregrine-")?.strip_suffix(".1"))
         .collect();

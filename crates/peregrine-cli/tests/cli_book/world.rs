@@ -14,7 +14,7 @@ use super::terminal::Terminal;
 
 /// Rows for the longest output.
 const ROWS: u16 = 300;
-/// Commands that show all runtime directories of the machine, of which one is not in the sandbox.
+/// Commands that show all runtime directories of the machine; one directory is outside the sandbox.
 const OF_ALL: [&str; 2] = ["list", "clean"];
 /// The members of a failure, in order.
 const MEMBERS: [&str; 8] =
@@ -80,7 +80,7 @@ impl World {
         self.at[..all].to_vec()
     }
 
-    /// Whether the document must be identical.
+    /// Returns on which machines the document must show the output of a step.
     fn holds(&self, step: &Step) -> Holds {
         let command = step.line.split(' ').next().unwrap_or_default();
         match step.held {

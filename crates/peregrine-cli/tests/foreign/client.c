@@ -1,8 +1,9 @@
-/* Calls every procedure of the interface `Foreign` and checks what comes back.
+/* Calls every procedure of the interface `Foreign` and checks the results.
  *
- *   client tcp|udp PORT NAME [LOSE]     one of LOSE packets that are sent is lost
- *   client gone PORT NAME               over TCP, until the export is withdrawn or the server stops
- *   client restarted PORT NAME          over UDP, again when a line comes: it must not be executed
+ *   client tcp|udp PORT NAME [LOSE]     drops one of LOSE packets that it sends
+ *   client gone PORT NAME               calls over TCP until the export is withdrawn
+ *   client restarted PORT NAME          calls over UDP; after a line on standard input, calls again:
+ *                                       this call must fail as not executed
  */
 #include "interface.h"
 
@@ -23,7 +24,7 @@ static void check(bool right, const char *what, int line) {
 }
 #define CHECK(right) check(right, #right, __LINE__)
 
-/* One binding, whatever carries it. */
+/* The binding: `exchange` if `udp`, otherwise `stream`. */
 static bool udp;
 static const char *name;
 static struct pg_stream stream;
@@ -46,8 +47,8 @@ static struct pg_writer *begin(uint32_t procedure) {
     return &call.message;
 }
 
-/* Makes the call and opens its reply; what the answer is. */
-static uint32_t made(const struct pg_offer *offers, size_t blocks) {
+/* Makes the call and opens its reply; returns the answer. */
+static uint32_t make_call(const struct pg_offer *offers, size_t blocks) {
     pg_call_ends(&call);
     pg_reply_free(&reply);
     enum pg_outcome outcome = transport(&call, &reply, LIMIT_MS);
@@ -57,8 +58,8 @@ static uint32_t made(const struct pg_offer *offers, size_t blocks) {
     return reply.answer;
 }
 
-/* Whether a head, or a block, has just the bytes of these values. */
-static bool is(const struct pg_reader *part, struct pg_writer *expected) {
+/* Whether a head or a block consists of exactly the expected bytes; frees `expected` for reuse. */
+static bool equals(const struct pg_reader *part, struct pg_writer *expected) {
     bool same = part->count == expected->count &&
                 (part->count == 0 || memcmp(part->bytes, expected->bytes, part->count) == 0);
     pg_writer_free(expected);
@@ -72,7 +73,7 @@ static void person(struct pg_writer *to, const char *who, uint8_t age, size_t fr
     pg_put(to, friends, 4);
 }
 
-static void nowhere(struct pg_writer *to) { /* as an option */
+static void nowhere(struct pg_writer *to) { /* an `Option<Place>` */
     pg_put(to, 1, 1);
     pg_put(to, FOREIGN_PLACE_NOWHERE, 4);
 }
@@ -80,10 +81,10 @@ static void nowhere(struct pg_writer *to) { /* as an option */
 static void call_nothing(void) {
     begin(FOREIGN_NOTHING);
     pg_call_head_ends(&call);
-    CHECK(made(NULL, FOREIGN_NOTHING_BLOCKS) == PG_OK && got.head.count == 0);
+    CHECK(make_call(NULL, FOREIGN_NOTHING_BLOCKS) == PG_OK && got.head.count == 0);
     begin(PG_PING);
     pg_call_head_ends(&call);
-    CHECK(made(NULL, 0) == PG_OK && got.head.count == 0);
+    CHECK(make_call(NULL, 0) == PG_OK && got.head.count == 0);
 }
 
 static void call_primitives(void) {
@@ -96,14 +97,14 @@ static void call_primitives(void) {
     pg_put_f64(head, -2.5);
     pg_put(head, 0x1d11e, 4);
     pg_call_head_ends(&call);
-    CHECK(made(NULL, FOREIGN_PRIMITIVES_BLOCKS) == PG_OK);
+    CHECK(make_call(NULL, FOREIGN_PRIMITIVES_BLOCKS) == PG_OK);
     pg_put(&expected, 0, 1);
     for (size_t bytes = 1; bytes <= 16; bytes *= 2) pg_put(&expected, wide + 1, bytes);
     for (size_t bytes = 1; bytes <= 16; bytes *= 2) pg_put(&expected, 4 - wide, bytes);
     pg_put_f32(&expected, 3.0f);
     pg_put_f64(&expected, -5.0);
     pg_put(&expected, 0x1d11e, 4);
-    CHECK(is(&got.head, &expected));
+    CHECK(equals(&got.head, &expected));
 }
 
 static void call_texts(void) {
@@ -116,10 +117,10 @@ static void call_texts(void) {
     pg_call_head_ends(&call);
     pg_put_bytes(pg_call_block(&call), words[0], strlen(words[0]));
     pg_call_block(&call);
-    CHECK(made(NULL, FOREIGN_TEXTS_BLOCKS) == PG_OK);
+    CHECK(make_call(NULL, FOREIGN_TEXTS_BLOCKS) == PG_OK);
     pg_put(&expected, 4, 4);
     for (int i = 0; i < 4; i++) pg_put_text(&expected, words[i], strlen(words[i]));
-    CHECK(is(&got.head, &expected));
+    CHECK(equals(&got.head, &expected));
 }
 
 static void call_sums(void) {
@@ -143,10 +144,10 @@ static void call_sums(void) {
         put_sample(block, &sample);
         samples += sample.value + sample.level;
     }
-    CHECK(made(NULL, FOREIGN_SUMS_BLOCKS) == PG_OK);
+    CHECK(make_call(NULL, FOREIGN_SUMS_BLOCKS) == PG_OK);
     for (int i = 0; i < 4; i++) pg_put(&expected, sums[i], 8);
     pg_put_f64(&expected, samples);
-    CHECK(is(&got.head, &expected));
+    CHECK(equals(&got.head, &expected));
 }
 
 static void call_lend(size_t bytes) {
@@ -161,9 +162,9 @@ static void call_lend(size_t bytes) {
     for (size_t i = 0; i < bytes; i++) pg_put(lent, (uint8_t)i, 1), sum += (uint8_t)i;
     lent = pg_call_lent(&call);
     for (uint64_t i = 1; i <= 2; i++) pg_put(lent, i << 40, 8), sum += i << 40;
-    CHECK(made(NULL, FOREIGN_LEND_BLOCKS) == PG_OK);
+    CHECK(make_call(NULL, FOREIGN_LEND_BLOCKS) == PG_OK);
     pg_put(&expected, sum, 8);
-    CHECK(is(&got.head, &expected));
+    CHECK(equals(&got.head, &expected));
 }
 
 static void call_fill(size_t count, size_t room) {
@@ -174,7 +175,7 @@ static void call_fill(size_t count, size_t room) {
     pg_put(head, count, 4);
     for (int i = 0; i < 3; i++) pg_put(head, offers[i].elements, 4);
     pg_call_head_ends(&call);
-    CHECK(made(offers, FOREIGN_FILL_BLOCKS) == PG_OK);
+    CHECK(make_call(offers, FOREIGN_FILL_BLOCKS) == PG_OK);
     size_t bytes = count < room ? count : room;
     pg_put(&expected[3], bytes, 4);
     for (size_t i = 0; i < bytes; i++) pg_put(&expected[0], (uint8_t)(7 * i), 1);
@@ -183,8 +184,8 @@ static void call_fill(size_t count, size_t room) {
         put_sample(&expected[1], &sample);
     }
     for (size_t i = 0; i < count && i < FOREIGN_FILL_FEW_MAX; i++) pg_put(&expected[2], 257 * i, 2);
-    CHECK(is(&got.head, &expected[3]));
-    for (int i = 0; i < 3; i++) CHECK(is(&got.blocks[i], &expected[i]));
+    CHECK(equals(&got.head, &expected[3]));
+    for (int i = 0; i < 3; i++) CHECK(equals(&got.blocks[i], &expected[i]));
 }
 
 static void call_change(void) {
@@ -206,7 +207,7 @@ static void call_change(void) {
     struct pg_writer *block = pg_call_block(&call);
     for (uint32_t i = 0; i < 3; i++) pg_put(block, i << 20, 4);
     pg_call_block(&call);
-    CHECK(made(offers, FOREIGN_CHANGE_BLOCKS) == PG_OK);
+    CHECK(make_call(offers, FOREIGN_CHANGE_BLOCKS) == PG_OK);
 
     struct sample changed = sample;
     changed.value = -sample.value;
@@ -222,9 +223,9 @@ static void call_change(void) {
     pg_put(&expected, 0, 1);
     person(&expected, "Cid!", 0, 0);
     pg_put(&expected, 0, 1);
-    CHECK(is(&got.head, &expected));
+    CHECK(equals(&got.head, &expected));
     for (uint32_t i = 3; i-- > 0;) pg_put(&expected, (i << 20) + 1, 4);
-    CHECK(is(&got.blocks[0], &expected));
+    CHECK(equals(&got.blocks[0], &expected));
 }
 
 static void call_people(int with_place) {
@@ -243,7 +244,7 @@ static void call_people(int with_place) {
     }
     pg_call_head_ends(&call);
     pg_call_block(&call);
-    CHECK(made(NULL, FOREIGN_PEOPLE_BLOCKS) == PG_OK);
+    CHECK(make_call(NULL, FOREIGN_PEOPLE_BLOCKS) == PG_OK);
     pg_put(&expected, 1, 1);
     person(&expected, "Ada", 36, 1);
     person(&expected, "Bob", 40, 0);
@@ -261,7 +262,7 @@ static void call_people(int with_place) {
         pg_put(&expected, 1, 4);
     }
     pg_put(&expected, FOREIGN_PLACE_NOWHERE, 4);
-    CHECK(is(&got.head, &expected));
+    CHECK(equals(&got.head, &expected));
 }
 
 static void call_fail(void) {
@@ -271,10 +272,10 @@ static void call_fail(void) {
         pg_put(head, code, 4);
         pg_put(head, 4, 4);
         pg_call_head_ends(&call);
-        CHECK(made(offers, FOREIGN_FAIL_BLOCKS) == (code ? PG_ERR : PG_OK));
+        CHECK(make_call(offers, FOREIGN_FAIL_BLOCKS) == (code ? PG_ERR : PG_OK));
         if (code == 1) pg_put(&expected, FOREIGN_FAILURE_CODE, 4), pg_put(&expected, 7, 4);
         if (code == 2) pg_put(&expected, FOREIGN_FAILURE_SAID, 4), pg_put_text(&expected, "no", 2);
-        CHECK(is(&got.head, &expected));
+        CHECK(equals(&got.head, &expected));
     }
 }
 
@@ -288,17 +289,17 @@ static uint32_t refusal(uint32_t answer) {
 static void call_what_is_refused(void) {
     begin(FOREIGN_STOP);
     pg_call_head_ends(&call);
-    made(NULL, 0);
+    make_call(NULL, 0);
     CHECK(refusal(PG_MAY_HAVE_EXECUTED) == PG_PANICKED);
 
     begin(FOREIGN_PROCEDURES);
     pg_call_head_ends(&call);
-    made(NULL, 0);
+    make_call(NULL, 0);
     CHECK(refusal(PG_NOT_EXECUTED) == PG_NO_SUCH_PROCEDURE);
 
     pg_put_bytes(begin(FOREIGN_PAUSE), "123", 3);
     pg_call_head_ends(&call);
-    made(NULL, 0);
+    make_call(NULL, 0);
     CHECK(refusal(PG_NOT_EXECUTED) == PG_BAD_ARGUMENTS);
 }
 
@@ -315,9 +316,9 @@ static void call_mirror(size_t bytes) {
         pg_put(block, byte, 1);
         sum += byte;
     }
-    CHECK(made(offers, FOREIGN_MIRROR_BLOCKS) == PG_OK);
+    CHECK(make_call(offers, FOREIGN_MIRROR_BLOCKS) == PG_OK);
     pg_put(&expected, sum, 4);
-    CHECK(is(&got.head, &expected));
+    CHECK(equals(&got.head, &expected));
     CHECK(got.blocks[0].count == bytes);
     for (size_t i = 0; i < bytes; i++)
         CHECK(got.blocks[0].bytes[bytes - 1 - i] == (uint8_t)(i * i >> 5));
@@ -349,7 +350,7 @@ static void call_bump(unsigned times) {
     }
 }
 
-/* The description that a server gives of itself is that of the header. */
+/* Checks that the description from the server agrees with the generated header. */
 static void check_description(const uint8_t *bytes, size_t count) {
     const char *text = FOREIGN_CANONICAL;
     size_t title = strlen(FOREIGN_NAME), at = 4 + title + 4 + 16;
@@ -359,7 +360,7 @@ static void check_description(const uint8_t *bytes, size_t count) {
     CHECK(!memcmp(bytes + at + 4, text, strlen(text)));
 }
 
-/* Says why the server refuses, if that is not what is wanted. */
+/* Whether the server refused with this kind; prints the reason of any other refusal. */
 static bool refused_as(uint32_t kind) {
     if (stream.header.kind != PG_REFUSAL || stream.header.body < 8) return false;
     if (pg_le32(stream.body) == kind) return true;
@@ -392,7 +393,7 @@ static void bind_exchange(uint16_t port) {
     CHECK(pg_exchange_bind(&exchange, port, name, DIGEST));
     begin(PG_DESCRIBE);
     pg_call_head_ends(&call);
-    CHECK(made(NULL, 0) == PG_OK);
+    CHECK(make_call(NULL, 0) == PG_OK);
     check_description(got.head.bytes, got.head.count);
 }
 
@@ -420,7 +421,7 @@ static void all(void) {
     call_nothing();
 }
 
-/* Calls until the server says that it is over, which must leave no doubt. */
+/* Calls until the export is gone; the last call must fail as not executed. */
 static void until_gone(void) {
     for (;;) {
         enum pg_outcome outcome = bump(1);
@@ -436,7 +437,7 @@ static void until_gone(void) {
     }
 }
 
-/* Calls, and calls again when a line comes: by then another server listens there. */
+/* Calls once, waits for a line and a pause, and calls again: now another server has the port. */
 static void after_a_restart(void) {
     char line[8];
     CHECK(bump(1) == PG_REPLIED);
@@ -469,7 +470,7 @@ int main(int argc, char **argv) {
         return 0;
     }
     all();
-    printf("all is right: values are %s-endian\n", big() ? "big" : "little");
+    printf("all results are correct: values are %s-endian\n", big() ? "big" : "little");
     if (udp) {
         pg_exchange_settle(&exchange);
         pg_exchange_close(&exchange);

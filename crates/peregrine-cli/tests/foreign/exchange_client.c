@@ -1,5 +1,5 @@
-/* The client's side of packet exchange over UDP (docs/PROTOCOL.md, part 9): one handle, one call at
- * a time. The client alone has timers, and they only ever ask. */
+/* The client end of the packet exchange over UDP (docs/PROTOCOL.md, part 9), with one handle and
+ * one call at a time. Only the client has timers; when one fires, the client sends a question. */
 #include "peregrine.h"
 
 #include <arpa/inet.h>
@@ -11,16 +11,16 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define PIECE 1408u /* what Ethernet leaves */
-#define CREDITS 64u /* pieces that the socket's buffer holds */
+#define PIECE 1408u /* fits an Ethernet frame with all headers */
+#define CREDITS 64u /* pieces that fit the buffer of the socket */
 #define ASK_FIRST_US 20000u
 #define ASK_US 200000u
 #define ASK_WORKING_US 2000000u
 #define ASKED_MAX 10u
-#define ASK_ROOM_US 400000u   /* while the server has no room for a call */
-#define PAUSE_ROUNDS 32u      /* after so many round trips of silence the next call asks first, */
-#define PAUSE_US 10000u       /* but not before this; */
-#define PAUSE_US_MAX 200000u  /* asking sooner than that does no harm */
+#define ASK_ROOM_US 400000u   /* interval of probes while the server has no memory for a call */
+#define PAUSE_ROUNDS 32u      /* round trips of silence before a call begins with a probe */
+#define PAUSE_US 10000u       /* minimum silence before such a probe */
+#define PAUSE_US_MAX 200000u  /* maximum silence without a probe; an early probe does no harm */
 #define EXTENSIONS 16u
 
 static struct pg_packet packet_of(struct pg_exchange *exchange, uint8_t kind) {
@@ -32,8 +32,8 @@ static struct pg_packet packet_of(struct pg_exchange *exchange, uint8_t kind) {
     return packet;
 }
 
-/* 1: a packet of this handle; 0: the time is over; -1: nobody listens there; -2: the server speaks
- * the version before ours, whose question this client has asked. */
+/* Returns 1 for a packet of this handle, 0 after `until_us`, -1 if no socket has the port, and -2
+ * if the server answered the HELLO of the previous version. */
 static int receive(struct pg_exchange *exchange, struct pg_packet *packet, uint64_t until_us) {
     static uint8_t bytes[PG_PACKET_MAX];
     for (;;) {
@@ -81,7 +81,7 @@ bool pg_exchange_bind(struct pg_exchange *exchange, uint16_t port, const char *n
     setsockopt(exchange->fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof room);
     if (connect(exchange->fd, (struct sockaddr *)&to, sizeof to) != 0) return false;
 
-    /* The nonce stands where the secret will. */
+    /* Until the server grants a handle, the field of the secret has the nonce. */
     pg_random(exchange->secret, 12);
     uint8_t hello[PG_BINDING_BODY] = {0}, body[PG_BINDING_BODY] = {0};
     size_t name_bytes = strlen(name);
@@ -101,7 +101,7 @@ bool pg_exchange_bind(struct pg_exchange *exchange, uint16_t port, const char *n
         send_binding(exchange, PG_PACKET_VERSION, cookie ? PG_BIND_PACKET : PG_HELLO,
                      cookie ? body : hello);
         sent++;
-        /* Servers before version 3 do not answer another version: is this one of them? */
+        /* Servers before version 3 answer only their own version: tries the previous one. */
         if (!cookie && (sent == 3 || sent == 6))
             send_binding(exchange, PG_PACKET_VERSION - 1, PG_HELLO, hello);
         wait_us = wait_us < 800000 ? 2 * wait_us : 1000000;
@@ -152,9 +152,9 @@ struct open_call {
     uint8_t *message; /* extensions, then the message */
     struct pg_sender sender;
     struct pg_assembly result;
-    struct pg_packet first; /* what the first fragment told of the result */
-    bool asks_first;        /* nothing of the call is sent before the server answers */
-    bool heard;             /* that the server has all of the call, or a part of the result */
+    struct pg_packet first; /* the first fragment of the result that arrived, for its header */
+    bool asks_first;        /* no fragment of the call is sent before the server answers a probe */
+    bool heard;             /* the server has the whole call, or has sent a part of the result */
     bool replied;
 };
 
@@ -199,8 +199,8 @@ static void send_plain(struct pg_exchange *exchange, uint8_t kind) {
     pg_packet_send(exchange->fd, NULL, &packet);
 }
 
-/* A fragment of the result; true if the result is whole. */
-static bool result_comes(struct open_call *open, const struct pg_packet *packet, bool *tell) {
+/* Places a fragment of the result; returns whether the result is complete. */
+static bool result_comes(struct open_call *open, const struct pg_packet *packet, bool *have_due) {
     struct pg_shape shape;
     if (!pg_shape_of(&shape, packet->total, packet->piece)) return false;
     if (!open->result.message) {
@@ -214,12 +214,12 @@ static bool result_comes(struct open_call *open, const struct pg_packet *packet,
     if (please && !holes)
         send_have_result(open, 0);
     else if (please || packet->fragment == 0)
-        *tell = true; /* unless what is missing lies in the socket already */
+        *have_due = true; /* sent when the socket has no more packets that may fill the holes */
     return false;
 }
 
-/* Not executed, if nothing of the call was sent, or if the table that granted the handle says so and
- * has forgotten no result since. */
+/* Returns the outcome of a refused call. The call was not executed if no fragment of it was sent,
+ * or if the table that granted the handle refuses it and has forgotten no result since. */
 static enum pg_outcome refused(const struct open_call *open, const struct pg_packet *packet) {
     const struct pg_exchange *exchange = open->exchange;
     if (open->asks_first) return PG_FAILED_NOT_EXECUTED;
@@ -228,20 +228,20 @@ static enum pg_outcome refused(const struct open_call *open, const struct pg_pac
     return certain ? PG_FAILED_NOT_EXECUTED : PG_FAILED_MAYBE;
 }
 
-/* Waits for the result, asking when nothing comes. */
+/* Waits for the result, and sends a question after each interval of silence. */
 static enum pg_outcome await(struct open_call *open, uint64_t deadline) {
     struct pg_exchange *exchange = open->exchange;
     uint64_t wait = ASK_FIRST_US, working = ASK_US, ask_at = pg_now_us() + wait;
     unsigned asked = 0, unreachable = 0;
-    bool tell = false;
+    bool have_due = false;
     for (;;) {
         struct pg_packet packet;
-        uint64_t until = tell ? 0 : ask_at < deadline ? ask_at : deadline;
+        uint64_t until = have_due ? 0 : ask_at < deadline ? ask_at : deadline;
         int got = receive(exchange, &packet, until);
         uint64_t now = pg_now_us();
         if (got < 0 && ++unreachable == 3) return PG_FAILED_MAYBE;
-        if (got <= 0 && tell) {
-            tell = false;
+        if (got <= 0 && have_due) {
+            have_due = false;
             send_have_result(open, 0);
         } else if (got <= 0) {
             if (now >= deadline) return PG_TIMED_OUT;
@@ -258,7 +258,7 @@ static enum pg_outcome await(struct open_call *open, uint64_t deadline) {
         ask_at = now + wait;
         switch (packet.kind) {
         case PG_RESULT:
-            if (result_comes(open, &packet, &tell)) return PG_REPLIED;
+            if (result_comes(open, &packet, &have_due)) return PG_REPLIED;
             break;
         case PG_HAVE_CALL:
             if (packet.flags & PG_ALL) {
@@ -272,7 +272,7 @@ static enum pg_outcome await(struct open_call *open, uint64_t deadline) {
                 }
             } else if (open->heard) {
                 break;
-            } else if (packet.credits == 0) { /* no room yet: the server says when there is some */
+            } else if (packet.credits == 0) { /* no memory; the server reports when it has some */
                 ask_at = now + ASK_ROOM_US;
             } else if (open->asks_first) {
                 open->asks_first = false;
@@ -281,7 +281,7 @@ static enum pg_outcome await(struct open_call *open, uint64_t deadline) {
                 pg_sender_heard(&open->sender, &packet, emit_call, open);
             }
             break;
-        case PG_ASK: /* it runs, and asks whether the call is waited for */
+        case PG_ASK: /* the procedure runs, and the server asks whether the client still waits */
             if (open->replied || open->result.message) break;
             open->heard = true;
             ask(open);
@@ -294,7 +294,7 @@ static enum pg_outcome await(struct open_call *open, uint64_t deadline) {
     }
 }
 
-/* A handle whose call was given up is used again when the server has let go of it. */
+/* Waits until the server has released a handle whose call was given up; returns whether it has. */
 static bool let_go(struct pg_exchange *exchange) {
     uint64_t wait = ASK_US;
     for (unsigned asked = 0; exchange->captured && asked < ASKED_MAX; asked++) {
@@ -309,7 +309,7 @@ static bool let_go(struct pg_exchange *exchange) {
         exchange->captured = packet.kind != PG_LET_GO;
         asked = 0;
         if (exchange->captured) {
-            /* It still runs: what it says when it ends is waited for, more and more patiently. */
+            /* The procedure still runs. Waits longer each round for the LET_GO at its end. */
             got = receive(exchange, &packet, pg_now_us() + wait);
             exchange->captured = got <= 0 || packet.kind != PG_LET_GO;
             wait = 2 * wait < ASK_WORKING_US ? 2 * wait : ASK_WORKING_US;
@@ -347,7 +347,7 @@ enum pg_outcome pg_exchange_call(struct pg_exchange *exchange, const struct pg_c
     pg_sender_begin(&open.sender, open.message, shape, exchange->credits);
     open.asks_first = pg_exchange_paused(exchange);
     if (open.asks_first)
-        ask(&open); /* the server may have been started again: then the call has not run */
+        ask(&open); /* a restarted server refuses the probe: the call was not executed */
     else
         pg_sender_go_on(&open.sender, emit_call, &open);
     enum pg_outcome outcome = await(&open, now + 1000 * (uint64_t)deadline_ms);
@@ -373,7 +373,7 @@ enum pg_outcome pg_exchange_call(struct pg_exchange *exchange, const struct pg_c
     return outcome;
 }
 
-/* The next call would acknowledge the last result; if there is none, this does, within 100 ms. */
+/* Acknowledges the last result. A client calls this within 100 ms if it makes no other call. */
 void pg_exchange_settle(struct pg_exchange *exchange) {
     if (!exchange->owes) return;
     struct pg_packet have = packet_of(exchange, PG_HAVE_RESULT);

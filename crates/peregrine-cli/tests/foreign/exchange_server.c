@@ -1,6 +1,6 @@
-/* The server's side of packet exchange over UDP (docs/PROTOCOL.md, part 9). It has no timers, and
- * each record goes by the table of "The life of a call"; as one thread runs everything, nobody ever
- * sees a record that is Executing or Quitting. */
+/* The server end of the packet exchange over UDP (docs/PROTOCOL.md, part 9). It has no timers. Each
+ * record follows the rules of "The life of a call". One thread runs everything, so no packet is
+ * handled while a record is Executing or Quitting. */
 #include "peregrine.h"
 
 #include <arpa/inet.h>
@@ -20,10 +20,10 @@ struct record {
     bool used, checks, said_missing;
     enum state state;
     uint8_t secret[12];
-    struct sockaddr_in last; /* where the last packet that was taken came from */
+    struct sockaddr_in last; /* source of the last accepted packet */
     uint32_t sequence;
     uint16_t serial, echo;
-    struct pg_packet shape; /* what the first fragment told of the call */
+    struct pg_packet shape; /* the first fragment of the call that arrived, for its header */
     struct pg_assembly call;
     struct pg_reply reply;
     struct pg_sender sender;
@@ -35,7 +35,7 @@ struct pg_exchange_server {
     int fd;
     uint8_t key[16];
     uint64_t table, incarnation, since_us;
-    uint32_t generations[PLACES]; /* how many results each place has forgotten */
+    uint32_t generations[PLACES]; /* number of results that each place has forgotten */
     struct record records[PLACES];
 };
 
@@ -75,8 +75,8 @@ static void acknowledged(struct record *record) {
     if (record->state == REPLIED) record->state = IDLE;
 }
 
-/* To forget a record is to revoke its handle. A result that goes with it may not have come: the
- * place says that it has forgotten one. */
+/* Forgets a record, which revokes its handle. If its result is not acknowledged, the client may not
+ * have received it, so the generation of the place counts a forgotten result. */
 static void forget(struct pg_exchange_server *server, struct record *record) {
     if (record->state == REPLIED) server->generations[record - server->records]++;
     drop_call(record);
@@ -106,7 +106,7 @@ static struct pg_packet packet_of(const struct pg_exchange_server *server, struc
     return packet;
 }
 
-/* ---- binding: nothing is remembered of the first exchange ---- */
+/* ---- binding: the server keeps no state for a HELLO ---- */
 
 static void answer_binding(struct pg_exchange_server *server, const struct sockaddr_in *to,
                            const struct pg_packet *asked, uint8_t kind, const uint8_t *body) {
@@ -147,7 +147,7 @@ static void bind_asked(struct pg_exchange_server *server, const struct pg_packet
     uint32_t kind = 0;
     const char *why = "";
     if (name != strlen(of->name) || memcmp(asked + 48, of->name, name) != 0)
-        kind = PG_NOT_FOUND, why = "nothing of this name is exported";
+        kind = PG_NOT_FOUND, why = "no export has this name";
     else if (!(flags & 1) && memcmp(asked + 16, of->digest, 16) != 0)
         kind = PG_INTERFACE_MISMATCH, why = "the interfaces differ";
     if (piece < 512) return;
@@ -182,7 +182,7 @@ static void bind_asked(struct pg_exchange_server *server, const struct pg_packet
     answer_binding(server, from, packet, PG_BOUND_PACKET, body);
 }
 
-/* A client of another version is refused in its own, with a text that names both versions. */
+/* Refuses a client of another version, in a packet of that version, with a text that names both. */
 static void refuse_version(const struct pg_exchange_server *server, const struct pg_packet *asked,
                            uint8_t version, const struct sockaddr_in *to) {
     if (asked->kind != PG_HELLO && asked->kind != PG_BIND_PACKET) return;
@@ -229,7 +229,7 @@ static void have_call(struct pg_exchange_server *server, struct record *to,
                       const struct pg_packet *asked) {
     struct pg_packet have = packet_of(server, to, PG_HAVE_CALL, asked->sequence);
     uint8_t bitmap[128];
-    have.piece = asked->piece; /* nothing of it */
+    have.piece = asked->piece; /* unless changed below: no fragment has arrived */
     if (asked->sequence == to->sequence && to->state == REPLIED)
         have.flags = PG_ALL | PG_REPLIED_FLAG;
     else if (asked->sequence == to->sequence && to->state == ASSEMBLING) {
@@ -260,13 +260,13 @@ static void send_result(struct pg_exchange_server *server, struct record *of, ui
     pg_sender_go_on(&of->sender, emit_result, &sending);
 }
 
-/* The call is whole: it runs, once, for its number is the record's now. */
+/* Runs a complete call. It runs only once, because the record now has its sequence number. */
 static void run(struct pg_exchange_server *server, struct record *record) {
     const struct pg_packet *shape = &record->shape;
     struct pg_reply *reply = &record->reply;
     const uint8_t *message = record->call.message + shape->extensions;
     if (shape->copied < shape->extensions) {
-        pg_refuse(reply, PG_NOT_EXECUTED, PG_BAD_ARGUMENTS, "a message of no possible shape");
+        pg_refuse(reply, PG_NOT_EXECUTED, PG_BAD_ARGUMENTS, "the message has invalid lengths");
     } else if (shape->procedure == PG_DESCRIBE) {
         *reply = (struct pg_reply){0};
         pg_describe(server->of, (pg_now_us() - server->since_us) / 1000, callers(server),
@@ -294,7 +294,7 @@ static void begin(struct pg_exchange_server *server, struct record *record,
         record->state = ASSEMBLING;
         return;
     }
-    pg_refuse(&record->reply, PG_NOT_EXECUTED, PG_TOO_LARGE, "messages are smaller here");
+    pg_refuse(&record->reply, PG_NOT_EXECUTED, PG_TOO_LARGE, "the message is too large");
     send_result(server, record, packet->piece);
 }
 
@@ -361,7 +361,7 @@ static void packet_comes(struct pg_exchange_server *server, const struct pg_pack
     }
     int32_t ahead = (int32_t)(packet->sequence - record->sequence);
     if (packet->kind == PG_BYE) {
-        acknowledged(record); /* it needs nothing any more */
+        acknowledged(record); /* the client does not need the result any more */
         forget(server, record);
         return;
     }
@@ -391,7 +391,7 @@ static void packet_comes(struct pg_exchange_server *server, const struct pg_pack
     }
 }
 
-/* Takes what lies in the socket. */
+/* Receives all packets that the socket has. */
 void pg_exchange_ready(struct pg_exchange_server *server) {
     static uint8_t bytes[PG_PACKET_MAX];
     for (;;) {

@@ -1,17 +1,17 @@
-/* How a message becomes packets, and becomes one again (docs/PROTOCOL.md, part 9). */
+/* Fragmentation and reassembly of messages (docs/PROTOCOL.md, part 9). */
 #include "peregrine.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define WINDOW 32u    /* a fixed one: small enough for any socket's buffer */
+#define WINDOW 32u /* fixed, and small enough for the buffer of any socket */
 #define BEYOND_MAX 1024u
 
 static bool bit(const uint8_t *bits, uint32_t at) { return bits[at / 8] >> at % 8 & 1; }
 
 static void set_bit(uint8_t *bits, uint32_t at) { bits[at / 8] |= (uint8_t)(1 << at % 8); }
 
-/* ---- the cut ---- */
+/* ---- shapes ---- */
 
 bool pg_shape_of(struct pg_shape *shape, uint32_t total, uint32_t piece) {
     if (total > 1u << 30 || piece % 16 || piece < 512 || piece > 65440) return false;
@@ -19,7 +19,7 @@ bool pg_shape_of(struct pg_shape *shape, uint32_t total, uint32_t piece) {
     return true;
 }
 
-/* Where a fragment lies: 0 is the front and has the remainder. */
+/* Returns the length of a fragment, and sets its offset. Fragment 0 is first, with the remainder. */
 uint32_t pg_fragment_range(const struct pg_shape *shape, uint32_t fragment, uint32_t *at) {
     uint32_t front = shape->total - (shape->count - 1) * shape->piece;
     *at = fragment ? front + (fragment - 1) * shape->piece : 0;
@@ -49,7 +49,7 @@ static uint32_t allowed(const struct pg_sender *sender) {
     return window ? window : 1;
 }
 
-/* Sends what may be in flight. It asks for a HAVE where it would have to wait for one. */
+/* Sends what the window allows. PLEASE requests a HAVE before the window is full. */
 void pg_sender_go_on(struct pg_sender *sender, pg_emit emit, void *of) {
     uint32_t window = allowed(sender), last = sender->acknowledged + window;
     bool rest = sender->shape.count > last;
@@ -63,12 +63,13 @@ void pg_sender_go_on(struct pg_sender *sender, pg_emit emit, void *of) {
 
 static bool older(uint16_t a, uint16_t b) { return (int16_t)(uint16_t)(a - b) < 0; }
 
-/* A HAVE of the other side: sends what is lost again, and what may follow. */
+/* Handles a HAVE of the receiver: retransmits lost fragments; if none is lost, sends new ones. */
 void pg_sender_heard(struct pg_sender *sender, const struct pg_packet *have, pg_emit emit,
                      void *of) {
     uint32_t next = have->fragment, bits = (uint32_t)have->body_bytes * 8, end = next;
     const uint8_t *bitmap = have->body;
-    if (have->piece != sender->shape.piece) next = end = bits = 0; /* of another cut: nothing */
+    /* A HAVE for another piece size acknowledges nothing. */
+    if (have->piece != sender->shape.piece) next = end = bits = 0;
     if (next < sender->acknowledged || next > sender->sent) return;
     sender->acknowledged = next;
     sender->credits = have->credits;
@@ -77,7 +78,7 @@ void pg_sender_heard(struct pg_sender *sender, const struct pg_packet *have, pg_
             set_bit(sender->had, next + i);
             end = next + i + 1;
         }
-    /* Up to where what is missing is lost, and not just late. */
+    /* Below `end`, missing fragments are lost, and not only late. */
     bool waited = have->flags & PG_PLEASE;
     if (waited || !older(have->echo, sender->last)) end = sender->sent;
     if (!waited && sender->again && older(have->echo, sender->last_again)) end = next;
@@ -109,7 +110,7 @@ bool pg_assembly_begin(struct pg_assembly *assembly, struct pg_shape shape) {
     return true;
 }
 
-/* Puts a fragment to its place; whether it was one of this message, and new. */
+/* Stores a fragment; returns whether it belongs to this message and is no duplicate. */
 bool pg_assembly_place(struct pg_assembly *assembly, const struct pg_packet *packet) {
     struct pg_shape shape;
     if (!pg_shape_of(&shape, packet->total, packet->piece) ||

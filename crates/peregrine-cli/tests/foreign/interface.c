@@ -5,8 +5,8 @@
 
 #define DEPTH_MAX 256
 
-/* The offsets that the server told are those which the fields have one behind the other: so a plain
- * struct is its fields in order, whether it lies in a head or in a block. */
+/* The offsets from the generated header leave no gap between fields. Therefore a plain struct is
+ * encoded as its fields in order, both in a head and in a block. */
 _Static_assert(FOREIGN_SAMPLE_SIZE == 32 && FOREIGN_SAMPLE_ALIGN == 8 &&
                    FOREIGN_SAMPLE_ID_AT == 0 && FOREIGN_SAMPLE_VALUE_AT == 8 &&
                    FOREIGN_SAMPLE_AT_AT == 16 && FOREIGN_SAMPLE_LEVEL_AT == 24 &&

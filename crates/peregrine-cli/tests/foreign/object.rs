@@ -1,5 +1,5 @@
-//! The interface `Foreign`: every kind of parameter and of result, an object, and a caller that
-//! checks them all.
+//! The interface `Foreign`, with every kind of parameter and of result, an implementation, and checks of
+//! all procedures.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use peregrine::{CallError, Executed, Kind, Lent, Out, Plain, Value, interface};
 
-/// A plain enum of which two patterns are values.
+/// A plain enum: of all 16-bit patterns, only two are valid.
 #[derive(Clone, Copy, Debug, PartialEq, Plain)]
 #[repr(u16)]
 pub(crate) enum Colour {
@@ -16,7 +16,7 @@ pub(crate) enum Colour {
     DeepBlue = 0x0203,
 }
 
-/// Plain, of fields of many widths.
+/// A plain structure with fields of many widths.
 #[derive(Clone, Copy, Debug, PartialEq, Plain)]
 #[repr(C)]
 pub(crate) struct Sample {
@@ -44,7 +44,7 @@ impl Sample {
     }
 }
 
-/// Structured, and recursive.
+/// A recursive structure that is not plain.
 #[derive(Clone, Debug, PartialEq, Value)]
 pub(crate) struct Person {
     name: String,
@@ -53,7 +53,7 @@ pub(crate) struct Person {
     home: Option<Box<Place>>,
 }
 
-/// A variant of each kind.
+/// An enum with a variant of each kind.
 #[derive(Clone, Debug, PartialEq, Value)]
 pub(crate) enum Place {
     Nowhere,
@@ -61,7 +61,7 @@ pub(crate) enum Place {
     At { sample: Sample, letter: char },
 }
 
-/// Each primitive type.
+/// A field of each primitive type.
 #[derive(Clone, Debug, PartialEq, Value)]
 pub(crate) struct Primitives {
     flag: bool,
@@ -72,7 +72,7 @@ pub(crate) struct Primitives {
     letter: char,
 }
 
-/// What a procedure says when it says no.
+/// The error of `fail`.
 #[derive(Clone, Debug, PartialEq, Value)]
 pub(crate) enum Failure {
     Call(String),
@@ -86,7 +86,7 @@ impl From<CallError> for Failure {
     }
 }
 
-/// What `people` answers.
+/// The result of `people`.
 pub(crate) type Answered = (Option<Box<Person>>, Result<u16, String>, Vec<Place>);
 
 /// Every kind of parameter and of result, for peers in other languages.
@@ -94,7 +94,7 @@ pub(crate) type Answered = (Option<Box<Person>>, Result<u16, String>, Vec<Place>
 pub(crate) trait Foreign {
     /// Does nothing.
     fn nothing(&self) -> peregrine::Result<()>;
-    /// The flag turned, unsigned numbers one more, signed ones negated, fractions doubled.
+    /// Inverts the flag, increments unsigned numbers, negates signed ones, and doubles fractions.
     #[allow(clippy::too_many_arguments)]
     fn primitives(
         &self,
@@ -113,10 +113,10 @@ pub(crate) trait Foreign {
         double: f64,
         letter: char,
     ) -> peregrine::Result<Primitives>;
-    /// All of them, in order.
+    /// Returns all texts in order.
     fn texts(&self, first: &str, second: String, rest: &[String])
     -> peregrine::Result<Vec<String>>;
-    /// The sum of each, wrapping round; of samples, of value and level.
+    /// Returns the wrapping sum of each slice; for samples, the sum of all values and levels.
     fn sums(
         &self,
         bytes: &[u8],
@@ -125,9 +125,10 @@ pub(crate) trait Foreign {
         longs: &[u64],
         samples: &[Sample],
     ) -> peregrine::Result<(u64, u64, u64, u64, f64)>;
-    /// The sum of both and of the key's length.
+    /// Returns the sum of all elements plus the length of the key.
     fn lend(&self, key: &str, bytes: Lent<'_, u8>, longs: Lent<'_, u64>) -> peregrine::Result<u64>;
-    /// Fills up to `count` bytes, an eighth as many samples, and a few; how many bytes.
+    /// Fills up to `count` bytes, `count / 8` samples and `count` elements of `few`; returns the number of
+    /// bytes.
     fn fill(
         &self,
         count: u32,
@@ -135,7 +136,8 @@ pub(crate) trait Foreign {
         samples: Out<'_, Sample>,
         #[max_len(24)] few: Out<'_, u16>,
     ) -> peregrine::Result<u32>;
-    /// One more, one turned, all turned and one more, all a year older.
+    /// Increments the counter; negates, increments and reverses fields of the sample; reverses and
+    /// increments the values; and makes all people a year older.
     fn change(
         &self,
         counter: &mut u128,
@@ -143,31 +145,31 @@ pub(crate) trait Foreign {
         values: &mut [u32],
         people: &mut [Person],
     ) -> peregrine::Result<String>;
-    /// One whose friends are the many, a measure of the place, and the place.
+    /// Returns `one` with `many` as friends, the measure of the place, and the place with `Nowhere` after it.
     fn people(
         &self,
         one: &Person,
         many: &[Person],
         place: Option<Place>,
     ) -> peregrine::Result<Answered>;
-    /// Says no unless `code` is 0.
+    /// Returns an error unless `code` is 0.
     fn fail(&self, code: u32, into: Out<'_, u8>) -> Result<(), Failure>;
     /// Panics.
     fn stop(&self) -> peregrine::Result<()>;
-    /// The same bytes in the other order; their sum.
+    /// Returns the bytes in reverse order, and their sum.
     fn mirror(
         &self,
         #[max_len(1 << 20)] from: &[u8],
         #[max_len(1 << 20)] into: Out<'_, u8>,
     ) -> peregrine::Result<u32>;
-    /// Takes so long.
+    /// Sleeps.
     #[idempotent]
     fn pause(&self, ms: u32) -> peregrine::Result<u32>;
-    /// How often it was called with this key.
+    /// Returns the number of calls with this key.
     fn bump(&self, key: u64) -> peregrine::Result<u64>;
 }
 
-/// Does what the interface says.
+/// The implementation.
 #[derive(Default)]
 pub(crate) struct Object {
     bumped: Mutex<BTreeMap<u64, u64>>,
@@ -244,8 +246,8 @@ impl Foreign for Object {
 
     fn lend(&self, key: &str, bytes: Lent<'_, u8>, longs: Lent<'_, u64>) -> peregrine::Result<u64> {
         let (mut a, mut b) = (vec![0; bytes.len()], vec![0; longs.len()]);
-        bytes.copy_to(0, &mut a).expect("all of it");
-        longs.copy_to(0, &mut b).expect("all of it");
+        bytes.copy_to(0, &mut a).expect("the buffer has the right length");
+        longs.copy_to(0, &mut b).expect("the buffer has the right length");
         Ok(sum(&a).wrapping_add(sum(&b)).wrapping_add(key.len() as u64))
     }
 
@@ -342,7 +344,7 @@ fn people() -> Vec<Person> {
     ]
 }
 
-/// Calls every procedure of `far`, and of an object here, and compares.
+/// Calls the procedures of `far` and of a local object, and compares the results.
 pub(crate) fn check(far: &impl Foreign) {
     let near = Object::default();
     far.nothing().unwrap();
@@ -396,8 +398,8 @@ pub(crate) fn check(far: &impl Foreign) {
     let change = |one: &dyn Foreign| {
         let (mut counter, mut sample) = (u128::from(u64::MAX), Sample::of(4));
         let (mut values, mut people) = ([1, 2, 3 << 20], people());
-        let said = one.change(&mut counter, &mut sample, &mut values, &mut people).unwrap();
-        (said, counter, sample, values, people)
+        let text = one.change(&mut counter, &mut sample, &mut values, &mut people).unwrap();
+        (text, counter, sample, values, people)
     };
     assert_eq!(change(far), change(&near));
     let places = [

@@ -1,9 +1,9 @@
-/* Peregrine in C: values, the stream path and the packet exchange, of a client and of a server.
+/* Peregrine in C: values, the stream path and the packet exchange, for clients and servers.
  *
- * Written from docs/REPRESENTATION.md ("R" below) and docs/PROTOCOL.md ("P") alone, to show that they
- * are enough, and to be read by whoever writes the next one. One thread, one call at a time on a
- * binding. Nothing here depends on the machine's byte order: bytes are put and taken one by one, in
- * the order of the binding. */
+ * This code was written from docs/REPRESENTATION.md ("R" below) and docs/PROTOCOL.md ("P") alone.
+ * It shows that these documents are sufficient, and is an example for other implementations. It has
+ * one thread, and one call at a time per binding. The code does not depend on the machine's byte
+ * order: it writes and reads values byte by byte, in the byte order of the binding. */
 #ifndef PEREGRINE_H
 #define PEREGRINE_H
 
@@ -14,11 +14,11 @@
 
 #define PG_HOST_BIG (__BYTE_ORDER__ == __ORDER_BIG_ENDIAN__)
 #define PG_ROUND16(n) (((n) + 15) & ~(size_t)15)
-#define PG_MESSAGE_MAX ((size_t)4 << 20) /* what we send and take */
-#define PG_MESSAGE_WANTED (((size_t)1 << 20) + 64) /* what our client needs of a server */
+#define PG_MESSAGE_MAX ((size_t)4 << 20) /* maximum message of both sides */
+#define PG_MESSAGE_WANTED (((size_t)1 << 20) + 64) /* message size that the client requests */
 #define PG_NAME_MAX 64
 #define PG_PING 0xffffffffu
-#define PG_DESCRIBE 0xfffffffeu /* over datagrams; a stream has a message for it */
+#define PG_DESCRIBE 0xfffffffeu /* over datagrams; a stream has a separate message */
 
 typedef unsigned __int128 pg_u128;
 
@@ -30,10 +30,10 @@ enum {
     PG_WITHDRAWN = 18,
 };
 
-/* How a call ended on this side. */
+/* The outcome of a call at the client. */
 enum pg_outcome { PG_REPLIED, PG_FAILED_NOT_EXECUTED, PG_FAILED_MAYBE, PG_TIMED_OUT };
 
-/* ---- wire.c: what is little-endian always ---- */
+/* ---- wire.c: headers, which are always little-endian ---- */
 
 uint16_t pg_le16(const uint8_t *at);
 uint32_t pg_le32(const uint8_t *at);
@@ -70,7 +70,7 @@ enum {
     PG_PLEASE = 1, PG_RESENT = 2, PG_CHECKED = 4, PG_ALL = 8, PG_REPLIED_FLAG = 16,
     PG_ELSEWHERE = 32,
 };
-#ifndef PG_PACKET_VERSION /* tests compile peers of other versions, too */
+#ifndef PG_PACKET_VERSION /* tests also compile peers of other versions */
 #define PG_PACKET_VERSION 3
 #endif
 #define PG_PACKET_HEADER 64
@@ -81,21 +81,21 @@ struct pg_packet {
     uint8_t secret[12];
     uint16_t flags, serial, echo, credits, extensions;
     uint32_t place, sequence;
-    uint32_t procedure; /* of a result: answer */
-    uint32_t total, head, copied; /* of a result: where the head begins */
+    uint32_t procedure;           /* in a RESULT: the answer */
+    uint32_t total, head, copied; /* in a RESULT, `copied` is the offset of the head */
     uint32_t fragment, piece;
-    uint64_t table; /* of REFUSED, in the place of total and head; its generation is in copied */
+    uint64_t table; /* only in REFUSED, instead of `total` and `head`; `copied` is the generation */
     const uint8_t *body;
     size_t body_bytes;
 };
 size_t pg_packet_pack(const struct pg_packet *packet, uint8_t out[PG_PACKET_MAX]);
 bool pg_packet_unpack(struct pg_packet *packet, const uint8_t *in, size_t bytes);
-/* A packet of binding of another version: the number of that version, otherwise 0. */
+/* Returns the version of a binding packet of another version, or 0 for any other packet. */
 uint8_t pg_packet_of_another(struct pg_packet *packet, const uint8_t *in, size_t bytes);
-/* Loses one of so many packets that are sent, for tests; 0 loses none. */
+/* For tests: one of this many sent packets is dropped; with 0, none is. */
 extern unsigned pg_lose;
 void pg_packet_send(int fd, const struct sockaddr_in *to, const struct pg_packet *packet);
-/* The same, of another version: for packets of binding, which all versions have in common. */
+/* Sends a packet of another version. Only binding packets have the same format in all versions. */
 void pg_packet_send_as(uint8_t version, int fd, const struct sockaddr_in *to,
                        const struct pg_packet *packet);
 
@@ -130,7 +130,7 @@ size_t pg_take_count(struct pg_reader *from, size_t element_bytes_min);
 bool pg_utf8(const uint8_t *bytes, size_t count);
 bool pg_all_taken(const struct pg_reader *from);
 
-/* A call: head, blocks that are copied, blocks that are lent (R 4). */
+/* A call at the client: the head, then copied blocks, then lent blocks (R 4). */
 struct pg_call {
     struct pg_writer message;
     uint32_t procedure;
@@ -144,7 +144,7 @@ struct pg_writer *pg_call_lent(struct pg_call *call);
 void pg_call_ends(struct pg_call *call);
 void pg_call_free(struct pg_call *call);
 
-/* A call that has come. */
+/* A received call at the server. */
 struct pg_request {
     uint32_t procedure;
     struct pg_reader head;
@@ -157,7 +157,7 @@ bool pg_request_open(struct pg_request *request, uint32_t procedure, const uint8
 struct pg_reader pg_request_block(struct pg_request *request, size_t bytes);
 bool pg_request_ends(const struct pg_request *request);
 
-/* A reply: with answer 0 a table of what was filled, a head and blocks (R 5, P 8). */
+/* A reply. With PG_OK, it has a table of the filled bytes per block, a head and blocks (R 5, P 8). */
 #define PG_BLOCKS_MAX 8
 struct pg_reply {
     uint32_t answer;
@@ -176,12 +176,12 @@ void pg_reply_free(struct pg_reply *reply);
 struct pg_returned {
     struct pg_reader head, blocks[PG_BLOCKS_MAX];
 };
-struct pg_offer { /* what the call told of a block that the reply may fill */
+struct pg_offer { /* the capacity that the call offers for a block of the reply */
     size_t elements, element_bytes;
 };
 bool pg_reply_open(const struct pg_reply *reply, bool big, const struct pg_offer *offers,
                    size_t block_count, struct pg_returned *returned);
-/* The kind of a refusal, 0 if it is none that can be read. */
+/* Returns the kind of a refusal, or 0 if the reply is no valid refusal. */
 uint32_t pg_reply_refusal(const struct pg_reply *reply, const char **why, size_t *bytes);
 
 /* ---- what a server exports ---- */
@@ -193,7 +193,7 @@ struct pg_export {
     size_t procedures;
     void (*serve)(struct pg_request *request, struct pg_reply *reply);
 };
-/* Runs a call, also ping, and a call that makes no sense. */
+/* Runs a call, answers a ping, or refuses an invalid call. */
 void pg_serve(const struct pg_export *of, uint32_t procedure, const uint8_t *message, size_t head,
               size_t copied, size_t total, struct pg_reply *reply);
 void pg_describe(const struct pg_export *of, uint64_t age_ms, uint32_t bindings,
@@ -207,7 +207,7 @@ struct pg_stream {
     size_t abandoned_count;
     bool big, ended, goodbye, revoked;
     uint64_t largest;
-    uint8_t *body; /* of the message that came last */
+    uint8_t *body; /* of the last received message */
     struct pg_stream_header header;
 };
 bool pg_stream_connect(struct pg_stream *stream, uint16_t port);
@@ -224,7 +224,7 @@ size_t pg_stream_fds(struct pg_stream_server *server, struct pollfd *fds, size_t
 void pg_stream_ready(struct pg_stream_server *server, const struct pollfd *fds, size_t count);
 void pg_stream_goodbye(struct pg_stream_server *server);
 
-/* ---- fragments.c: how a message becomes packets, and becomes one again (P 9) ---- */
+/* ---- fragments.c: fragmentation and reassembly of messages (P 9) ---- */
 
 struct pg_shape {
     uint32_t total, piece, count;
@@ -239,9 +239,9 @@ struct pg_sender {
     uint32_t acknowledged, sent, credits;
     uint16_t last, last_again;
     bool again;
-    uint8_t *had; /* a bit for each position */
+    uint8_t *had; /* a bit for each position that the receiver has */
 };
-/* Sends one fragment with these flags more; returns its serial. */
+/* Sends one fragment with these additional flags; returns its serial. */
 typedef uint16_t (*pg_emit)(void *of, uint32_t fragment, uint16_t flags);
 void pg_sender_begin(struct pg_sender *sender, const uint8_t *message, struct pg_shape shape,
                      uint32_t credits);
@@ -252,12 +252,12 @@ void pg_sender_free(struct pg_sender *sender);
 struct pg_assembly {
     struct pg_shape shape;
     uint8_t *message, *have;
-    uint32_t next, end; /* first position missing; one behind the last that is here */
+    uint32_t next, end; /* the first missing position; one after the last received one */
     bool whole;
 };
 bool pg_assembly_begin(struct pg_assembly *assembly, struct pg_shape shape);
 bool pg_assembly_place(struct pg_assembly *assembly, const struct pg_packet *packet);
-/* Fills in what a HAVE tells of it; `bitmap` has room for 128 bytes. */
+/* Fills in the fields of a HAVE for this message; `bitmap` has space for 128 bytes. */
 void pg_assembly_have(const struct pg_assembly *assembly, struct pg_packet *have, uint8_t *bitmap);
 void pg_assembly_free(struct pg_assembly *assembly);
 
@@ -269,17 +269,17 @@ struct pg_exchange {
     uint8_t secret[12];
     uint16_t serial, echo, credits;
     uint64_t table, incarnation;
-    uint64_t heard_us, round_us; /* when the server was heard of last; a round trip */
+    uint64_t heard_us, round_us; /* time of the last packet from the server; a round trip */
     bool big, owes, captured, ended;
-    char why[PG_BINDING_BODY]; /* why it could not bind, if the server said so */
+    char why[PG_BINDING_BODY]; /* why binding failed; empty if the server gave no reason */
 };
 bool pg_exchange_bind(struct pg_exchange *exchange, uint16_t port, const char *name,
                       const uint8_t digest[16]);
 enum pg_outcome pg_exchange_call(struct pg_exchange *exchange, const struct pg_call *call,
                                  struct pg_reply *reply, unsigned deadline_ms);
-/* Whether the server was heard of so long ago that the next call asks first. */
+/* Whether the server has been silent so long that the next call begins with a probe. */
 bool pg_exchange_paused(const struct pg_exchange *exchange);
-/* Acknowledges the last result, which the next call would have done. */
+/* Acknowledges the last result, if no later call has. */
 void pg_exchange_settle(struct pg_exchange *exchange);
 void pg_exchange_close(struct pg_exchange *exchange);
 

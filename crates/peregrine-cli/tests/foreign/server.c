@@ -1,5 +1,5 @@
-/* A server of the interface `Foreign` over TCP and UDP, on ports of its own choice, which it prints.
- * It ends, with a goodbye, when its standard input does. */
+/* A server of the interface `Foreign` over TCP and UDP, on free ports, which it prints. When its
+ * standard input is closed, it sends GOODBYE and ends. */
 #include "interface.h"
 
 #include <poll.h>
@@ -15,7 +15,7 @@ static void bad_arguments(struct pg_reply *reply) {
     pg_refuse(reply, PG_NOT_EXECUTED, PG_BAD_ARGUMENTS, "the arguments cannot be read");
 }
 
-/* Leaves the procedure, before it has done anything, if not all of its call makes sense. */
+/* Refuses the call and returns, before the procedure has an effect, if any argument is invalid. */
 #define ENDS_OR_REFUSE(...)                                                    \
     do {                                                                       \
         const struct pg_reader all_[] = {{.bytes = NULL}, __VA_ARGS__};        \
@@ -60,7 +60,7 @@ static void texts(struct pg_request *in, struct pg_reply *reply) {
     size_t rest = pg_take_count(head, 4);
     struct pg_reader first = pg_request_block(in, first_bytes);
     first.bad |= !pg_utf8(first.bytes, first.count);
-    pg_request_block(in, 0); /* of the rest, which stands in the head */
+    pg_request_block(in, 0); /* the empty block of `rest`, whose texts are in the head */
     pg_result_begin(&result, FOREIGN_TEXTS_BLOCKS);
     pg_put(&result.head, 2 + rest, 4);
     pg_put_text(&result.head, (const char *)first.bytes, first.count);
@@ -123,7 +123,7 @@ static void fill(struct pg_request *in, struct pg_reply *reply) {
     size_t samples = take_u32(&in->head), few = take_u32(&in->head);
     ENDS_OR_REFUSE();
     if (bytes > PG_MESSAGE_MAX / 4 || samples > PG_MESSAGE_MAX / 4 / FOREIGN_SAMPLE_SIZE) {
-        pg_refuse(reply, PG_NOT_EXECUTED, PG_TOO_LARGE, "the buffers are larger than a result");
+        pg_refuse(reply, PG_NOT_EXECUTED, PG_TOO_LARGE, "the buffers are larger than the maximum result");
         return;
     }
     pg_result_begin(&result, FOREIGN_FILL_BLOCKS);
@@ -183,7 +183,7 @@ static void people(struct pg_request *in, struct pg_reply *reply) {
     size_t many = pg_take_count(head, 10);
     pg_request_block(in, 0);
     pg_result_begin(&result, FOREIGN_PEOPLE_BLOCKS);
-    pg_put(&result.head, 1, 1); /* Some, of a Box */
+    pg_put(&result.head, 1, 1); /* Some(Box) */
     pg_put_text(&result.head, name, bytes);
     pg_put(&result.head, age, 1);
     pg_put(&result.head, many, 4);
@@ -198,7 +198,7 @@ static void people(struct pg_request *in, struct pg_reply *reply) {
         pg_put_text(&result.head, "no place", 8);
     pg_put(&result.head, is ? 2 : 1, 4);
     if (is) {
-        pg_take_bool(&place); /* an element has none before it */
+        pg_take_bool(&place); /* skips the flag of the option, which a list element does not have */
         copy_place(&place, &result.head);
     }
     pg_put(&result.head, FOREIGN_PLACE_NOWHERE, 4);
@@ -258,7 +258,7 @@ static void pause_for(struct pg_request *in, struct pg_reply *reply) {
     pg_result_ends(&result, PG_OK, reply);
 }
 
-/* How often it was called with this key: at most once a call, whatever the network does. */
+/* Counts the calls with a key, so that a call that is executed twice is detected. */
 static void bump(struct pg_request *in, struct pg_reply *reply) {
     static struct {
         uint64_t key, count;

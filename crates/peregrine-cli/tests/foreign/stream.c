@@ -1,5 +1,5 @@
-/* Calls over TCP (docs/PROTOCOL.md, part 8): a client with one call at a time, and a server whose
- * one thread runs each call when it has come whole. */
+/* Calls over TCP (docs/PROTOCOL.md, part 8): a client with one call at a time, and a server with
+ * one thread, which runs each call as soon as its message is complete. */
 #include "peregrine.h"
 
 #include <arpa/inet.h>
@@ -22,8 +22,8 @@ static bool send_all(int fd, const uint8_t *bytes, size_t count) {
     return true;
 }
 
-/* A message: header, body up to a multiple of 16. We send no extensions but one that nobody knows,
- * with each call, for it must be ignored. */
+/* Sends a message: the header, and the body padded to a multiple of 16. Each call also has an
+ * extension of an unknown kind, because the receiver must ignore it. */
 static bool send_message(int fd, struct pg_stream_header header, const uint8_t *body) {
     static const uint8_t unknown[16] = {0x01, 0x70, 0, 0, 5, 0, 0, 0, 'h', 'e', 'l', 'l', 'o'};
     header.extensions = header.kind == PG_CALL_MESSAGE ? 13 : 0;
@@ -56,13 +56,13 @@ bool pg_stream_connect(struct pg_stream *stream, uint16_t port) {
     return true;
 }
 
-/* 1: all of it is here; 0: the time is over and nothing came; -1: the connection has ended. */
+/* Returns 1 if all bytes arrived, 0 if none arrived in time, and -1 if the connection failed. */
 static int receive(int fd, uint8_t *bytes, size_t count, uint64_t until_us) {
     size_t have = 0;
     while (have < count) {
         uint64_t now = pg_now_us();
         struct pollfd one = {.fd = fd, .events = POLLIN};
-        /* Half a message is waited for, but not for ever. */
+        /* After the first byte, each further part has 10 s to arrive. */
         int wait = have ? 10000 : until_us <= now ? 0 : (int)((until_us - now) / 1000 + 1);
         int ready = poll(&one, 1, wait);
         if (ready < 0 && errno == EINTR) continue;
@@ -75,7 +75,7 @@ static int receive(int fd, uint8_t *bytes, size_t count, uint64_t until_us) {
     return 1;
 }
 
-/* Receives the next message; as `receive`. */
+/* Receives the next message; returns the same values as `receive`. */
 static int next_message(struct pg_stream *stream, uint64_t until_us) {
     uint8_t bytes[PG_STREAM_HEADER];
     int got = receive(stream->fd, bytes, sizeof bytes, until_us);
@@ -97,7 +97,7 @@ static bool ask(struct pg_stream *stream, uint8_t kind, const uint8_t *body, siz
            stream->header.number == header.number;
 }
 
-/* The description is then in `body`. */
+/* Requests a description, which is then in `body`. */
 bool pg_stream_describe(struct pg_stream *stream, const char *name) {
     return ask(stream, PG_DESCRIPTION_WANTED, (const uint8_t *)name, strlen(name), PG_DESCRIPTION);
 }
@@ -130,7 +130,7 @@ static bool forget_abandoned(struct pg_stream *stream, uint32_t number) {
     return false;
 }
 
-/* What a message that is no answer to `number` means; false if nothing follows it. */
+/* Handles a message that is not the awaited reply; returns false if the connection must end. */
 static bool other_message(struct pg_stream *stream) {
     const struct pg_stream_header *header = &stream->header;
     switch (header->kind) {
@@ -195,9 +195,9 @@ void pg_stream_close(struct pg_stream *stream) {
 #define BINDINGS_MAX 64
 
 struct connection {
-    int fd; /* -1 if there is none */
+    int fd; /* -1 if the entry is free */
     uint8_t *bytes;
-    size_t have, room, skip; /* bytes of a message that is thrown away as it comes */
+    size_t have, room, skip; /* `skip`: bytes left to discard of a message that is too large */
     bool bound[BINDINGS_MAX];
 };
 
@@ -244,7 +244,7 @@ static void cut_off(struct connection *one) {
 
 static bool refuse(struct connection *to, uint32_t number, uint32_t kind, const char *why) {
     struct pg_reply refusal;
-    pg_refuse(&refusal, 0, kind, why); /* a kind and a text, as in a reply */
+    pg_refuse(&refusal, 0, kind, why); /* the body has a kind and a text, as in a reply */
     struct pg_stream_header header = {.kind = PG_REFUSAL, .number = number,
                                       .body = (uint32_t)refusal.message.count};
     bool sent = send_message(to->fd, header, refusal.message.bytes);
@@ -275,12 +275,12 @@ static bool bind_asked(struct pg_stream_server *server, struct connection *from,
     size_t name = header->body < 44 ? SIZE_MAX : pg_le32(body + 40);
     if (name != header->body - 44) return false;
     if (name != strlen(of->name) || memcmp(body + 44, of->name, name) != 0)
-        return refuse(from, header->number, PG_NOT_FOUND, "nothing of this name is exported");
+        return refuse(from, header->number, PG_NOT_FOUND, "no export has this name");
     if (pg_le32(body + 16) && memcmp(body, of->digest, 16) != 0)
         return refuse(from, header->number, PG_INTERFACE_MISMATCH, "the interfaces differ");
     uint64_t wanted = pg_le64(body + 24);
     if (wanted > PG_MESSAGE_MAX)
-        return refuse(from, header->number, PG_TOO_LARGE, "messages are smaller here");
+        return refuse(from, header->number, PG_TOO_LARGE, "the message is too large");
     uint32_t free = 0;
     while (free < BINDINGS_MAX && from->bound[free]) free++;
     if (free == BINDINGS_MAX)
@@ -302,7 +302,7 @@ static bool described(struct pg_stream_server *server, struct connection *to,
                       const struct pg_stream_header *header, const uint8_t *body) {
     const struct pg_export *of = server->of;
     if (header->body != strlen(of->name) || memcmp(body, of->name, header->body) != 0)
-        return refuse(to, header->number, PG_NOT_FOUND, "nothing of this name is exported");
+        return refuse(to, header->number, PG_NOT_FOUND, "no export has this name");
     struct pg_writer text = {0};
     pg_describe(of, (pg_now_us() - server->since_us) / 1000, bindings(server), &text);
     struct pg_stream_header answer = {.kind = PG_DESCRIPTION, .number = header->number,
@@ -316,7 +316,7 @@ static bool has_bound(const struct connection *one, uint32_t binding) {
     return binding < BINDINGS_MAX && one->bound[binding];
 }
 
-/* One message that has come whole; false ends the connection. */
+/* Handles one complete message; returns false if the connection must end. */
 static bool message(struct pg_stream_server *server, struct connection *from,
                     const struct pg_stream_header *header, const uint8_t *body) {
     struct pg_reply reply;
@@ -326,7 +326,7 @@ static bool message(struct pg_stream_server *server, struct connection *from,
     case PG_UNBIND:
         if (has_bound(from, header->binding)) from->bound[header->binding] = false;
         return true;
-    case PG_ABANDON: return true; /* it was answered before this was read */
+    case PG_ABANDON: return true; /* the call was answered before this message was read */
     case PG_CALL_MESSAGE:
         if (!has_bound(from, header->binding))
             pg_refuse(&reply, PG_NOT_EXECUTED, PG_WITHDRAWN, "no such binding");
@@ -338,7 +338,7 @@ static bool message(struct pg_stream_server *server, struct connection *from,
     }
 }
 
-/* The messages that have come whole; false ends the connection. */
+/* Handles all complete messages; returns false if the connection must end. */
 static bool messages(struct pg_stream_server *server, struct connection *from) {
     size_t at = 0;
     bool goes_on = true;
@@ -350,20 +350,20 @@ static bool messages(struct pg_stream_server *server, struct connection *from) {
         if (left < PG_STREAM_HEADER) break;
         if (!pg_stream_unpack(&header, from->bytes + at)) return false;
         if (header.version != 1) {
-            refuse(from, 0, PG_PROTOCOL_MISMATCH, "this is version 1");
+            refuse(from, 0, PG_PROTOCOL_MISMATCH, "the server speaks version 1");
             return false;
         }
         size_t whole = PG_STREAM_HEADER + pg_stream_rest(&header);
         if (whole > PG_MESSAGE_MAX + PG_STREAM_HEADER) {
             if (header.kind != PG_CALL_MESSAGE) return false;
             struct pg_reply reply;
-            pg_refuse(&reply, PG_NOT_EXECUTED, PG_TOO_LARGE, "messages are smaller here");
+            pg_refuse(&reply, PG_NOT_EXECUTED, PG_TOO_LARGE, "the message is too large");
             goes_on = answer(from, header.number, &reply);
             from->skip = whole;
             continue;
         }
         if (left < whole) break;
-        /* Moved to memory that is aligned, for those who look at values where they lie. */
+        /* Copies the body to aligned memory, for procedures that access values in place. */
         uint8_t *body = pg_allocate(whole);
         memcpy(body, from->bytes + at + PG_STREAM_HEADER, whole - PG_STREAM_HEADER);
         goes_on = message(server, from, &header, body);
@@ -376,7 +376,7 @@ static bool messages(struct pg_stream_server *server, struct connection *from) {
 }
 
 static bool readable(struct pg_stream_server *server, struct connection *from) {
-    /* Memory grows with what came, not with what is announced. */
+    /* Memory grows with the received bytes, and not with the announced length. */
     if (from->room - from->have < 65536) {
         from->room = 2 * from->have + 65536;
         from->bytes = realloc(from->bytes, from->room);
@@ -413,7 +413,7 @@ void pg_stream_ready(struct pg_stream_server *server, const struct pollfd *fds, 
     }
 }
 
-/* What is not answered by now was not executed, and nothing will be. */
+/* Ends all connections. GOODBYE states that unanswered calls were not executed and never will be. */
 void pg_stream_goodbye(struct pg_stream_server *server) {
     for (size_t i = 0; i < CONNECTIONS_MAX; i++) {
         struct connection *one = &server->connections[i];

@@ -1,4 +1,4 @@
-/* Values as bytes, and the messages of calls and replies (docs/REPRESENTATION.md). */
+/* Encodes and decodes values and the messages of calls and replies (docs/REPRESENTATION.md). */
 #include "peregrine.h"
 
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 
 /* ---- writing ---- */
 
-static uint8_t *more(struct pg_writer *to, size_t bytes) {
+static uint8_t *append(struct pg_writer *to, size_t bytes) {
     if (!to->bytes || bytes > to->room - to->count) {
         size_t room = 2 * to->room + bytes + 64;
         to->bytes = realloc(to->bytes, room);
@@ -20,19 +20,19 @@ static uint8_t *more(struct pg_writer *to, size_t bytes) {
 
 void pg_align(struct pg_writer *to, size_t alignment) {
     size_t padding = -to->count & (alignment - 1);
-    memset(more(to, padding), 0, padding);
+    memset(append(to, padding), 0, padding);
 }
 
-/* A primitive value of 1, 2, 4, 8 or 16 bytes, at a multiple of its size. */
+/* Writes a primitive value of 1, 2, 4, 8 or 16 bytes, aligned to its size. */
 void pg_put(struct pg_writer *to, pg_u128 value, size_t bytes) {
     pg_align(to, bytes);
-    uint8_t *at = more(to, bytes);
+    uint8_t *at = append(to, bytes);
     for (size_t i = 0; i < bytes; i++)
         at[to->big ? bytes - 1 - i : i] = (uint8_t)(value >> (8 * i));
 }
 
 void pg_put_bytes(struct pg_writer *to, const void *bytes, size_t count) {
-    uint8_t *at = more(to, count);
+    uint8_t *at = append(to, count);
     if (count) memcpy(at, bytes, count);
 }
 
@@ -58,7 +58,7 @@ void pg_writer_free(struct pg_writer *one) {
     *one = (struct pg_writer){0};
 }
 
-/* ---- reading: what is bad stays bad, and gives zeros ---- */
+/* ---- reading: after an error, `bad` stays set, and all values are zero ---- */
 
 static const uint8_t *taken(struct pg_reader *from, size_t bytes) {
     if (from->bad || bytes > from->count - from->at) {
@@ -127,7 +127,7 @@ bool pg_utf8(const uint8_t *bytes, size_t count) {
     return true;
 }
 
-/* Text where it lies; not ended by a zero. */
+/* Returns a pointer to a text in the message; no zero byte terminates it. */
 const char *pg_take_text(struct pg_reader *from, size_t *bytes) {
     *bytes = (uint32_t)pg_take(from, 4);
     const uint8_t *at = taken(from, *bytes);
@@ -139,7 +139,7 @@ const char *pg_take_text(struct pg_reader *from, size_t *bytes) {
     return (const char *)at;
 }
 
-/* A count of elements, of which not more can be than bytes are left for them. */
+/* Reads a number of elements, and checks that the remaining bytes can hold them. */
 size_t pg_take_count(struct pg_reader *from, size_t element_bytes_min) {
     size_t count = (uint32_t)pg_take(from, 4);
     if (count > (from->count - from->at) / element_bytes_min) from->bad = true;
@@ -148,7 +148,7 @@ size_t pg_take_count(struct pg_reader *from, size_t element_bytes_min) {
 
 bool pg_all_taken(const struct pg_reader *from) { return !from->bad && from->at == from->count; }
 
-/* ---- a call, as its client makes it ---- */
+/* ---- calls at the client ---- */
 
 void pg_call_begin(struct pg_call *call, uint32_t procedure, bool big) {
     *call = (struct pg_call){.procedure = procedure, .message.big = big};
@@ -156,13 +156,13 @@ void pg_call_begin(struct pg_call *call, uint32_t procedure, bool big) {
 
 void pg_call_head_ends(struct pg_call *call) { call->head = call->message.count; }
 
-/* Begins the next block that is copied; its elements are put into the message. */
+/* Begins the next copied block; the caller writes its elements to the returned writer. */
 struct pg_writer *pg_call_block(struct pg_call *call) {
     pg_align(&call->message, 16);
     return &call->message;
 }
 
-/* Begins the next block that is lent; all that are copied stand before. */
+/* Begins the next lent block; all copied blocks must come before it. */
 struct pg_writer *pg_call_lent(struct pg_call *call) {
     pg_align(&call->message, 16);
     if (!call->lends) call->copied = call->message.count;
@@ -176,7 +176,7 @@ void pg_call_ends(struct pg_call *call) {
 
 void pg_call_free(struct pg_call *call) { pg_writer_free(&call->message); }
 
-/* ---- a call, as its server takes it ---- */
+/* ---- calls at the server ---- */
 
 bool pg_request_open(struct pg_request *request, uint32_t procedure, const uint8_t *message,
                      size_t head, size_t copied, size_t total) {
@@ -196,20 +196,20 @@ struct pg_reader pg_request_block(struct pg_request *request, size_t bytes) {
     return (struct pg_reader){.bytes = request->message + at, .count = bytes, .big = request->big};
 }
 
-/* Whether all of it was taken, and could be. */
+/* Whether the whole call was decoded without an error. */
 bool pg_request_ends(const struct pg_request *request) {
     return !request->bad && pg_all_taken(&request->head) &&
            PG_ROUND16(request->next) >= request->total;
 }
 
-/* ---- a reply, as its server makes it ---- */
+/* ---- replies at the server ---- */
 
 void pg_result_begin(struct pg_result *result, size_t block_count) {
     *result = (struct pg_result){.block_count = block_count, .head.big = PG_HOST_BIG};
     for (size_t i = 0; i < block_count; i++) result->blocks[i].big = PG_HOST_BIG;
 }
 
-/* On a stream and in packets the blocks follow each other without what was not filled. */
+/* Writes the reply. Over networks, a block has only its filled bytes, not its whole capacity. */
 void pg_result_ends(struct pg_result *result, uint32_t answer, struct pg_reply *reply) {
     size_t blocks = answer == PG_OK ? result->block_count : 0, head = result->head.count;
     struct pg_writer message = {0}; /* the table is little-endian */
@@ -218,7 +218,7 @@ void pg_result_ends(struct pg_result *result, uint32_t answer, struct pg_reply *
     size_t head_at = message.count;
     bool fits = head_at + head <= first;
     if (fits) pg_put_bytes(&message, result->head.bytes, head);
-    if (blocks) memset(more(&message, first - message.count), 0, first - message.count);
+    if (blocks) memset(append(&message, first - message.count), 0, first - message.count);
     for (size_t i = 0; i < blocks; i++) {
         pg_align(&message, 16);
         pg_put_bytes(&message, result->blocks[i].bytes, result->blocks[i].count);
@@ -234,7 +234,7 @@ void pg_result_ends(struct pg_result *result, uint32_t answer, struct pg_reply *
     for (size_t i = 0; i < result->block_count; i++) pg_writer_free(&result->blocks[i]);
 }
 
-/* A refusal is little-endian, whatever the machines are. */
+/* Writes a refusal, which is little-endian on every binding. */
 void pg_refuse(struct pg_reply *reply, uint32_t answer, uint32_t kind, const char *why) {
     *reply = (struct pg_reply){.answer = answer};
     pg_put(&reply->message, kind, 4);
@@ -244,7 +244,7 @@ void pg_refuse(struct pg_reply *reply, uint32_t answer, uint32_t kind, const cha
 
 void pg_reply_free(struct pg_reply *reply) { pg_writer_free(&reply->message); }
 
-/* ---- a reply, as its client takes it ---- */
+/* ---- replies at the client ---- */
 
 bool pg_reply_open(const struct pg_reply *reply, bool big, const struct pg_offer *offers,
                    size_t block_count, struct pg_returned *returned) {
@@ -278,17 +278,17 @@ uint32_t pg_reply_refusal(const struct pg_reply *reply, const char **why, size_t
     return refused && pg_all_taken(&head) ? kind : 0;
 }
 
-/* ---- what every server answers itself ---- */
+/* ---- ping, refusals and descriptions, for every server ---- */
 
 void pg_serve(const struct pg_export *of, uint32_t procedure, const uint8_t *message, size_t head,
               size_t copied, size_t total, struct pg_reply *reply) {
     struct pg_request request;
     if (!pg_request_open(&request, procedure, message, head, copied, total)) {
-        pg_refuse(reply, PG_NOT_EXECUTED, PG_BAD_ARGUMENTS, "a message of no possible shape");
+        pg_refuse(reply, PG_NOT_EXECUTED, PG_BAD_ARGUMENTS, "the message has invalid lengths");
     } else if (procedure == PG_PING) {
         *reply = (struct pg_reply){0};
     } else if (procedure >= of->procedures) {
-        pg_refuse(reply, PG_NOT_EXECUTED, PG_NO_SUCH_PROCEDURE, "no procedure of this number");
+        pg_refuse(reply, PG_NOT_EXECUTED, PG_NO_SUCH_PROCEDURE, "no procedure has this number");
     } else {
         of->serve(&request, reply);
     }
@@ -305,7 +305,7 @@ static void put_packed_text(struct pg_writer *to, const char *text) {
     pg_put_bytes(to, text, strlen(text));
 }
 
-/* The description of P 8: packed, and little-endian. It tells no documentation, no addresses and no
+/* Writes the description of P 8: packed and little-endian, without documentation, addresses and
  * network. */
 void pg_describe(const struct pg_export *of, uint64_t age_ms, uint32_t bindings,
                  struct pg_writer *to) {

@@ -1,4 +1,4 @@
-/* Headers of messages and of packets, checks, and the network. All of it is little-endian. */
+/* Headers of messages and packets, checksums, and sending. All fields are little-endian. */
 #include "peregrine.h"
 
 #include <stdio.h>
@@ -29,7 +29,7 @@ void pg_set_le64(uint8_t *at, uint64_t value) {
     pg_set_le32(at + 4, (uint32_t)(value >> 32));
 }
 
-/* CRC32C (Castagnoli), reflected: begins and ends inverted. */
+/* CRC32C (Castagnoli), reflected; the initial value and the result are inverted. */
 uint32_t pg_crc32c(const uint8_t *bytes, size_t count) {
     static uint32_t table[256];
     if (table[1] == 0)
@@ -54,7 +54,7 @@ static void sip_rounds(uint64_t v[4], int rounds) {
     }
 }
 
-/* SipHash-2-4 with 128 bits. */
+/* SipHash-2-4 with a result of 128 bits. */
 void pg_siphash(const uint8_t key[16], const uint8_t *bytes, size_t count, uint8_t out[16]) {
     uint64_t a = pg_le64(key), b = pg_le64(key + 8);
     uint64_t v[4] = {a ^ 0x736f6d6570736575u, b ^ 0x646f72616e646f6du ^ 0xee,
@@ -110,7 +110,7 @@ bool pg_stream_unpack(struct pg_stream_header *header, const uint8_t in[PG_STREA
     return memcmp(in + 6, "Pg", 2) == 0;
 }
 
-/* What follows the header: body and extensions, each padded. */
+/* Returns the bytes after the header: body and extensions, each padded. */
 size_t pg_stream_rest(const struct pg_stream_header *header) {
     return PG_ROUND16((size_t)header->body) + PG_ROUND16((size_t)header->extensions);
 }
@@ -154,7 +154,7 @@ size_t pg_packet_pack(const struct pg_packet *packet, uint8_t out[PG_PACKET_MAX]
 
 static bool piece_valid(uint32_t piece) { return piece >= 512 && piece <= 65440; }
 
-/* Whether what a kind tells can be (the table of P 9). */
+/* Whether the fields are valid for the kind of the packet (the table of P 9). */
 static bool possible(const struct pg_packet *p) {
     struct pg_shape shape;
     uint32_t at;
@@ -225,7 +225,7 @@ void pg_packet_send_as(uint8_t version, int fd, const struct sockaddr_in *to,
     size_t bytes = pack(version, packet, out);
     state = state * 1664525u + 1013904223u;
     if (pg_lose && (state >> 16) % pg_lose == 0) return;
-    /* What cannot be sent is lost, as it may be on the way. */
+    /* A failed send is treated as a lost packet. */
     (void)!sendto(fd, out, bytes, 0, (const struct sockaddr *)to, to ? sizeof *to : 0);
 }
 

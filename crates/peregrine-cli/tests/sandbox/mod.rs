@@ -21,7 +21,7 @@ pub(crate) struct Sandbox(pub(crate) TempDir);
 
 impl Sandbox {
     pub(crate) fn new() -> Self {
-        // A short path, so that texts with it have the same length on every machine.
+        // The path does not depend on `TMPDIR`, so that texts with it have the same length on every machine.
         let dir = tempfile::Builder::new().prefix("pg").tempdir_in("/tmp").unwrap();
         for name in ["run", "files", "tmp"] {
             fs::create_dir(dir.path().join(name)).unwrap();
@@ -38,7 +38,7 @@ impl Sandbox {
         let mut command = Command::new(env!("CARGO_BIN_EXE_peregrine"));
         command.args(arguments).stdin(Stdio::null());
         command.env("PEREGRINE_DIR", self.path("run")).env("TMPDIR", self.path("tmp"));
-        // Nothing from the environment of the test: no exports, hosts files or preferences.
+        // Removes the influence of the environment of the test: exports, hosts files and preferences.
         command.env("HOME", self.0.path()).current_dir(self.0.path());
         let others = ["XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "PEREGRINE_HOSTS"];
         for name in others.iter().chain(&["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "COLUMNS"]) {
@@ -82,7 +82,7 @@ impl Sandbox {
         listed["exports"].as_array().unwrap().iter().filter(here).cloned().collect()
     }
 
-    /// Whether there are no temporary files.
+    /// Whether no temporary files are left.
     pub(crate) fn is_tidy(&self) -> bool {
         let left = fs::read_dir(self.path("tmp")).unwrap().map(|one| one.unwrap().path());
         let left: Vec<_> = left.collect();

@@ -83,7 +83,7 @@ impl Terminal {
     }
 
     /// Waits until the last line is complete, so that typed text starts a new line.
-    #[allow(dead_code)] // not every program types
+    #[allow(dead_code)] // not every test program uses it
     pub(crate) fn until_line_ends(&self) {
         until("the cursor is at the start of a line", || self.screen().cursor_position().1 == 0);
     }

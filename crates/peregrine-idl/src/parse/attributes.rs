@@ -18,11 +18,11 @@ struct Attribute {
     /// The last name of its path: `interface` of `#[peregrine::interface(...)]`.
     name: String,
     span: Span,
-    /// What is after the path.
+    /// The tokens after the path.
     arguments: TokenStream,
 }
 
-/// What `#[interface(...)]` says.
+/// The arguments of `#[interface(...)]`.
 #[derive(Default)]
 pub(super) struct Arguments {
     pub(super) name: Option<String>,
@@ -30,10 +30,9 @@ pub(super) struct Arguments {
     pub(super) max_len: Option<u32>,
 }
 
-/// Takes all attributes before an item. Those of the text as a whole (`#![...]`, `//!`) are skipped.
+/// Parses all attributes before an item. Attributes of the whole text (`#![...]`, `//!`) are skipped.
 ///
-/// This does not use `syn::Attribute`, which parses values as expressions, without a bound on the
-/// recursion.
+/// `syn::Attribute` is not used, because it parses values as expressions with unbounded recursion.
 pub(super) fn attributes(input: ParseStream<'_>) -> Result<Attributes> {
     let (mut lines, mut all) = (Vec::new(), Vec::new());
     while keyword::<Token![#]>(input) {
@@ -71,21 +70,21 @@ impl Attributes {
         self.all.iter().filter(move |one| one.name == name)
     }
 
-    /// Whether there is an attribute of that name.
+    /// Returns whether there is an attribute of that name.
     pub(super) fn has(&self, name: &str) -> bool {
         self.of(name).next().is_some()
     }
 
-    /// Whether an attribute of that name has the word between its parentheses.
-    pub(super) fn says(&self, name: &str, word: &str) -> bool {
+    /// Returns whether an attribute of that name has the word between its parentheses.
+    pub(super) fn has_word(&self, name: &str, word: &str) -> bool {
         self.of(name).flat_map(Attribute::words).any(|(one, _)| one == word)
     }
 
-    /// The bound in `#[max_len(N)]`.
+    /// Returns the bound in `#[max_len(N)]`.
     pub(super) fn max_len(&self) -> Result<Option<u32>> {
         let Some(one) = self.of("max_len").next() else { return Ok(None) };
         let bound = |input: ParseStream<'_>| number(&parentheses(input)?, "u32");
-        // Arguments that are missing have no place.
+        // Missing arguments have no position.
         let at = |error| match one.arguments.is_empty() {
             true => Error::new(one.span, "`max_len` needs a number: `#[max_len(4096)]`"),
             false => error,
@@ -93,7 +92,7 @@ impl Attributes {
         bound.parse2(one.arguments.clone()).map(Some).map_err(at)
     }
 
-    /// The alignment in `#[repr(C, align(N))]` or `#[repr(C, packed(N))]`.
+    /// Returns the alignment in `#[repr(C, align(N))]` or `#[repr(C, packed(N))]`.
     pub(super) fn align(&self) -> Result<Option<Align>> {
         let mut align = None;
         for (word, argument) in self.of("repr").flat_map(Attribute::words) {
@@ -109,7 +108,7 @@ impl Attributes {
         Ok(align)
     }
 
-    /// The arguments of `#[interface]`.
+    /// Returns the arguments of `#[interface]`.
     pub(super) fn interface(&self) -> Result<Arguments> {
         match self.of("interface").next() {
             Some(one) if !one.arguments.is_empty() => arguments.parse2(one.arguments.clone()),
@@ -119,7 +118,7 @@ impl Attributes {
 }
 
 impl Attribute {
-    /// The words between its parentheses, each with what is in parentheses after it.
+    /// Returns the words between its parentheses, each with the tokens in parentheses after it.
     fn words(&self) -> Vec<(String, Option<TokenStream>)> {
         let Some(TokenTree::Group(all)) = self.arguments.clone().into_iter().next() else {
             return Vec::new();

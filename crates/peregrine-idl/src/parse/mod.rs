@@ -1,4 +1,4 @@
-//! Tokens as a trait and its types.
+//! Parses tokens as a trait and its types.
 //!
 //! This parser uses parts of `syn`, but not `syn::File`. It accepts names in quotes and skips bodies, and
 //! its recursion is bounded. The recursion of `syn` in types and expressions is not.
@@ -19,7 +19,7 @@ use attributes::{Attributes, attributes};
 use tokens::{braces, expected, keyword, list, name, number, parentheses, sign};
 use types::{passed, ty};
 
-/// Parses all of a text.
+/// Parses a whole text.
 pub(crate) fn source(input: ParseStream<'_>) -> Result<Source> {
     let mut found = Found::default();
     found.items(input, None)?;
@@ -29,7 +29,7 @@ pub(crate) fn source(input: ParseStream<'_>) -> Result<Source> {
     Ok(Source { root, types: found.types })
 }
 
-/// What was found in a text so far.
+/// The items of a text that have been parsed so far.
 #[derive(Default)]
 struct Found {
     root: Option<Trait>,
@@ -37,7 +37,7 @@ struct Found {
 }
 
 impl Found {
-    /// Reads the items of the text or of a module.
+    /// Parses the items of the text or of a module.
     fn items(&mut self, input: ParseStream<'_>, module: Option<&str>) -> Result<()> {
         while !input.is_empty() {
             let attributes = attributes(input)?;
@@ -94,7 +94,7 @@ impl Found {
     }
 }
 
-/// Skips tokens up to and including the first that is `last`.
+/// Skips tokens up to and including the first one for which `last` returns true.
 fn skip_past(
     input: ParseStream<'_>,
     wanted: &str,
@@ -108,7 +108,7 @@ fn skip_past(
     Err(expected(input, wanted))
 }
 
-/// A trait, after the keyword.
+/// Parses a trait after its keyword.
 fn interface(input: ParseStream<'_>, attributes: &Attributes) -> Result<Trait> {
     let (name, span) = name(input)?;
     let arguments = attributes.interface()?;
@@ -166,7 +166,7 @@ fn parameter(input: ParseStream<'_>, default_max_len: Option<u32>) -> Result<Par
     Ok(Parameter { name, direction, shape, ty, max_len })
 }
 
-/// A struct, after its name.
+/// Parses a struct after its name.
 fn structure(
     input: ParseStream<'_>,
     attributes: &Attributes,
@@ -182,13 +182,13 @@ fn structure(
         sign::<Token![;]>(input, "`{`, `(` or `;`")?;
         Vec::new()
     };
-    Ok(match attributes.says("derive", "Plain") {
+    Ok(match attributes.has_word("derive", "Plain") {
         true => Body::Plain { align: attributes.align()?, fields },
         false => Body::Struct(fields),
     })
 }
 
-/// Fields that have numbers instead of names.
+/// Parses fields that have numbers instead of names.
 fn unnamed(inside: ParseStream<'_>, module: Option<&str>) -> Result<Vec<Field>> {
     let mut number = 0;
     list(inside, |input| {
@@ -211,14 +211,14 @@ fn named(inside: ParseStream<'_>, module: Option<&str>) -> Result<Vec<Field>> {
     })
 }
 
-/// An enum, after its name, whose place is `span`.
+/// Parses an enum after its name, whose position is `span`.
 fn enumeration(
     input: ParseStream<'_>,
     attributes: &Attributes,
     module: Option<&str>,
     span: Span,
 ) -> Result<Body> {
-    let is_plain = attributes.says("derive", "Plain");
+    let is_plain = attributes.has_word("derive", "Plain");
     let mut next: i128 = 0;
     let variants = list(&braces(input)?, |input| {
         attributes::attributes(input)?;
@@ -250,9 +250,9 @@ fn enumeration(
     Ok(Body::PlainEnum { repr, variants })
 }
 
-/// The integer that `#[repr]` names.
+/// Returns the integer that `#[repr]` names.
 fn integer(attributes: &Attributes) -> Option<DescribedType> {
     let integers = types::SIMPLE.iter().filter(|(name, _)| name.starts_with(['u', 'i']));
-    let mut named = integers.filter(|(name, _)| attributes.says("repr", name));
+    let mut named = integers.filter(|(name, _)| attributes.has_word("repr", name));
     named.next().map(|(_, ty)| ty.clone())
 }

@@ -1,4 +1,4 @@
-//! Names, numbers, signs and brackets, and the error where another one is.
+//! Parses names, numbers, signs and brackets, and makes the error for an unexpected token.
 
 use core::fmt::Display;
 use core::str::FromStr;
@@ -8,10 +8,10 @@ use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseBuffer, ParseStream};
 use syn::{Error, Ident, LitInt, LitStr, Result, Token, braced, bracketed, parenthesized, token};
 
-/// Characters of a token that an error shows.
+/// The number of characters of a token that an error shows.
 const SHOWN_MAX: usize = 40;
 
-/// The error that something else is here than what should be.
+/// Returns the error for an unexpected token.
 #[cold]
 pub(super) fn expected(input: ParseStream<'_>, wanted: impl Display) -> Error {
     let span = input.span();
@@ -22,7 +22,7 @@ pub(super) fn expected(input: ParseStream<'_>, wanted: impl Display) -> Error {
             Delimiter::Brace | Delimiter::None => "`{`".to_owned(),
         },
         Some((token, _)) => quoted(&token.to_string()),
-        // Where a group ends, this is the place of its closing bracket.
+        // At the end of a group, the span is that of its closing bracket.
         None => span.source_text().map_or("the end of the text".to_owned(), |text| quoted(&text)),
     };
     Error::new(span, format!("expected {wanted}, found {found}"))
@@ -31,22 +31,22 @@ pub(super) fn expected(input: ParseStream<'_>, wanted: impl Display) -> Error {
 fn quoted(token: &str) -> String {
     let shown: String = token.chars().take(SHOWN_MAX).collect();
     let more = if shown.len() < token.len() { "..." } else { "" };
-    // The text of a string may be anything, and errors are shown on terminals.
+    // A string may contain any characters, and errors are printed on terminals.
     let shown = shown.replace(char::is_control, "\u{fffd}");
     format!("`{shown}{more}`")
 }
 
-/// Takes a keyword or a sign if it is next.
+/// Consumes a keyword or a sign if it is next. Returns whether it was.
 pub(super) fn keyword<T: Parse>(input: ParseStream<'_>) -> bool {
     input.parse::<T>().is_ok()
 }
 
-/// Takes a sign, which an error calls `wanted`.
+/// Consumes a sign, which an error calls `wanted`.
 pub(super) fn sign<T: Parse>(input: ParseStream<'_>, wanted: &str) -> Result<()> {
     if keyword::<T>(input) { Ok(()) } else { Err(expected(input, wanted)) }
 }
 
-/// Takes a name, and says where it is. It may be a keyword or be in quotes.
+/// Consumes a name, and returns its position, too. It may be a keyword or be in quotes.
 pub(super) fn name(input: ParseStream<'_>) -> Result<(String, Span)> {
     let span = input.span();
     if input.peek(Ident::peek_any) {
@@ -65,7 +65,7 @@ pub(super) fn name(input: ParseStream<'_>) -> Result<(String, Span)> {
     }
 }
 
-/// Whether a name can be in a canonical text (REPRESENTATION.md, part 6).
+/// Returns whether a name can be in a canonical text (REPRESENTATION.md, part 6).
 pub(super) fn is_name(name: &str) -> bool {
     let letter = |c: char| match c.is_ascii() {
         true => c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'),
@@ -74,7 +74,7 @@ pub(super) fn is_name(name: &str) -> bool {
     !name.is_empty() && name.chars().all(letter)
 }
 
-/// Takes an integer, perhaps with a minus. `ty` is the name of the type `N`.
+/// Consumes an integer, which may be negative. `ty` is the name of the type `N`.
 pub(super) fn number<N: FromStr>(input: ParseStream<'_>, ty: &str) -> Result<N> {
     let span = input.span();
     let minus = if keyword::<Token![-]>(input) { "-" } else { "" };
@@ -115,7 +115,7 @@ pub(super) fn parentheses<'a>(input: ParseStream<'a>) -> Result<ParseBuffer<'a>>
     Ok(inside)
 }
 
-/// Takes everything inside of brackets, with commas between.
+/// Parses all elements inside of brackets, with commas between them.
 pub(super) fn list<T>(
     inside: ParseStream<'_>,
     mut one: impl FnMut(ParseStream<'_>) -> Result<T>,

@@ -1,4 +1,4 @@
-//! Types, and how parameters are passed.
+//! Parses types, and how parameters are passed.
 
 use peregrine::interface::{DescribedType, Direction, Shape};
 use peregrine::limits::CANONICAL_DEPTH_MAX;
@@ -29,7 +29,7 @@ pub(super) const SIMPLE: &[(&str, DescribedType)] = &[
     ("String", DescribedType::Text),
 ];
 
-/// The type of a parameter: in which direction it travels, and in which shape.
+/// Parses the type of a parameter: its direction and its shape.
 pub(super) fn passed(input: ParseStream<'_>) -> Result<(Direction, Shape, Type)> {
     if keyword::<Token![&]>(input) {
         return referenced(input);
@@ -53,7 +53,7 @@ pub(super) fn passed(input: ParseStream<'_>) -> Result<(Direction, Shape, Type)>
     Ok((direction, Shape::Buffer, one))
 }
 
-/// What is after `&`.
+/// Parses the type after `&`.
 fn referenced(input: ParseStream<'_>) -> Result<(Direction, Shape, Type)> {
     input.parse::<Option<Lifetime>>()?;
     let direction = if keyword::<Token![mut]>(input) { Direction::InOut } else { Direction::In };
@@ -73,7 +73,7 @@ fn referenced(input: ParseStream<'_>) -> Result<(Direction, Shape, Type)> {
     Ok((direction, Shape::One, array(&inside, one)?))
 }
 
-/// An array, after the type of its elements.
+/// Parses an array after the type of its elements.
 fn array(inside: ParseStream<'_>, one: Type) -> Result<Type> {
     sign::<Token![;]>(inside, "`;`")?;
     let count = number(inside, "u64")?;
@@ -84,14 +84,14 @@ fn array(inside: ParseStream<'_>, one: Type) -> Result<Type> {
 }
 
 struct Path {
-    /// The last name, after that of a module if there is one.
+    /// The last name, after the name of its module if there is one.
     path: String,
     span: Span,
-    /// Whether it begins outside of the module in which it is.
+    /// Whether the path begins outside of the current module.
     is_above: bool,
 }
 
-/// Takes a path. `super`, `crate`, `self` and names of crates before it do not count.
+/// Parses a path. `super`, `crate`, `self` and names of crates before it are left out.
 fn path(input: ParseStream<'_>) -> Result<Path> {
     keyword::<Token![::]>(input);
     let (first, span) = name(input)?;
@@ -103,13 +103,13 @@ fn path(input: ParseStream<'_>) -> Result<Path> {
     let skipped =
         |name: &&String| ["super", "crate", "self", "peregrine", "std"].contains(&name.as_str());
     let start = names[..names.len() - 1].iter().take_while(skipped).count();
-    // `Result` of two parts and that of the library with one are different types.
+    // `Result` with two parameters and the library's with one are different types.
     let is_ours = start > 0 && names[start - 1] == "peregrine" && names[start..] == ["Result"];
     let start = if is_ours { start - 1 } else { start };
     Ok(Path { path: names[start..].join("::"), span, is_above })
 }
 
-/// Takes a type that is inside of `depth` others, in a module.
+/// Parses a type that is inside of `depth` others, in a module.
 pub(super) fn ty(input: ParseStream<'_>, module: Option<&str>, depth: usize) -> Result<Type> {
     if depth > CANONICAL_DEPTH_MAX {
         let wanted =

@@ -1,10 +1,10 @@
-//! The interface of the examples that run anywhere.
+//! The interface of the examples `anywhere_server` and `anywhere_client`.
 
 use peregrine::interface;
 
-/// Tells how it was reached.
+/// Reports how it was called.
 #[interface]
 pub trait Whereabouts {
-    /// The path by which the call came, as the server sees it.
+    /// Returns the path of the call, as the server sees it.
     fn path(&self) -> peregrine::Result<String>;
 }

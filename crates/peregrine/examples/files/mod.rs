@@ -5,20 +5,20 @@ use peregrine::{CallError, Out, Value, interface};
 /// A remote file service.
 #[interface]
 pub trait Files {
-    /// in: travels with the call only
+    /// In: `path` is sent only with the call. Returns the size of a file in bytes.
     fn size(&self, path: &str) -> Result<u64, FileError>;
-    /// out: the caller's own buffer, filled by the result; nothing of it travels on the call
+    /// Out: the result fills the caller's buffer. The call carries none of its bytes.
     fn read(&self, path: &str, offset: u64, into: Out<'_, u8>) -> Result<(), FileError>;
-    /// in-out: travels both ways
+    /// In-out: `values` is sent with the call and with the result.
     fn sort(&self, values: &mut [u64]) -> peregrine::Result<()>;
 }
 
-/// The procedure said no, or the call itself failed.
+/// The procedure refuses, or the call fails.
 #[derive(Debug, Value)]
 pub enum FileError {
-    /// Why there is no such file.
+    /// Why the file cannot be read.
     No(String),
-    /// Why there is no answer.
+    /// Why there is no result.
     Call(CallError),
 }
 

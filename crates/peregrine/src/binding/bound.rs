@@ -57,7 +57,7 @@ impl Bound {
     }
 
     /// Returns whether calls must take the slow path.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn is_special(&self) -> bool {
         self.flags.load(Ordering::Relaxed) != 0
     }

@@ -25,6 +25,7 @@ pub use crate::interface::Description;
 use crate::interface::{Digest, InterfaceRef};
 use crate::path::bind::BoundPath;
 use crate::path::in_process::InProcess;
+use crate::sys::Replaceable;
 
 /// A binding to one export. It is cheap to clone, and any number of threads can call through it.
 ///
@@ -43,14 +44,14 @@ use crate::path::in_process::InProcess;
 /// # Ok::<(), peregrine::CallError>(())
 /// ```
 pub struct Binding {
-    pub(crate) bound: Arc<Bound>,
+    /// What its calls go to. A call that finds this replaced replaces it here, too.
+    pub(crate) bound: Replaceable<Bound>,
     pub(crate) home: Arc<Home>,
     pub(crate) limit: Limit,
 }
 
 impl Clone for Binding {
-    /// The clone of a binding that was bound again holds the newest server directly, so its calls need
-    /// not look that up each time.
+    /// The clone of a binding that was bound again is bound to the newest server.
     fn clone(&self) -> Self {
         self.with_limit(self.limit)
     }
@@ -127,7 +128,7 @@ impl Binding {
     ) -> Result<Self, Unbound> {
         let home = Home::new(address, interface, digest, options);
         let bound = Arc::new(home.bind()?);
-        Ok(Self { bound, home: Arc::new(home), limit: options.limit })
+        Ok(Self { bound: Replaceable::new(bound), home: Arc::new(home), limit: options.limit })
     }
 
     /// Returns a binding over an existing path. It is not bound again if the server goes.
@@ -141,10 +142,12 @@ impl Binding {
         let home = Home::new(explanation.address(), interface.clone(), None, &options);
         let short = options.on_exhausted_or_default();
         let bound = Bound::new(path, None, interface, explanation, short)?;
-        Ok(Self { bound: Arc::new(bound), home: Arc::new(home), limit: options.limit })
+        let bound = Replaceable::new(Arc::new(bound));
+        Ok(Self { bound, home: Arc::new(home), limit: options.limit })
     }
 
-    /// Returns what calls go to now, also after the binding was bound again.
+    /// Returns what calls go to now, also after the binding was bound again. Later calls then find it
+    /// on the fast path.
     pub(crate) fn now(&self) -> Arc<Bound> {
         self.home.now(&self.bound)
     }
@@ -170,7 +173,7 @@ impl Binding {
     /// Returns the same binding with another limit of its calls.
     #[must_use]
     pub fn with_limit(&self, limit: Limit) -> Self {
-        Self { bound: self.now(), home: Arc::clone(&self.home), limit }
+        Self { bound: Replaceable::new(self.now()), home: Arc::clone(&self.home), limit }
     }
 
     /// Returns which path calls take, what carries them, and why the other paths were not chosen.

@@ -11,6 +11,7 @@ use crate::error::{CallError, Executed, Kind, Phase};
 use crate::interface::{Digest, InterfaceRef};
 use crate::path::bind::{hold, until};
 use crate::sync::{Mutex, MutexGuard, Rank};
+use crate::sys::Replaceable;
 
 /// A failed attempt that took at least this long is not repeated for as long as it took (backoff).
 const LONG: Duration = Duration::from_millis(500);
@@ -76,14 +77,19 @@ impl Home {
         self.latest.lock()
     }
 
-    /// Returns what calls of a binding go to now, if it was bound to `known`.
-    pub(crate) fn now(&self, known: &Arc<Bound>) -> Arc<Bound> {
-        // In a forked child, `known` is returned and its mark makes the call fail. No lock is taken here,
-        // because the parent may have held any lock when it forked.
-        if !known.has_moved() || known.mark.wiped() {
-            return Arc::clone(known);
+    /// Returns what calls of a binding go to now. If it was bound again, `known` is replaced, so that later
+    /// calls find it on the fast path.
+    pub(crate) fn now(&self, known: &Replaceable<Bound>) -> Arc<Bound> {
+        let current = known.share();
+        // In a forked child, the parent's state is returned and its mark makes the call fail. No lock is
+        // taken here, because the parent may have held any lock when it forked.
+        if !current.has_moved() || current.mark.wiped() {
+            return current;
         }
-        self.latest().as_ref().map_or_else(|| Arc::clone(known), Arc::clone)
+        let latest = self.latest().as_ref().map(Arc::clone);
+        let Some(latest) = latest else { return current };
+        known.replace(&current, &latest);
+        latest
     }
 
     /// Binds again after a call of procedure `number` failed on `gone`. Returns what the call may be
@@ -94,8 +100,8 @@ impl Home {
     #[cold]
     pub(crate) fn again(
         &self,
-        known: &Arc<Bound>,
-        gone: &Arc<Bound>,
+        known: &Replaceable<Bound>,
+        gone: &Bound,
         number: u32,
         error: CallError,
         deadline: Option<Instant>,
@@ -122,20 +128,17 @@ impl Home {
 
     fn rebind(
         &self,
-        known: &Arc<Bound>,
-        gone: &Arc<Bound>,
+        known: &Replaceable<Bound>,
+        gone: &Bound,
         deadline: Option<Instant>,
     ) -> Result<Arc<Bound>, CallError> {
         let limit = until(self.options.bind_limit);
         let until = deadline.map_or(limit, |deadline| deadline.min(limit));
         let mut quiet = hold(&self.binds, until)?;
         // Another caller has bound again meanwhile.
-        if let Some(latest) = &*self.latest()
-            && !Arc::ptr_eq(latest, gone)
-        {
-            known.moves();
-            gone.moves();
-            return Ok(Arc::clone(latest));
+        let is_newer = |latest: &Arc<Bound>| !core::ptr::eq(Arc::as_ptr(latest), gone);
+        if self.latest().as_ref().is_some_and(is_newer) {
+            return Ok(self.now(known));
         }
         let begun = Instant::now();
         if quiet.is_some_and(|quiet| begun < quiet) {
@@ -154,8 +157,9 @@ impl Home {
         // Dropped after the lock of `latest` is released, because dropping it may take long.
         let before = self.latest().replace(Arc::clone(&bound));
         drop(before);
-        known.moves();
+        // Other bindings that share it find the flag at their next call.
         gone.moves();
+        self.now(known);
         Ok(bound)
     }
 }

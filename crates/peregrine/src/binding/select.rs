@@ -98,7 +98,7 @@ fn excluded(address: &str) -> Explanation {
     explain_all(address, Verdict::Excluded, "")
 }
 
-type Bound = (BoundPath, Option<Box<[u32]>>);
+type Selection = (BoundPath, Option<Box<[u32]>>);
 
 fn try_all(
     address: &str,
@@ -107,7 +107,7 @@ fn try_all(
     options: &BindOptions,
     until: Instant,
     explanation: &mut Explanation,
-) -> Result<Bound, CallError> {
+) -> Result<Selection, CallError> {
     let address: Address = address.parse()?;
     let (targets, no_more) = targets(&address, options);
     let searched = searched(&address, &targets, &no_more);
@@ -312,7 +312,7 @@ fn attempts<'a>(
 
 impl Attempt<'_> {
     /// Binds. If the interfaces differ, checks whether the client can use the server's.
-    fn bind(&self, wanted: &Wanted<'_>) -> Result<Bound, Failed> {
+    fn bind(&self, wanted: &Wanted<'_>) -> Result<Selection, Failed> {
         self.check_machine(wanted).map_err(Failed::Elsewhere)?;
         match self.connect.bind(&self.target, wanted) {
             Ok(path) => Ok((path, None)),

@@ -66,9 +66,9 @@ pub struct Frames {
 /// whichever path it takes. It is what fits a region of the local path, whose frames take the most
 /// address space (`path/local/region.rs`). Memory that is never touched costs nothing.
 pub(crate) fn frames_that_fit(count: u32, message_bytes: usize) -> u32 {
-    /// What a region has beside its frames: one page before them, and one at most after them.
+    /// The bytes of a region besides its frames: one page before them, and at most one after them.
     const PAGES: usize = 2 * 4096;
-    /// What each frame has beside its two messages: a header and room to rotate for each, and words.
+    /// The bytes of a frame besides its two messages: a header and room to rotate for each, and words.
     const HEADER: usize = 32;
     const ROTATION: usize = 2 << 20;
     const WORDS: usize = 3 * 128;
@@ -143,8 +143,7 @@ impl Frames {
         let last = layout.first + layout.stride * (layout.count as usize - 1);
         let end = last + layout.call_at.max(layout.reply_at) + layout.bytes;
         assert!(end <= memory.len(), "frames of {end} bytes in {} bytes", memory.len());
-        let start = move |index| layout.first + layout.stride * index as usize;
-        let pool = FramePool::new(layout.count, start, active.clamp(1, layout.count));
+        let pool = FramePool::new(layout.count, active.clamp(1, layout.count));
         Self { memory, layout, pool, look_every: LOOK_EVERY }
     }
 
@@ -255,7 +254,8 @@ impl<'a> FrameGuard<'a> {
 
     #[inline]
     fn part(&self, at: usize) -> Space<'a> {
-        let start = self.frames.pool.start(self.index) + at;
+        let FrameLayout { first, stride, .. } = self.frames.layout;
+        let start = first + stride * self.index as usize + at;
         let space = self.frames.memory.space();
         space.range(start, self.frames.layout.bytes)
     }
@@ -385,7 +385,7 @@ mod tests {
                 });
             }
             frames.until_waiting(6);
-            // From here on the frame goes from each caller to the next.
+            // From here on each caller hands the frame over to the next.
             let index = one.index();
             drop(one);
             until(|| order.lock().unwrap().len() == 6);

@@ -128,12 +128,12 @@ impl<M: Machine> Waiter<M> {
 /// The frames of a session, by number, and the callers that wait for one.
 pub(super) struct FramePool<M: Machine = Linux> {
     slots: Slots<M>,
-    queue: Box<Apart<M>>,
+    queue: Box<PaddedQueue<M>>,
 }
 
 /// Kept apart from the cache lines that the fast path reads.
 #[repr(align(128))]
-struct Apart<M: Machine> {
+struct PaddedQueue<M: Machine> {
     inner: Queue<M>,
     /// When a waiting caller last checked for frames for all of them, by [`Machine::clock`].
     looked: M::Word,
@@ -148,20 +148,10 @@ pub(super) struct WaitPolicy<'a> {
 }
 
 impl<M: Machine> FramePool<M> {
-    /// Makes `count` frames. `start` returns the offset of a frame. The first `active` frames are active.
-    pub(super) fn new(
-        count: u32,
-        start: impl Fn(u32) -> usize + Send + Sync + 'static,
-        active: u32,
-    ) -> Self {
-        let queue = Apart { inner: Queue::new(active), looked: M::Word::new(M::clock()) };
-        Self { slots: Slots::new(count, start, active), queue: Box::new(queue) }
-    }
-
-    /// Returns the offset of a frame.
-    #[inline]
-    pub(super) fn start(&self, index: u32) -> usize {
-        self.slots.at(index).start
+    /// Makes `count` frames. The first `active` frames are active.
+    pub(super) fn new(count: u32, active: u32) -> Self {
+        let queue = PaddedQueue { inner: Queue::new(active), looked: M::Word::new(M::clock()) };
+        Self { slots: Slots::new(count, active), queue: Box::new(queue) }
     }
 
     /// Takes the frame at `hint`, if no caller waits and it was used recently.
@@ -202,7 +192,8 @@ impl<M: Machine> FramePool<M> {
             }
         }
         if self.slots.open.peek() == 0 && self.until_look(policy.look_every / 8).is_zero() {
-            // Others wait, and get what is found. All callers together do this now and then.
+            // The frames that this finds go to the callers that already wait. `until_look` limits how often
+            // all callers together do this.
             self.look(policy.look_every, is_released);
         }
         match self.queue.inner.join(&self.slots, hint, on_exhausted) {
@@ -331,7 +322,7 @@ impl<M: Machine> QueuePlace<'_, M> {
     fn wait(mut self, policy: &WaitPolicy<'_>, is_released: &dyn Fn(u32) -> bool) -> Option<u32> {
         let mut seen = NOTHING;
         loop {
-            // Asked first: a frame that comes too late is of more use to the next caller.
+            // This check comes first: a caller that must give up leaves its frame to the next one.
             let mut left = (policy.left)();
             if left.is_zero() {
                 return None;
@@ -455,10 +446,10 @@ mod tests {
 
     /// On a cache line of its own.
     #[repr(align(128))]
-    struct Apart<T>(T);
+    struct Padded<T>(T);
 
     fn pool(count: u32, active: u32) -> FramePool {
-        FramePool::new(count, |index| 64 * index as usize, active)
+        FramePool::new(count, active)
     }
 
     /// A caller that gets frames only when they are handed over.
@@ -488,9 +479,9 @@ mod tests {
             eprintln!("skipped: the kernel has no membarrier");
             return;
         }
-        let [frame, gate] = [(); 2].map(|()| Apart(AtomicU32::new(0)));
-        let [came, went] = [(); 2].map(|()| Apart(AtomicU32::new(0)));
-        // Both leave together, or one is done before the other begins.
+        let [frame, gate] = [(); 2].map(|()| Padded(AtomicU32::new(0)));
+        let [came, went] = [(); 2].map(|()| Padded(AtomicU32::new(0)));
+        // Each thread waits until the other one has reached the same round.
         let meet = |mine: &AtomicU32, other: &AtomicU32| {
             let round = mine.fetch_add(1, Ordering::SeqCst);
             let mut looks = 0;
@@ -531,7 +522,7 @@ mod tests {
         thread::scope(|scope| {
             let hasty = scope.spawn(|| {
                 let asked = AtomicU32::new(0);
-                // It has time when it falls asleep, and none when it is woken.
+                // The limit passes while the caller sleeps.
                 let left = || {
                     if asked.fetch_add(1, Ordering::Relaxed) == 0 { LONG } else { Duration::ZERO }
                 };

@@ -256,7 +256,7 @@ impl<'a> Incoming<'a> {
         if copied <= FIRST_BYTES
             && let (Some(line), Some(first)) = (line, space.read_plain(0))
         {
-            // All of it came with the header's line: copy a fixed size, in registers.
+            // The whole message is in the cache line of the header: copy a fixed size, in registers.
             *line = first;
         } else {
             let message = memory.get_mut(..copied).ok_or_else(unreadable)?;

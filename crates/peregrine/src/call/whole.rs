@@ -1,5 +1,5 @@
-//! Tests of whole calls: what a client puts is what a server takes, what that answers is what the
-//! client gets; messages whose parts contradict each other; who called, and what waits.
+//! Tests of whole calls: the server reads what the client writes, and the client what the server writes.
+//! Also messages with inconsistent parts, the identity of callers, and waits.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
@@ -17,9 +17,9 @@ const BYTES: usize = 16 << 10;
 const TEXT_MAX: usize = 40;
 const WORDS_MAX: usize = 2000;
 
-/// As a compiled stub does it, with a parameter of every kind.
+/// A client and server like compiled stubs, with a parameter of each kind.
 struct Echo {
-    /// What a call returns besides what it was sent.
+    /// The value that a call returns in addition to the echo.
     result: String,
     fails: bool,
 }
@@ -66,7 +66,7 @@ fn frames(bytes: usize) -> Frames {
     Frames::new(Arc::new(Memory::private(2 * bytes).unwrap()), layout, 1)
 }
 
-/// What a caller has in its hands after a call.
+/// What a caller has after a call.
 #[derive(Debug, PartialEq)]
 struct Gets {
     answer: Answer,
@@ -90,13 +90,13 @@ impl Gets {
 /// Where the server finds the arguments, and the client the results.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
-    /// Copied from memory that both have; blocks lie where there is room for all.
+    /// Copied from shared memory. The blocks are where the largest ones fit.
     Shared,
-    /// Received into place; blocks lie one after the other.
+    /// Received into place. The blocks follow each other.
     InPlace,
 }
 
-/// What is sent.
+/// What the client sends.
 #[derive(Clone)]
 struct Sends {
     number: u64,
@@ -106,9 +106,9 @@ struct Sends {
     both: Vec<u32>,
     room: usize,
     lent: Vec<u8>,
-    /// A value that no parameter takes.
+    /// Whether to send a value that no parameter reads.
     extra: bool,
-    /// What becomes of the three lengths before the server sees them.
+    /// How the three lengths are changed before the server sees them.
     lengths: fn([usize; 3]) -> [usize; 3],
 }
 
@@ -222,7 +222,7 @@ fn echo() -> Echo {
 }
 
 #[test]
-fn a_call_and_its_result_arrive_as_they_were_sent() {
+fn call_and_result_arrive_unchanged() {
     for way in [Way::Shared, Way::InPlace] {
         for (words, both, lent) in [(3, 3, 33), (0, 0, 0), (1, 2, 0), (1000, 1000, 1000)] {
             let sends = Sends {
@@ -239,12 +239,12 @@ fn a_call_and_its_result_arrive_as_they_were_sent() {
             assert_eq!(gets.both, (0..both).rev().collect::<Vec<_>>());
             assert_eq!(gets.out, (0..words.min(5)).collect::<Vec<_>>());
         }
-        // The head of a result goes behind the blocks if it does not fit before them.
+        // The head of a result is placed after the blocks if it does not fit before them.
         let long = Echo { result: "x".repeat(200), fails: false };
         let gets = Sends::default().call(&long, way, BYTES);
         assert_eq!(gets.said().len(), "7 falcon a,b 9".len() + 200);
         assert_eq!((&*gets.both, &*gets.out), (&[6, 5, 4][..], &[1, 2, 3][..]));
-        // Of a procedure that fails nothing but its error travels.
+        // If a procedure fails, only its error is sent.
         let gets = Sends::default().call(&Echo { fails: true, ..echo() }, way, BYTES);
         assert_eq!((gets.answer, gets.said()), (Answer::Err, "7 falcon".into()));
         assert_eq!((&*gets.both, gets.out.len()), (&[4, 5, 6][..], 0));
@@ -252,7 +252,7 @@ fn a_call_and_its_result_arrive_as_they_were_sent() {
 }
 
 #[test]
-fn a_result_that_does_not_fit_is_told_as_run() {
+fn result_that_does_not_fit_is_reported_as_executed() {
     for bytes in [10_000, BYTES] {
         let gets = Sends::default().call(
             &Echo { result: "x".repeat(bytes), fails: false },
@@ -267,7 +267,7 @@ fn a_result_that_does_not_fit_is_told_as_run() {
 }
 
 #[test]
-fn arguments_beyond_what_the_interface_allows_are_refused() {
+fn arguments_beyond_the_limits_of_the_interface_are_refused() {
     let refused = |sends: &Sends| {
         let gets = sends.call(&echo(), Way::Shared, BYTES);
         assert_eq!(gets.answer, Answer::NotExecuted);
@@ -286,7 +286,7 @@ fn arguments_beyond_what_the_interface_allows_are_refused() {
     );
     let names = vec![String::new(); 4];
     assert_eq!(refused(&Sends { names, ..Sends::default() }), Kind::TooLarge);
-    // More room for the result than the A-stack has; more than may be filled is only of no use.
+    // The A-stack has no room for a result of this size. More out buffer than may be filled is harmless.
     assert_eq!(refused(&Sends { room: 9000, ..Sends::default() }), Kind::TooLarge);
     let room = Sends { room: WORDS_MAX + 1, words: vec![1; WORDS_MAX], ..Sends::default() };
     let gets = room.call(&echo(), Way::Shared, BYTES);
@@ -294,13 +294,13 @@ fn arguments_beyond_what_the_interface_allows_are_refused() {
 }
 
 #[test]
-fn a_value_too_many_is_refused() {
+fn extra_value_is_refused() {
     let gets = Sends { extra: true, ..Sends::default() }.call(&echo(), Way::Shared, BYTES);
     assert_eq!((gets.answer, gets.refusal().0), (Answer::NotExecuted, Kind::BadArguments));
 }
 
 #[test]
-fn lengths_that_contradict_each_other_are_refused() {
+fn inconsistent_lengths_are_refused() {
     let cases: [fn([usize; 3]) -> [usize; 3]; 11] = [
         |[head, copied, total]| [head - 4, copied, total],
         |[head, copied, total]| [head + 4, copied, total],
@@ -337,7 +337,7 @@ fn run(incoming: &Incoming<'_>, reply: &mut [u8]) -> (Answer, u32, u32) {
     (ran.answer, ran.head_at, ran.head_bytes)
 }
 
-/// All of a message is there, and a procedure may or may not begin on the rest of it.
+/// A message that has arrived completely. `lends` says whether a procedure may read the rest of it.
 struct There {
     lends: bool,
 }
@@ -367,7 +367,7 @@ fn procedure_begins_on_lent_bytes_only_if_they_may_be_waited_for() {
         run(&incoming, &mut [0; 64]).0
     };
     assert_eq!(answer(16, false), Answer::PostAgain);
-    // There is no such procedure, so this one was looked for.
+    // There is no such procedure, so the call is not executed.
     assert_eq!(answer(16, true), Answer::NotExecuted);
     assert_eq!(answer(64, false), Answer::NotExecuted, "nothing is lent");
 }
@@ -398,7 +398,7 @@ fn every_export_answers_a_ping_without_arguments() {
     assert_eq!(in_place(&mut [1]), Answer::NotExecuted);
 }
 
-/// Of a message so many bytes come.
+/// A message of which only this many bytes arrive.
 struct Stops(usize);
 
 impl Arrives for Stops {
@@ -408,7 +408,7 @@ impl Arrives for Stops {
 }
 
 #[test]
-fn a_message_that_stops_coming_does_not_run() {
+fn message_that_stops_is_not_executed() {
     let message = [0; 4096];
     for (come, answer) in [(4096, Answer::NotExecuted), (4095, Answer::PostAgain)] {
         let stops = Stops(come);
@@ -428,7 +428,7 @@ fn a_message_that_stops_coming_does_not_run() {
             assert_eq!(kind, Some(Kind::NoSuchProcedure as u32));
         }
     }
-    // What is lent may still be coming when the procedure runs: it is told so itself.
+    // A lent buffer may still be arriving when the procedure runs, so the procedure gets the error.
     let stops = Stops(100);
     let lent = Lent::<u8>::of_bytes(Arriving::new(Window::from(&message[..]), 16, Some(&stops)));
     let mut some = [1; 10];
@@ -437,7 +437,7 @@ fn a_message_that_stops_coming_does_not_run() {
 }
 
 #[test]
-fn why_there_is_no_result_fits_any_reply() {
+fn refusal_fits_every_reply() {
     let text = "é".repeat(limits::TEXT_BYTES_MAX);
     for bytes in [64, 67, BYTES] {
         for executed in [Executed::No, Executed::Maybe] {
@@ -465,7 +465,7 @@ fn why_there_is_no_result_fits_any_reply() {
 }
 
 #[test]
-fn an_estack_keeps_what_most_messages_need() {
+fn estack_keeps_memory_for_most_messages() {
     let mut estack = EStack::default();
     for bytes in [0, 1, 33, 1000, limits::ESTACK_BYTES_KEPT + 1000] {
         assert!(estack.reserve(bytes));
@@ -477,7 +477,7 @@ fn an_estack_keeps_what_most_messages_need() {
     assert_eq!(estack.memory().len(), limits::ESTACK_BYTES_KEPT);
 }
 
-/// One call is given up.
+/// A call that the client abandons.
 struct GivenUp(u64, AtomicBool);
 
 impl Calls for GivenUp {
@@ -499,9 +499,9 @@ fn info(path: PathKind, process: u32) -> Arc<CallerInfo> {
     })
 }
 
-/// Each test has a thread of its own, so nothing of this is left behind.
+/// Each test has its own thread, so nothing remains for other tests.
 #[test]
-fn a_procedure_is_told_who_called() {
+fn procedure_knows_its_caller() {
     assert!(caller().is_none() && inside().is_none() && due().is_none());
     tell_caller(Some(info(PathKind::Local, 77)));
     let given_up = Arc::new(GivenUp(3, AtomicBool::new(false)));
@@ -518,7 +518,7 @@ fn a_procedure_is_told_who_called() {
     assert_eq!((inside(), one.is_cancelled()), (Some(77), false));
     given_up.1.store(true, Ordering::Relaxed);
     assert!(one.is_cancelled());
-    // Another call of the same caller is not.
+    // Another call of the same caller is not abandoned.
     serve_call(4, 77);
     assert!(!caller().expect("a caller").is_cancelled() && one.is_cancelled());
     let (soon, late) = (Duration::from_secs(100), Instant::now());
@@ -533,13 +533,13 @@ fn a_procedure_is_told_who_called() {
         assert!(late.is_cancelled());
     }
     assert!(due().is_none() && caller().is_some());
-    // Nobody gives up a call within a process but by its limit.
+    // A call in one process is abandoned only when its time limit has passed.
     serve_call(3, 77);
     let nested = Nested::enter(&info(PathKind::InProcess, 78), None);
     assert!(inside() == Some(78) && !caller().expect("a caller").is_cancelled());
     drop(nested);
     assert!(inside() == Some(77) && caller().expect("a caller").is_cancelled());
-    // Over networks anybody may say that it is any process.
+    // Over networks, the number of a process cannot be verified.
     serve_call(3, u32::MAX);
     assert_eq!(inside(), Some(u32::MAX - 1));
     serve_call(3, 0);
@@ -559,31 +559,31 @@ fn a_chain_ends_with_the_caller() {
     assert_eq!(chain_of(&[], 0), [0]);
     assert_eq!(chain_of(&[3, 4], 5), [3, 4, 5]);
     assert_eq!(chain_of(&[3, 5], 5), [3, 5]);
-    // Nobody vouches for who calls: the chain is what there is.
+    // The caller cannot be verified, so the chain is what the message contains.
     assert_eq!(chain_of(&[3, 4], 0), [3, 4]);
     chain::leave();
     assert_eq!(chain_of(&[], 0), [0]);
 }
 
 #[test]
-fn who_waits_inside_a_procedure_is_counted_while_it_waits() {
+fn thread_that_waits_in_a_procedure_is_counted() {
     assert!(!chain::has_waited());
     let before = chain::waiting_inside();
     let waits = chain::WaitingInside::begin();
     assert!(chain::waiting_inside() > before);
     drop(waits);
-    // Other tests' threads may wait meanwhile.
+    // Threads of other tests may wait meanwhile.
     let until = Instant::now() + Duration::from_secs(10);
     while chain::waiting_inside() != before && Instant::now() < until {
         std::thread::yield_now();
     }
     assert_eq!(chain::waiting_inside(), before);
-    // Asked once, it is forgotten.
+    // The flag is reset when it is read.
     assert!(chain::has_waited() && !chain::has_waited());
 }
 
 #[test]
-fn this_process_is_a_link_of_its_own() {
+fn each_process_has_its_own_number_in_a_chain() {
     let own = chain::own_link();
     assert_eq!(own[2..], [std::process::id(), 0]);
     assert_eq!(own, chain::own_link());
@@ -597,19 +597,19 @@ fn this_process_is_a_link_of_its_own() {
 }
 
 #[test]
-fn a_limit_is_a_deadline_from_when_it_begins() {
+fn limit_becomes_a_deadline_when_it_begins() {
     let (second, now) = (Duration::from_secs(1), Instant::now());
     assert_eq!(Limit::None.deadline(), None);
     assert_eq!(Limit::Until(now).deadline(), Some(now));
     let within = Limit::Within(second).deadline().expect("a deadline");
     assert!(within >= now + second && within <= Instant::now() + second);
-    // Further than the clock goes is never.
+    // A limit beyond the range of the clock never passes.
     assert_eq!(Limit::Within(Duration::MAX).deadline(), None);
 }
 
-/// Which of the blocks of a reply begin where: in the first line if the table leaves room for it.
+/// Where the blocks of a reply begin: in the first cache line if the table leaves room for them.
 #[test]
-fn blocks_begin_behind_the_table_and_the_first_line() {
+fn blocks_begin_after_the_table_and_the_first_line() {
     let first = [(0, 0), (1, 32), (4, 32), (5, 32), (8, 32), (9, 48), (12, 48), (13, 64)];
     for (outs, at) in first {
         assert_eq!(blocks_at(outs), at, "{outs} blocks");
@@ -634,7 +634,7 @@ fn with_reply<T>(
 }
 
 #[test]
-fn blocks_without_room_between_them_are_taken_up_to_the_last_byte() {
+fn adjacent_blocks_are_read_to_the_last_byte() {
     let mut reply = vec![0; 32];
     reply[0] = 5;
     reply[4] = 3;
@@ -652,7 +652,7 @@ fn blocks_without_room_between_them_are_taken_up_to_the_last_byte() {
             assert_eq!((&*one, &*other), (&[1; 5][..], &[2; 3][..]));
         }
     }
-    // More than was offered, and more than there is of the space.
+    // More than the offered length, and more than the length of the space.
     for filled in [101, u32::MAX] {
         reply[..4].copy_from_slice(&filled.to_le_bytes());
         let (mut one, mut other) = (Vec::with_capacity(100), Vec::with_capacity(100));
@@ -662,7 +662,7 @@ fn blocks_without_room_between_them_are_taken_up_to_the_last_byte() {
 }
 
 #[test]
-fn what_came_early_and_does_not_hold_is_taken_again() {
+fn invalid_early_values_are_read_again() {
     for forget in [false, true] {
         let mut reply = vec![0; 32];
         reply[..4].copy_from_slice(&8000u32.to_le_bytes());
@@ -683,9 +683,9 @@ fn what_came_early_and_does_not_hold_is_taken_again() {
     }
 }
 
-/// A short head, so that the first block begins in the line that is gathered.
+/// With a short head, the first block begins in the cache line that is gathered.
 #[test]
-fn a_message_put_in_parts_is_the_same_wherever_they_meet() {
+fn message_written_in_parts_is_equal_for_every_split() {
     let source: Vec<u8> = (1..=200).collect();
     let put = |parts: &[usize]| {
         let frames = frames(BYTES);
@@ -716,7 +716,7 @@ fn a_message_put_in_parts_is_the_same_wherever_they_meet() {
     }
 }
 
-/// Writes, and tells nobody.
+/// Writes without notifying anyone.
 #[derive(Debug)]
 struct Straight;
 
@@ -728,7 +728,7 @@ impl Departs for Straight {
     fn changed(&self) {}
 }
 
-/// An interpreted stub puts a head that is made already.
+/// A server that returns a head that was made before, as an interpreted stub does.
 struct Raw(Answer, Vec<u8>);
 
 impl Serve for Raw {
@@ -749,7 +749,7 @@ impl Serve for Raw {
 }
 
 #[test]
-fn a_head_that_is_made_already_is_sent_as_it_is() {
+fn finished_head_is_sent_unchanged() {
     for (answer, bytes) in
         [(Answer::Ok, 5), (Answer::Ok, 300), (Answer::Err, 5), (Answer::Err, 300)]
     {
@@ -760,7 +760,7 @@ fn a_head_that_is_made_already_is_sent_as_it_is() {
     }
 }
 
-/// A path of which there is nothing more to say than its name.
+/// A path that has nothing but a name.
 struct Nowhere;
 
 impl CallPath for Nowhere {
@@ -779,7 +779,7 @@ impl CallPath for Nowhere {
 }
 
 #[test]
-fn structured_values_go_back_in_the_head_and_plain_ones_do_not() {
+fn only_structured_in_out_values_return_in_the_head() {
     assert_eq!(Nowhere.explain(), "");
     let mut memory = [0u8; 256];
     let mut head = Writer::new(Space::of_mut(&mut memory));

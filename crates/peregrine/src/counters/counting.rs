@@ -1,7 +1,8 @@
-//! `Counting`: what a thread that serves calls has of its own, to count with.
+//! `Counting`: the part of the counters that one thread writes.
 //!
-//! A thread writes to its own lines only, with plain stores. Of short calls one in 64 is timed, at random,
-//! and stands for those before it; of calls that take [`LONG`], or come after a sleep, each is.
+//! A thread writes only to its own cache lines, with plain stores. Of short calls, one in 64 is timed,
+//! chosen at random, and counts for the others. Calls that take [`LONG`], or that follow a sleep, are all
+//! timed.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
@@ -12,12 +13,12 @@ use super::page::{Page, SHARED, Tally};
 use crate::call::Answer;
 use crate::sys;
 
-/// Calls that take so many nanoseconds are all timed: that costs less than a hundredth of it.
+/// Calls that take at least this many nanoseconds are all timed. That costs less than a hundredth of them.
 const LONG: u64 = 4_000;
-/// Of shorter ones, one in half as many is timed.
+/// Of shorter calls, one in half this number is timed on average.
 const SELDOM: u64 = 128;
 
-/// What a thread serves.
+/// The calls that a thread serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ThreadKind {
     Local = 1,
@@ -25,32 +26,32 @@ pub(crate) enum ThreadKind {
     Datagram = 3,
 }
 
-/// What a thread counts with.
+/// The counters of one thread.
 pub(crate) struct Counting {
     page: Arc<Page>,
-    /// Its row, which only it writes to; or the one that many write to.
+    /// The row of the thread, which only the thread writes, or the row that many threads share.
     thread: usize,
     kind: ThreadKind,
-    /// Groups of bindings, and exports, that its row tells of.
+    /// The groups of bindings, and the exports, that the row has counts of.
     groups: u64,
     exports: u64,
-    /// Calls that are not timed before the next one that is, and for how many that one stands.
+    /// The number of calls before the next timed one, and the number that it counts for.
     skip: u32,
     weight: u32,
     random: u64,
-    /// It has looked for a call and found none.
+    /// Whether the thread has polled without finding a call.
     looked: bool,
-    /// What its row says of the call that it runs.
+    /// The word of the row that names the call that runs.
     runs: u64,
 }
 
 impl Counting {
-    /// For this thread, which is about to serve calls.
+    /// Returns the counters of this thread, which is about to serve calls.
     pub(crate) fn new(page: &Arc<Page>, kind: ThreadKind) -> Self {
         let number = page.take_thread(kind);
         let random = sys::boot_ns() | 1;
         let page = Arc::clone(page);
-        // What a thread before it has told of stays told.
+        // The counts of an earlier thread with this row remain.
         let word = |index| page.word(thread_at(number), index).load(Ordering::Relaxed);
         let (groups, exports) = (word(thread::BINDINGS), word(thread::EXPORTS));
         let (skip, weight, looked) = (0, 1, false);
@@ -63,7 +64,7 @@ impl Counting {
         if self.thread == SHARED {
             word.fetch_add(more, Ordering::Relaxed);
         } else {
-            // Nobody else writes here.
+            // No other thread writes this word.
             word.store(word.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
         }
     }
@@ -78,7 +79,7 @@ impl Counting {
         self.page.word(thread_at(self.thread), index).fetch_or(bits, Ordering::Relaxed);
     }
 
-    /// A call is about to run; when, if it is to be timed.
+    /// Notes that a call begins. Returns the time, if the call is timed.
     #[inline]
     pub(crate) fn begin(&mut self, tally: &Tally) -> Option<u64> {
         let group = 1 << (tally.row as usize / GROUP);
@@ -94,8 +95,8 @@ impl Counting {
         Some(sys::boot_ns())
     }
 
-    /// The thread runs a call of the binding, or, of 0, none any more. Before the result is posted this
-    /// is all that is written: to a line which is always at hand, for it is the same for all bindings.
+    /// Notes that the thread runs a call of this binding, or none if 0. Nothing else is written before the
+    /// result is posted. This line is the same for all bindings, so it is always in the cache.
     #[inline]
     fn runs(&mut self, tally: &Tally, binding: u64) {
         if self.thread == SHARED {
@@ -104,21 +105,22 @@ impl Counting {
             lane[lane::RUNS].fetch_add(more, Ordering::Release);
         } else {
             self.runs = ((self.runs >> 32).wrapping_add(1) << 32) | binding;
-            // SYNC: runs, in `reading::lane`. Who sees that a call runs no more sees it counted.
+            // SYNC: runs, in `reading::lane`. A reader that sees that the call does not run any more sees
+            // that it was counted.
             self.page
                 .word(thread_at(self.thread), thread::RUNS)
                 .store(self.runs, Ordering::Release);
         }
     }
 
-    /// How long a call took whose result is made just now, if it is timed: what [`end`](Self::end) is
-    /// to be told.
+    /// Returns how long a call took whose result is complete now, if it is timed. Pass this to
+    /// [`end`](Self::end).
     #[inline]
     pub(crate) fn took(begun: Option<u64>) -> Option<u64> {
         begun.map(|begun| sys::boot_ns().saturating_sub(begun))
     }
 
-    /// The call has ended, with messages of so many bytes each way.
+    /// Notes that a call has ended, with messages of this many bytes each way.
     #[inline]
     pub(crate) fn end(
         &mut self,
@@ -141,7 +143,7 @@ impl Counting {
         }
     }
 
-    /// Counts what is no result; whether the call did not run after all.
+    /// Counts an answer that is not a result. Returns whether the call was not executed.
     #[cold]
     fn is_nothing(&mut self, tally: &Tally, answer: Answer) -> bool {
         let lane = self.page.lane(self.thread, tally.row);
@@ -151,7 +153,7 @@ impl Counting {
                 self.add(&lane[lane::FAILED], 1);
                 false
             }
-            // Its arguments were none, or it will be posted again.
+            // Its arguments were invalid, or it will be posted again.
             Answer::NotExecuted | Answer::PostAgain => {
                 self.add(&lane[lane::REFUSED], u64::from(answer == Answer::NotExecuted));
                 true
@@ -159,7 +161,7 @@ impl Counting {
         }
     }
 
-    /// A call took so long, and stands for others.
+    /// Counts the time of a sampled call once for each call that it represents.
     #[cold]
     fn timed(&mut self, tally: &Tally, ns: u64) {
         let bit = 1 << tally.export;
@@ -173,7 +175,7 @@ impl Counting {
         if ns >= LONG {
             return self.time_next();
         }
-        // Not every 64th, which of calls that take turns would always be the same.
+        // A random interval, because every 64th call could always be the same one.
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
@@ -181,12 +183,12 @@ impl Counting {
         self.weight = self.skip + 1;
     }
 
-    /// The next call is timed, and stands for itself.
+    /// Times the next call, which counts for itself only.
     fn time_next(&mut self) {
         (self.skip, self.weight) = (0, 1);
     }
 
-    /// A call was not run.
+    /// Counts a call that was not executed.
     #[cold]
     pub(crate) fn refused(&mut self, tally: Option<&Tally>) {
         match tally {
@@ -202,13 +204,13 @@ impl Counting {
         }
     }
 
-    /// A look has found no call.
+    /// Notes that polling has found no call.
     #[inline]
     pub(crate) const fn looked(&mut self) {
         self.looked = true;
     }
 
-    /// A call was found: if it was looked for in vain before, that was a wait.
+    /// Notes that a call was found. If polling has found none before, this was a wait.
     #[inline]
     pub(crate) fn found(&mut self) {
         if core::mem::take(&mut self.looked) {
@@ -216,7 +218,7 @@ impl Counting {
         }
     }
 
-    /// A wait for a call went on asleep.
+    /// Notes that the thread slept while it waited for a call.
     #[cold]
     pub(crate) fn slept(&mut self) {
         self.looked = false;
@@ -224,7 +226,7 @@ impl Counting {
         self.time_next();
     }
 
-    /// So many packets of results were sent again.
+    /// Counts packets of results that were retransmitted.
     #[inline]
     pub(crate) fn resent(&self, packets: u64) {
         if packets > 0 {
@@ -232,7 +234,7 @@ impl Counting {
         }
     }
 
-    /// A packet came again.
+    /// Counts a duplicate packet.
     #[cold]
     pub(crate) fn came_again(&self) {
         self.add_here(thread::AGAIN, 1);

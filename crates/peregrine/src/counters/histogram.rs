@@ -1,14 +1,14 @@
-//! How long calls took, in buckets: eight for each power of two, so that none is wider than an eighth
-//! of what it holds.
+//! How long calls took, in buckets: eight for each power of two, so a bucket is at most an eighth as wide
+//! as its times.
 
-/// Bits of a time that a bucket keeps, besides the highest.
+/// The bits of a time that a bucket keeps, in addition to the highest one.
 const FINE: u32 = 3;
-/// Times of so many bits are told apart: 68 seconds. Longer ones are in the last bucket.
+/// The largest number of bits of a time: 68 seconds. Longer times are in the last bucket.
 const BITS: u32 = 36;
-/// How many there are.
+/// The number of buckets.
 pub(super) const BUCKETS: usize = ((BITS - FINE + 1) << FINE) as usize;
 
-/// The bucket of a time in nanoseconds.
+/// Returns the bucket of a time in nanoseconds.
 #[inline]
 pub(super) const fn bucket_of(ns: u64) -> usize {
     if ns < 1 << FINE {
@@ -21,7 +21,7 @@ pub(super) const fn bucket_of(ns: u64) -> usize {
     if bucket < BUCKETS { bucket } else { BUCKETS - 1 }
 }
 
-/// The shortest time of a bucket, and the shortest of the next one.
+/// Returns the shortest time of a bucket, and the shortest time of the next bucket.
 pub(super) const fn bounds(bucket: usize) -> (u64, u64) {
     (floor(bucket), floor(bucket + 1))
 }

@@ -1,4 +1,4 @@
-//! Where everything lies in the shared pages: words of 64 bits, in the machine's order.
+//! The layout of the shared pages: words of 64 bits, in the machine's byte order.
 //!
 //! | at | what | each |
 //! |---|---|---|
@@ -6,18 +6,18 @@
 //! | [`THREADS_AT`] | a row for each thread that serves calls; only it writes there | 128 bytes |
 //! | [`EXPORTS_AT`] | a row for each export | 256 bytes |
 //! | [`SESSIONS_AT`] | a row for each session, connection or association | 128 bytes |
-//! | [`BINDINGS_AT`] | a row for each binding; the first ones stand for all bindings to an export that have none | 128 bytes |
+//! | [`BINDINGS_AT`] | a row for each binding; the first ones count all bindings to an export that have no row | 128 bytes |
 //! | [`LANES_AT`] | for each thread, for each binding: what it has counted there | 64 bytes |
 //! | [`HISTOGRAMS_AT`] | for each thread, for each export: how long calls took | 2,304 bytes |
 //!
-//! Most of it is never touched, and then costs no memory.
+//! Most of the pages are never touched, and then cost no memory.
 
 use super::histogram::BUCKETS;
 use crate::limits::{COUNTED_BINDINGS, COUNTED_EXPORTS, COUNTED_SESSIONS, COUNTED_THREADS};
 
 /// The first word.
 pub(super) const MAGIC: u64 = u64::from_be_bytes(*b"PRGcount");
-/// The version of this layout; others are not read.
+/// The version of this layout. Other versions are not read.
 pub(super) const VERSION: u64 = 1;
 
 const WORD: usize = size_of::<u64>();
@@ -35,88 +35,88 @@ pub(super) const SESSIONS_AT: usize = EXPORTS_AT + COUNTED_EXPORTS * EXPORT_BYTE
 pub(super) const BINDINGS_AT: usize = SESSIONS_AT + COUNTED_SESSIONS * SESSION_BYTES;
 pub(super) const LANES_AT: usize = BINDINGS_AT + COUNTED_BINDINGS * BINDING_BYTES;
 pub(super) const HISTOGRAMS_AT: usize = LANES_AT + COUNTED_THREADS * COUNTED_BINDINGS * LANE_BYTES;
-/// All of it.
+/// The size of all pages together.
 pub(crate) const PAGE_BYTES: usize =
     HISTOGRAMS_AT + COUNTED_THREADS * COUNTED_EXPORTS * HISTOGRAM_BYTES;
 
-/// Words of the header. All but the first eight are gauges, as of when they were last asked for.
+/// Words of the header. All but the first eight are gauges, as of the last request.
 pub(super) mod header {
     pub(crate) const WORDS: usize = 32;
     pub(crate) const MAGIC: usize = 0;
     pub(crate) const VERSION: usize = 1;
-    /// Bytes of all of it.
+    /// The size of all pages together.
     pub(crate) const BYTES: usize = 2;
     pub(crate) const PROCESS: usize = 3;
-    /// When the server began, in nanoseconds since the machine did.
+    /// When the server began, in nanoseconds since the machine was started.
     pub(crate) const SINCE: usize = 4;
-    /// Rows of sessions, and of bindings, from here on were never used.
+    /// The first row of sessions, and of bindings, that was never used.
     pub(crate) const SESSIONS: usize = 5;
     pub(crate) const BINDINGS: usize = 6;
-    /// Odd while the counts of a binding that has ended go to its export.
+    /// Odd while the counts of an ended binding are added to its export.
     pub(crate) const SETTLED: usize = 7;
-    /// Sessions, and bindings, that have no row.
+    /// The number of sessions, and of bindings, without a row.
     pub(crate) const SESSIONS_UNSHOWN: usize = 8;
     pub(crate) const BINDINGS_UNSHOWN: usize = 9;
-    /// Threads that share row 0, for lack of a row of their own: local, tcp, datagrams.
+    /// The number of threads that share row 0, because no row was left: local, TCP, datagrams.
     pub(crate) const THREADS_SHARED: usize = 10;
-    /// Calls that their callers have given up and that still run: local, tcp, datagrams.
+    /// The number of abandoned calls that still run: local, TCP, datagrams.
     pub(crate) const CAPTURED: usize = 16;
-    /// Calls that wait for a thread.
+    /// The number of calls that wait for a thread.
     pub(crate) const QUEUED: usize = 19;
 }
 
-/// Words of a thread's row.
+/// Words of the row of a thread.
 pub(super) mod thread {
     pub(crate) const WORDS: usize = 16;
-    /// What it serves; zero if there is no such thread now.
+    /// The calls that it serves, or zero if no thread has this row now.
     pub(crate) const KIND: usize = 0;
-    /// A bit for each [`GROUP`](super::GROUP) of bindings in which it has ever counted.
+    /// A bit for each [`GROUP`](super::GROUP) of bindings for which it has ever counted.
     pub(crate) const BINDINGS: usize = 1;
-    /// A bit for each export for which it has a histogram.
+    /// A bit for each export of which it has a histogram.
     pub(crate) const EXPORTS: usize = 2;
-    /// Waits for a call that ended while the thread looked, and those in which it slept.
+    /// The number of waits for a call that ended while the thread polled, and of those in which it slept.
     pub(crate) const SPUN: usize = 3;
     pub(crate) const SLEPT: usize = 4;
-    /// Packets of results sent again.
+    /// The number of retransmitted packets of results.
     pub(crate) const RESENT: usize = 5;
-    /// Packets that came again.
+    /// The number of duplicate packets.
     pub(crate) const AGAIN: usize = 6;
-    /// Calls refused because there is no such binding.
+    /// The number of calls that were refused because their binding does not exist.
     pub(crate) const STRANGE: usize = 7;
-    /// The binding whose call it runs, plus one, in the lower half: 0 if it runs none. Above, a number that
-    /// changes whenever this does.
+    /// The lower half is the binding whose call it runs, plus one, or 0 if it runs none. The upper half
+    /// changes with each change of the lower half.
     pub(crate) const RUNS: usize = 8;
 }
 
-/// Words of rows that are written while others may read: those of exports, sessions and bindings.
+/// Words of rows that are written while they may be read: those of exports, sessions and bindings.
 pub(super) mod row {
     /// Odd while the row is being written.
     pub(crate) const SEQUENCE: usize = 0;
     pub(crate) const STATE: usize = 1;
-    /// Means nothing.
+    /// The row is not in use.
     pub(crate) const VACANT: u64 = 0;
     pub(crate) const STANDS: u64 = 1;
-    /// Over, and its counts do not belong to its export alone yet.
+    /// The session or binding has ended, and its counts have not been added to its export yet.
     pub(crate) const ENDED: u64 = 2;
-    /// Stands for all that have no row.
+    /// The row counts all bindings without a row.
     pub(crate) const OTHERS: u64 = 3;
 }
 
-/// Words of an export's row.
+/// Words of the row of an export.
 pub(super) mod export {
     pub(crate) const WORDS: usize = 32;
     pub(crate) const SINCE: usize = 2;
     pub(crate) const VERSION: usize = 3;
     pub(crate) const DIGEST: usize = 4;
-    /// Bytes of the name in the lower half, of the interface's in the upper.
+    /// The length of the name in the lower half, of the interface's name in the upper half, in bytes.
     pub(crate) const LENGTHS: usize = 6;
     pub(crate) const NAME: usize = 8;
     pub(crate) const INTERFACE: usize = 16;
-    /// What bindings that are over have counted.
+    /// The counts of ended bindings.
     pub(crate) const PAST: usize = 24;
 }
 
-/// Words of a session's row.
+/// Words of the row of a session.
 pub(super) mod session {
     pub(crate) const WORDS: usize = 16;
     pub(crate) const NUMBER: usize = 2;
@@ -125,47 +125,47 @@ pub(super) mod session {
     pub(crate) const PROCESS: usize = 5;
     pub(crate) const USER: usize = 6;
     pub(crate) const GROUP: usize = 7;
-    /// 0, 4 or 6 in the upper half, the port in the lower.
+    /// The upper half is 0, 4 or 6, the version of the address. The lower half is the port.
     pub(crate) const PORT: usize = 8;
-    /// The address, as it travels.
+    /// The address, in network byte order.
     pub(crate) const ADDRESS: usize = 9;
-    /// Six bytes, and then whether there are.
+    /// Six bytes, and then whether they are valid.
     pub(crate) const HARDWARE: usize = 11;
 }
 
-/// Words of a binding's row.
+/// Words of the row of a binding.
 pub(super) mod binding {
     pub(crate) const WORDS: usize = 16;
     pub(crate) const SINCE: usize = 2;
     pub(crate) const EXPORT: usize = 3;
-    /// The number of its session; zero if that has no row.
+    /// The number of its session, or zero if that has no row.
     pub(crate) const SESSION: usize = 4;
-    /// What its lanes held when it began.
+    /// The values of its lanes when it began.
     pub(crate) const BASE: usize = 8;
 }
 
-/// What is counted of each binding, by its place in a lane.
+/// The counts of each binding, by their index in a lane.
 pub(super) mod lane {
     pub(crate) const WORDS: usize = 8;
-    /// Calls that run, of threads that have no row: of others their row says it.
+    /// Calls that run in threads without a row. Other threads name them in their rows.
     pub(crate) const RUNS: usize = 0;
-    /// Calls that have ended.
+    /// The number of calls that have ended.
     pub(crate) const ENDED: usize = 1;
-    /// Calls that were not run.
+    /// The number of calls that were not executed.
     pub(crate) const REFUSED: usize = 2;
-    /// Calls that ended without what they were for.
+    /// The number of calls that ended with an error.
     pub(crate) const FAILED: usize = 3;
     /// Bytes of messages.
     pub(crate) const IN: usize = 4;
     pub(crate) const OUT: usize = 5;
 }
 
-/// Words that are of use in a lane.
+/// The number of words of a lane that are used.
 pub(super) const COUNTS: usize = 6;
-/// Bindings that have one bit.
+/// The number of bindings that share one bit.
 pub(super) const GROUP: usize = COUNTED_BINDINGS / 64;
 
-/// Bytes of a text in a row of exports.
+/// The size in bytes of a text in the row of an export.
 pub(super) const TEXT_BYTES: usize = 64;
 
 const _: () = {

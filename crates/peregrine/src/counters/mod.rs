@@ -1,12 +1,12 @@
-//! What a server counts, in pages that others may look at: calls, waits, packets sent again.
+//! The counters of a server, in pages that other processes can read: calls, waits, retransmitted packets.
 //!
-//! Counting costs a call a few stores to lines that its thread alone writes: no locked instruction, no
-//! system call, nothing to allocate. Whoever looks maps the pages for reading and adds up; the server
-//! does not notice. What rows mean is said when a session or a binding begins or ends, behind a
-//! sequence number, so that nobody sees half of it.
+//! Counting costs a call a few stores to cache lines that only its thread writes: no locked instruction, no
+//! system call, no allocation. A reader maps the pages and adds the counts up, and the server does not
+//! notice it. The rows of sessions and bindings are written when these begin or end. A sequence number in
+//! each row keeps a reader from using a row that is only half written.
 //!
-//! `layout` says where everything lies, `page` writes rows, `counting` is what a thread has of its own,
-//! `reading` makes a [`Stat`] of a page, whoever wrote it. See `docs/STAT.md`.
+//! `layout` has the layout of the pages, `page` writes rows, `counting` is the part of one thread, and
+//! `reading` makes a [`Stat`] of the pages of any server. See `docs/STAT.md`.
 
 mod counting;
 mod histogram;
@@ -19,7 +19,7 @@ mod tests;
 
 pub(crate) use counting::{Counting, ThreadKind};
 pub(crate) use layout::PAGE_BYTES;
-pub(crate) use page::{ExportCounters, Gauges, Page, SessionTold, Tally, Visitor};
+pub(crate) use page::{ExportCounters, Gauges, Page, SessionCounters, Tally, Visitor};
 pub(crate) use reading::read;
 pub use stat::{
     BindingStat, Counts, ExportStat, Latency, ServerStat, SessionStat, Stat, WaitCounts,

@@ -1,9 +1,9 @@
-//! `Page`: the shared pages of a server, and who has which row of them.
+//! `Page`: the shared pages of a server, and the use of their rows.
 //!
-//! Rows are given and taken when something begins or ends, under one lock that no call takes. What
-//! lanes hold is never set back: a binding's row says what they held when it began, so that nobody
-//! but the thread of a lane ever writes there. A row is given to another binding once nobody can count for
-//! the one before any more, which is when its [`Tally`] is dropped.
+//! Rows are assigned and released when something begins or ends, under one lock that no call takes. The
+//! counts of lanes are never reset: the row of a binding records their values when it began, so only the
+//! thread of a lane writes to the lane. A row is used for another binding when no thread can count for the
+//! earlier one any more, that is, when its [`Tally`] is dropped.
 
 use core::net::{IpAddr, SocketAddr};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -21,14 +21,14 @@ use crate::limits::{COUNTED_BINDINGS, COUNTED_EXPORTS, COUNTED_SESSIONS, COUNTED
 use crate::sync::{Mutex, MutexGuard};
 use crate::sys::{self, Memory};
 
-/// The row of threads that all share who have none of their own, and those that serve no calls. Its
-/// words are changed with locked instructions.
+/// The row of all threads that have no other row, or serve no calls. Its words are changed with locked
+/// instructions.
 pub(super) const SHARED: usize = 0;
 
 /// The counters of a server.
 pub(crate) struct Page {
     memory: Memory,
-    /// What others map; none where the kernel cannot keep them from writing.
+    /// The descriptor that other processes map, or `None` if the kernel cannot keep them from writing.
     file: Option<OwnedFd>,
     rows: Mutex<Rows>,
 }
@@ -41,7 +41,7 @@ struct Rows {
     sessions_begun: u64,
 }
 
-/// Rows of a kind: those that were given back, and the first that was never used.
+/// The rows of a kind: those that were released, and the first that was never used.
 struct Places {
     free: Vec<u32>,
     next: u32,
@@ -59,16 +59,16 @@ impl Places {
     }
 }
 
-/// What is known only when it is asked for.
+/// Values that are computed only on request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Gauges {
-    /// Calls that were given up and still run: local, tcp, datagrams. Further paths are not counted.
+    /// The numbers of abandoned calls that still run: local, TCP, datagrams. Other paths are not counted.
     pub(crate) captured: Vec<u64>,
-    /// Calls that wait for a thread.
+    /// The number of calls that wait for a thread.
     pub(crate) queued: u64,
 }
 
-/// Who is at the other end of a session.
+/// The peer of a session.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Visitor {
     pub(crate) path: PathKind,
@@ -79,19 +79,19 @@ pub(crate) struct Visitor {
     pub(crate) hardware: Option<[u8; 6]>,
 }
 
-/// A path as it is written in a row.
+/// The numbers of paths in rows.
 pub(super) const PATHS: [(PathKind, u64); 4] =
     [(PathKind::Local, 1), (PathKind::Tcp, 2), (PathKind::Udp, 3), (PathKind::Ethernet, 4)];
 
 impl Page {
-    /// Counters of a server that begins now, all zero.
+    /// Returns the counters of a server that begins now. All are zero.
     ///
     /// # Errors
     /// If there is no memory.
     pub(crate) fn new() -> std::io::Result<Arc<Self>> {
         let (memory, file) = match Memory::shown(PAGE_BYTES) {
             Ok((memory, file)) => (memory, Some(file)),
-            // Nobody can look then, and the server serves all the same.
+            // Then no other process can read the counters, but the server works.
             Err(_) => (Memory::private(PAGE_BYTES)?, None),
         };
         let rows = Rows {
@@ -116,7 +116,7 @@ impl Page {
         Ok(Arc::new(page))
     }
 
-    /// What others map to look, if they can.
+    /// Returns the descriptor that other processes map, if they can.
     pub(crate) fn file(&self) -> Option<BorrowedFd<'_>> {
         self.file.as_ref().map(|file| file.as_fd())
     }
@@ -136,13 +136,13 @@ impl Page {
         word
     }
 
-    /// What a thread counts of a binding.
+    /// Returns the counts of a binding by a thread.
     #[inline]
     pub(super) fn lane(&self, thread: usize, binding: u32) -> &[AtomicU64; lane::WORDS] {
         self.memory.longs(lane_at(thread, binding as usize))
     }
 
-    /// Writes a row so that nobody takes half of it for the whole.
+    /// Writes a row such that no reader uses half of it.
     fn write(&self, at: usize, state: u64, words: &[(usize, u64)]) {
         let sequence = self.begin_to_write(at);
         for (index, word) in words {
@@ -153,16 +153,17 @@ impl Page {
         sequence.store(odd.wrapping_add(1), Ordering::Release);
     }
 
-    /// From here on until it is [written](Self::write) a row is not believed.
+    /// Marks a row as invalid until it is [written](Self::write).
     fn begin_to_write(&self, at: usize) -> &AtomicU64 {
         let sequence = self.word(at, row::SEQUENCE);
         sequence.store(sequence.load(Ordering::Relaxed) | 1, Ordering::Relaxed);
-        // SYNC: row, in `reading::row`. What is written from here on is not seen before the odd number.
+        // SYNC: row, in `reading::row`. Nothing that is written after this is visible before the odd
+        // number.
         fence(Ordering::Release);
         sequence
     }
 
-    /// What was counted of a binding's row, ever.
+    /// Returns the sum of all counts that the row of a binding ever had.
     fn total(&self, binding: u32) -> [u64; COUNTS] {
         let bit = 1 << (binding as usize / GROUP);
         let mut total = [0u64; COUNTS];
@@ -177,7 +178,7 @@ impl Page {
         total
     }
 
-    /// A row for a thread; [`SHARED`] if there is none left.
+    /// Returns a row for a thread, or [`SHARED`] if none is left.
     pub(super) fn take_thread(&self, kind: ThreadKind) -> usize {
         let mut rows = self.rows();
         let found = (0..COUNTED_THREADS).skip(1).find(|one| !rows.threads[*one]);
@@ -190,7 +191,7 @@ impl Page {
         number
     }
 
-    /// How many threads of a kind share a row.
+    /// Returns the number of threads of a kind that share a row.
     fn threads_shared(&self, kind: ThreadKind) -> &AtomicU64 {
         self.word(0, header::THREADS_SHARED + kind as usize - 1)
     }
@@ -206,7 +207,7 @@ impl Page {
         }
     }
 
-    /// What was asked for now.
+    /// Sets the values that were requested.
     pub(crate) fn set_gauges(&self, gauges: &Gauges) {
         let words: &[AtomicU64; header::WORDS] = self.memory.longs(0);
         for (at, captured) in gauges.captured.iter().take(3).enumerate() {
@@ -225,7 +226,7 @@ fn text_words(text: &str, at: usize) -> ([(usize, u64); TEXT_BYTES / 8], u64) {
     (core::array::from_fn(word), text.len() as u64)
 }
 
-/// The row of an export, for as long as it serves.
+/// The row of an export, as long as it exists.
 pub(crate) struct ExportCounters {
     page: Arc<Page>,
     row: u32,
@@ -235,7 +236,7 @@ pub(crate) struct ExportCounters {
 impl ExportCounters {
     pub(crate) fn new(page: &Arc<Page>, name: &str, interface: &InterfaceRef) -> Self {
         let mut rows = page.rows();
-        // The last row is of all that come then.
+        // All further exports share the last row.
         let number = rows.exports.min(COUNTED_EXPORTS - 1);
         let others = number == COUNTED_EXPORTS - 1;
         rows.exports += 1;
@@ -260,7 +261,7 @@ impl ExportCounters {
         Self { page: Arc::clone(page), row: number as u32, ended: AtomicBool::new(false) }
     }
 
-    /// It serves no more.
+    /// Ends the row, because the export has ended.
     pub(crate) fn end(&self) {
         let ended = self.ended.swap(true, Ordering::Relaxed);
         if !ended && self.page.memory.is_ours() && self.row as usize != COUNTED_EXPORTS - 1 {
@@ -269,14 +270,14 @@ impl ExportCounters {
         }
     }
 
-    /// Counters of a new binding to it, in a session of that number.
+    /// Returns the counters of a new binding to it, in the session of this number.
     pub(crate) fn tally(&self, session: u64) -> Tally {
         Tally::new(&self.page, self.row, session, None)
     }
 
-    /// The same, for a binding that is a session by itself.
+    /// The same, for a binding that is also a session.
     pub(crate) fn tally_of(&self, visitor: &Visitor) -> Tally {
-        let session = SessionTold::new(&self.page, visitor);
+        let session = SessionCounters::new(&self.page, visitor);
         Tally::new(&self.page, self.row, session.number(), Some(session))
     }
 }
@@ -287,15 +288,15 @@ impl Drop for ExportCounters {
     }
 }
 
-/// The row of a session, for as long as it lasts.
-pub(crate) struct SessionTold {
+/// The row of a session, as long as it exists.
+pub(crate) struct SessionCounters {
     page: Arc<Page>,
     row: Option<u32>,
     number: u64,
     ended: AtomicBool,
 }
 
-impl SessionTold {
+impl SessionCounters {
     pub(crate) fn new(page: &Arc<Page>, visitor: &Visitor) -> Self {
         let mut rows = page.rows();
         rows.sessions_begun += 1;
@@ -312,12 +313,12 @@ impl SessionTold {
         Self { page: Arc::clone(page), row: taken, number, ended: AtomicBool::new(false) }
     }
 
-    /// The number that its bindings name; zero if it has no row.
+    /// Returns the number that its bindings name, or zero if it has no row.
     pub(crate) const fn number(&self) -> u64 {
         if self.row.is_some() { self.number } else { 0 }
     }
 
-    /// It is over.
+    /// Ends the row, because the session has ended.
     pub(crate) fn end(&self) {
         if self.ended.swap(true, Ordering::Relaxed) || !self.page.memory.is_ours() {
             return;
@@ -335,7 +336,7 @@ impl SessionTold {
     }
 }
 
-impl Drop for SessionTold {
+impl Drop for SessionCounters {
     fn drop(&mut self) {
         self.end();
     }
@@ -383,23 +384,23 @@ impl Visitor {
     }
 }
 
-/// Where calls of a binding are counted.
+/// The place where calls of a binding are counted.
 pub(crate) struct Tally {
-    /// A row of bindings: its own, or the one of its export for all that have none.
+    /// The row of a binding: its own, or the row of its export for all bindings without one.
     pub(super) row: u32,
     pub(super) export: u32,
-    /// What no call looks at: of a thousand bindings that are called in turn it is out of the way.
+    /// Fields that no call reads. They are kept apart, so that a thousand bindings need fewer cache lines.
     rest: Box<Rest>,
 }
 
 struct Rest {
     page: Arc<Page>,
     ended: AtomicBool,
-    session: Option<SessionTold>,
+    session: Option<SessionCounters>,
 }
 
 impl Tally {
-    fn new(page: &Arc<Page>, export: u32, session: u64, own: Option<SessionTold>) -> Self {
+    fn new(page: &Arc<Page>, export: u32, session: u64, own: Option<SessionCounters>) -> Self {
         let mut rows = page.rows();
         let place = rows.bindings.take();
         match place {
@@ -421,7 +422,7 @@ impl Tally {
         Self { row, export, rest: Box::new(Rest { page, ended, session: own }) }
     }
 
-    /// For a binding that nobody is shown.
+    /// Returns counters that no reader sees.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn unseen() -> Self {
         let page = Page::new().expect("memory for counters");
@@ -432,7 +433,7 @@ impl Tally {
         self.row as usize >= COUNTED_EXPORTS
     }
 
-    /// The binding is over, though calls of it may still run.
+    /// Notes that the binding has ended. Calls of it may still run.
     pub(crate) fn end(&self) {
         let Rest { page, ended, session } = &*self.rest;
         if ended.swap(true, Ordering::Relaxed) || !page.memory.is_ours() {
@@ -449,7 +450,7 @@ impl Tally {
         }
     }
 
-    /// A call was refused by a thread that serves none.
+    /// Counts a call that was refused by a thread without counters.
     #[cold]
     pub(crate) fn refused(&self) {
         let page = &*self.rest.page;
@@ -460,7 +461,7 @@ impl Tally {
 }
 
 impl Drop for Tally {
-    /// Nobody counts here any more: what was counted is the export's, and the row is free.
+    /// Adds the counts to the export and releases the row, because no thread counts here any more.
     fn drop(&mut self) {
         self.end();
         let page = &*self.rest.page;
@@ -472,10 +473,10 @@ impl Drop for Tally {
         let at = binding_at(self.row as usize);
         let settled = page.word(0, header::SETTLED);
         let before = settled.load(Ordering::Relaxed);
-        // SYNC: settled, in `reading::read`: who sees any of what is below sees an odd number, or
-        // another one than before.
+        // SYNC: settled, in `reading::read`: a reader that sees any of the following stores sees an odd
+        // number, or another number than before.
         settled.store(before.wrapping_add(1), Ordering::Relaxed);
-        // Who has seen what its export has now, counts the row no more.
+        // A reader that has seen the new counts of the export does not count the row any more.
         page.begin_to_write(at);
         let mut words = [(0, 0); COUNTS];
         for (i, word) in words.iter_mut().enumerate() {

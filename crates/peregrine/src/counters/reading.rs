@@ -1,7 +1,7 @@
-//! Reading a page, whoever wrote it: bounded, each word once, and believed only if it can be.
+//! Reads pages of any server: in bounded time, each word once, and with checks.
 //!
-//! The writer goes on meanwhile, and may be hostile. Whatever words are found there, this ends, and is
-//! either a [`Stat`] or says which row cannot be.
+//! The writer continues meanwhile, and may be hostile. Whatever the words contain, this ends, and returns a
+//! [`Stat`] or the name of an invalid row.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -19,18 +19,18 @@ use crate::interface::valid_name;
 use crate::limits::{COUNTED_BINDINGS, COUNTED_EXPORTS, COUNTED_SESSIONS, COUNTED_THREADS};
 use crate::sys::{self, Memory};
 
-/// How often a row that is just being written is read again.
+/// How often a row is read again that is being written.
 const TRIES: usize = 64;
-/// How often all is read again because bindings ended meanwhile. What ends during the last time may be
-/// missing in its export's counts: that is read before bindings are.
+/// How often everything is read again because bindings ended meanwhile. If a binding ends during the last
+/// attempt, its counts may be missing from its export, because exports are read before bindings.
 const PASSES: usize = 32;
 
-/// Why a page is none.
+/// Why pages are invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unreadable {
-    /// Something else, or counters laid out otherwise.
+    /// The pages have another version, or are something else.
     Version(u64),
-    /// A row that nobody writes so.
+    /// The row has contents that no server writes.
     Row(&'static str, usize),
 }
 
@@ -45,7 +45,7 @@ impl fmt::Display for Unreadable {
     }
 }
 
-/// What a page says now.
+/// Reads what pages contain now.
 pub(crate) fn read(memory: &Memory) -> Result<Stat, Unreadable> {
     let words: &[AtomicU64; header::WORDS] = memory.longs(0);
     let word = |index: usize| words[index].load(Ordering::Acquire);
@@ -104,7 +104,8 @@ fn age_ms(now: u64, since: u64) -> u64 {
     now.saturating_sub(since) / 1_000_000
 }
 
-/// A row as it was at one moment; `None` if it is written all the time, as by who stopped in the middle.
+/// Returns a row as it was at one moment, or `None` if it changes all the time, for example if its writer
+/// stopped in the middle.
 fn row<const N: usize>(memory: &Memory, at: usize) -> Option<[u64; N]> {
     let words: &[AtomicU64; N] = memory.longs(at);
     for _ in 0..TRIES {
@@ -122,15 +123,15 @@ fn row<const N: usize>(memory: &Memory, at: usize) -> Option<[u64; N]> {
     None
 }
 
-/// What a thread's row tells of what it has counted.
-struct Told {
+/// The contents of the row of a thread.
+struct ThreadRow {
     number: usize,
     groups: u64,
     exports: u64,
 }
 
-fn threads(memory: &Memory, server: &mut ServerStat) -> Vec<Told> {
-    let mut told = Vec::new();
+fn threads(memory: &Memory, server: &mut ServerStat) -> Vec<ThreadRow> {
+    let mut rows = Vec::new();
     for number in 0..COUNTED_THREADS {
         let words: &[AtomicU64; thread::WORDS] = memory.longs(thread_at(number));
         let word = |index: usize| words[index].load(Ordering::Relaxed);
@@ -150,14 +151,14 @@ fn threads(memory: &Memory, server: &mut ServerStat) -> Vec<Told> {
         }
         let (groups, exports) = (word(thread::BINDINGS), word(thread::EXPORTS));
         if groups | exports != 0 {
-            told.push(Told { number, groups, exports });
+            rows.push(ThreadRow { number, groups, exports });
         }
     }
-    told
+    rows
 }
 
 fn counts(words: &[u64; COUNTS]) -> Counts {
-    // What is not what it was when it began may be anything.
+    // If the value differs from the first one, the row may contain anything.
     let in_flight = words[lane::RUNS].cast_signed().max(0).cast_unsigned();
     Counts {
         calls: words[lane::ENDED].saturating_add(in_flight),
@@ -169,10 +170,10 @@ fn counts(words: &[u64; COUNTS]) -> Counts {
     }
 }
 
-/// Exports by row, and whether each stands; none where there is none.
+/// Returns the exports by row, and whether each still exists. Returns `None` for unused rows.
 fn exports(
     memory: &Memory,
-    threads: &[Told],
+    threads: &[ThreadRow],
     now: u64,
 ) -> Result<Vec<Option<(ExportStat, bool)>>, Unreadable> {
     (0..COUNTED_EXPORTS)
@@ -226,10 +227,10 @@ fn text(words: &[u64], bytes: u64) -> Option<String> {
     core::str::from_utf8(text).ok().map(str::to_owned)
 }
 
-fn latency(memory: &Memory, threads: &[Told], export: usize) -> Latency {
+fn latency(memory: &Memory, threads: &[ThreadRow], export: usize) -> Latency {
     let mut sums = [0u64; BUCKETS];
-    for told in threads.iter().filter(|told| told.exports >> export & 1 == 1) {
-        let buckets: &[AtomicU64; BUCKETS] = memory.longs(histogram_at(told.number, export));
+    for row in threads.iter().filter(|row| row.exports >> export & 1 == 1) {
+        let buckets: &[AtomicU64; BUCKETS] = memory.longs(histogram_at(row.number, export));
         for (sum, bucket) in sums.iter_mut().zip(buckets) {
             *sum = sum.saturating_add(bucket.load(Ordering::Relaxed));
         }
@@ -290,20 +291,20 @@ fn session_of(words: &[u64; session::WORDS], now: u64) -> Option<SessionStat> {
     })
 }
 
-/// What a thread has counted for a binding, the call that it runs among what runs.
+/// Returns what a thread has counted for a binding. The call that it runs counts as in flight.
 fn counted(memory: &Memory, number: usize, binding: usize) -> [u64; COUNTS] {
     let words: &[AtomicU64; thread::WORDS] = memory.longs(thread_at(number));
     let lane: &[AtomicU64; lane::WORDS] = memory.longs(lane_at(number, binding));
     let is_it = |runs: u64| runs & u64::from(u32::MAX) == binding as u64 + 1;
     let mut tried = 0;
     loop {
-        // SYNC: runs, in `Counting::runs`. A call that runs no more has been counted.
+        // SYNC: runs, in `Counting::runs`. A call that does not run any more has been counted.
         let before = words[thread::RUNS].load(Ordering::Acquire);
         let mut counts: [u64; COUNTS] = core::array::from_fn(|i| lane[i].load(Ordering::Relaxed));
         fence(Ordering::Acquire);
         let after = words[thread::RUNS].load(Ordering::Relaxed);
         tried += 1;
-        // Otherwise it may have been counted just now, and be taken to run still.
+        // Otherwise the call may have been counted just now, and would be counted twice.
         if before == after || !(is_it(before) || is_it(after)) || tried == TRIES {
             counts[lane::RUNS] = counts[lane::RUNS].wrapping_add(is_it(before).into());
             return counts;
@@ -312,10 +313,10 @@ fn counted(memory: &Memory, number: usize, binding: usize) -> [u64; COUNTS] {
     }
 }
 
-/// Bindings; what they have counted is also their exports' and their sessions'.
+/// Reads the bindings. Their counts are also added to those of their exports and sessions.
 fn bindings(
     memory: &Memory,
-    threads: &[Told],
+    threads: &[ThreadRow],
     count: usize,
     now: u64,
     exports: &mut [Option<(ExportStat, bool)>],
@@ -337,8 +338,8 @@ fn bindings(
         let (export, _) = exports.get_mut(place).and_then(Option::as_mut).ok_or_else(wrong)?;
         let mut sums: [u64; COUNTS] =
             core::array::from_fn(|i| words[binding::BASE + i].wrapping_neg());
-        for told in threads.iter().filter(|told| told.groups >> (number / GROUP) & 1 == 1) {
-            for (sum, word) in sums.iter_mut().zip(counted(memory, told.number, number)) {
+        for row in threads.iter().filter(|row| row.groups >> (number / GROUP) & 1 == 1) {
+            for (sum, word) in sums.iter_mut().zip(counted(memory, row.number, number)) {
                 *sum = sum.wrapping_add(word);
             }
         }

@@ -1,14 +1,14 @@
-//! `Stat`: what a server has counted up to one moment, added up.
+//! `Stat`: the counts of a server at one moment.
 
 use std::time::Duration;
 
 use super::histogram::{BUCKETS, bounds};
 use crate::interface::Digest;
 
-/// What a server has counted since it began, as of one moment.
+/// The counts of a server since it began, at one moment.
 ///
-/// Counts are taken while the server goes on: those of one row may be some nanoseconds older than those
-/// of another.
+/// The counts are read while the server continues. Those of one row may be some nanoseconds older than
+/// those of another.
 ///
 /// ```
 /// # use peregrine::{interface, Server};
@@ -29,149 +29,150 @@ pub struct Stat {
     pub server: ServerStat,
     /// What it exports.
     pub exports: Vec<ExportStat>,
-    /// Client processes, connections, and associations over datagrams; empty if they are not told.
+    /// Client processes, connections, and associations over datagrams. Empty if they are not disclosed.
     pub sessions: Vec<SessionStat>,
-    /// What they are bound to; empty if they are not told.
+    /// Their bindings. Empty if they are not disclosed.
     pub bindings: Vec<BindingStat>,
 }
 
 /// A server as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq, peregrine_macros::Value)]
 pub struct ServerStat {
-    /// Its process, on its own machine.
+    /// The number of its process, on its own machine.
     pub process: u32,
     /// How long ago it began, in milliseconds.
     pub age_ms: u64,
     /// When this was counted, in nanoseconds since the server's machine was started.
     pub at_ns: u64,
-    /// Threads that serve calls over shared memory, over TCP and over datagrams, including those that
-    /// wait for one.
+    /// The numbers of threads that serve calls over shared memory, over TCP and over datagrams, including
+    /// threads that wait.
     pub threads: [u32; 3],
-    /// Of all that it exports, or has exported.
+    /// The counts of all present and past exports together.
     pub counts: Counts,
     /// How its threads waited for calls.
     pub waits: WaitCounts,
-    /// Packets of results that were sent again: they, or the word that they had come, were lost.
+    /// The number of retransmitted packets of results: they or their acknowledgements were lost.
     pub resent: u64,
-    /// Packets that had come before, and were answered by what was known of their call.
+    /// The number of duplicate packets. They were answered from the record of their call.
     pub came_again: u64,
-    /// Calls that wait for a thread.
+    /// The number of calls that wait for a thread.
     pub queued: u64,
-    /// Calls whose callers have given them up and that still run, over shared memory (each keeps an
-    /// A-stack captured), TCP and datagrams.
+    /// The numbers of abandoned calls that still run, over shared memory (each keeps an A-stack captured),
+    /// TCP and datagrams.
     pub captured: [u64; 3],
-    /// Sessions, those among them that are not in [`Stat::sessions`].
+    /// The number of sessions, including those that are not in [`Stat::sessions`].
     pub sessions: u64,
-    /// Bindings, those among them that are not in [`Stat::bindings`].
+    /// The number of bindings, including those that are not in [`Stat::bindings`].
     pub bindings: u64,
 }
 
 /// One export.
 #[derive(Clone, Debug, Default, PartialEq, Eq, peregrine_macros::Value)]
 pub struct ExportStat {
-    /// Its name; empty for all exports behind the [63rd](crate::limits::COUNTED_EXPORTS), which are
+    /// Its name. It is empty for the exports after the [63rd](crate::limits::COUNTED_EXPORTS), which are
     /// counted as one.
     pub name: String,
-    /// Name and version of its interface.
+    /// The name of its interface.
     pub interface: String,
-    /// The same.
+    /// The version of its interface.
     pub version: u32,
-    /// The identity of its interface, as bytes: [`ExportStat::digest`].
+    /// The identity of its interface, as bytes. See [`ExportStat::digest`].
     pub digest: [u8; 16],
     /// How long ago it began, in milliseconds.
     pub age_ms: u64,
-    /// Bindings that stand.
+    /// The number of its bindings.
     pub bindings: u64,
-    /// Of all its bindings, those that are over among them.
+    /// The counts of all its bindings, including those that have ended.
     pub counts: Counts,
     /// How long its procedures took.
     pub latency: Latency,
 }
 
-/// One session: a client process over shared memory, a connection over TCP, or, over datagrams, what
-/// one thread of a client bound.
+/// One session: a client process over shared memory, a connection over TCP, or the bindings of one thread
+/// of a client over datagrams.
 #[derive(Clone, Debug, Default, PartialEq, Eq, peregrine_macros::Value)]
 pub struct SessionStat {
-    /// Differs from that of every other session of the server.
+    /// A number that no other session of the server has.
     pub number: u64,
     /// `local`, `tcp`, `udp` or `ethernet`.
     pub path: String,
-    /// The client's process; over a network 0, for nobody vouches for it.
+    /// The number of the client's process. It is 0 over a network, where it cannot be verified.
     pub process: u32,
-    /// Its user; over a network [`u32::MAX`], which is nobody.
+    /// The number of its user. It is [`u32::MAX`] over a network.
     pub user: u32,
-    /// Its group; over a network [`u32::MAX`].
+    /// The number of its group. It is [`u32::MAX`] over a network.
     pub group: u32,
-    /// Address and port, or Ethernet address, from which it came; empty on this machine's own path.
+    /// The address and port, or Ethernet address, of the client. It is empty over shared memory.
     pub from: String,
     /// How long ago it began, in milliseconds.
     pub age_ms: u64,
-    /// Bindings that it has.
+    /// The number of its bindings.
     pub bindings: u64,
-    /// Of all these.
+    /// The counts of all its bindings.
     pub counts: Counts,
 }
 
 /// One binding.
 #[derive(Clone, Debug, Default, PartialEq, Eq, peregrine_macros::Value)]
 pub struct BindingStat {
-    /// With [`began_ns`](Self::began_ns), differs from that of every other binding of the server.
+    /// The number of the binding. Together with [`began_ns`](Self::began_ns) it identifies the binding.
     pub number: u32,
     /// When it began, in nanoseconds since the server's machine was started.
     pub began_ns: u64,
-    /// The [number](SessionStat::number) of its session; 0 if that is not shown.
+    /// The [number](SessionStat::number) of its session, or 0 if the session is not shown.
     pub session: u64,
     /// The name of the export.
     pub export: String,
     /// How long ago it began, in milliseconds.
     pub age_ms: u64,
-    /// Its own.
+    /// The counts of the binding.
     pub counts: Counts,
 }
 
-/// What is counted of calls.
+/// Counts of calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, peregrine_macros::Value)]
 pub struct Counts {
-    /// Calls that ran, or run.
+    /// The number of calls that have begun.
     pub calls: u64,
-    /// Those of them that have not ended.
+    /// The number of these that have not ended.
     pub in_flight: u64,
-    /// Calls that were answered without running: not executed.
+    /// The number of calls that were refused: not executed.
     pub refused: u64,
-    /// Calls that ended with an error of the procedure's own, or without a result.
+    /// The number of calls that ended with an error of the procedure, or without a result.
     pub failed: u64,
-    /// Bytes of the messages of calls that ran.
+    /// Bytes of the messages of calls that were executed.
     pub bytes_in: u64,
-    /// Bytes of heads and out buffers of their results.
+    /// Bytes of the heads and out buffers of their results.
     pub bytes_out: u64,
 }
 
 /// How threads waited for calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, peregrine_macros::Value)]
 pub struct WaitCounts {
-    /// Waits that ended while the thread looked.
+    /// The number of waits that ended while the thread polled.
     pub spun: u64,
-    /// Times that a thread slept.
+    /// The number of times that a thread slept.
     pub slept: u64,
 }
 
-/// How long procedures took, from before the arguments are read until the result is in place.
+/// How long procedures took, from before the arguments are read until the result is complete.
 ///
-/// Of calls shorter than 4 us that come one after the other one in 64 is timed, chosen at random, and
-/// stands for 64; all others are timed.
+/// Of successive calls shorter than 4 us, one in 64 is timed, chosen at random, and counts for 64. All
+/// other calls are timed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, peregrine_macros::Value)]
 pub struct Latency {
-    /// Up to the last one that is not zero.
+    /// The counts up to the last bucket that is not zero.
     pub(super) buckets: Vec<u64>,
 }
 
 impl Latency {
-    /// Calls that it is of, about.
+    /// Returns the number of calls, approximately.
     pub fn calls(&self) -> u64 {
         self.buckets.iter().fold(0, |sum, count| sum.saturating_add(*count))
     }
 
-    /// The time within which this part of all calls ended, to a sixteenth; `None` if none was timed.
+    /// Returns the time within which this part of all calls ended, accurate to a sixteenth, or `None` if no
+    /// call was timed.
     ///
     /// ```
     /// # use peregrine::counters::Latency;
@@ -189,7 +190,7 @@ impl Latency {
         Some(Duration::from_nanos(from.midpoint(to)))
     }
 
-    /// What came since an earlier moment.
+    /// Returns the difference to an earlier moment.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let before = earlier.buckets.iter().copied().chain(core::iter::repeat(0));
@@ -197,7 +198,7 @@ impl Latency {
         Self { buckets: buckets.map(|(now, before)| now.saturating_sub(before)).collect() }
     }
 
-    /// Of both.
+    /// Adds another one.
     pub(super) fn add(&mut self, other: &Self) {
         let longer = self.buckets.len().max(other.buckets.len());
         self.buckets.resize(longer, 0);
@@ -208,7 +209,7 @@ impl Latency {
 }
 
 impl Counts {
-    /// What came since an earlier moment; in flight are those that are now.
+    /// Returns the difference to an earlier moment. The calls in flight are those of the later moment.
     #[must_use]
     pub const fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -232,19 +233,19 @@ impl Counts {
 }
 
 impl ExportStat {
-    /// The identity of its interface.
+    /// Returns the identity of its interface.
     pub const fn digest(&self) -> Digest {
         Digest(self.digest)
     }
 }
 
 impl Stat {
-    /// The export of that name.
+    /// Returns the export of this name.
     pub fn export(&self, name: &str) -> Option<&ExportStat> {
         self.exports.iter().find(|export| export.name == name)
     }
 
-    /// How long procedures of all exports took.
+    /// Returns how long procedures of all exports took.
     pub fn latency(&self) -> Latency {
         let mut all = Latency::default();
         self.exports.iter().for_each(|export| all.add(&export.latency));

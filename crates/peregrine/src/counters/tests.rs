@@ -1,4 +1,4 @@
-//! Pages as servers write them, and as nobody should.
+//! Tests pages as servers write them, and forged pages.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
@@ -34,18 +34,18 @@ fn call(counting: &mut Counting, tally: &Tally) {
     counting.end(tally, Counting::took(begun), Answer::Ok, 10, 20);
 }
 
-/// A server with one export, and a session that has a binding.
+/// A server with one export, and a session with a binding.
 struct Server {
     page: Arc<Page>,
     export: ExportCounters,
-    session: SessionTold,
+    session: SessionCounters,
 }
 
 impl Server {
     fn new() -> Self {
         let page = Page::new().unwrap();
         let export = ExportCounters::new(&page, "nothing", &InterfaceRef::from(&NOTHING));
-        let session = SessionTold::new(&page, &visitor(Some("[::1]:7")));
+        let session = SessionCounters::new(&page, &visitor(Some("[::1]:7")));
         Self { page, export, session }
     }
 
@@ -59,7 +59,7 @@ impl Server {
 }
 
 #[test]
-fn what_is_counted_is_read() {
+fn reader_gets_what_was_counted() {
     let server = Server::new();
     let tally = server.tally();
     let kinds = [ThreadKind::Local, ThreadKind::Stream, ThreadKind::Stream];
@@ -96,11 +96,11 @@ fn what_is_counted_is_read() {
     assert_eq!(stat.server.waits, WaitCounts { spun: 3, slept: 3 });
     assert_eq!((stat.server.resent, stat.server.came_again), (6, 3));
     assert_eq!(stat.server.threads, [1, 2, 0]);
-    // Of 1,000 calls one in 64, each for about 64.
+    // Of 1,000 calls, one in 64 is timed and counts for about 64.
     let of = export.latency.calls();
     assert!((1800..=3300).contains(&of), "{of}");
     threads[0].end(&tally, Counting::took(begun), Answer::Err, 0, 0);
-    // A call that is to be posted again was none; one with bad arguments was refused.
+    // A call that must be posted again does not count. One with invalid arguments was refused.
     for answer in [Answer::PostAgain, Answer::NotExecuted] {
         let begun = threads[1].begin(&tally);
         threads[1].end(&tally, Counting::took(begun), answer, 5, 5);
@@ -112,7 +112,7 @@ fn what_is_counted_is_read() {
     drop(tally);
     let stat = server.read();
     assert_eq!((stat.bindings.len(), stat.server.counts.calls), (0, 3001));
-    // Who gets the row begins with nothing.
+    // The row begins with zero for its next binding.
     let tally = server.tally();
     assert_eq!(server.read().bindings[0].counts, Counts::default());
     call(&mut Counting::new(&server.page, ThreadKind::Local), &tally);
@@ -140,11 +140,11 @@ fn long_calls_are_all_timed() {
 }
 
 #[test]
-fn what_has_no_row_is_counted_all_the_same() {
+fn sessions_and_bindings_without_a_row_are_counted() {
     let server = Server::new();
     let page = &server.page;
     let sessions: Vec<_> =
-        (0..COUNTED_SESSIONS + 2).map(|_| SessionTold::new(page, &visitor(None))).collect();
+        (0..COUNTED_SESSIONS + 2).map(|_| SessionCounters::new(page, &visitor(None))).collect();
     let tallies: Vec<_> = (0..COUNTED_BINDINGS).map(|_| server.tally()).collect();
     let mut threads: Vec<_> =
         (0..COUNTED_THREADS + 1).map(|_| Counting::new(page, ThreadKind::Datagram)).collect();
@@ -199,10 +199,10 @@ fn readers_never_see_half_of_a_row() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while Instant::now() < until {
-                // User and group say the same in each.
+                // User and group are equal, so that a reader of half a row notices it.
                 for number in [1, u32::MAX] {
                     let visitor = Visitor { user: number, group: number, ..visitor(None) };
-                    drop(SessionTold::new(&page, &visitor));
+                    drop(SessionCounters::new(&page, &visitor));
                 }
             }
         });
@@ -218,7 +218,7 @@ fn readers_never_see_half_of_a_row() {
 }
 
 #[test]
-fn what_ends_is_never_counted_twice() {
+fn ended_binding_is_not_counted_twice() {
     let server = Server::new();
     let (begun, ended) = (AtomicU64::new(0), AtomicU64::new(0));
     let until = Instant::now() + Duration::from_millis(300);
@@ -244,7 +244,7 @@ fn what_ends_is_never_counted_twice() {
     assert_eq!(server.read().server.counts.calls, ended.into_inner());
 }
 
-/// A page like that of a server that has been called, which anybody can write to.
+/// A page of a server that has been called, which the test can write to.
 fn forged() -> (Server, Vec<Tally>, Memory) {
     let server = Server::new();
     let mut counting = Counting::new(&server.page, ThreadKind::Local);
@@ -272,7 +272,7 @@ fn set(memory: &Memory, at: usize, value: u64) {
 }
 
 #[test]
-fn rows_that_cannot_be_are_refused() {
+fn invalid_rows_are_refused() {
     let (_server, _tallies, memory) = forged();
     let place = |at: usize, index: usize| at + 8 * index;
     let cases = [
@@ -299,10 +299,10 @@ fn rows_that_cannot_be_are_refused() {
         assert!(!unreadable.to_string().is_empty());
         set(&memory, at, before);
     }
-    // A row that somebody is just writing, and will for ever, is left out.
+    // A row that is being written, and never completed, is left out.
     set(&memory, place(session_at(0), row::SEQUENCE), 3);
     assert!(read(&memory).unwrap().sessions.is_empty());
-    // Counts may be anything.
+    // Counts may have any value.
     for index in [thread::SPUN, thread::RESENT] {
         set(&memory, place(thread_at(1), index), u64::MAX);
         set(&memory, place(thread_at(2), index), u64::MAX);
@@ -311,7 +311,7 @@ fn rows_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn reading_ends_whatever_is_written_there() {
+fn reading_ends_for_any_contents() {
     let (_server, _tallies, memory) = forged();
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
     let mut below = |end: usize| {
@@ -341,7 +341,7 @@ fn reading_ends_whatever_is_written_there() {
         set(&memory, at, before);
     }
     assert!(refused > 50 && read_all > 50, "{refused} refused, {read_all} read");
-    // All bits at once, in all that is looked at before lanes.
+    // Sets all bits of each word that is read before the lanes.
     for at in (8 * 3..LANES_AT).step_by(8) {
         set(&memory, at, u64::MAX);
     }

@@ -1,4 +1,5 @@
-//! Trains: datagrams of one length that go in one system call.
+//! GSO batches: datagrams of one length that are sent with one system call (generic segmentation
+//! offload).
 
 use std::io;
 
@@ -7,27 +8,27 @@ use super::udp::BYTES_MAX;
 use crate::sys::Address;
 use crate::value::{Space, Window};
 
-/// Datagrams in a train, at most: all kernels that make trains take as many.
+/// The most datagrams of a batch. All kernels with GSO accept this number.
 pub(crate) const GSO_DATAGRAMS_MAX: usize = 64;
-/// Parts of a message up to this are copied behind each other rather than gathered. Measured with
-/// parts of 1408 bytes, which are cheaper to copy, and of 65,440, where it is all the same; the border
-/// between is an estimate.
+/// Parts of a message up to this size are copied one after another rather than gathered. Measured
+/// with parts of 1408 bytes, for which copying is cheaper, and of 65,440, for which there is no
+/// difference. The limit between them is an estimate.
 const COPIED_MAX: usize = 2048;
-/// Gathered parts of a train.
+/// The most gathered parts of a batch.
 const PARTS_MAX: usize = 160;
 
-/// What trains are sent by.
+/// A socket that sends batches.
 pub(crate) trait SendDatagrams {
     /// Sends one datagram made of these parts.
     ///
     /// # Errors
-    /// If it did not go.
+    /// If the datagram was not sent.
     fn send(&self, parts: &[Window<'_>], to: Option<&Address>) -> io::Result<()>;
 
-    /// Sends what lies in these parts as datagrams of `segment` bytes, whose last may be shorter.
+    /// Sends the bytes of these parts as datagrams of `segment` bytes. The last one may be shorter.
     ///
     /// # Errors
-    /// If they did not go: over UDP, none of them did.
+    /// If sending failed. Over UDP, no datagram was sent then.
     fn send_batch(
         &self,
         parts: &[Window<'_>],
@@ -36,31 +37,32 @@ pub(crate) trait SendDatagrams {
     ) -> io::Result<()>;
 }
 
-/// Datagrams of one length, the last perhaps shorter, that go in as few system calls as can be.
+/// Datagrams of one length, the last perhaps shorter, that are sent with as few system calls as
+/// possible.
 ///
-/// Headers and small parts are copied into a buffer behind each other, large parts are sent from
-/// where they lie.
+/// Headers and small parts are copied into a buffer one after another. Large parts are sent from the
+/// caller's memory.
 pub(crate) struct GsoBatch<'a> {
     buffer: Space<'a>,
-    /// Bytes of the buffer that are taken.
+    /// Bytes of the buffer that are in use.
     used: usize,
     parts: [Window<'a>; PARTS_MAX],
     count: usize,
-    /// Whether the last part is the buffer's, and may grow.
+    /// Whether the last part is in the buffer, and may grow.
     grows: bool,
     datagrams: usize,
-    /// Bytes of each datagram but the last.
+    /// Bytes of each datagram except the last.
     segment: usize,
     bytes: usize,
-    /// Nothing may follow what is shorter than the others.
+    /// Whether a shorter datagram was added, which must be the last.
     complete: bool,
-    /// Parts up to so many bytes are copied.
+    /// Parts up to this size are copied.
     copied_max: usize,
 }
 
 impl<'a> GsoBatch<'a> {
-    /// An empty train that is to be sent by a socket. A buffer of [`BYTES_MAX`] bytes is as much as can be needed; with a smaller
-    /// one fewer datagrams fit.
+    /// Makes an empty batch for a socket. A buffer of [`BYTES_MAX`] bytes always suffices. Fewer
+    /// datagrams fit a smaller buffer.
     pub(crate) fn new(buffer: &'a mut [u8], by: &Socket) -> Self {
         Self::copying(buffer, if by.prefers_gathering() { 0 } else { COPIED_MAX })
     }
@@ -80,16 +82,17 @@ impl<'a> GsoBatch<'a> {
         }
     }
 
-    /// How many datagrams there are.
+    /// Returns the number of datagrams.
     pub(crate) const fn len(&self) -> usize {
         self.datagrams
     }
 
-    /// Adds a datagram: a header, which is copied, and parts that stay where they are until the
-    /// train has been sent. False if it does not fit: then send what there is, and add it again.
+    /// Adds a datagram: a header, which is copied, and parts that must stay unchanged until the
+    /// batch is sent. Returns false if the datagram does not fit. Then the caller sends the batch,
+    /// and adds the datagram again.
     ///
-    /// A datagram that is refused by an empty train is larger than [`BYTES_MAX`] or the buffer, or
-    /// in more than [`PARTS_MAX`] parts.
+    /// An empty batch rejects a datagram only if it is larger than [`BYTES_MAX`], if its copied parts
+    /// are larger than the buffer, or if at least half of [`PARTS_MAX`] parts are too large to copy.
     pub(crate) fn push(&mut self, header: &[u8], payload: &[Window<'a>]) -> bool {
         let bytes = header.len() + payload.iter().map(Window::len).sum::<usize>();
         let fits = !self.complete
@@ -100,7 +103,7 @@ impl<'a> GsoBatch<'a> {
         if !fits {
             return false;
         }
-        // Everything fits from here on.
+        // The room was checked above, so nothing below fails.
         self.copy(header.len(), |space| space.write(0, header));
         for part in payload {
             if part.len() <= self.copied_max {
@@ -125,23 +128,24 @@ impl<'a> GsoBatch<'a> {
         let small = |part: &&Window<'_>| part.len() <= self.copied_max;
         let copied: usize = payload.iter().filter(small).map(Window::len).sum();
         let large = payload.iter().filter(|part| !small(part)).count();
-        // Each large part may begin a new run of copied ones behind it.
+        // A new part of copied bytes may begin after each large part.
         self.used + header + copied <= self.buffer.window().len()
             && self.count + 2 * large < PARTS_MAX
     }
 
-    /// Copies behind what was copied last, into the same part if it is the last.
+    /// Appends bytes to the buffer. If the last part lies in the buffer, they extend that part.
     fn copy(&mut self, bytes: usize, write: impl FnOnce(Space<'a>) -> Option<()>) {
         if bytes == 0 {
             return;
         }
-        let place = self.buffer.part(self.used, bytes).expect("room was looked for");
-        write(place).expect("the place is as long");
+        let place = self.buffer.part(self.used, bytes).expect("`has_room` has checked the size");
+        write(place).expect("source and place have the same length");
         if self.grows {
             let last = &mut self.parts[self.count - 1];
             let start = self.used - last.len();
             let grown = self.buffer.part(start, last.len() + bytes);
-            *last = grown.expect("both lie in the buffer").window();
+            *last =
+                grown.expect("the last part and the new bytes are adjacent in the buffer").window();
         } else {
             self.parts[self.count] = place.window();
             (self.count, self.grows) = (self.count + 1, true);
@@ -149,10 +153,10 @@ impl<'a> GsoBatch<'a> {
         self.used += bytes;
     }
 
-    /// Sends all that there is, and empties the train.
+    /// Sends the batch, and empties it.
     ///
     /// # Errors
-    /// As for [`Socket::send`]: over UDP, none of the datagrams went.
+    /// As for [`Socket::send`]. Over UDP, none of the datagrams was sent.
     pub(crate) fn send(&mut self, by: &impl SendDatagrams, to: Option<&Address>) -> io::Result<()> {
         let parts = &self.parts[..self.count];
         let sent = match self.datagrams {
@@ -167,7 +171,7 @@ impl<'a> GsoBatch<'a> {
     }
 }
 
-/// Packets of `segment` bytes each, but for the last, of what lies in these parts: one after the other.
+/// Divides the bytes of these parts into packets of `segment` bytes, the last perhaps shorter.
 pub(super) fn cut(
     parts: &[Window<'_>],
     segment: usize,
@@ -201,7 +205,8 @@ pub(crate) mod tests {
         [number as u8 ^ 0x80; HEADER]
     }
 
-    /// Sends `total` bytes in pieces, as a train for which the header of each says its number.
+    /// Sends a message in pieces, as one batch. The header of each piece contains the piece's number.
+    /// Returns the number of datagrams.
     fn send_batch(near: &Udp, to: Option<&Address>, message: &[u8], piece: usize) -> usize {
         let mut buffer = vec![0; BYTES_MAX];
         let mut batch = GsoBatch::copying(&mut buffer, COPIED_MAX);
@@ -215,7 +220,7 @@ pub(crate) mod tests {
         datagrams
     }
 
-    /// Receives a train, whose datagrams must be those of `message`, in as many arrivals as it takes.
+    /// Receives the datagrams of `message`, in any number of arrivals. Returns that number.
     fn check_train(far: &Udp, message: &[u8], piece: usize) -> usize {
         let mut buffer = vec![0; BYTES_MAX];
         let (mut arrivals, mut expected) = (0, message.chunks(piece).enumerate());
@@ -224,7 +229,7 @@ pub(crate) mod tests {
             assert!(!arrival.cut);
             arrivals += 1;
             for place in datagrams(arrival) {
-                let (number, piece) = expected.next().expect("no more than was sent");
+                let (number, piece) = expected.next().expect("no more datagrams than were sent");
                 let (head, body) = buffer[place].split_at(HEADER);
                 assert_eq!(head, header(number));
                 assert!(body == piece, "datagram {number}");
@@ -234,19 +239,19 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn trains_arrive_whole_where_they_may_and_singly_where_not() {
+    fn batches_arrive_whole_with_gro_and_singly_without() {
         let (near, far) = pair(loopback());
         let message = pattern(48_000, 3);
         assert_eq!(send_batch(&near, None, &message, 1408), 35);
         assert_eq!(check_train(&far, &message, 1408), 35);
         if let Err(error) = far.enable_gro() {
-            eprintln!("skipped in part: no trains are received here: {error}");
+            eprintln!("skipped in part: this kernel delivers no batches: {error}");
             return;
         }
         send_batch(&near, None, &message, 1408);
         let arrivals = check_train(&far, &message, 1408);
         assert!(arrivals <= 2, "{arrivals} system calls for one batch");
-        // Parts that are too large to copy, from an unconnected socket.
+        // An unconnected socket sends parts that are too large to copy.
         let to = Address::from(near.local().unwrap());
         let message = pattern(3 * 16_000 + 5, 9);
         assert_eq!(send_batch(&far, Some(&to), &message, 16_000), 4);
@@ -254,11 +259,11 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_train_is_scattered_to_where_each_datagram_belongs() {
+    fn batch_is_scattered_to_the_places_of_its_datagrams() {
         const PIECE: usize = 1408;
         let (near, far) = pair(loopback());
         if let Err(error) = far.enable_gro() {
-            eprintln!("skipped: no trains are received here: {error}");
+            eprintln!("skipped: this kernel delivers no batches: {error}");
             return;
         }
         let message = pattern(4 * PIECE + 100, 5);
@@ -274,46 +279,49 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_train_takes_what_fits_and_nothing_behind_a_short_one() {
+    fn batch_accepts_what_fits_and_nothing_after_a_short_datagram() {
         let mut buffer = vec![0; BYTES_MAX];
         let mut batch = GsoBatch::copying(&mut buffer, COPIED_MAX);
         let (long, large) = ([1; 1408], vec![2; 40_000]);
         let header = header(1);
         while batch.push(&header, &[Window::of(&long)]) {}
         assert_eq!(batch.len(), 44);
-        assert_eq!(batch.count, 1, "what is copied is one part");
+        assert_eq!(batch.count, 1, "adjacent copied bytes form one part");
         let (near, far) = pair(loopback());
         batch.send(&near, None).unwrap();
         assert!(batch.push(&header, &[Window::of(&long[..100])]));
-        assert!(!batch.push(&header, &[Window::of(&long)]), "longer than the first");
+        assert!(!batch.push(&header, &[Window::of(&long)]), "longer than the first datagram");
         assert!(batch.push(&header, &[Window::of(&long[..99])]));
-        assert!(!batch.push(&header, &[Window::of(&long[..99])]), "behind a short one");
+        assert!(!batch.push(&header, &[Window::of(&long[..99])]), "after a shorter datagram");
         batch.send(&near, None).unwrap();
         while batch.push(&[], &[Window::of(&long[..9])]) {}
         assert_eq!(batch.len(), GSO_DATAGRAMS_MAX);
         batch.send(&near, None).unwrap();
-        assert!(!batch.push(&header, &[Window::of(&large), Window::of(&large)]), "too large");
+        assert!(
+            !batch.push(&header, &[Window::of(&large), Window::of(&large)]),
+            "larger than `BYTES_MAX`"
+        );
         let mixed = [Window::of(&long), Window::of(&large), Window::of(&long)];
         assert!(batch.push(&header, &mixed));
         assert_eq!(batch.count, 3);
-        assert!(!batch.push(&header, &mixed), "more than a packet may have");
+        assert!(!batch.push(&header, &mixed), "both together are larger than `BYTES_MAX`");
         batch.send(&near, None).unwrap();
-        // A buffer that is too small for what would be copied.
+        // The buffer is too small for the parts of a second datagram.
         let mut small = [0; 200];
         let mut batch = GsoBatch::copying(&mut small, COPIED_MAX);
         assert!(batch.push(&header, &[Window::of(&long[..100])]));
         assert!(!batch.push(&header, &[Window::of(&long[..100])]));
-        let mut came = 0;
+        let mut arrived = 0;
         let mut buffer = vec![0; BYTES_MAX];
         while let Ok(Some(arrival)) = far.receive(&[Space::of_mut(&mut buffer)], None, Until::Now) {
-            came += arrival.bytes;
+            arrived += arrival.bytes;
         }
         let sent = 44 * 1472 + 164 + 163 + 64 * 9 + 64 + 40_000 + 2 * 1408;
-        assert_eq!(came, sent);
+        assert_eq!(arrived, sent);
     }
 
     #[test]
-    fn a_train_that_the_kernel_refuses_goes_one_by_one() {
+    fn batch_refused_by_the_kernel_is_sent_singly() {
         let (near, far) = pair(loopback());
         let message = pattern(5000, 2);
         let head = header(0);
@@ -334,8 +342,8 @@ pub(crate) mod tests {
         assert!(!refused(libc::ECONNREFUSED) && !refused(libc::ENOBUFS));
     }
 
-    /// Two network namespaces joined by a veth pair. They are held by processes that end when their
-    /// input does, and vanish with them, however this one ends.
+    /// Two network namespaces joined by a veth pair. A child process holds each of them, and ends when
+    /// its standard input closes. So the namespaces vanish however this process ends.
     pub(crate) struct Namespaces([std::process::Child; 2]);
 
     impl Namespaces {
@@ -348,8 +356,8 @@ pub(crate) mod tests {
                 command.args(["--net", "sh", "-c", hold]).stdin(Stdio::piped());
                 let mut child = command.stdout(Stdio::piped()).spawn().map_err(text)?;
                 let mut ready = [0; 6];
-                let mut said = child.stdout.take().ok_or("no pipe")?;
-                io::Read::read_exact(&mut said, &mut ready).map_err(text)?;
+                let mut output = child.stdout.take().ok_or("no pipe")?;
+                io::Read::read_exact(&mut output, &mut ready).map_err(text)?;
                 Ok::<_, String>(child)
             };
             let both = Self([hold()?, hold()?]);
@@ -371,7 +379,7 @@ pub(crate) mod tests {
             Ok(both)
         }
 
-        /// Makes something in the first or the second.
+        /// Runs `make` on a new thread in the first or the second namespace.
         pub(crate) fn within<T: Send>(&self, which: usize, make: impl FnOnce() -> T + Send) -> T {
             use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
             let place = format!("/proc/{}/ns/net", self.0[which].id());
@@ -397,7 +405,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn trains_cross_a_link_between_two_namespaces() {
+    fn batches_cross_a_link_between_two_namespaces() {
         if !rustix::process::geteuid().is_root() {
             eprintln!("skipped: namespaces need root");
             return;
@@ -417,7 +425,8 @@ pub(crate) mod tests {
         send_batch(&near, None, &message, 1408);
         let arrivals = check_train(&far, &message, 1408);
         assert!(arrivals <= 2, "{arrivals} system calls for one batch");
-        // Datagrams larger than the link: the kernel makes no train of them, and cuts none up unless told.
+        // The kernel refuses datagrams larger than the link's MTU, alone and in a batch, unless
+        // fragmentation is allowed.
         let message = pattern(20_000, 6);
         let refused = near.gather(&[Window::of(&message)], 3072);
         assert!(is_gso_refused(&refused.unwrap_err()));

@@ -1,4 +1,4 @@
-//! What moves bytes between machines, with no knowledge of what they mean.
+//! Devices that move bytes between machines, without knowledge of their meaning.
 
 pub(crate) mod ethernet;
 mod gso;

@@ -1,4 +1,4 @@
-//! A socket for packets, whatever carries them.
+//! A socket for packets, over any device.
 
 use core::fmt;
 use core::time::Duration;
@@ -18,15 +18,15 @@ use super::udp::{Arrival, Until};
 use crate::sys::Address;
 use crate::value::{Space, Window};
 
-/// Bytes of what arrives that no frame holds: headers that the kernel counts with it.
+/// Bytes that the kernel counts against a receive buffer for each packet, besides the packet itself.
 const COUNTED: usize = 768;
 
-/// How packets get to a server.
+/// How packets reach a server.
 #[derive(Clone, Debug)]
 pub(crate) enum Route {
-    /// In datagrams, to there.
+    /// By UDP datagrams, to this address.
     Udp(SocketAddr),
-    /// In frames, from this interface to that endpoint.
+    /// By Ethernet frames, from the interface of this link port to this endpoint.
     Link(Arc<LinkPort>, LinkAddress),
 }
 
@@ -43,10 +43,10 @@ impl PartialEq for Route {
 }
 
 impl Route {
-    /// A socket that sends there, and hears from there only.
+    /// Makes a socket that sends to and receives from the server only.
     ///
     /// # Errors
-    /// If there is no way there, or no descriptor or memory.
+    /// If there is no route, no descriptor or no memory.
     pub(crate) fn connect(&self, what: SocketUse) -> io::Result<Socket> {
         match self {
             Self::Udp(to) => Udp::connected(*to).map(Socket::Udp),
@@ -68,20 +68,21 @@ impl fmt::Display for Route {
     }
 }
 
-/// A socket that packets pass through.
+/// A socket for packets.
 #[derive(Debug)]
 pub(crate) enum Socket {
-    /// In datagrams of an internet protocol.
+    /// UDP.
     Udp(Udp),
-    /// In frames on a link.
+    /// Raw Ethernet.
     Ethernet(Ethernet),
 }
 
 impl Socket {
-    /// Sends one packet made of these parts; without `to` to whom the socket is connected.
+    /// Sends one packet made of these parts, to `to` or to the peer of the socket.
     ///
     /// # Errors
-    /// If it did not go. `ConnectionRefused`: an *earlier* one met nobody, and this one did not go.
+    /// If the packet was not sent. `ConnectionRefused` means that an *earlier* packet reached a closed
+    /// port. This packet was not sent either.
     #[inline]
     pub(crate) fn send(&self, parts: &[Window<'_>], to: Option<&Address>) -> io::Result<()> {
         match self {
@@ -90,23 +91,24 @@ impl Socket {
         }
     }
 
-    /// The same to whom the socket is connected, on behalf of somebody else: it does not wait for room.
+    /// Sends to the peer without waiting for room, on behalf of another thread.
     ///
     /// # Errors
     /// As for [`send`](Self::send); `WouldBlock` if there is no room.
     pub(crate) fn send_now(&self, parts: &[Window<'_>]) -> io::Result<()> {
         match self {
             Self::Udp(udp) => udp.send_now(parts),
-            // That never waits.
+            // Raw Ethernet never waits.
             Self::Ethernet(ethernet) => ethernet.send(parts, None),
         }
     }
 
-    /// Receives a packet, or a train if the socket [merges](Self::merge), into these spaces, filled
-    /// one after the other. `None` if nothing came in time.
+    /// Receives a packet, or a batch with [GRO](Self::enable_gro), into these spaces, which are
+    /// filled one after another. Returns `None` if nothing arrived in time.
     ///
     /// # Errors
-    /// Those of the system call. `ConnectionRefused`: what was sent met nobody; told once.
+    /// Those of the system call. `ConnectionRefused` means that a sent packet reached a closed port. It
+    /// is reported once.
     #[inline]
     pub(crate) fn receive(
         &self,
@@ -120,7 +122,8 @@ impl Socket {
         }
     }
 
-    /// Whether it pays to receive: false only where that is known without a system call.
+    /// Returns false if nothing has arrived. Over UDP it always returns true, because only a system
+    /// call could find that out.
     #[inline]
     pub(crate) fn may_have_arrived(&self) -> bool {
         match self {
@@ -129,7 +132,8 @@ impl Socket {
         }
     }
 
-    /// How many looks are worth a look at the clock: a look is a system call, or one at memory.
+    /// Returns the number of polls between two readings of the clock. A poll is a system call over
+    /// UDP, and only reads memory over raw Ethernet.
     #[inline]
     pub(crate) const fn looks(&self) -> u32 {
         match self {
@@ -138,10 +142,10 @@ impl Socket {
         }
     }
 
-    /// Lets trains arrive in one piece from now on.
+    /// Lets batches arrive as a whole from now on (GRO).
     ///
     /// # Errors
-    /// If the kernel does not know how.
+    /// If the kernel does not support it.
     pub(crate) fn enable_gro(&self) -> io::Result<()> {
         match self {
             Self::Udp(udp) => udp.enable_gro(),
@@ -152,7 +156,7 @@ impl Socket {
         }
     }
 
-    /// Whether trains may arrive in one piece.
+    /// Returns whether batches may arrive as a whole.
     #[inline]
     pub(crate) fn has_gro(&self) -> bool {
         match self {
@@ -161,13 +165,13 @@ impl Socket {
         }
     }
 
-    /// Whether parts of a train are better gathered than put together first.
+    /// Returns whether parts of a batch are gathered rather than copied.
     #[inline]
     pub(super) const fn prefers_gathering(&self) -> bool {
         matches!(self, Self::Ethernet(_))
     }
 
-    /// Its own address.
+    /// Returns the socket's address.
     ///
     /// # Errors
     /// Those of `getsockname`.
@@ -178,8 +182,8 @@ impl Socket {
         }
     }
 
-    /// Bytes of what arrives that it has room for, as [`credits`](Self::credits) counts them; asks for
-    /// `wanted`.
+    /// Requests buffers of `wanted` bytes. Returns the size of the receive buffer. Each packet in it
+    /// takes its own bytes and those that the kernel counts for it.
     ///
     /// # Errors
     /// Those of `setsockopt`.
@@ -190,8 +194,8 @@ impl Socket {
         }
     }
 
-    /// How much of the send buffer is taken, in 256ths. On a link nothing waits in one: a frame goes to
-    /// a hardware address, for which nobody is asked.
+    /// Returns the fill level of the send buffer, in 256ths. On a link it is always 0: frames go to
+    /// known hardware addresses, so none waits for address resolution.
     pub(crate) fn fill_of_send_buffer(&self) -> u32 {
         match self {
             Self::Udp(udp) => {
@@ -202,10 +206,10 @@ impl Socket {
         }
     }
 
-    /// Packets that found no room.
+    /// Returns the number of packets that were dropped because the socket had no room.
     ///
     /// # Errors
-    /// If the kernel does not tell.
+    /// If the kernel does not report it.
     pub(crate) fn overflowed(&self) -> io::Result<u64> {
         match self {
             Self::Udp(udp) => udp.overflowed().map(u64::from),
@@ -213,7 +217,7 @@ impl Socket {
         }
     }
 
-    /// Lets packets be cut up on their way, if what carries them can do that.
+    /// Allows fragmentation of packets, if the device supports it.
     ///
     /// # Errors
     /// Those of `setsockopt`.
@@ -224,8 +228,8 @@ impl Socket {
         }
     }
 
-    /// Bytes behind a header of so many that a packet to the peer may have without being cut up on
-    /// the way: a multiple of 16. For connected sockets.
+    /// Returns the largest payload after a header of this size that reaches the peer without
+    /// fragmentation: a multiple of 16. For connected sockets.
     ///
     /// # Errors
     /// If the socket is not connected.
@@ -236,7 +240,7 @@ impl Socket {
         }
     }
 
-    /// As [`payload`](Self::payload), to a peer that an unconnected socket answers.
+    /// Like [`payload`](Self::payload), for a peer of an unconnected socket.
     ///
     /// # Errors
     /// If there is no route to it.
@@ -248,7 +252,7 @@ impl Socket {
         }
     }
 
-    /// Makes threads that sleep in receiving come back, from now on.
+    /// Makes threads that sleep in receiving return, now and later.
     pub(crate) fn close(&self) {
         match self {
             Self::Udp(udp) => udp.close(),
@@ -257,8 +261,8 @@ impl Socket {
     }
 }
 
-/// Waits until something has come to one of these sockets, or for so long. Those that are not of the
-/// internet are not waited for.
+/// Waits until a packet has arrived at one of these sockets, or for at most `limit`. Packets at sockets
+/// of raw Ethernet do not end the wait.
 ///
 /// # Errors
 /// Those of `poll`.

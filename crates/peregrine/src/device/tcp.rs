@@ -1,4 +1,4 @@
-//! TCP: sockets that listen, connect, send and receive. What the bytes mean is others' business.
+//! TCP sockets: they listen, connect, send and receive bytes without knowledge of their meaning.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -13,26 +13,26 @@ use rustix::net::{
 };
 
 use crate::limits;
-use crate::sys::{Parts, Pulse, receive_two, tcp_pulse};
+use crate::sys::{Parts, TcpHealth, receive_two, tcp_health};
 use crate::value::Space;
 
-/// A connected socket. Waits where it is told to.
+/// A connected socket. Its operations block only if the caller requests it.
 #[derive(Debug)]
 pub(crate) struct Stream(OwnedFd);
 
-/// A socket that listens; its operations return at once.
+/// A listening socket. Its operations return at once.
 #[derive(Debug)]
 pub(crate) struct Listener(OwnedFd);
 
-/// What is to be waited for.
+/// The operation for whose readiness to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum For {
+pub(crate) enum WaitFor {
     Readable,
     Writable,
     Either,
 }
 
-/// What it has come to.
+/// The operations that do not block now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ready {
     pub(crate) readable: bool,
@@ -44,7 +44,7 @@ fn socket_for(address: &SocketAddr, flags: SocketFlags) -> io::Result<OwnedFd> {
     Ok(socket_with(family, SocketType::STREAM, flags | SocketFlags::CLOEXEC, None)?)
 }
 
-/// The time until a moment as `poll` wants it.
+/// Returns the time until a moment, as a timeout for `poll`.
 fn left(until: Option<Instant>) -> Option<rustix::time::Timespec> {
     until.map(|until| {
         let left = until.saturating_duration_since(Instant::now());
@@ -56,12 +56,13 @@ fn left(until: Option<Instant>) -> Option<rustix::time::Timespec> {
 }
 
 impl Stream {
-    /// Connects to the first of several addresses that accepts, before `until`. Each is tried `stagger`
-    /// after the one before, or as soon as one fails (RFC 8305); the others are closed.
+    /// Connects to the first of these addresses that accepts before `until`. The next attempt begins
+    /// `stagger` after the previous one, or as soon as an attempt fails (RFC 8305). The sockets of the
+    /// other attempts are closed.
     ///
     /// # Errors
-    /// The last address that failed, or the first that has not answered, and why; `None` if there is no
-    /// address.
+    /// If all addresses failed, the last of them with its error. If the time expired, the first address
+    /// that has not answered. `None` if `addresses` is empty.
     pub(crate) fn connect(
         addresses: &[SocketAddr],
         stagger: Duration,
@@ -112,7 +113,7 @@ impl Stream {
         }
     }
 
-    /// Begins to connect; whether that is all.
+    /// Begins to connect. Returns the stream, and whether it is already connected.
     fn begin(address: &SocketAddr) -> io::Result<(Self, bool)> {
         let stream = Self(socket_for(address, SocketFlags::NONBLOCK)?);
         match connect(&stream.0, address) {
@@ -122,14 +123,14 @@ impl Stream {
         }
     }
 
-    /// It is connected, and waits where it is told to from now on.
+    /// Makes the operations of a connected socket block again.
     fn connected(self) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&self.0, false)?;
         Ok(self)
     }
 
-    /// Makes it fit for calls: small messages leave at once, a peer that is silently gone is
-    /// noticed within [`limits::SILENCE`].
+    /// Prepares the socket for calls: small messages are sent at once, and a silent peer is noticed
+    /// within [`limits::SILENCE`].
     pub(crate) fn prepare(&self, congestion: Option<&str>) -> io::Result<()> {
         let socket = &self.0;
         sockopt::set_tcp_nodelay(socket, true)?;
@@ -139,8 +140,9 @@ impl Stream {
         sockopt::set_tcp_keepintvl(socket, silence / 10)?;
         sockopt::set_tcp_keepcnt(socket, 5)?;
         sockopt::set_tcp_user_timeout(socket, silence.as_millis() as u32)?;
-        // What is sent again is so at even intervals at first: little is ever under way, and a way that
-        // was cut for a moment is to be found open soon. Without it, later.
+        // Retransmissions come at even intervals at first. Little is in flight, and after a short
+        // interruption the connection continues soon. Without this option the intervals grow at
+        // once.
         let _ = sockopt::set_tcp_thin_linear_timeouts(socket, true);
         if let Some(name) = congestion {
             sockopt::set_tcp_congestion(socket, name)?;
@@ -148,28 +150,33 @@ impl Stream {
         Ok(())
     }
 
-    /// How long a [`receive`](Self::receive) that waits waits at most.
-    pub(crate) fn patience(&self, limit: Duration) -> io::Result<()> {
+    /// Sets the longest time that a blocking [`receive`](Self::receive) waits.
+    pub(crate) fn set_receive_timeout(&self, limit: Duration) -> io::Result<()> {
         Ok(sockopt::set_socket_timeout(&self.0, sockopt::Timeout::Recv, Some(limit))?)
     }
 
-    /// How things stand with the other end.
-    pub(crate) fn pulse(&self) -> io::Result<Pulse> {
-        tcp_pulse(self.0.as_fd())
+    /// Returns what the kernel knows of the other end.
+    pub(crate) fn health(&self) -> io::Result<TcpHealth> {
+        tcp_health(self.0.as_fd())
     }
 
-    /// Sends what the socket takes at once.
+    /// Sends as much of `parts` as the socket accepts without blocking, and removes it from `parts`.
+    /// `more`: the caller will send further bytes at once.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] if the socket accepts nothing.
     pub(crate) fn send(&self, parts: &mut Parts<'_>, more: bool) -> io::Result<()> {
         parts.send(self.0.as_fd(), more)
     }
 
-    /// Receives what there is, waiting for it if told so; 0 bytes if the other side has closed.
+    /// Receives what has arrived. `wait`: blocks until something arrives. Returns 0 if the other end has
+    /// closed the connection.
     pub(crate) fn receive(&self, into: &mut [u8], wait: bool) -> io::Result<usize> {
         let flags = if wait { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
         Ok(recv(&self.0, into, flags)?.1)
     }
 
-    /// As [`receive`](Self::receive), into two places.
+    /// Like [`receive`](Self::receive), into two spaces.
     pub(crate) fn receive_two(
         &self,
         first: &mut [u8],
@@ -179,22 +186,22 @@ impl Stream {
         receive_two(self.0.as_fd(), first, then, wait)
     }
 
-    /// Waits until something can be done, or the moment comes.
-    pub(crate) fn wait(&self, what: For, until: Option<Instant>) -> io::Result<Ready> {
+    /// Waits until the operation `what` is ready, or until the moment `until`.
+    pub(crate) fn wait(&self, what: WaitFor, until: Option<Instant>) -> io::Result<Ready> {
         let flags = match what {
-            For::Readable => PollFlags::IN,
-            For::Writable => PollFlags::OUT,
-            For::Either => PollFlags::IN | PollFlags::OUT,
+            WaitFor::Readable => PollFlags::IN,
+            WaitFor::Writable => PollFlags::OUT,
+            WaitFor::Either => PollFlags::IN | PollFlags::OUT,
         };
         loop {
             let mut one = [PollFd::new(&self.0, flags)];
             match poll(&mut one, left(until).as_ref()) {
                 Ok(_) => {
-                    let came = one[0].revents();
-                    // An error is told by whatever is tried next.
-                    let failed = came.intersects(PollFlags::ERR | PollFlags::HUP);
-                    let readable = failed || came.contains(PollFlags::IN);
-                    let writable = failed || came.contains(PollFlags::OUT);
+                    let events = one[0].revents();
+                    // A failed socket counts as ready, because the next operation reports the error.
+                    let failed = events.intersects(PollFlags::ERR | PollFlags::HUP);
+                    let readable = failed || events.contains(PollFlags::IN);
+                    let writable = failed || events.contains(PollFlags::OUT);
                     return Ok(Ready { readable, writable });
                 }
                 Err(rustix::io::Errno::INTR) => {}
@@ -203,19 +210,19 @@ impl Stream {
         }
     }
 
-    /// Ends it in both directions: whoever waits on it comes back.
+    /// Shuts both directions down. Threads that wait on the socket return.
     pub(crate) fn end(&self) {
         let _ = shutdown(&self.0, Shutdown::Both);
     }
 
-    /// Where it leads.
+    /// Returns the address of the other end.
     pub(crate) fn peer(&self) -> io::Result<SocketAddr> {
         let peer = getpeername(&self.0)?.ok_or(io::ErrorKind::NotConnected)?;
         Ok(SocketAddr::try_from(peer)?)
     }
 
-    /// Says that nothing more will be sent.
-    pub(crate) fn finish(&self) {
+    /// Shuts down the sending direction only.
+    pub(crate) fn shut_down_sending(&self) {
         let _ = shutdown(&self.0, Shutdown::Write);
     }
 }
@@ -223,7 +230,7 @@ impl Stream {
 impl Listener {
     pub(crate) fn listen(address: &SocketAddr) -> io::Result<Self> {
         let socket = socket_for(address, SocketFlags::NONBLOCK)?;
-        // A server that is started again need not wait for its old connections to be forgotten.
+        // A restarted server need not wait until the kernel has forgotten its old connections.
         sockopt::set_socket_reuseaddr(&socket, true)?;
         if address.is_ipv6() {
             sockopt::set_ipv6_v6only(&socket, true)?;
@@ -233,14 +240,14 @@ impl Listener {
         Ok(Self(socket))
     }
 
-    /// Where it listens, the port included if the system chose it.
+    /// Returns the address at which the socket listens. A port of 0 is replaced by the actual port.
     pub(crate) fn address(&self) -> io::Result<SocketAddr> {
         Ok(SocketAddr::try_from(getsockname(&self.0)?)?)
     }
 
-    /// The next connection, if there is one, and where it comes from.
+    /// Accepts the next connection, if there is one. Returns it with the address of its other end.
     pub(crate) fn accept(&self) -> io::Result<(Stream, SocketAddr)> {
-        // Of the accepted sockets none inherits that nobody waits.
+        // The accepted socket does not inherit the listener's non-blocking mode.
         let socket = accept_with(&self.0, SocketFlags::CLOEXEC)?;
         let from = getpeername(&socket)?;
         let from = from.map(SocketAddr::try_from).transpose()?;

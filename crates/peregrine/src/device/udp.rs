@@ -1,16 +1,16 @@
-//! UDP: datagrams, alone and in trains, to and from where the caller says.
+//! UDP: datagrams, alone and in GSO batches, to and from the caller's memory.
 //!
-//! What the kernel charges decides how this is used (measured, see `docs/PERFORMANCE.md`):
+//! The costs in the kernel determine this design (measured, see `docs/PERFORMANCE.md`):
 //!
-//! * One piece is cheapest. A header and its payload that lie behind each other go by `send`, which
-//!   takes a tenth of a microsecond less than `sendmsg` with two parts, and so when receiving.
-//!   Copying a kilobyte behind its header costs less than a second part does. So a [`GsoBatch`](super::GsoBatch) copies
-//!   what is small and gathers what is large.
-//! * A train of equal datagrams that the kernel carries as one (`UDP_SEGMENT`, `UDP_GRO`) costs a
+//! * One part is cheapest. A header directly before its payload is sent with `send`, which takes a
+//!   tenth of a microsecond less than `sendmsg` with two parts. The same holds for receiving.
+//!   Copying a kilobyte after its header costs less than a second part. So a
+//!   [`GsoBatch`](super::GsoBatch) copies small parts and gathers large ones.
+//! * A batch of equal datagrams that the kernel handles as one (`UDP_SEGMENT`, `UDP_GRO`) costs a
 //!   third of the same datagrams one by one, or less.
-//! * A connected socket saves the look-up of a route with every datagram: a tenth of a round trip.
-//! * A datagram wakes a thread that sleeps on its socket, even if another one spins there and takes
-//!   it: who spins must be alone on its socket.
+//! * A connected socket saves the look-up of a route for each datagram: a tenth of a round trip.
+//! * A datagram wakes a thread that sleeps on its socket, even if another thread polls and takes
+//!   it. So a polling thread must be alone on its socket.
 
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,60 +26,62 @@ pub(crate) use crate::sys::Arrival;
 use crate::sys::{Address, Datagrams, IfFull};
 use crate::value::{Space, Window};
 
-/// Bytes that a datagram or a train may have at most: what fits an IPv4 packet.
+/// Bytes of the largest datagram or batch: the payload of the largest IPv4 packet.
 pub(crate) const BYTES_MAX: usize = 65_535 - IP_V4 - UDP;
 const IP_V4: usize = 20;
 const IP_V6: usize = 40;
 const UDP: usize = 8;
 
-/// How long to wait for something to come.
+/// How long to wait for a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Until {
-    /// Not at all: one look.
+    /// Return at once.
     Now,
-    /// Asleep, for at least so long; a quarter and some milliseconds more are possible.
+    /// Sleep for at least this time. The sleep may take a quarter and some milliseconds longer.
     After(Duration),
-    /// The same to some tens of microseconds, for one more system call.
+    /// Sleep for this time with a precision of some tens of microseconds. It costs one more system
+    /// call.
     Precisely(Duration),
-    /// Asleep, until something comes.
+    /// Sleep until a datagram arrives.
     Ever,
 }
 
-/// A socket, and what was set last.
+/// A socket, with its current settings.
 #[derive(Debug)]
 pub(crate) struct Udp {
     socket: Datagrams,
     connected: bool,
-    /// Whether it is bound to all addresses of this machine, and learns which one was asked.
+    /// Whether the socket is bound to all addresses of this machine, and the kernel reports the
+    /// destination address of each datagram.
     everywhere: bool,
     merges: AtomicBool,
-    /// How long receiving waits, in nanoseconds; 0 is for ever.
+    /// The receive timeout of the socket, in nanoseconds. 0 means no timeout.
     limit_ns: AtomicU64,
 }
 
 impl Udp {
-    /// A socket with an address of its own, that anybody may send to.
+    /// Makes a socket with this address, which receives from any host.
     ///
     /// # Errors
-    /// Those of `bind`: another socket has that address, or this machine has not.
+    /// Those of `bind`: another socket has the address, or it is not an address of this machine.
     pub(crate) fn bound(to: SocketAddr) -> io::Result<Self> {
         let everywhere = to.ip().is_unspecified();
         let to = Address::from(to);
         let mut socket = Self::new(&to)?;
         if to.is_v6() {
-            // As over TCP: who wants both versions listens at both.
+            // A server for both IP versions listens at two addresses, as over TCP.
             socket.socket.only_v6()?;
         }
         if everywhere {
-            // Before anything can arrive.
-            socket.socket.tell_asked(to.is_v6())?;
+            // The option is set before any datagram can arrive.
+            socket.socket.report_local_address(to.is_v6())?;
             socket.everywhere = true;
         }
         socket.socket.bind(&to)?;
         Ok(socket)
     }
 
-    /// A socket that sends to and hears from one peer only.
+    /// Makes a socket that sends to and receives from one peer only.
     ///
     /// # Errors
     /// If there is no route to it.
@@ -93,8 +95,9 @@ impl Udp {
 
     fn new(like: &Address) -> io::Result<Self> {
         let socket = Datagrams::new(like)?;
-        // Fragments share 16 bits of a number: at a high rate those of different packets are put together,
-        // and one time in 65,536 the checksum does not tell. Pieces are made smaller instead.
+        // A 16-bit number identifies the IP fragments that belong together. At a high rate the kernel
+        // combines fragments of different packets, and the checksum misses one case in 65,536. So
+        // fragmentation is disabled, and messages are cut into pieces that fit the path.
         socket.keep_whole(like.is_v6(), true)?;
         Ok(Self {
             socket,
@@ -105,28 +108,30 @@ impl Udp {
         })
     }
 
-    /// Its own address.
+    /// Returns the socket's address.
     pub(crate) fn local(&self) -> io::Result<SocketAddr> {
         Ok(self.socket.local()?.into())
     }
 
-    /// A calling thread waits until there is room for what it sends. A socket that many send to waits
-    /// for nobody: all would wait until one of them, who may not even exist, takes what is under way.
+    /// Returns what to do if the send buffer is full. A thread that makes a call waits until there is
+    /// room. A server's socket does not wait: all clients would wait until the network accepts the
+    /// datagrams for one of them, which may not even exist.
     const fn if_full(&self) -> IfFull {
         if self.connected { IfFull::Wait } else { IfFull::Fail }
     }
 
-    /// Sends one datagram made of these parts; without `to` on a connected socket.
+    /// Sends one datagram made of these parts, to `to` or to the peer of a connected socket.
     ///
     /// # Errors
-    /// Those of `sendmsg`. `ConnectionRefused`: an *earlier* datagram met a closed port, and this
-    /// one was not sent. `WouldBlock`, only on a socket that is not connected: the send buffer is full.
+    /// Those of `sendmsg`. `ConnectionRefused` means that an *earlier* datagram reached a closed port;
+    /// this one was not sent either. `WouldBlock`, only on an unconnected socket, means that the send
+    /// buffer is full.
     #[inline]
     pub(crate) fn send(&self, parts: &[Window<'_>], to: Option<&Address>) -> io::Result<()> {
         self.send_or(parts, to, self.if_full())
     }
 
-    /// The same, on behalf of somebody else: it does not wait.
+    /// Sends to the peer without waiting for room, on behalf of another thread.
     ///
     /// # Errors
     /// As for [`send`](Self::send), and `WouldBlock` on every socket.
@@ -148,25 +153,25 @@ impl Udp {
         sent.map(|_| ())
     }
 
-    /// A train that the kernel has to make, or refuse.
+    /// Sends a batch that the kernel must segment, or refuse.
     #[cfg(test)]
     pub(super) fn gather(&self, parts: &[Window<'_>], segment: u16) -> io::Result<usize> {
         self.socket.gather(parts, None, Some(segment), IfFull::Wait)
     }
 
-    /// Makes threads that sleep in receiving come back, from now on.
+    /// Makes threads that sleep in receiving return, now and later.
     pub(crate) fn close(&self) {
-        // A socket that is connected to nobody cannot be shut down, which is what the kernel says
-        // after it has woken everybody.
+        // For an unconnected socket the kernel returns an error, but only after it has woken all
+        // threads.
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Read);
     }
 
-    /// Receives a datagram, or a train if the socket [merges](Self::merge), into these spaces,
-    /// filled one after the other. `None` if nothing came in time.
+    /// Receives a datagram, or a batch with [GRO](Self::enable_gro), into these spaces, which are
+    /// filled one after another. Returns `None` if nothing arrived in time.
     ///
     /// # Errors
-    /// Those of `recvmsg`. `ConnectionRefused`: what was sent met a closed port (connected sockets
-    /// only; told once).
+    /// Those of `recvmsg`. `ConnectionRefused`, only on a connected socket, means that a sent datagram
+    /// reached a closed port. It is reported once.
     #[inline]
     pub(crate) fn receive(
         &self,
@@ -201,64 +206,64 @@ impl Udp {
         }
     }
 
-    /// Sets how long receiving waits, if it is not about so long already: a call that waits a little
-    /// longer than it asked for is better than one more system call. Threads that sleep on one
-    /// socket share its limit: all of them are to sleep until something comes.
+    /// Sets the receive timeout, unless the current one is about the same: a slightly longer wait
+    /// costs less than a system call. Threads that sleep on one socket share its timeout, so all of
+    /// these threads must wait without a timeout.
     fn limit(&self, limit: Duration) -> io::Result<()> {
         let wanted = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
         let set = self.limit_ns.load(Ordering::Relaxed);
         if is_about(set, wanted) {
             return Ok(());
         }
-        // Less than a microsecond would be for ever.
+        // The kernel would round a timeout below one microsecond to zero, which means no timeout.
         self.socket.limit(if wanted == 0 { limit } else { limit.max(Duration::from_micros(1)) })?;
         self.limit_ns.store(wanted, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Lets trains arrive in one piece from now on. Receiving then takes a tenth of a microsecond
+    /// Lets batches arrive as a whole from now on. Receiving then takes a tenth of a microsecond
     /// more, and needs room for [`BYTES_MAX`].
     ///
     /// # Errors
-    /// If the kernel does not know how.
+    /// If the kernel does not support it.
     pub(crate) fn enable_gro(&self) -> io::Result<()> {
-        // Before anything can arrive that way.
+        // The flag is set before any batch can arrive.
         self.merges.store(true, Ordering::Relaxed);
         self.socket.merge(true)
     }
 
-    /// Whether trains may arrive in one piece.
+    /// Returns whether batches may arrive as a whole.
     #[inline]
     pub(crate) fn has_gro(&self) -> bool {
         self.merges.load(Ordering::Relaxed)
     }
 
-    /// Asks for so many bytes of memory for what has arrived and for what is under way, and gives
-    /// what the kernel granted. It counts with its own headers: some 700 bytes a datagram.
+    /// Requests receive and send buffers of these sizes. Returns the sizes that the kernel granted. The
+    /// kernel also counts its own data against them: some 700 bytes for each datagram.
     ///
     /// # Errors
-    /// Those of `setsockopt`; to be granted less is none.
+    /// Those of `setsockopt`. A smaller grant is no error.
     pub(crate) fn size_buffers(&self, receive: usize, send: usize) -> io::Result<[usize; 2]> {
         self.socket.size_buffers(receive, send)
     }
 
-    /// Bytes of the send buffer that are taken, and all there are, as the kernel counts.
+    /// Returns the used and the total bytes of the send buffer, as the kernel counts them.
     ///
     /// # Errors
-    /// If the kernel does not tell (before Linux 4.12).
+    /// If the kernel does not report them (before Linux 4.12).
     pub(crate) fn send_buffer(&self) -> io::Result<[u32; 2]> {
         self.socket.send_buffer()
     }
 
-    /// How many datagrams found no room since the socket was made.
+    /// Returns the number of datagrams that were dropped because the receive buffer was full.
     ///
     /// # Errors
-    /// If the kernel does not tell (before Linux 4.12).
+    /// If the kernel does not report it (before Linux 4.12).
     pub(crate) fn overflowed(&self) -> io::Result<u32> {
         self.socket.overflowed()
     }
 
-    /// Lets packets be cut up on their way: what has to be sent does not fit it otherwise.
+    /// Allows fragmentation, for a path on which even the smallest pieces do not fit one packet.
     ///
     /// # Errors
     /// Those of `setsockopt`.
@@ -266,8 +271,8 @@ impl Udp {
         self.socket.keep_whole(self.socket.local()?.is_v6(), false)
     }
 
-    /// Bytes behind a header of so many that a datagram to the peer may have without being cut up on
-    /// the way, as far as is known now: a multiple of 16. For connected sockets.
+    /// Returns the largest payload after a header of this size that reaches the peer without
+    /// fragmentation, as far as is known now: a multiple of 16. For connected sockets.
     ///
     /// # Errors
     /// If the socket is not connected.
@@ -280,7 +285,7 @@ impl Udp {
     }
 }
 
-/// As [`Udp::payload`], for a peer that an unconnected socket answers.
+/// Like [`Udp::payload`], for a peer of an unconnected socket.
 ///
 /// # Errors
 /// If there is no route to it.
@@ -289,21 +294,21 @@ pub(crate) fn payload_to(peer: SocketAddr, header: usize) -> io::Result<usize> {
     Udp::connected(peer)?.payload(header)
 }
 
-/// Bytes behind a header in a packet of `mtu` bytes.
+/// Returns the bytes after a header in a packet of `mtu` bytes.
 fn payload(mtu: usize, v6: bool, header: usize) -> usize {
     let ip = if v6 { IP_V6 } else { IP_V4 };
     mtu.saturating_sub(ip + UDP).min(BYTES_MAX).saturating_sub(header) & !15
 }
 
-/// Whether the kernel, or a device on the way, refuses a train for what it is: `EIO` for want of
-/// checksums made by the device, `EINVAL` from kernels that know none, `EMSGSIZE` if its datagrams
-/// would have to be cut up.
+/// Returns whether an error means that the kernel or a device refuses GSO. `EIO`: the device computes
+/// no checksums. `EINVAL`: the kernel has no GSO. `EMSGSIZE`: the datagrams would be fragmented.
 pub(super) fn is_gso_refused(error: &io::Error) -> bool {
     let code = error.raw_os_error();
     [libc::EIO, libc::EINVAL, libc::EMSGSIZE, libc::EOPNOTSUPP].map(Some).contains(&code)
 }
 
-/// Sends the datagrams of a train, each for itself. Once one has left, the others are lost if they do not.
+/// Sends the datagrams of a batch one by one. After one of them was sent, those that fail count as
+/// lost.
 pub(super) fn send_singly(
     by: &Udp,
     parts: &[Window<'_>],
@@ -316,13 +321,13 @@ pub(super) fn send_singly(
             left = true;
             Ok(())
         }
-        // An error says that nothing has left.
+        // An error of this function means that no datagram was sent.
         Err(error) if !left => Err(error),
         Err(_) => Ok(()),
     })
 }
 
-/// Whether a limit will do for another: not shorter, and not much longer.
+/// Returns whether a limit can replace another: it is not shorter, and not much longer.
 const fn is_about(set_ns: u64, wanted_ns: u64) -> bool {
     const SOME_MS: u64 = 1_000_000;
     if set_ns == 0 || wanted_ns == 0 {
@@ -336,7 +341,7 @@ impl SendDatagrams for Udp {
         self.send(parts, to)
     }
 
-    /// As a train, or one by one where the kernel makes no trains of these.
+    /// Sends the datagrams as a batch, or one by one if the kernel refuses the batch.
     fn send_batch(
         &self,
         parts: &[Window<'_>],
@@ -359,18 +364,18 @@ impl AsFd for Udp {
     }
 }
 
-/// The datagrams of what arrived, by where each lies in it.
+/// Returns the ranges of the datagrams in what arrived.
 pub(crate) fn datagrams(arrival: Arrival) -> impl ExactSizeIterator<Item = Range<usize>> {
     let Arrival { bytes, segment, .. } = arrival;
     let count = if bytes == 0 { 1 } else { bytes.div_ceil(segment.max(1)) };
     (0..count).map(move |n| n * segment..((n + 1) * segment).min(bytes))
 }
 
-/// Copies what arrived from byte `at` on out of the spaces that it was received into, until `to` is
-/// full: for what was expected elsewhere. False if not so much can have arrived.
+/// Fills `to` with the bytes from position `at` of what arrived in the spaces `from`. Returns false
+/// if that many bytes cannot have arrived.
 ///
-/// Source and destination may overlap within one space. If several datagrams have to be moved up,
-/// among places of each other, the last is to be moved first.
+/// Source and destination may overlap within one space. To move several datagrams to higher positions
+/// in the same memory, the caller must move the last one first.
 pub(crate) fn copy_across(from: &[Space<'_>], at: usize, to: Space<'_>) -> bool {
     let (mut skip, mut done) = (at, 0);
     let all = to.window().len();
@@ -405,14 +410,14 @@ pub(super) mod tests {
         (Ipv4Addr::LOCALHOST, 0).into()
     }
 
-    /// Somebody that anybody may send to, and one who is connected to it.
+    /// A socket that receives from any host, and one connected to it.
     pub(crate) fn pair(at: SocketAddr) -> (Udp, Udp) {
         let far = Udp::bound(at).unwrap();
         let near = Udp::connected(far.local().unwrap()).unwrap();
         (near, far)
     }
 
-    /// Bytes that tell where they were.
+    /// Returns bytes that differ by position.
     pub(crate) fn pattern(bytes: usize, seed: usize) -> Vec<u8> {
         (0..bytes).map(|n| (n * 7 + n / 251 + seed) as u8).collect()
     }
@@ -422,7 +427,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn datagrams_go_there_and_back_in_both_versions() {
+    fn datagrams_travel_both_ways_over_both_versions() {
         let v6 = Udp::bound("[::1]:0".parse().unwrap());
         if v6.is_err() {
             eprintln!("skipped in part: this machine has no IPv6");
@@ -439,7 +444,8 @@ pub(super) mod tests {
             assert_eq!((arrival.bytes, arrival.cut), (HEADER + 1024, false));
             assert_eq!(buffer[..HEADER + 1024], [&head[..], &body[..]].concat());
             assert_eq!(SocketAddr::from(from), near.local().unwrap());
-            // Back in one piece, to the header's and the payload's places.
+            // The datagram is sent back as one part, and received into separate spaces for header and
+            // payload.
             far.send(&[Window::of(&buffer[..HEADER + 1024])], Some(&from)).unwrap();
             let (mut head_in, mut body_in) = ([0; HEADER], [0; 1500]);
             let into = [Space::of_mut(&mut head_in), Space::of_mut(&mut body_in)];
@@ -451,7 +457,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_cut_and_said_to_be() {
+    fn datagram_too_long_is_truncated_and_marked() {
         let (near, far) = pair(loopback());
         for spaces in [1, 2] {
             near.send(&[Window::of(&[7; 100])], None).unwrap();
@@ -460,7 +466,7 @@ pub(super) mod tests {
             let arrival = far.receive(&into[..spaces], None, SOON).unwrap().unwrap();
             assert_eq!((arrival.bytes, arrival.cut), (40 * spaces, true));
         }
-        // An empty datagram is one, too.
+        // An empty datagram arrives as well.
         near.send(&[], None).unwrap();
         let arrival = received(&far, &mut [0; 8], None);
         assert_eq!((arrival.bytes, arrival.cut), (0, false));
@@ -468,7 +474,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn nothing_comes_now_or_within_a_limit_that_is_set_only_when_it_must_be() {
+    fn receive_limit_is_kept_and_set_only_if_needed() {
         let (near, far) = pair(loopback());
         let mut buffer = [0; 8];
         let mut wait = |until| {
@@ -489,7 +495,7 @@ pub(super) mod tests {
         assert_eq!(set(), 5);
         wait(Until::Now);
         assert_eq!(set(), 5);
-        // For ever, which ends as soon as something comes.
+        // A wait without a limit ends when a datagram arrives.
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 std::thread::sleep(Duration::from_millis(30));
@@ -512,14 +518,14 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_closed_port_is_told_as_what_it_is() {
+    fn closed_port_is_reported() {
         let (near, far) = pair(loopback());
         let there = far.local().unwrap();
         drop(far);
         near.send(&[Window::of(b"anybody?")], None).unwrap();
         let error = near.receive(&[Space::none()], None, SOON).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
-        // Sending tells of it as well, once, and the next one goes.
+        // A later send reports the closed port as well, once. The send after that succeeds.
         near.send(&[Window::of(b"anybody?")], None).unwrap();
         let again = near.send(&[Window::of(b"anybody?")], None);
         assert_eq!(again.unwrap_err().kind(), ErrorKind::ConnectionRefused);
@@ -529,7 +535,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn buffers_have_a_size_and_overflow_is_counted() {
+    fn overflow_of_a_buffer_is_counted() {
         let (near, far) = pair(loopback());
         let [receive, send] = far.size_buffers(16 << 10, 16 << 10).unwrap();
         assert!(receive >= 16 << 10 && send >= 4 << 10, "{receive} {send}");
@@ -537,19 +543,19 @@ pub(super) mod tests {
         for _ in 0..200 {
             near.send(&[Window::of(&[1; 1000])], None).unwrap();
         }
-        let mut came = 0;
+        let mut arrived = 0;
         while far.receive(&[Space::of_mut(&mut [0; 1000])], None, Until::Now).unwrap().is_some() {
-            came += 1;
+            arrived += 1;
         }
-        assert!(came > 0);
-        assert_eq!(far.overflowed().unwrap(), 200 - came);
-        // More than everybody may have is granted to those who may have it, and else cut.
+        assert!(arrived > 0);
+        assert_eq!(far.overflowed().unwrap(), 200 - arrived);
+        // Privileged processes may exceed the limit of the system. Others get the limit.
         let [receive, _] = far.size_buffers(64 << 20, 1 << 20).unwrap();
         assert!(receive > 64 << 10, "{receive}");
     }
 
     #[test]
-    fn payloads_fit_the_route_and_are_multiples_of_a_quadword() {
+    fn payloads_fit_the_route_and_are_multiples_of_16() {
         assert_eq!(payload(1500, false, HEADER), 1408);
         assert_eq!(payload(1500, true, HEADER), 1376);
         assert_eq!(payload(9000, false, HEADER), 8896);
@@ -557,7 +563,7 @@ pub(super) mod tests {
         assert_eq!(payload(0, true, HEADER), 0);
         assert_eq!(payload(usize::MAX, false, HEADER), (BYTES_MAX - HEADER) & !15);
         let (near, far) = pair(loopback());
-        // Loopback has an MTU of 65,536 unless somebody changed it.
+        // Loopback has an MTU of 65,536 by default.
         let mtu = near.socket.mtu(false).unwrap();
         assert_eq!(near.payload(HEADER).unwrap(), payload(mtu, false, HEADER));
         assert_eq!(payload(65_536, false, HEADER), 65_440);
@@ -567,23 +573,23 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_lies_elsewhere_than_expected_is_moved() {
-        // Two datagrams, of which the first was lost: they lie where the first two belong.
+    fn misplaced_bytes_are_moved() {
+        // The first of three datagrams is lost, so the other two lie in the places of the first two.
         let mut memory = pattern(300, 1);
-        let was = memory.clone();
+        let before = memory.clone();
         let all = Space::of_mut(&mut memory);
         let place = |n: usize| all.part(n * 100, 100).unwrap();
-        let came = [place(0), place(1)];
-        assert!(copy_across(&came, 100, place(2)));
-        assert!(copy_across(&came, 0, place(1)));
-        assert!(memory[100..] == was[..200]);
-        // Across the border of two, and further than there is.
+        let arrived = [place(0), place(1)];
+        assert!(copy_across(&arrived, 100, place(2)));
+        assert!(copy_across(&arrived, 0, place(1)));
+        assert!(memory[100..] == before[..200]);
+        // The bytes may lie in several spaces. A range beyond the end is rejected.
         let mut memory = pattern(300, 1);
         let all = Space::of_mut(&mut memory);
         let parts = [all.part(0, 30).unwrap(), Space::none(), all.part(50, 100).unwrap()];
         let mut out = [0; 60];
         assert!(copy_across(&parts, 10, Space::of_mut(&mut out)));
-        assert!(out[..20] == was[10..30] && out[20..] == was[50..90]);
+        assert!(out[..20] == before[10..30] && out[20..] == before[50..90]);
         assert!(!copy_across(&parts, 71, Space::of_mut(&mut out)));
         assert!(copy_across(&parts, 500, Space::none()));
     }

@@ -1,4 +1,4 @@
-//! The static directory: a file that says on which machines names are served.
+//! The static directory: a file that lists the machines on which names are served.
 //!
 //! ```text
 //! # name     where it is served
@@ -6,8 +6,9 @@
 //! archive    tcp:disk@192.0.2.9:7000  udp:disk@192.0.2.9:7001
 //! ```
 //!
-//! Each line is a name and one or more addresses that name a machine; the name there may be another.
-//! Lines of one name add up. The first of these files that has the name is the one that counts:
+//! Each line has a name and one or more addresses. Each address names a machine, and may name another
+//! export than the line. Several lines for one name are combined. Only the first of these files that has
+//! the name is used:
 //!
 //! | file | when |
 //! |---|---|
@@ -24,7 +25,7 @@ use crate::address::Address;
 use crate::error::{CallError, Kind, Phase};
 use crate::{limits, sys};
 
-/// Hosts files, in the order in which they are asked.
+/// Hosts files, in the order in which they are searched.
 ///
 /// ```
 /// use peregrine::directory::{Directory, Hosts};
@@ -39,18 +40,18 @@ use crate::{limits, sys};
 #[derive(Clone, Debug)]
 pub struct Hosts {
     files: Vec<PathBuf>,
-    /// Whether each of them must be there.
+    /// Whether each of them must exist.
     required: bool,
 }
 
 impl Hosts {
-    /// These files.
+    /// Returns a directory of these files.
     pub fn of(files: impl IntoIterator<Item = PathBuf>) -> Self {
         Self { files: files.into_iter().collect(), required: false }
     }
 
-    /// The files that the environment names; of a program that runs with more rights than its user
-    /// (set-user-id, file capabilities) only `/etc/peregrine/hosts`.
+    /// Returns the directory of the files that the environment names. If the program has more rights than
+    /// its user (set-user-id, file capabilities), this is only `/etc/peregrine/hosts`.
     pub fn of_environment() -> Self {
         let set = sys::trusted_variable;
         if let Some(file) = set("PEREGRINE_HOSTS") {
@@ -92,7 +93,8 @@ impl Directory for Hosts {
     }
 }
 
-/// A file that is not there, or that is somebody else's, as after `sudo`: the next one may know.
+/// Returns whether a file does not exist, or belongs to another user, for example after `sudo`. Then the
+/// next file is read.
 fn is_nowhere(error: &io::Error) -> bool {
     use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
     matches!(error.kind(), NotFound | NotADirectory | PermissionDenied)
@@ -108,8 +110,8 @@ fn read(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// Where a name is served, as the text of a hosts file says; what is wrong with the line that it is
-/// on. Other lines are nobody's business.
+/// Returns where a name is served, according to the text of a hosts file. An error has the number of its
+/// line. Lines of other names are not checked.
 fn offers_in(text: &str, name: &str) -> Result<Vec<Address>, (usize, CallError)> {
     let mut offers = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {

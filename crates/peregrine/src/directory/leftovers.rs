@@ -1,9 +1,10 @@
-//! What dead servers left in the runtime directories: found, and removed if they are surely dead.
+//! Files that dead servers left in the runtime directories: finds them, and removes those of names that are
+//! certainly dead.
 //!
-//! A name is dead if its lock can be had and nobody listens at its socket. Who removes its files
-//! holds the lock meanwhile, as a server does that starts, and removes the lock file last; a server
-//! that has opened that one already finds, once it has the lock, that the file has no name any
-//! more, and begins again ([`take`]). So a server that starts loses nothing to whoever cleans.
+//! A name is dead if its lock is free and no process listens at its socket. A process that removes its
+//! files holds the lock meanwhile, like a server that starts, and removes the lock file last. A server that
+//! has opened this lock file before finds, when it gets the lock, that the file has been removed, and
+//! begins again ([`take`]). So cleaning up never harms a server that starts.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, DirEntry, File, OpenOptions};
@@ -15,7 +16,7 @@ use super::{hold, lock_is_free, search_path};
 use crate::interface::valid_name;
 use crate::sys::Seqpacket;
 
-/// A name whose server is dead, with the files that it left.
+/// A name whose server is dead, with the files that the server left.
 ///
 /// ```
 /// for leftover in peregrine::directory::leftovers() {
@@ -30,23 +31,23 @@ pub struct Leftover {
 }
 
 impl Leftover {
-    /// The name under which the server exported.
+    /// Returns the name under which the server exported.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The runtime directory that it is in.
+    /// Returns the runtime directory of the name.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// The files that [`remove`](Self::remove) would remove: the socket, one that never got its
-    /// name, and the lock file; at least one of them.
+    /// Returns the files that [`remove`](Self::remove) would remove, at least one: the socket, a socket
+    /// that was not renamed yet, and the lock file.
     pub fn files(&self) -> &[PathBuf] {
         &self.files
     }
 
-    /// Removes what is left of the name, if its server is still dead: returns which files.
+    /// Removes the files of the name, if its server is still dead. Returns the removed files.
     ///
     /// ```no_run
     /// for leftover in peregrine::directory::leftovers() {
@@ -58,9 +59,9 @@ impl Leftover {
     /// ```
     ///
     /// # Errors
-    /// If a server has taken the name meanwhile ([`io::ErrorKind::WouldBlock`]), if somebody
-    /// listens at the socket without the lock ([`io::ErrorKind::AddrInUse`]), or if this process
-    /// may not remove the files.
+    /// If a server has taken the name meanwhile ([`io::ErrorKind::WouldBlock`]), if a process listens at
+    /// the socket without the lock ([`io::ErrorKind::AddrInUse`]), or if this process must not remove the
+    /// files.
     pub fn remove(&self) -> io::Result<Vec<PathBuf>> {
         let [socket, aside, lock_path] = paths(&self.directory, &self.name);
         let lock = take(&lock_path)?;
@@ -71,7 +72,7 @@ impl Leftover {
             return Err(io::Error::new(io::ErrorKind::AddrInUse, text));
         }
         let mut removed = Vec::new();
-        // The lock goes last: as long as it has its name nobody else gets it.
+        // The lock file is removed last. Until then no other process can take the name.
         let is_socket =
             |path: &Path| path.symlink_metadata().is_ok_and(|about| about.file_type().is_socket());
         for path in [socket, aside, lock_path.clone()] {
@@ -89,8 +90,8 @@ impl Leftover {
     }
 }
 
-/// What dead servers left in all [runtime directories](super::search_path), by directory and name.
-/// What this user may not look at is left out, for it is not surely dead.
+/// Returns what dead servers left in all [runtime directories](super::search_path), by directory and name.
+/// Names that this user must not examine are left out, because they may be alive.
 ///
 /// ```
 /// let dead = peregrine::directory::leftovers();
@@ -126,9 +127,9 @@ fn leftovers_in(directory: &Path) -> Vec<Leftover> {
     let leftover = |(name, _): (String, _)| {
         let paths = paths(directory, &name);
         let [socket, _, lock] = &paths;
-        // What this user may not look at is not surely dead.
+        // A name that this user must not examine may be alive.
         let dead = lock_is_free(lock).unwrap_or(false) && is_deserted(socket).unwrap_or(false);
-        // Looked for again: a server that was just starting has moved them.
+        // Searched again, because a server that started meanwhile has renamed them.
         let files: Vec<_> =
             paths.into_iter().filter(|path| path.symlink_metadata().is_ok()).collect();
         let directory = directory.to_owned();
@@ -137,13 +138,13 @@ fn leftovers_in(directory: &Path) -> Vec<Leftover> {
     names.into_iter().filter_map(leftover).collect()
 }
 
-/// The socket of a name, the one that has not its name yet, and the lock file.
+/// Returns the paths of a name: the socket, the socket before it is renamed, and the lock file.
 pub(super) fn paths(directory: &Path, name: &str) -> [PathBuf; 3] {
     let hidden = |what: &str| directory.join(format!(".{name}.{what}"));
     [directory.join(name), hidden("new"), hidden("lock")]
 }
 
-/// Whether a file in a runtime directory is Peregrine's.
+/// Returns whether a file in a runtime directory is Peregrine's.
 pub(super) fn is_ours(file: &DirEntry) -> bool {
     let (Ok(kind), Ok(name)) = (file.file_type(), file.file_name().into_string()) else {
         return false;
@@ -154,11 +155,11 @@ pub(super) fn is_ours(file: &DirEntry) -> bool {
     hidden == "processors" && kind.is_file() || lock.or(aside).is_some_and(valid_name)
 }
 
-/// Whether no process listens at a socket: it is not there, or the kernel says so.
+/// Returns whether no process listens at a socket, because it does not exist or nothing accepts there.
 pub(super) fn is_deserted(socket: &Path) -> io::Result<bool> {
     match socket.symlink_metadata() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
-        // Nobody listens at a file either: it is no server's, dead or alive.
+        // A regular file at this path belongs to no server.
         Err(error) => return Err(error),
         Ok(about) if !about.file_type().is_socket() => return Ok(false),
         Ok(_) => {}
@@ -167,26 +168,29 @@ pub(super) fn is_deserted(socket: &Path) -> io::Result<bool> {
         Ok(_) => Ok(false),
         Err(error) => match error.raw_os_error() {
             Some(libc::ENOENT | libc::ECONNREFUSED) => Ok(true),
-            // Its queue is full, or it is a socket of another kind: not one of ours that is dead.
+            // The queue of the socket is full, or it is a socket of another type. It is not a leftover of
+            // Peregrine.
             Some(libc::EAGAIN | libc::EPROTOTYPE) => Ok(false),
             _ => Err(error),
         },
     }
 }
 
-/// Whether a lock's file has its name: only then does the lock count.
+/// Returns whether the path still names this lock file. A lock file without a name is not valid.
 pub(super) fn is_named(lock: &File, path: &Path) -> bool {
     let (Ok(own), Ok(named)) = (lock.metadata(), fs::symlink_metadata(path)) else { return false };
     (named.dev(), named.ino()) == (own.dev(), own.ino())
 }
 
-/// Takes the lock of a name, and makes its file if it is missing; `None` if a live process holds it.
+/// Takes the lock of a name. Makes the file if it does not exist. Returns `None` if a live process holds
+/// the lock.
 ///
-/// The lock counts only while the file has its name: a process that cleans up may remove the file
-/// between its opening here and the locking. Nor does the file of another user count, or one that
-/// other users may open: they could hold its lock against the next server. A new file replaces it.
+/// The lock is valid only while the file has its name: another process that cleans up may remove the file
+/// after it was opened here. A file that belongs to another user, or that other users may open, is not
+/// valid either: they could hold its lock to keep the next server from starting. It is replaced by a new
+/// file.
 pub(super) fn take(path: &Path) -> io::Result<Option<File>> {
-    /// Times that the file may vanish; each takes a process that cleans up at just that moment.
+    /// How often the file may disappear. For each time, another process must clean up at this moment.
     const ATTEMPTS: usize = 100;
     for _ in 0..ATTEMPTS {
         let lock = OpenOptions::new()
@@ -218,7 +222,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
     use std::time::{Duration, Instant};
 
-    /// What a killed server leaves.
+    /// Leaves the files that a killed server leaves.
     fn kill(directory: &Path, name: &str) {
         let [socket, aside, lock] = paths(directory, name);
         let published = publish_in(directory, name, Audience::Private).unwrap();
@@ -249,7 +253,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let [socket, _, lock] = paths(dir.path(), "name");
         let first = publish_in(dir.path(), "name", Audience::Private).unwrap();
-        // Somebody empties the directory, and another server takes the name.
+        // Another process empties the directory, and another server takes the name.
         fs::remove_file(&lock).unwrap();
         fs::remove_file(&socket).unwrap();
         let _second = publish_in(dir.path(), "name", Audience::Private).unwrap();
@@ -271,7 +275,7 @@ mod tests {
         assert_eq!(names, [("dead", 3), ("old", 1)]);
         for one in &found {
             assert_eq!(one.remove().unwrap(), one.files());
-            // A second time nothing is left, not even the lock that this takes.
+            // The second time nothing is left, not even the lock file that this creates.
             assert_eq!(one.remove().unwrap().len(), 1);
         }
         assert!(leftovers_in(dir.path()).is_empty());
@@ -302,7 +306,7 @@ mod tests {
         assert_eq!(one.remove().unwrap_err().kind(), io::ErrorKind::AddrInUse);
         drop(listener);
         assert_eq!(leftovers_in(dir.path()).len(), 1);
-        // A stream's socket is nobody's that we know.
+        // A stream socket is not Peregrine's.
         let other = std::os::unix::net::UnixListener::bind(dir.path().join("other")).unwrap();
         assert_eq!(leftovers_in(dir.path()).len(), 1);
         drop(other);
@@ -318,7 +322,7 @@ mod tests {
         drop(Seqpacket::listen(&socket).unwrap());
         assert!(take(&lock).is_err() && leftovers_in(dir.path()).is_empty());
         assert_eq!(fs::read(&precious).unwrap(), b"precious");
-        // Nor is a pipe one that halts whoever looks.
+        // A pipe as lock file must not block the search.
         fs::remove_file(&lock).unwrap();
         let kind = rustix::fs::FileType::Fifo;
         rustix::fs::mknodat(rustix::fs::CWD, &lock, kind, 0o600.into(), 0).unwrap();
@@ -329,7 +333,8 @@ mod tests {
         assert!(one.remove().is_err() && lock.exists());
     }
 
-    /// Servers come and go while others clean: a name that is held is one's own, and stays there.
+    /// Servers start and stop while other threads clean up. Each name that a server holds is its own, and
+    /// is not removed.
     #[test]
     fn servers_that_start_lose_nothing_to_those_who_clean() {
         let dir = tempfile::tempdir().unwrap();
@@ -340,7 +345,7 @@ mod tests {
         std::thread::scope(|scope| {
             for _ in 0..2 {
                 scope.spawn(|| {
-                    // A server that has failed ends nothing.
+                    // The loops end even if a server panics.
                     while !over.load(Ordering::Relaxed) && begun.elapsed() < PATIENCE {
                         for one in leftovers_in(dir.path()) {
                             let _ = one.remove();

@@ -1,24 +1,24 @@
-//! Directories: who knows where names are served. None is a daemon.
+//! Directories return where names are served. None of them needs a daemon.
 //!
-//! [`Directory`] is the contract; [`Hosts`] is the static one. On one machine a name is a socket in a
-//! runtime directory:
+//! [`Directory`] is the interface of a directory, and [`Hosts`] reads static files. On one machine, a name
+//! is a socket in a runtime directory:
 //!
 //! | directory | when |
 //! |---|---|
 //! | `$PEREGRINE_DIR` | if set |
 //! | `$XDG_RUNTIME_DIR/peregrine` | if `$XDG_RUNTIME_DIR` is set |
-//! | `/tmp/peregrine-UID` | for users other than root, if it is theirs and nobody else may write there |
+//! | `/tmp/peregrine-UID` | for users other than root, if it belongs to the user and no other user may write there |
 //! | `/run/peregrine` | always; only root may export there |
 //!
-//! A server exports in the first of them, a client searches all in that order. A program that runs
-//! with more rights than its user (set-user-id, file capabilities) ignores both variables: its user
-//! must not choose which server it talks to.
+//! A server exports in the first of them, and a client searches all of them in this order. A program that
+//! has more rights than its user (set-user-id, file capabilities) ignores both variables, because the user
+//! must not choose which server it trusts.
 //!
-//! Each socket has a lock file; while a server holds its lock the name is alive. Only the server's
-//! user, and root, may open a lock file: another user who held the lock would keep the server from
-//! starting again. A dead server's leftovers are replaced: the new socket is bound under another
-//! name and then renamed, so clients never see a socket that does not listen yet.
-//! [`leftovers`] finds leftovers that no server has replaced, and removes them.
+//! Each socket has a lock file. While a server holds the lock, the name is alive. Only the server's user
+//! and root can open the lock file: another user who held the lock could keep the server from starting
+//! again. A new server replaces the files of a dead one: it binds the new socket under another name and
+//! then renames it. So clients never see a socket at which no process listens yet.
+//! [`leftovers`](fn@leftovers) finds files that no server has replaced.
 
 mod hosts;
 mod leftovers;
@@ -45,7 +45,7 @@ use crate::error::{CallError, Kind, Phase};
 use crate::interface::valid_name;
 use crate::sys::{Memory, Seqpacket};
 
-/// Somebody who knows on which machines names are served.
+/// A directory, which returns the machines on which names are served.
 ///
 /// ```
 /// use peregrine::directory::Directory;
@@ -70,13 +70,14 @@ use crate::sys::{Memory, Seqpacket};
 /// # Ok::<(), CallError>(())
 /// ```
 pub trait Directory: fmt::Debug + Send + Sync {
-    /// Where a name is served: addresses that name a machine. None if it is not known here.
+    /// Returns where a name is served, as addresses that name a machine. Returns none if the directory does
+    /// not know the name.
     ///
     /// # Errors
-    /// If the directory cannot be asked, or what it says makes no sense.
+    /// If the directory cannot be read or asked, or its data are invalid.
     fn offers(&self, name: &str) -> Result<Vec<Address>, CallError>;
 
-    /// Which directory it is, for people.
+    /// Returns a description of the directory for people.
     fn describe(&self) -> String;
 }
 
@@ -87,12 +88,12 @@ fn check_name(name: &str, phase: Phase) -> Result<(), CallError> {
     Err(CallError::not_executed(Kind::BadName, phase, format!("`{name}`")))
 }
 
-/// A name that is published for as long as this lives.
+/// A published name. It is withdrawn when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Published {
     pub(crate) socket: Seqpacket,
     path: PathBuf,
-    /// Its lock says that the name is alive.
+    /// The lock of the name: while it is held, the name is alive.
     lock: File,
     lock_path: PathBuf,
     pid: u32,
@@ -100,13 +101,13 @@ pub(crate) struct Published {
 }
 
 impl Published {
-    /// Takes the name away; nothing more when it is dropped.
+    /// Withdraws the name. If it was withdrawn before, this does nothing.
     pub(crate) fn withdraw(&self) {
-        // A forked child owns nothing of it, nor does whoever took it away before.
+        // A forked child does not own the name.
         if self.pid == std::process::id() && !self.withdrawn.swap(true, Ordering::AcqRel) {
-            // First the name, then the lock: whoever gets the lock finds no name of ours. Who has
-            // opened the lock's file already makes another one when it has no name any more.
-            // Where the lock's file is another's by now, the name is, too.
+            // The name is removed before the lock is released, so a process that gets the lock finds no
+            // name. A process that has opened the lock file already makes a new one when it finds that the
+            // file was removed. If the lock file is another server's by now, the name is, too.
             if leftovers::is_named(&self.lock, &self.lock_path) {
                 let _ = fs::remove_file(&self.path);
                 let _ = fs::remove_file(&self.lock_path);
@@ -122,17 +123,17 @@ impl Drop for Published {
     }
 }
 
-/// Who may connect to an export.
+/// Which users may connect to an export.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Audience {
     /// The server's own user, and root.
     #[default]
     Private,
-    /// Every user of the machine.
+    /// All users of the machine.
     Public,
 }
 
-/// Publishes a name: the socket listens, then the name appears.
+/// Publishes a name: the socket listens before the name appears.
 pub(crate) fn publish(name: &str, audience: Audience) -> Result<Published, CallError> {
     check_name(name, Phase::Export)?;
     let published = export_directory().and_then(|dir| publish_in(&dir, name, audience));
@@ -162,7 +163,7 @@ fn publish_in(dir: &Path, name: &str, audience: Audience) -> Result<Published, C
         let text = format!("a live process{whose} holds the lock {}", lock_path.display());
         return Err(CallError::not_executed(Kind::NameTaken, Phase::Export, text));
     };
-    // Only the holder of the lock binds here, so what lies aside is a dead server's.
+    // Only the holder of the lock binds here, so an existing file is a dead server's.
     let _ = fs::remove_file(&aside);
     let socket = Seqpacket::listen(&aside).map_err(|error| failed("binding", &aside, error))?;
     let mode = if audience == Audience::Public { 0o666 } else { 0o600 };
@@ -186,7 +187,7 @@ fn open_to_others(dir: &Path) -> Result<(), CallError> {
     open_one_to_others(&whole, 0o755, &leftovers::is_ours)?;
     let mut below = &*whole;
     while let Some(above) = below.parent() {
-        // Other users may pass through it, and need not see what it holds.
+        // Other users may pass through it, but cannot list its files.
         open_one_to_others(above, 0o711, &|file| file.path() == below)?;
         below = above;
     }
@@ -209,7 +210,7 @@ fn open_one_to_others(
     };
     let about = fs::metadata(dir).map_err(failed)?;
     let mode = about.mode() & 0o7777;
-    // A directory that is open to a group was opened by somebody who knows who is to come in.
+    // If the directory is open to a group, that was intended.
     if mode & OTHERS != 0 {
         return Ok(());
     }
@@ -236,9 +237,9 @@ fn open_one_to_others(
     })
 }
 
-/// Words that the servers of the runtime directory share, in the file `.processors`.
+/// Returns memory that all servers of the runtime directory share, in the file `.processors`.
 ///
-/// Who may write there may as well end these servers: it is their own user, or root.
+/// A process that can write there could also end these servers: it runs as their user, or as root.
 pub(crate) fn shared_words(bytes: usize) -> io::Result<Memory> {
     let dir = export_directory().map_err(io::Error::other)?;
     let path = dir.join(".processors");
@@ -253,8 +254,8 @@ pub(crate) fn shared_words(bytes: usize) -> io::Result<Memory> {
     Memory::of_file(&file, bytes)
 }
 
-/// Takes the lock of a name. A listing holds it for a moment when it looks whether the name is
-/// alive, so this tries again before it gives up.
+/// Takes the lock of a name. A process that lists names holds the lock for a moment, so this tries several
+/// times.
 fn hold(lock: &File) -> bool {
     (0..10).any(|attempt| {
         if attempt > 0 {
@@ -293,7 +294,7 @@ pub(crate) fn resolve(name: &str, until: Instant) -> Result<Seqpacket, CallError
 fn connect(path: &Path, until: Instant) -> io::Result<Seqpacket> {
     loop {
         match Seqpacket::connect(path) {
-            // Many clients came at once: the server has not let all of them in yet.
+            // Many clients connect at once, and the queue of the socket is full.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < until => {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -302,20 +303,20 @@ fn connect(path: &Path, until: Instant) -> io::Result<Seqpacket> {
     }
 }
 
-/// A name as it is found in a runtime directory.
+/// A name in a runtime directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The name.
     pub name: String,
-    /// The socket that stands for it.
+    /// The socket of the name.
     pub socket: PathBuf,
-    /// Whether a server holds the name now; otherwise it is the leftover of a dead server. `None`
-    /// if this user may not find out: the export is private to another user.
+    /// Whether a server holds the name now. False: a dead server left it. `None`: this user cannot find
+    /// out, because the export is private to another user.
     pub alive: Option<bool>,
 }
 
-/// All names in the runtime directories, in the order of searching, then by name. Of names that
-/// occur twice the first is the one that clients find.
+/// Returns all names in the runtime directories, by search order and then by name. If a name occurs twice,
+/// clients use the first one.
 ///
 /// ```
 /// for entry in peregrine::directory::list() {
@@ -350,27 +351,29 @@ pub fn list() -> Vec<Entry> {
     all
 }
 
-/// Whether a server holds a name; `None` if this user may not find out.
+/// Returns whether a server holds a name, or `None` if this user cannot find out.
 fn is_alive(dir: &Path, name: &str) -> Option<bool> {
     let [socket, _, lock] = leftovers::paths(dir, name);
     let deserted = match lock_is_free(&lock) {
         Ok(free) => Ok(free),
-        // The lock is another user's. Everybody may connect to a public export, and the kernel tells
+        // The lock is another user's. All users may connect to a public export, and the kernel reports
         // whether a process listens there.
         Err(_) => leftovers::is_deserted(&socket),
     };
     deserted.ok().map(|deserted| !deserted)
 }
 
-/// Whether nobody holds the lock of a name; it is free if there is no file of it.
+/// Returns whether no process holds the lock of a name. A lock without a file is free.
 fn lock_is_free(path: &Path) -> io::Result<bool> {
-    // What is no file, or leads to one elsewhere, is nobody's lock, and must not halt us.
+    // The path may name something else, such as a pipe or a link. That is not a lock, and must not block
+    // this thread.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let lock = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
         lock => lock?,
     };
-    // A shared lock, and only for a moment: two listings do not take each other for servers.
+    // A shared lock, and only for a moment: two processes that list names do not take each other for
+    // servers.
     match flock(&lock, FlockOperation::NonBlockingLockShared) {
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
         free => Ok(free.map(|()| true)?),
@@ -393,7 +396,8 @@ mod tests {
         let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode, 0o600);
 
-        // What a killed server leaves: the socket, a stale one aside, and a lock nobody holds.
+        // The files that a killed server leaves: the socket, one that was not renamed, and a lock that is
+        // free.
         fs::rename(&path, dir.path().join("kept")).unwrap();
         drop(first);
         fs::rename(dir.path().join("kept"), &path).unwrap();
@@ -419,7 +423,7 @@ mod tests {
         for name in ["private", "public"] {
             assert_eq!(mode(&run.join(format!(".{name}.lock"))), 0o600);
         }
-        // A directory with other files in it stays closed.
+        // A directory that contains other files stays closed.
         let home = dir.path().join("home");
         fs::DirBuilder::new().mode(0o700).create(&home).unwrap();
         fs::write(home.join("diary"), "private").unwrap();

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{CallError, Kind, Phase};
 use crate::sys;
 
-/// The runtime directories in the order in which clients search them.
+/// Returns the runtime directories, in the order in which clients search them.
 pub fn search_path() -> Vec<PathBuf> {
     let mut path = chosen();
     if let Some(own) = own_directory()
@@ -19,32 +19,32 @@ pub fn search_path() -> Vec<PathBuf> {
     path
 }
 
-/// The directories that the environment names.
+/// Returns the directories that the environment names.
 fn chosen() -> Vec<PathBuf> {
     let dir = sys::trusted_variable("PEREGRINE_DIR").map(PathBuf::from);
     let user = sys::trusted_variable("XDG_RUNTIME_DIR");
     dir.into_iter().chain(user.map(|user| PathBuf::from(user).join("peregrine"))).collect()
 }
 
-/// The directory of a user for whom the environment names none, as in containers, in cron jobs and
-/// after `su`. Root has `/run/peregrine`.
+/// Returns the user's own directory, which is used if the environment names none, as in containers, in cron
+/// jobs and after `su`. Root uses `/run/peregrine`.
 fn own_directory() -> Option<PathBuf> {
     let user = rustix::process::geteuid();
     (!user.is_root()).then(|| PathBuf::from(format!("/tmp/peregrine-{}", user.as_raw())))
 }
 
-/// Where this process exports: the first directory that the environment names, else root's or the
-/// user's own, which is made here.
+/// Returns where this process exports: in the first directory that the environment names, else in root's or
+/// the user's own, which is created.
 ///
 /// # Errors
-/// If the user's own directory is not safe, because another user made or may change it.
+/// If the user's own directory is not safe, because another user created it or can change it.
 pub(super) fn export_directory() -> Result<PathBuf, CallError> {
     if let Some(first) = chosen().into_iter().next() {
         return Ok(first);
     }
     let Some(own) = own_directory() else { return Ok(PathBuf::from("/run/peregrine")) };
-    // Others may write to /tmp. What is looked at afterwards is what is used: nobody else can rename
-    // or remove a directory of this user there.
+    // Other users can write to /tmp. But they can neither rename nor remove a directory of this user there,
+    // so the directory that is checked below is the one that is used.
     let _ = fs::DirBuilder::new().mode(0o700).create(&own);
     match fault_of(&own) {
         None => Ok(own),
@@ -57,7 +57,7 @@ pub(super) fn export_directory() -> Result<PathBuf, CallError> {
     }
 }
 
-/// Why clients do not search the user's own directory; `None` if they do, or it is not there.
+/// Returns why clients do not search the user's own directory, or `None` if they do or it does not exist.
 pub(super) fn unsafe_directory() -> Option<String> {
     let own = own_directory()?;
     let fault = fault_of(&own)?;
@@ -68,7 +68,8 @@ fn is_safe(dir: &Path) -> bool {
     dir.symlink_metadata().is_ok() && fault_of(dir).is_none()
 }
 
-/// Why a directory that anybody could have made is not trusted; `None` if it is, or is not there.
+/// Returns why a directory that any user could have created is not safe, or `None` if it is safe or does
+/// not exist.
 fn fault_of(dir: &Path) -> Option<String> {
     let about = dir.symlink_metadata().ok()?;
     let (user, mode) = (about.uid(), about.mode() & 0o7777);

@@ -1,5 +1,5 @@
-//! Targets for the packet exchange: its packets, and its two machines fed with any packets in any
-//! order, with the memory of messages placed as a driver places it.
+//! Fuzz targets for the packet exchange: its packets, and its two ends with any packets in any order. The
+//! memory of messages is filled as a driver fills it.
 
 use core::cell::RefCell;
 use core::ops::Range;
@@ -42,15 +42,15 @@ const KINDS: [PacketKind; 15] = [
 const TOTALS: [u32; 12] =
     [0, 1, 511, 512, 1025, 1500, 4096, 20_000, 20_001, 600_000, TOTAL_MAX, u32::MAX];
 const PIECES: [u32; 8] = [512, 528, 1024, 1408, PIECE_MAX, 496, 0, 16 * 0xffff];
-/// Bytes of the largest messages that the machines of the targets take.
+/// The size of the largest messages in the targets.
 const CALL_MAX: u32 = 600_000;
 const RESULT_MAX: u32 = 20_000;
 const TABLE: u64 = 0x0123_4567_89ab_cdef;
 const NOW: Moment = Moment(1000 * SECOND);
-/// Packets that are sent before something else happens.
+/// The number of packets that are sent before something else happens.
 const SENT_MAX: usize = 64;
 
-/// An input, read from the front; zeros follow it.
+/// An input, read from its beginning. Zeros follow it.
 struct Input<'a>(&'a [u8]);
 
 impl Input<'_> {
@@ -68,8 +68,8 @@ impl Input<'_> {
         all[usize::from(self.byte()) % all.len()]
     }
 
-    /// A header that some peer might send, and what stands behind it if that is no piece of a
-    /// message; `None` if no reader would take it.
+    /// Returns a header that a peer might send, and the bytes that follow it if that is not a piece of a
+    /// message. Returns `None` if no reader would accept the header.
     fn packet(&mut self, handle: Handle, sequence: u32) -> Option<(Header, Vec<u8>)> {
         let kind = self.one_of(&[&KINDS[..9], &KINDS[14..]].concat());
         let bits = self.byte();
@@ -106,7 +106,8 @@ impl Input<'_> {
             if bits & 64 == 0 {
                 header.fragment %= count;
             }
-            // As long as that fragment is; one that does not exist is refused whatever its length.
+            // The length of that fragment. A fragment that does not exist is refused whatever its length
+            // is.
             payload = if header.fragment == 0 {
                 total - (count - 1) * header.piece
             } else {
@@ -133,8 +134,8 @@ impl Input<'_> {
     }
 }
 
-/// A packet, raw or under checks that hold: it is read without harm, and what was read is written as
-/// it came. So with what it says about binding, and with what either side makes of that.
+/// Reads a packet, raw or with valid checks. Reading does no harm, and writing what was read yields the
+/// same bytes. The same holds for the binding messages in it, and for the answers of either side.
 pub fn packets(bytes: &[u8]) {
     let Some((how, packet)) = bytes.split_first() else { return };
     let mut packet = packet.to_vec();
@@ -172,7 +173,7 @@ pub fn packets(bytes: &[u8]) {
     bound_by(&read, behind);
 }
 
-/// Either side of binding hears a packet; the server also one with a cookie that is right.
+/// Both sides of a binding receive a packet. The server also receives one with a valid cookie.
 fn bound_by(header: &Header, body: &[u8]) {
     let nonce = header.handle.secret;
     let cookies = Cookies::new([7; 16]);
@@ -204,7 +205,7 @@ fn bound_by(header: &Header, body: &[u8]) {
             let (head, behind) = packet.split_at_mut(HEADER_BYTES);
             header.emit(head.try_into().expect("a header"));
             behind.copy_from_slice(body);
-            // The same in another version.
+            // The same packet with another version.
             set_version(packet.first_chunk_mut().expect("a header"), header.serial as u8);
             let answer = versions::refuse(&packet, 1);
             assert!(answer.is_none_or(|answer| versions::refuse(&answer, 1).is_none()));
@@ -216,17 +217,17 @@ fn bound_by(header: &Header, body: &[u8]) {
     }
 }
 
-/// Ranges of a message that are there.
+/// The ranges of a message that have arrived.
 #[derive(Debug, Default)]
-struct Placed(BTreeMap<u32, u32>);
+struct ArrivedRanges(BTreeMap<u32, u32>);
 
-impl Placed {
+impl ArrivedRanges {
     fn put(&mut self, range: &Range<u32>) {
         let end = self.0.entry(range.start).or_insert(range.end);
         *end = range.end.max(*end);
     }
 
-    /// Whether every byte up to `total` was placed at least once.
+    /// Returns whether every byte up to `total` was placed at least once.
     fn covers(&self, total: u32) -> bool {
         let mut reached = 0;
         for (start, end) in self.0.iter().take_while(|(start, _)| **start < total) {
@@ -239,17 +240,17 @@ impl Placed {
     }
 }
 
-/// What a driver keeps for a record.
+/// The state that a driver keeps for a record.
 struct Record {
     flow: RefCell<Flow>,
-    call: Option<(u32, Placed)>,
+    call: Option<(u32, ArrivedRanges)>,
     running: bool,
     result: Option<u32>,
-    /// The number of the call that ran last.
+    /// The number of the last call that was executed.
     last: Option<u32>,
 }
 
-/// The server's end of a handle, and packets, results and refusals in any order.
+/// The server's end of a handle, with packets, results and refusals in any order.
 pub fn server_end(bytes: &[u8]) {
     let mut input = Input(bytes);
     let terms = server_end::ServerTerms {
@@ -278,7 +279,7 @@ pub fn server_end(bytes: &[u8]) {
                 assert!(before <= server_end.is_cancelled(), "what was given up stays so");
             }
             2 if server_end.phase() == RecordPhase::Idle => {
-                // Revoked, and bound again.
+                // The handle is revoked and bound again.
                 server_end.forget();
                 server_end.assign(now, [0xfe; 12], 1, &terms);
                 record = Record::new();
@@ -287,7 +288,7 @@ pub fn server_end(bytes: &[u8]) {
                 let Some((header, bitmap)) = input.packet(handle, server_end.sequence()) else {
                     continue;
                 };
-                // As drivers do: only the bitmaps' checks are the machine's.
+                // Like a driver: only bitmaps are checked by the server's end.
                 if server_end.accepts(&header, 1) {
                     record.hear(&mut server_end, now, &header, &bitmap);
                 }
@@ -316,7 +317,7 @@ impl Record {
             Action::Nothing | Action::Dropped(_) => {}
             Action::Begin(range) => {
                 assert!(total <= CALL_MAX && !self.running);
-                self.call = Some((total, Placed::default()));
+                self.call = Some((total, ArrivedRanges::default()));
                 self.place(&range, header);
             }
             Action::Place(range) => self.place(&range, header),
@@ -337,7 +338,8 @@ impl Record {
             Action::Forget => {
                 assert!(!self.running);
                 self.call = None;
-                // The record stays, as if bound again: the secret of a test is the same.
+                // The record stays, like one that was bound again, because the secret of a test is always
+                // the same.
             }
         }
     }
@@ -350,12 +352,12 @@ impl Record {
         placed.put(range);
     }
 
-    /// The procedure ends, or what has begun to come is refused.
+    /// The procedure ends, or a call that began to arrive is refused.
     fn reply(&mut self, server_end: &mut ServerEnd, total: u32) {
         let open = self.running || self.call.is_some();
         let shape = Shape { total, ..Shape::default() };
         let retain = server_end.complete(shape);
-        // Of a caller that is only silent the result is kept.
+        // The result is kept for a client that is only silent.
         let kept = matches!(server_end.phase(), RecordPhase::Replied);
         assert_eq!(retain == Retain::Keep, open && kept);
         (self.running, self.call) = (false, None);
@@ -375,7 +377,7 @@ impl Record {
     }
 }
 
-/// Reads what a machine has written.
+/// Reads what an end has written.
 fn sent(out: &[u8; CONTROL_BYTES_MAX], bytes: usize, range: &Range<u32>) -> Header {
     let (header, rest) = out[..bytes].split_first_chunk().expect("a header");
     let header = Header::parse(header, rest.len() + range.len()).expect("a packet of ours");
@@ -384,20 +386,20 @@ fn sent(out: &[u8; CONTROL_BYTES_MAX], bytes: usize, range: &Range<u32>) -> Head
     header
 }
 
-/// What a driver knows of a call under way.
+/// The state that a driver keeps for a call in progress.
 #[derive(Default)]
 struct Open {
     total: u32,
-    placed: Placed,
-    /// Whether anything of it was sent.
+    placed: ArrivedRanges,
+    /// Whether a part of it was sent.
     sent: bool,
-    /// Whether it is certain that it was taken.
+    /// Whether it was certainly received.
     taken: bool,
-    /// The last packet was a refusal by a table that has forgotten nothing.
+    /// Whether the last packet was a refusal by a table that has forgotten nothing.
     refused: bool,
 }
 
-/// The client's end of a handle, and packets, timers and changes of mind in any order.
+/// The client's end of a handle, with packets, timers and cancellations in any order.
 pub fn client_end(bytes: &[u8]) {
     let mut input = Input(bytes);
     let terms = client_end::ClientTerms {
@@ -463,7 +465,7 @@ pub fn client_end(bytes: &[u8]) {
                 if header.sequence != sequence {
                     continue;
                 }
-                // What contradicts what was said before says nothing: the server lies.
+                // If the packet contradicts an earlier one, the server lies, and its packets prove nothing.
                 let heard = !matches!(handled, Handled::Dropped(_));
                 let all = header.kind == PacketKind::HaveCall && header.flags.has(Flags::ALL);
                 open.taken |= heard && (header.kind == PacketKind::Result || all);
@@ -488,7 +490,7 @@ pub fn client_end(bytes: &[u8]) {
                     let certain = !open.sent || (open.refused && !open.taken);
                     assert!(certain, "{why:?}: it may have run");
                     if why == client_end::FailureReason::Cancelled && !client_end.is_closed() {
-                        // A call that never was: its number is used again.
+                        // The call was never sent: its number is used again.
                         sequence = sequence.wrapping_sub(1);
                     }
                 }

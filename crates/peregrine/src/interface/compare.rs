@@ -1,24 +1,25 @@
-//! Comparing the interface that a client was compiled with and the one that is served.
+//! Compares the interface that a client was compiled with and the interface that a server exports.
 //!
-//! Equal identities need no comparison. Otherwise a client can be served if everything that it may
-//! call is there as it knows it. What else a server has is its own business.
+//! If the identities are equal, nothing is compared. Otherwise, a client fits if the server has each
+//! procedure of the client in the same form. The server may have more.
 //!
-//! | at the server, against what the client knows | |
+//! | difference of the server's interface | result |
 //! |---|---|
 //! | more procedures, in any order | fits: the binding maps the numbers |
-//! | a larger `max_len` of a parameter that travels with the call, or none any more | fits |
-//! | another `max_len` of an out parameter | fits: the smaller one counts |
-//! | `#[idempotent]` where it was not | fits |
+//! | a larger `max_len`, or none, of a parameter that is sent with the call | fits |
+//! | another `max_len` of an out parameter | fits: the smaller one applies |
+//! | `#[idempotent]` added | fits |
 //! | another name of a named type, other documentation | fits |
-//! | a procedure less, or under another name | differs |
-//! | a parameter more or less, another name, direction or type of one | differs |
-//! | a smaller `max_len` of a parameter that travels with the call, or a new one | differs |
-//! | no `#[idempotent]` any more | differs |
+//! | a procedure missing, or renamed | differs |
+//! | a parameter added, removed or renamed, or with another direction or type | differs |
+//! | a smaller or added `max_len` of a parameter that is sent with the call | differs |
+//! | `#[idempotent]` removed | differs |
 //! | another type of result or error | differs |
-//! | a field or variant more or less, in another place, or under another name | differs |
+//! | a field or variant added, removed, moved or renamed | differs |
 //! | another name or version of the interface | differs |
 //!
-//! Names of fields and variants count, for two that were exchanged lie in the same bytes.
+//! Names of fields and variants are compared, because two fields that were exchanged may have the same
+//! bytes.
 
 use std::collections::{HashMap, HashSet};
 
@@ -27,13 +28,14 @@ use super::{
     DescribedType, Direction,
 };
 
-/// Pairs of named types that are compared at most; no two interfaces that people write have as many.
+/// The largest number of pairs of named types that are compared. Interfaces that people write have fewer.
 const PAIRS_MAX: usize = 1 << 16;
 
-/// The server's number of each procedure of ours, in order; `None` if all numbers are the same.
+/// Returns the server's number of each procedure of the client, in order, or `None` if all numbers are the
+/// same.
 ///
 /// # Errors
-/// Where they differ, as a sentence for people.
+/// How they differ, as a sentence for people.
 pub fn numbers(ours: &Described, theirs: &Described) -> Result<Option<Box<[u32]>>, String> {
     if (&ours.name, ours.version) != (&theirs.name, theirs.version) {
         let [a, b] = [ours, theirs].map(|one| format!("`{}` version {}", one.name, one.version));
@@ -58,17 +60,17 @@ pub fn numbers(ours: &Described, theirs: &Described) -> Result<Option<Box<[u32]>
     Ok((!same).then(|| numbers.into_boxed_slice()))
 }
 
-/// Both interfaces, and what is known of their types.
+/// Both interfaces, and the results of comparing their types.
 struct Pair<'a> {
     ours: &'a Described,
     theirs: &'a Described,
-    /// Named types that are the same, unless a pair that is still open shows otherwise.
+    /// Named types that are equal, unless an open pair shows a difference.
     same: HashSet<(usize, usize)>,
-    /// Those of them whose parts were not compared yet.
+    /// The pairs whose parts were not compared yet.
     open: Vec<(usize, usize)>,
 }
 
-/// Where the first difference is, and what it is.
+/// The place of the first difference, and the difference.
 type Differs = Result<(), String>;
 
 impl Pair<'_> {
@@ -109,10 +111,10 @@ impl Pair<'_> {
         self.whole(&ours.ty, &theirs.ty)
     }
 
-    /// Compares two types, and the named ones of which they are made.
+    /// Compares two types, including the named types that they contain.
     fn whole(&mut self, ours: &DescribedType, theirs: &DescribedType) -> Differs {
         self.types(ours, theirs)?;
-        // Not by recursion: types may be linked as long as the other side likes.
+        // A loop instead of recursion, because a peer chooses how long a chain of types is.
         while let Some((a, b)) = self.open.pop() {
             let (Some(one), Some(other)) = (self.ours.types.get(a), self.theirs.types.get(b))
             else {

@@ -1,12 +1,12 @@
-//! `Described`: an interface that is known at run time only, as data that owns itself.
+//! `Described`: an interface that is known only at run time, as owned data.
 //!
 //! It is read from a canonical text (`text.rs`). The crate `peregrine-idl` reads traits, and prints them.
 
 use super::{Digest, Direction, Shape};
 use crate::digest::sha256;
 
-/// An interface as a canonical text describes it. The crate `peregrine-idl` reads it from a trait in
-/// Rust, and prints it as one.
+/// An interface as a canonical text describes it. The crate `peregrine-idl` reads it from a Rust trait, and
+/// prints it as one.
 ///
 /// ```
 /// use peregrine::interface::{Described, DescribedType};
@@ -23,11 +23,11 @@ pub struct Described {
     pub name: String,
     /// Its version.
     pub version: u32,
-    /// Its documentation; no part of its identity, nor of the canonical text.
+    /// Its documentation. It is part of neither the identity nor the canonical text.
     pub docs: String,
-    /// The procedures; their position is their number.
+    /// The procedures. Their position is their number.
     pub procedures: Vec<DescribedProcedure>,
-    /// The named types; their position is the number by which [`DescribedType::Named`] means them.
+    /// The named types. Their position is the number in [`DescribedType::Named`].
     pub types: Vec<DescribedNamed>,
 }
 
@@ -36,15 +36,15 @@ pub struct Described {
 pub struct DescribedProcedure {
     /// Its name.
     pub name: String,
-    /// Its documentation; no part of the interface's identity.
+    /// Its documentation. It is not part of the identity of the interface.
     pub docs: String,
-    /// Whether it may safely run twice.
+    /// Whether it may be executed twice.
     pub idempotent: bool,
     /// The parameters in order.
     pub parameters: Vec<DescribedParameter>,
-    /// What `Ok` carries.
+    /// The type of `Ok`.
     pub result: DescribedType,
-    /// What `Err` carries.
+    /// The type of `Err`.
     pub error: DescribedType,
 }
 
@@ -53,11 +53,11 @@ pub struct DescribedProcedure {
 pub struct DescribedParameter {
     /// Its name.
     pub name: String,
-    /// In which direction it travels.
+    /// The direction in which it is sent.
     pub direction: Direction,
     /// Whether it is one value, a buffer of them, or text.
     pub shape: Shape,
-    /// The type of the value, or of one element; [`DescribedType::Text`] for text.
+    /// The type of the value, or of one element. For text it is [`DescribedType::Text`].
     pub ty: DescribedType,
     /// The largest number of elements (bytes, for text).
     pub max_len: Option<u32>,
@@ -99,36 +99,36 @@ pub enum DescribedType {
     F32,
     /// IEEE 754, eight bytes.
     F64,
-    /// So many of them.
+    /// An array with this number of elements.
     Array(Box<Self>, u64),
-    /// A count and so many of them.
+    /// A count, and as many values.
     Sequence(Box<Self>),
-    /// Present or absent.
+    /// A value or none.
     Option(Box<Self>),
-    /// Either.
+    /// One of two values.
     Result(Box<Self>, Box<Self>),
-    /// One after the other.
+    /// Values one after the other.
     Tuple(Vec<Self>),
-    /// That of this number in [`Described::types`].
+    /// The type with this number in [`Described::types`].
     Named(usize),
 }
 
 /// A named type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DescribedNamed {
-    /// Its name; others may have the same.
+    /// Its name. Other types may have the same name.
     pub name: String,
-    /// What it is made of.
+    /// The body of the type.
     pub body: DescribedBody,
 }
 
-/// What a named type is made of.
+/// The body of a named type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DescribedBody {
     /// Plain: its fields follow each other without a gap.
     Plain {
-        /// Bytes it takes: those of its fields.
+        /// The size in bytes, which is the sum of those of its fields.
         size: u64,
         /// Its alignment in bytes: 1, 2, 4, 8 or 16.
         align: u64,
@@ -162,25 +162,25 @@ pub struct DescribedField {
 pub struct DescribedVariant {
     /// Its name.
     pub name: String,
-    /// Its fields, perhaps none.
+    /// Its fields. There may be none.
     pub fields: Vec<DescribedField>,
 }
 
 impl Described {
-    /// The interface's identity: the hash of its canonical text.
+    /// Returns the identity of the interface: the hash of its canonical text.
     pub fn digest(&self) -> Digest {
         let hash = sha256(self.to_string().as_bytes());
         Digest(core::array::from_fn(|i| hash[i]))
     }
 
-    /// The documentation of the interface and of its procedures, in order.
+    /// Returns the documentation of the interface and of its procedures, in order.
     pub fn docs(&self) -> Vec<String> {
         let procedures = self.procedures.iter().map(|one| &one.docs);
         core::iter::once(&self.docs).chain(procedures).cloned().collect()
     }
 
-    /// The same with this documentation, of the interface and of its procedures in order. What is
-    /// left over is dropped.
+    /// Returns the same interface with this documentation of the interface and of its procedures, in order.
+    /// Further texts are ignored.
     #[must_use]
     pub fn with_docs(mut self, docs: &[String]) -> Self {
         let mut docs = docs.iter();
@@ -191,12 +191,12 @@ impl Described {
         self
     }
 
-    /// The number and the description of the procedure of that name.
+    /// Returns the number and the description of the procedure of this name.
     pub fn procedure(&self, name: &str) -> Option<(u32, &DescribedProcedure)> {
         (0..).zip(&self.procedures).find(|(_, one)| one.name == name)
     }
 
-    /// Whether a type is that of a failed call, [`CallError`](crate::CallError).
+    /// Returns whether a type is [`CallError`](crate::CallError), the type of a failed call.
     pub fn is_call_error(&self, ty: &DescribedType) -> bool {
         let DescribedType::Named(number) = ty else { return false };
         let Some(DescribedNamed { name, body }) = self.types.get(*number) else { return false };
@@ -206,7 +206,7 @@ impl Described {
         name == "CallError" && fields.len() == 1 && fields.iter().all(chain)
     }
 
-    /// As [`Interface::message_bytes`](super::Interface::message_bytes).
+    /// Like [`Interface::message_bytes`](super::Interface::message_bytes).
     pub fn message_bytes(&self) -> usize {
         self.procedures.iter().map(|one| self.procedure_bytes(one)).max().unwrap_or(0)
     }
@@ -233,7 +233,8 @@ impl Described {
         call.max(reply)
     }
 
-    /// Bytes that any value of the type takes at most, alignment aside; `None` if unbounded.
+    /// Returns the largest number of bytes of a value of the type, without alignment, or `None` if it is
+    /// unlimited.
     pub fn bytes_max(&self, ty: &DescribedType) -> Option<usize> {
         Some(match ty {
             DescribedType::Unit => 0,
@@ -261,7 +262,7 @@ impl Described {
         })
     }
 
-    /// Bytes that a plain value takes; `None` if values of the type are not plain.
+    /// Returns the size in bytes of a plain value, or `None` if values of the type are not plain.
     pub fn plain_bytes(&self, ty: &DescribedType) -> Option<u64> {
         Some(match ty {
             DescribedType::Array(one, count) if *count > 0 => {
@@ -276,7 +277,7 @@ impl Described {
         })
     }
 
-    /// The alignment of a plain value; `None` if values of the type are not plain.
+    /// Returns the alignment of a plain value, or `None` if values of the type are not plain.
     pub fn plain_alignment(&self, ty: &DescribedType) -> Option<u64> {
         Some(match ty {
             DescribedType::Array(one, count) if *count > 0 => self.plain_alignment(one)?,
@@ -289,17 +290,17 @@ impl Described {
         })
     }
 
-    /// The first procedure that no trait can have, and why.
+    /// Returns the first procedure that no trait can have, and the reason.
     pub(super) fn impossible_procedure(&self) -> Option<(usize, String)> {
         for (number, procedure) in self.procedures.iter().enumerate() {
             for one in &procedure.parameters {
                 let name = &one.name;
                 let what = match one.direction {
                     Direction::InOut if procedure.idempotent => {
-                        "goes both ways in a procedure that may run twice"
+                        "is sent both ways in a procedure that may run twice"
                     }
                     Direction::Lent | Direction::Out if self.plain_bytes(&one.ty).is_none() => {
-                        "is a buffer of what is not plain"
+                        "is a buffer of values that are not plain"
                     }
                     _ => continue,
                 };
@@ -309,7 +310,7 @@ impl Described {
         None
     }
 
-    /// The first plain type that cannot be as it is described, and why.
+    /// Returns the first plain type with an impossible description, and the reason.
     pub(super) fn impossible_plain(&self) -> Option<(usize, String)> {
         for (number, named) in self.types.iter().enumerate() {
             match &named.body {
@@ -351,8 +352,8 @@ impl Described {
         (!possible).then(|| format!("a type of {size} bytes is not aligned to {align}"))
     }
 
-    /// A plain type that is a part of itself, if there is one. Types are taken away whose plain parts
-    /// are all gone; what is left goes in circles.
+    /// Returns a plain type that contains itself, if there is one. Types without plain parts are removed
+    /// until nothing changes. Those that remain form a cycle.
     fn plain_in_itself(&self) -> Option<usize> {
         let mut parts: Vec<usize> = vec![0; self.types.len()];
         let mut wholes: Vec<Vec<usize>> = vec![Vec::new(); self.types.len()];
@@ -377,7 +378,7 @@ impl Described {
 }
 
 impl DescribedType {
-    /// Bytes of a primitive type.
+    /// Returns the size in bytes of a primitive type.
     pub(super) fn primitive_bytes(&self) -> Option<u64> {
         Some(match self {
             Self::Bool | Self::U8 | Self::I8 => 1,
@@ -389,7 +390,7 @@ impl DescribedType {
         })
     }
 
-    /// The named type in it, through arrays.
+    /// Returns the named type in this type, through arrays.
     pub(super) fn plain_part(&self) -> Option<usize> {
         match self {
             Self::Array(one, _) => one.plain_part(),
@@ -403,14 +404,14 @@ impl DescribedType {
         unsigned || signed
     }
 
-    /// Whether it is an unsigned integer, and whether a signed one.
+    /// Returns whether it is an unsigned integer, and whether it is a signed one.
     pub(super) fn signs(&self) -> (bool, bool) {
         let unsigned = matches!(self, Self::U8 | Self::U16 | Self::U32 | Self::U64 | Self::U128);
         let signed = matches!(self, Self::I8 | Self::I16 | Self::I32 | Self::I64 | Self::I128);
         (unsigned, signed)
     }
 
-    /// Whether an integer of this type has the value.
+    /// Returns whether an integer of this type can have the value.
     pub(super) fn holds(&self, value: i128) -> bool {
         let bits = self.primitive_bytes().unwrap_or(0) * 8;
         match self.signs() {

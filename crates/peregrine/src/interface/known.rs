@@ -1,14 +1,14 @@
-//! `InterfaceRef`: an interface as bindings and exports hold it, compiled or read.
+//! `InterfaceRef`: the interface of a binding or an export, compiled or read at run time.
 
 use core::fmt;
 use std::sync::Arc;
 
 use super::{Described, Digest, Interface};
 
-/// An interface that a client binds with, or that a server exports: one that was compiled into this
-/// program, or one that was [read](Described) while it ran.
+/// The interface that a client binds with or a server exports. It was either compiled into this program, or
+/// [read](Described) at run time.
 ///
-/// Both are the same to whoever binds, compares and answers. Cheap to clone.
+/// Bindings and servers treat both alike. It is cheap to clone.
 ///
 /// ```
 /// use peregrine::interface::{Described, InterfaceRef};
@@ -28,7 +28,7 @@ enum Origin {
     Read(Arc<Read>),
 }
 
-/// What is asked for often is found out once.
+/// Values that are computed once because they are often used.
 struct Read {
     described: Described,
     digest: Digest,
@@ -49,7 +49,7 @@ impl From<Described> for InterfaceRef {
 }
 
 impl InterfaceRef {
-    /// No interface at all: what is bound by it calls nothing but what every export has.
+    /// Returns no interface. A binding with it can only make the calls that all exports answer.
     pub(crate) const fn none() -> Self {
         const NONE: Interface = Interface {
             name: "",
@@ -61,7 +61,7 @@ impl InterfaceRef {
         Self(Origin::Compiled(&NONE))
     }
 
-    /// The description as constant data, if it was compiled into this program.
+    /// Returns the description as constant data, if it was compiled into this program.
     pub const fn compiled(&self) -> Option<&'static Interface> {
         match &self.0 {
             Origin::Compiled(interface) => Some(interface),
@@ -69,7 +69,7 @@ impl InterfaceRef {
         }
     }
 
-    /// Its name.
+    /// Returns its name.
     pub fn name(&self) -> &str {
         match &self.0 {
             Origin::Compiled(interface) => interface.name,
@@ -77,7 +77,7 @@ impl InterfaceRef {
         }
     }
 
-    /// Its version.
+    /// Returns its version.
     pub fn version(&self) -> u32 {
         match &self.0 {
             Origin::Compiled(interface) => interface.version,
@@ -85,7 +85,7 @@ impl InterfaceRef {
         }
     }
 
-    /// Its identity.
+    /// Returns its identity.
     pub fn digest(&self) -> Digest {
         match &self.0 {
             Origin::Compiled(interface) => interface.digest(),
@@ -93,7 +93,7 @@ impl InterfaceRef {
         }
     }
 
-    /// The text whose hash is the identity.
+    /// Returns the text whose hash is the identity.
     pub fn canonical_text(&self) -> String {
         match &self.0 {
             Origin::Compiled(interface) => interface.canonical_text(),
@@ -101,7 +101,7 @@ impl InterfaceRef {
         }
     }
 
-    /// The documentation of the interface and of its procedures, in order.
+    /// Returns the documentation of the interface and of its procedures, in order.
     pub fn docs(&self) -> Vec<String> {
         match &self.0 {
             Origin::Compiled(interface) => {
@@ -112,7 +112,7 @@ impl InterfaceRef {
         }
     }
 
-    /// How many procedures it has.
+    /// Returns the number of its procedures.
     pub fn procedures(&self) -> usize {
         match &self.0 {
             Origin::Compiled(interface) => interface.procedures.len(),
@@ -120,7 +120,7 @@ impl InterfaceRef {
         }
     }
 
-    /// The name of the procedure of that number, if there is one.
+    /// Returns the name of the procedure with this number, if it exists.
     pub fn procedure_name(&self, number: u32) -> Option<&str> {
         let number = number as usize;
         match &self.0 {
@@ -129,7 +129,7 @@ impl InterfaceRef {
         }
     }
 
-    /// Whether the procedure of that number may safely run twice.
+    /// Returns whether the procedure with this number may be executed twice.
     pub(crate) fn is_idempotent(&self, number: u32) -> Option<bool> {
         let number = number as usize;
         match &self.0 {
@@ -140,7 +140,7 @@ impl InterfaceRef {
         }
     }
 
-    /// As [`Interface::message_bytes`].
+    /// Like [`Interface::message_bytes`].
     pub(crate) fn message_bytes(&self) -> usize {
         match &self.0 {
             Origin::Compiled(interface) => interface.message_bytes(),
@@ -148,10 +148,10 @@ impl InterfaceRef {
         }
     }
 
-    /// As it is told to others, and read by them.
+    /// Returns the description that is sent to clients.
     ///
     /// # Errors
-    /// If it has more or deeper types than any description may have.
+    /// If it has more types, or more deeply nested ones, than a description may have.
     pub(crate) fn described(&self) -> Result<Described, super::TextError> {
         match &self.0 {
             Origin::Compiled(interface) => Described::parse(&interface.canonical_text()),
@@ -167,7 +167,7 @@ impl fmt::Debug for InterfaceRef {
 }
 
 impl PartialEq for InterfaceRef {
-    /// Whether both have one identity.
+    /// Returns whether both have the same identity.
     fn eq(&self, other: &Self) -> bool {
         self.digest() == other.digest()
     }

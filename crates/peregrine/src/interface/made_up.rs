@@ -1,5 +1,5 @@
-//! Made-up interfaces of every shape, for property tests. The tests of `peregrine-idl` use this file
-//! too, so it needs only public items of the module around it.
+//! Random interfaces of every kind, for property tests. The tests of `peregrine-idl` also use this file, so
+//! it uses only public items of the module around it.
 
 use proptest::prelude::*;
 
@@ -8,7 +8,7 @@ use super::{
     DescribedProcedure, DescribedType, DescribedVariant, Direction, Shape,
 };
 
-/// The parts of a made-up interface, before its types are numbered as a text numbers them.
+/// The parts of a random interface, before its types are numbered in the order of the text.
 #[derive(Clone, Debug)]
 pub(crate) struct Pool {
     procedures: Vec<DescribedProcedure>,
@@ -17,7 +17,7 @@ pub(crate) struct Pool {
 
 const POOL: usize = 6;
 
-/// Names that Rust does not have, or has for something else.
+/// Names that Rust does not allow, or uses for something else.
 const ODD: &[&str] = &["größe", "str", "type", "get-size", "①", "_"];
 
 fn name() -> impl Strategy<Value = String> {
@@ -25,7 +25,7 @@ fn name() -> impl Strategy<Value = String> {
     prop_oneof![4 => "[a-z_][a-z0-9_]{0,6}", 1 => odd]
 }
 
-/// Integers, with their bytes.
+/// Integers, with their sizes.
 const INTEGERS: &[(DescribedType, u64)] = &[
     (DescribedType::U8, 1),
     (DescribedType::U16, 2),
@@ -137,7 +137,7 @@ pub(crate) fn pool() -> impl Strategy<Value = Pool> {
 }
 
 impl Pool {
-    /// The interface, its types numbered in the order in which its text mentions them.
+    /// Returns the interface, with its types numbered in the order in which the text mentions them.
     pub(crate) fn described(mut self) -> Described {
         let mut order = Vec::new();
         for procedure in &mut self.procedures {
@@ -169,7 +169,7 @@ impl Pool {
             procedures: self.procedures,
             types,
         };
-        // What no trait can have is left out.
+        // Procedures that no trait can have are left out.
         for number in 0..all.procedures.len() {
             let mut procedure = all.procedures[number].clone();
             for one in &mut procedure.parameters {

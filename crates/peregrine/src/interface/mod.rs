@@ -1,8 +1,8 @@
-//! The description of an interface: constant data that stubs, binding and people read.
+//! The description of an interface: constant data that stubs and bindings use, and that people can read.
 //!
-//! `#[interface]` emits one [`Interface`] per trait. Its identity is the [`Digest`] of its
-//! canonical text: names, types, directions and bounds, not documentation. Recursive types are
-//! described through function pointers, so a description is finite however types are linked.
+//! `#[interface]` generates one [`Interface`] per trait. Its identity is the [`Digest`] of its canonical
+//! text, which contains names, types, directions and limits, but no documentation. Types refer to each
+//! other through function pointers, so the description of a recursive type is finite.
 
 mod compare;
 mod described;
@@ -26,16 +26,16 @@ pub use known::InterfaceRef;
 pub(crate) use text::SIMPLE;
 pub use text::TextError;
 
-/// An interface: what a server exports and a client is bound to.
+/// An interface: what a server exports and a client binds to.
 #[derive(Debug, Clone, Copy)]
 pub struct Interface {
     /// The trait's name, or the one given by `#[interface(name = "...")]`.
     pub name: &'static str,
     /// `#[interface(version = N)]`, 0 unless given.
     pub version: u32,
-    /// Documentation of the trait; no part of its identity.
+    /// Documentation of the trait. It is not part of the identity.
     pub docs: &'static str,
-    /// The procedures; their position is their number on every path.
+    /// The procedures. Their position is their number on every path.
     pub procedures: &'static [Procedure],
     #[doc(hidden)]
     pub digest: fn() -> Digest,
@@ -46,15 +46,15 @@ pub struct Interface {
 pub struct Procedure {
     /// The method's name.
     pub name: &'static str,
-    /// Documentation of the method; no part of its identity.
+    /// Documentation of the method. It is not part of the identity.
     pub docs: &'static str,
-    /// Whether it may safely run twice: `#[idempotent]`.
+    /// Whether it may be executed twice: `#[idempotent]`.
     pub idempotent: bool,
     /// The parameters in order.
     pub parameters: &'static [Parameter],
-    /// What `Ok` carries.
+    /// The type of `Ok`.
     pub result: &'static Type,
-    /// What `Err` carries.
+    /// The type of `Err`.
     pub error: &'static Type,
 }
 
@@ -63,7 +63,7 @@ pub struct Procedure {
 pub struct Parameter {
     /// Its name in the trait.
     pub name: &'static str,
-    /// In which direction it travels.
+    /// The direction in which it is sent.
     pub direction: Direction,
     /// Whether it is one value or a buffer of them.
     pub shape: Shape,
@@ -73,7 +73,7 @@ pub struct Parameter {
     pub max_len: Option<u32>,
 }
 
-/// What an export says of itself.
+/// The description of an export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
     /// The name of the interface.
@@ -88,22 +88,21 @@ pub struct Description {
     pub docs: Vec<String>,
     /// The server's process.
     pub process: u32,
-    /// How long it has been exported, in milliseconds.
+    /// How long ago it was exported, in milliseconds.
     pub age_ms: u64,
-    /// Bindings that stand now.
+    /// The number of its bindings.
     pub bindings: u32,
-    /// Where the server listens for calls of this export over networks, as endpoints:
-    /// `tcp:0.0.0.0:7193`.
+    /// Where the server listens for calls of this export over networks, such as `tcp:0.0.0.0:7193`.
     pub listens: Vec<String>,
-    /// A number of the machine and network namespace in which these are.
+    /// A number of the machine and network namespace of these endpoints.
     pub network: u64,
 }
 
 impl Description {
-    /// The interface, read from the text, with the documentation.
+    /// Returns the interface, read from the text, with the documentation.
     ///
     /// # Errors
-    /// If the text is not that of any interface.
+    /// If the text is not a canonical text.
     pub fn parsed(&self) -> Result<Described, TextError> {
         Ok(Described::parse(&self.text)?.with_docs(&self.docs))
     }
@@ -114,7 +113,7 @@ impl Description {
 pub enum Direction {
     /// With the call: `T`, `&T`, `&str`, `&[T]`.
     In,
-    /// With the call, but not copied for the procedure: `Lent<'_, T>`.
+    /// With the call, but without a copy for the procedure: `Lent<'_, T>`.
     Lent,
     /// With the result: `Out<'_, T>`.
     Out,
@@ -169,38 +168,38 @@ pub enum Type {
     F64,
     /// UTF-8.
     Text,
-    /// So many of them.
+    /// An array with this number of elements.
     Array(&'static Self, usize),
-    /// A count and so many of them.
+    /// A count, and as many values.
     Sequence(&'static Self),
-    /// Present or absent.
+    /// A value or none.
     Option(&'static Self),
-    /// Either.
+    /// One of two values.
     Result(&'static Self, &'static Self),
-    /// One after the other.
+    /// Values one after the other.
     Tuple(&'static [&'static Self]),
-    /// A type with a name, perhaps recursive.
+    /// A type with a name. It may be recursive.
     Named(Named),
 }
 
-/// A type that the user named; what it is made of is behind a function pointer.
+/// A type that the user named. A function returns its body.
 #[derive(Debug, Clone, Copy)]
 pub struct Named {
     /// Its last name, which is part of the interface's identity.
     pub name: &'static str,
-    /// A name that no other type of this process has; only told apart, never shown.
+    /// A name that no other type of this process has. It is only compared, never shown.
     pub path: fn() -> &'static str,
-    /// What it is made of.
+    /// Returns the body of the type.
     pub body: fn() -> Body,
 }
 
-/// What a named type is made of.
+/// The body of a named type.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum Body {
-    /// Plain: copied as it lies in memory.
+    /// Plain: copied as it is in memory.
     Plain {
-        /// Bytes it takes.
+        /// The size in bytes.
         size: usize,
         /// Its alignment in bytes.
         align: usize,
@@ -234,7 +233,7 @@ pub struct Field {
 pub struct Variant {
     /// Its name.
     pub name: &'static str,
-    /// Its fields, perhaps none.
+    /// Its fields. There may be none.
     pub fields: &'static [Field],
 }
 
@@ -255,7 +254,7 @@ impl fmt::Debug for Digest {
 }
 
 impl Interface {
-    /// The interface's identity, computed once per process.
+    /// Returns the identity of the interface. It is computed once per process.
     pub fn digest(&self) -> Digest {
         (self.digest)()
     }
@@ -266,14 +265,15 @@ impl Interface {
         Digest(core::array::from_fn(|i| hash[i]))
     }
 
-    /// The text whose hash is the identity: one procedure a line, then one named type a line.
+    /// Returns the text whose hash is the identity: one line for each procedure, then one for each named
+    /// type.
     pub fn canonical_text(&self) -> String {
         let mut text = format!("interface {} version {}\n", self.name, self.version);
         let mut named = NamedTypes::default();
         for procedure in self.procedures {
             named.line(&mut text, |text, named| procedure.write(text, named));
         }
-        // Describing one named type may meet others: the list grows while it is walked.
+        // Describing one named type may add others to the list.
         let mut next = 0;
         while let Some(&one) = named.seen.get(next) {
             named.line(&mut text, |text, named| one.write(next, text, named));
@@ -282,15 +282,15 @@ impl Interface {
         text
     }
 
-    /// Bytes of A-stack that every procedure with bounded parameters needs for its call and its
-    /// result; parameters without `max_len` count for nothing here.
+    /// Returns the size of messages that every procedure with limited parameters needs for its call and its
+    /// result. Parameters without `max_len` count as nothing.
     pub fn message_bytes(&self) -> usize {
         self.procedures.iter().map(Procedure::message_bytes).max().unwrap_or(0)
     }
 }
 
 impl Procedure {
-    /// Room for the larger of call and result, as far as the parameters are bounded.
+    /// Returns the size of the larger of call and result. Parameters without limit count as nothing.
     fn message_bytes(&self) -> usize {
         let (mut call, mut reply) = (64usize, 64usize);
         reply = reply.saturating_add(self.result.bytes_max().unwrap_or(0));
@@ -360,7 +360,7 @@ impl Parameter {
 }
 
 impl Type {
-    /// The name of a type without parts.
+    /// Returns the name of a type without parts.
     const fn simple_name(&self) -> Option<&'static str> {
         Some(match self {
             Self::Unit => "unit",
@@ -383,7 +383,8 @@ impl Type {
         })
     }
 
-    /// Bytes that any value of the type takes at most, alignment aside; `None` if unbounded.
+    /// Returns the largest number of bytes of a value of the type, without alignment, or `None` if it is
+    /// unlimited.
     pub fn bytes_max(&self) -> Option<usize> {
         Some(match self {
             Self::Unit => 0,
@@ -474,8 +475,8 @@ fn write_fields(fields: &[Field], text: &mut String, named: &mut NamedTypes) {
     text.push('}');
 }
 
-/// The named types met so far, in the order of meeting: their position is their number, so two
-/// types of one name are told apart and recursion ends.
+/// The named types in the order in which they are mentioned. Their position is their number, which tells
+/// types with equal names apart and ends recursion.
 #[derive(Default)]
 struct NamedTypes {
     seen: Vec<Named>,
@@ -508,10 +509,11 @@ impl NamedTypes {
     }
 }
 
-/// The name under which a server tells of itself: nobody can export it.
+/// The name under which a server describes itself. No program can export it.
 pub(crate) const SERVER_NAME: &str = ".server";
 
-/// A name that may be exported: 1 to 64 letters, digits, `-`, `_` or `.`, not beginning with a dot.
+/// Returns whether a name may be exported: 1 to 64 letters, digits, `-`, `_` or `.`, with no dot at the
+/// beginning.
 pub fn valid_name(name: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     !name.is_empty()

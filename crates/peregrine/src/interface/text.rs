@@ -1,8 +1,8 @@
-//! The canonical text read back: an interface as somebody else describes it.
+//! Reads a canonical text: the description of an interface by a peer.
 //!
-//! The text comes from a peer, so nothing in it is believed: its length and the depth of its types
-//! are bounded, numbers and names are those of the grammar (REPRESENTATION.md, part 6), and plain
-//! types have the layout that their fields give. What is accepted prints the same text again.
+//! The text comes from a peer, so it is checked. Its length and the depth of its types are limited, numbers
+//! and names must follow the grammar (REPRESENTATION.md, part 6), and plain types must have the layout that
+//! their fields give. An accepted text is equal to the text that is printed for the result.
 
 mod print;
 
@@ -15,7 +15,7 @@ use super::described::{
 use super::{Direction, Shape};
 use crate::limits;
 
-/// Why a text is not the canonical text of any interface.
+/// Why a text is not a canonical text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextError {
     line: usize,
@@ -23,13 +23,13 @@ pub struct TextError {
 }
 
 impl TextError {
-    /// The line that is wrong, the first being 1.
+    /// Returns the number of the invalid line. The first line is 1.
     pub const fn line(&self) -> usize {
         self.line
     }
 
-    /// Why that line is wrong, without its number: for tools that read interfaces in other forms and
-    /// have places of their own.
+    /// Returns why the line is invalid, without its number. This is for tools that read interfaces in other
+    /// forms and have their own line numbers.
     ///
     /// ```
     /// use peregrine::interface::Described;
@@ -56,8 +56,9 @@ impl Described {
     /// Reads a canonical text.
     ///
     /// # Errors
-    /// If it is none, says what it cannot mean (a plain type of another size than its fields), or is
-    /// beyond [`limits::CANONICAL_BYTES_MAX`] or [`limits::CANONICAL_DEPTH_MAX`].
+    /// If the text is not canonical, describes an impossible type (such as a plain type whose size differs
+    /// from that of its fields), or exceeds [`limits::CANONICAL_BYTES_MAX`] or
+    /// [`limits::CANONICAL_DEPTH_MAX`].
     pub fn parse(text: &str) -> Result<Self, TextError> {
         let fail = |line, what: String| Err(TextError { line, what });
         if text.len() > limits::CANONICAL_BYTES_MAX {
@@ -117,12 +118,12 @@ pub(crate) const SIMPLE: &[(&str, DescribedType)] = &[
     ("f64", DescribedType::F64),
 ];
 
-/// A line that describes a named type begins with `NAME#`.
+/// Returns whether a line describes a named type: it begins with `NAME#`.
 fn begins_a_type(line: &str) -> bool {
     line.trim_start_matches(in_name).starts_with('#')
 }
 
-/// Letters of a name: of an identifier, or of an interface's name.
+/// Returns whether an identifier or the name of an interface may contain this character.
 fn in_name(c: char) -> bool {
     let beyond_ascii = !c.is_ascii() && !c.is_whitespace() && !c.is_control();
     c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.') || beyond_ascii
@@ -131,16 +132,16 @@ fn in_name(c: char) -> bool {
 /// Reads lines one after the other.
 #[derive(Default)]
 struct Reader<'a> {
-    /// What is left of the line.
+    /// The rest of the line.
     rest: &'a str,
-    /// The line's number.
+    /// The number of the line.
     number: usize,
     /// Names of the named types that were mentioned, by their numbers.
     mentioned: Vec<&'a str>,
 }
 
 impl<'a> Reader<'a> {
-    /// Reads all of a line by `one`.
+    /// Reads a whole line with `one`.
     fn line<T>(
         &mut self,
         (rest, number): (&'a str, usize),
@@ -154,9 +155,9 @@ impl<'a> Reader<'a> {
     fn fail<T>(&self, wanted: &str) -> Parsed<T> {
         let found: String = self.rest.chars().take(24).collect();
         let what = if found.is_empty() {
-            format!("ends where {wanted} should stand")
+            format!("expected {wanted} at the end")
         } else {
-            format!("`{}` stands where {wanted} should", found.escape_debug())
+            format!("expected {wanted}, found `{}`", found.escape_debug())
         };
         Err(TextError { line: self.number, what })
     }
@@ -181,7 +182,7 @@ impl<'a> Reader<'a> {
         Ok(name)
     }
 
-    /// A decimal number as it is printed: no sign but the minus, no zero in front.
+    /// Reads a decimal number as it is printed: without `+` and without leading zeros.
     fn number<N: core::str::FromStr + Display>(&mut self) -> Parsed<N> {
         let digits = self.rest.strip_prefix('-').unwrap_or(self.rest);
         let rest = digits.trim_start_matches(|c: char| c.is_ascii_digit());
@@ -224,13 +225,13 @@ impl<'a> Reader<'a> {
         if *direction != Direction::In && shape == Shape::Text
             || matches!(direction, Direction::Lent | Direction::Out) && shape == Shape::One
         {
-            return self.fail("a slice, before this,");
+            return self.fail("a slice before this");
         }
         let max_len = if self.takes(" max ") { Some(self.number()?) } else { None };
         Ok(DescribedParameter { name, direction: *direction, shape, ty, max_len })
     }
 
-    /// `str`, `[type]` or a type, which may be an array `[type; N]`.
+    /// Reads `str`, `[type]`, or a type, which may be an array `[type; N]`.
     fn shape(&mut self) -> Parsed<(Shape, DescribedType)> {
         if self.rest.trim_start_matches(in_name).len() + 3 == self.rest.len() && self.takes("str") {
             return Ok((Shape::Text, DescribedType::Text));
@@ -293,7 +294,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The number of a named type: that of one mentioned before, or the next one.
+    /// Returns the number of a named type: that of an earlier mention, or the next one.
     fn mention(&mut self, name: &'a str) -> Parsed<DescribedType> {
         let number = self.number()?;
         match self.mentioned.get(number) {
@@ -323,7 +324,7 @@ impl<'a> Reader<'a> {
         if self.takes("plain enum ") {
             let repr = self.ty(0)?;
             if !repr.is_integer() {
-                return self.fail("an integer, before this,");
+                return self.fail("an integer before this");
             }
             let mut variants = Vec::new();
             while self.takes(" ") {
@@ -362,7 +363,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// What stands before `close`, with commas between; perhaps nothing.
+    /// Reads items separated by commas up to `close`. There may be none.
     fn list<T>(
         &mut self,
         close: &str,

@@ -1,4 +1,4 @@
-//! A description as JSON, and read back.
+//! Converts a description to JSON and back.
 
 use serde_json::{Map, Value, json};
 
@@ -22,7 +22,8 @@ const SHAPES: &[(&str, Shape)] =
 type Read<T> = Result<T, Unfit>;
 
 impl Described {
-    /// The description as a JSON object: `interface`, `version`, `digest`, `docs`, `procedures`, `types`.
+    /// Returns the description as a JSON object: `interface`, `version`, `digest`, `docs`, `procedures`,
+    /// `types`.
     ///
     /// ```
     /// use peregrine::interface::Described;
@@ -47,11 +48,11 @@ impl Described {
         })
     }
 
-    /// Reads a description from such an object. Other members are left alone; a `digest` must be that
-    /// of what is described.
+    /// Reads a description from such an object. Other members are ignored. A `digest` must match the
+    /// description.
     ///
     /// # Errors
-    /// If it is none; the error says where.
+    /// If the object is not a description. The error names the place.
     pub fn from_json(json: &Value) -> Result<Self, Unfit> {
         let all = object(json)?;
         let name = text(all, "interface")?;
@@ -60,7 +61,7 @@ impl Described {
         let types = each(all, "types", named_from)?;
         let docs = optional_text(all, "docs")?;
         let described = Self { name, version, docs, procedures, types };
-        // What holds of a canonical text holds of this one.
+        // The rules for a canonical text also apply here.
         let read = Self::parse(&described.to_string())
             .map_err(|error| Unfit::new(format!("it makes no interface: {error}")))?;
         let read = read.with_docs(&described.docs());
@@ -69,7 +70,7 @@ impl Described {
         }
         let (said, digest) = (optional_text(all, "digest")?, read.digest().to_string());
         if !said.is_empty() && said != digest {
-            let what = format!("it says {said}, and what is described has {digest}");
+            let what = format!("expected {digest} for this description, got {said}");
             return Err(Unfit::new(what).of("digest"));
         }
         Ok(read)
@@ -125,7 +126,7 @@ fn named_to(one: &DescribedNamed) -> Value {
         }),
         DescribedBody::PlainEnum { repr, variants } => {
             let variants = variants.iter().map(|(name, value)| {
-                // What no number of JSON holds for certain is a string.
+                // A value that a JSON number may not represent exactly is a string.
                 let value = i64::try_from(*value)
                     .map_or_else(|_| json!(value.to_string()), |one| json!(one));
                 json!({ "name": name, "value": value })
@@ -151,7 +152,7 @@ fn name_of<T: PartialEq>(names: &[(&'static str, T)], one: &T) -> &'static str {
     names.iter().find(|(_, known)| known == one).map_or("", |(name, _)| name)
 }
 
-// Back.
+// From JSON.
 
 fn object(json: &Value) -> Read<&Map<String, Value>> {
     json.as_object().ok_or_else(|| Unfit::expected("object", kind(json)))
@@ -205,7 +206,7 @@ fn one_of<T: Clone>(json: &Value, names: &[(&'static str, T)]) -> Read<T> {
         Some((_, one)) => Ok(one.clone()),
         None => {
             let names: Vec<_> = names.iter().map(|(name, _)| *name).collect();
-            Err(Unfit::new(format!("`{}` is none of {}", said.escape_debug(), names.join(", "))))
+            Err(Unfit::new(format!("`{}` is not one of {}", said.escape_debug(), names.join(", "))))
         }
     }
 }

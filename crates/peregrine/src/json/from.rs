@@ -1,4 +1,4 @@
-//! JSON as values of a type.
+//! Converts JSON to values of a type.
 
 use serde_json::{Map, Value};
 
@@ -13,7 +13,7 @@ use crate::value::Dynamic;
 type Read<T> = Result<T, Unfit>;
 
 impl Described {
-    /// The argument for a parameter that travels with the call, or both ways.
+    /// Returns the argument for a parameter that is sent with the call, or both ways.
     ///
     /// ```
     /// use peregrine::{Dynamic, interface::Described};
@@ -30,7 +30,7 @@ impl Described {
     /// ```
     ///
     /// # Errors
-    /// If it is no such value; the error says where.
+    /// If the JSON is not a value of the type. The error names the place.
     pub fn argument_from_json(
         &self,
         parameter: &DescribedParameter,
@@ -44,16 +44,17 @@ impl Described {
         value.map_err(|unfit| unfit.of(&parameter.name))
     }
 
-    /// A value of a type.
+    /// Returns a value of a type.
     ///
     /// # Errors
-    /// If it is none; the error says where.
+    /// If the JSON is not a value of the type. The error names the place.
     pub fn value_from_json(&self, ty: &DescribedType, json: &Value) -> Result<Dynamic, Unfit> {
         self.value(ty, json, 0)
     }
 
     fn value(&self, ty: &DescribedType, json: &Value, depth: u32) -> Read<Dynamic> {
-        // Structs of one field need no JSON of their own, and may be nested as somebody likes.
+        // A struct with one field needs no JSON of its own, so the nesting of the JSON does not limit that
+        // of the structs.
         if depth > limits::INTERPRETED_DEPTH_MAX / 4 {
             return Err(Unfit::new("it is nested too deeply"));
         }
@@ -161,12 +162,13 @@ impl Described {
         Ok(Dynamic::Option(Some(Box::new(self.value(one, inner, depth)?))))
     }
 
-    /// Whether a value of the type may look as if there were none.
+    /// Returns whether the JSON of a value of the type may be `null`.
     pub(super) fn may_be_null(&self, ty: &DescribedType) -> bool {
         match ty {
             DescribedType::Unit | DescribedType::Option(_) => true,
             DescribedType::Named(number) => match self.types.get(*number).map(|one| &one.body) {
-                // A struct of one numbered field is what is in it. A chain of those is not followed.
+                // A struct with one numbered field has the JSON of that field. Longer chains are not
+                // followed.
                 Some(DescribedBody::Struct(fields) | DescribedBody::Plain { fields, .. }) => {
                     fields.len() == 1 && numbered(fields) || self.is_nothing(ty)
                 }
@@ -176,7 +178,8 @@ impl Described {
         }
     }
 
-    /// Whether values of the type take no bytes, as far as that is seen soon: then they may be `null`.
+    /// Returns whether values of the type take no bytes, as far as a short search shows. Then they may be
+    /// `null`.
     pub(super) fn is_nothing(&self, ty: &DescribedType) -> bool {
         fn look(all: &Described, ty: &DescribedType, looks: &mut u32) -> bool {
             *looks += 1;
@@ -268,7 +271,7 @@ impl Described {
                     (Some(value), ty) => {
                         self.value(ty, value, depth).map_err(|unfit| unfit.of(&field.name))
                     }
-                    // What may be absent may be left out.
+                    // An optional value may be left out.
                     (None, DescribedType::Option(_)) => Ok(Dynamic::Option(None)),
                     (None, _) => Err(Unfit::new("it is missing").of(&field.name)),
                 };
@@ -278,7 +281,7 @@ impl Described {
     }
 }
 
-/// Whether fields have numbers for names, as those of a tuple.
+/// Returns whether fields are numbered, like those of a tuple.
 pub(super) fn numbered(fields: &[DescribedField]) -> bool {
     fields.iter().enumerate().all(|(i, field)| field.name == i.to_string())
 }
@@ -287,7 +290,7 @@ fn array(json: &Value) -> Read<&Vec<Value>> {
     json.as_array().ok_or_else(|| Unfit::expected("array", kind(json)))
 }
 
-/// The only member of an object.
+/// Returns the only member of an object.
 fn single(json: &Value) -> Option<(&str, &Value)> {
     let all = json.as_object().filter(|all| all.len() == 1)?;
     all.iter().next().map(|(name, value)| (name.as_str(), value))
@@ -320,7 +323,7 @@ fn known(all: &Map<String, Value>, fields: &[DescribedField]) -> Read<()> {
     }
 }
 
-/// Bytes as a string, as `{"hex": ...}` or as `{"text": ...}`; `None` if it is an array.
+/// Returns bytes from a string, `{"hex": ...}` or `{"text": ...}`, or `None` from an array.
 fn bytes(json: &Value) -> Read<Option<Vec<u8>>> {
     match json {
         Value::String(text) => Ok(Some(text.clone().into_bytes())),
@@ -357,7 +360,7 @@ fn float(json: &Value, name: &str) -> Read<f64> {
     said.ok_or_else(|| Unfit::expected(name, &got(json)))
 }
 
-/// Read as what it is, for a number that is rounded twice may be another one.
+/// Read as an `f32` directly, because a number that is rounded twice may differ.
 fn single_float(json: &Value) -> Read<Dynamic> {
     let value: Option<f32> = match json {
         Value::Number(number) => {

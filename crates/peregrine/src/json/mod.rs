@@ -1,23 +1,23 @@
-//! Descriptions and values as JSON, for people and their programs; with the feature `json`.
+//! Converts descriptions and values to JSON and back, with the feature `json`.
 //!
-//! Values follow what serde does with the same types, so that JSON that is at hand fits:
+//! Values have the form that serde gives to the same types, so that existing JSON can be used:
 //!
 //! | type | JSON |
 //! |---|---|
-//! | numbers | a number; a string of digits is taken too, and given for what has more than 64 bits |
+//! | numbers | a number; a string of digits is also read, and is written for more than 64 bits |
 //! | `f32`, `f64` | a number, or `"NaN"`, `"inf"`, `"-inf"` |
 //! | `bool`, `char`, text | `true`, a string of one letter, a string |
 //! | `()` | `null` |
 //! | a sequence, an array, a tuple, a buffer | an array |
-//! | the same of bytes (`u8`) | a string if they are text, `{"hex": "..."}` if not; an array is taken too |
-//! | what takes no bytes: `[T; 0]`, `((),)` | `null` is taken too, and given; a long sequence of such is `{"count": N}` |
+//! | the same with bytes (`u8`) | a string if they are text, `{"hex": "..."}` if not; an array is also read |
+//! | values without bytes: `[T; 0]`, `((),)` | `null`; other forms are also read; a long sequence of them is `{"count": N}` |
 //! | `Option` | `null` or the value; `{"some": ...}` where the value could be `null` itself |
 //! | `Result` | `{"ok": ...}` or `{"err": ...}` |
-//! | a struct | an object; of numbered fields an array, of a single one what is in it |
-//! | a plain enum | its variant's name; the discriminant is taken too |
-//! | an enum | the variant's name, or `{"Name": fields}` |
+//! | a struct | an object; with numbered fields an array; with one numbered field the value of that field |
+//! | a plain enum | the name of the variant; the discriminant is also read |
+//! | an enum | the name of the variant, or `{"Name": fields}` |
 //!
-//! What does not fit is refused with the path to it: `entries[3].name: expected string, got number`.
+//! A value that does not fit is refused with its place: `entries[3].name: expected string, got number`.
 
 mod description;
 mod from;
@@ -28,7 +28,7 @@ mod tests;
 
 pub use to::Bytes;
 
-/// What a JSON value is, for people.
+/// Returns the kind of a JSON value, for error messages.
 const fn kind(value: &serde_json::Value) -> &'static str {
     match value {
         serde_json::Value::Null => "null",

@@ -1,4 +1,4 @@
-//! JSON of every shape is written and read back; what does not fit is told where.
+//! JSON of every form is written and read back. Errors name the place of an invalid value.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ fn types(all: &Described) -> impl Iterator<Item = &DescribedType> {
     all.procedures.iter().flat_map(|one| [&one.result, &one.error])
 }
 
-/// Whether fields or variants share a name: then JSON cannot tell them apart.
+/// Returns whether fields or variants have equal names. JSON cannot distinguish them.
 fn has_twins(all: &Described) -> bool {
     let twins = |mut names: Vec<&str>| {
         names.sort_unstable();
@@ -79,7 +79,7 @@ proptest! {
         at in any::<prop::sample::Index>(),
         with in prop_oneof![Just("null"), Just("{}"), Just("[]"), Just("-1"), Just("\"u8\""), Just("1e300")],
     ) {
-        // Each member is replaced in its turn.
+        // Each member is replaced, one at a time.
         let text = pool.described().to_json().to_string();
         let colons: Vec<_> = text.match_indices(':').map(|(at, _)| at + 1).collect();
         let at = colons[at.index(colons.len())];
@@ -138,7 +138,7 @@ fn values_look_as_serde_would_have_them() {
         assert_eq!(all.argument_from_json(how, &json), Ok(value.clone()));
         assert_eq!(all.argument_to_json(how, &value, Bytes::Auto), json);
     }
-    // What may be left out, and other ways to say the same.
+    // Members that may be left out, and other forms of the same values.
     let read =
         |parameter: usize, json: Value| all.argument_from_json(&parameters[parameter], &json);
     let entry = read(0, json!([{ "name": "a", "tags": ["-1", 2] }])).unwrap();
@@ -196,7 +196,7 @@ fn what_does_not_fit_is_told_where() {
         (
             json!({ "interface": "I", "version": 0, "procedures": [{ "name": "f", "parameters": [
                 { "name": "a", "direction": "up" }] }], "types": [] }),
-            "procedures[0].parameters[0].direction: `up` is none of in, lent, out, inout",
+            "procedures[0].parameters[0].direction: `up` is not one of in, lent, out, inout",
         ),
         (
             json!({ "interface": "I", "version": 0, "procedures": [], "types": [
@@ -205,7 +205,7 @@ fn what_does_not_fit_is_told_where() {
         ),
         (
             json!({ "interface": "I", "version": 0, "procedures": [], "types": [], "digest": "00" }),
-            "digest: it says 00, and what is described has",
+            "digest: expected 11e14ac69ce3deb9ad4d123a1b37af5b for this description, got 00",
         ),
     ] {
         let error = Described::from_json(&json).expect_err(said).to_string();

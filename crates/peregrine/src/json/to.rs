@@ -1,4 +1,4 @@
-//! Values of a type as JSON.
+//! Converts values of a type to JSON.
 
 use core::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -12,14 +12,14 @@ use crate::interface::{
 use crate::limits;
 use crate::value::Dynamic;
 
-/// How bytes (sequences, arrays and buffers of `u8`) become JSON.
+/// How bytes (sequences, arrays and buffers of `u8`) are converted to JSON.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Bytes {
-    /// A string if they are text without control characters but tabs and line ends, otherwise
+    /// A string if they are text without control characters other than tabs and line ends, otherwise
     /// `{"hex": "..."}`.
     #[default]
     Auto,
-    /// A string, in which what is no text is replaced.
+    /// A string, with a replacement character for each invalid part.
     Text,
     /// `{"hex": "..."}`.
     Hex,
@@ -28,7 +28,7 @@ pub enum Bytes {
 }
 
 impl Described {
-    /// A value of a type as JSON. What is no value of the type is `null` where it is not.
+    /// Returns a value of a type as JSON. A part that does not have its type becomes `null`.
     ///
     /// ```
     /// use peregrine::interface::{Described, DescribedType};
@@ -45,7 +45,7 @@ impl Described {
         To::new(self, bytes).value(ty, value, 0)
     }
 
-    /// What a parameter that came back holds: elements of a buffer given as
+    /// Returns the content of a parameter that was returned. The elements of a buffer are given as
     /// [`Plain`](Dynamic::Plain).
     pub fn argument_to_json(
         &self,
@@ -62,17 +62,17 @@ impl Described {
     }
 }
 
-/// Values of no bytes that are shown for what they are made of; types that are nested a few times
-/// could stand for any number.
+/// The largest number of values without bytes that are written out. A few nested types could stand for any
+/// number of them.
 const UNITS_MAX: u32 = 64;
-/// Variants among which it takes no time to find one.
+/// The number of variants that are searched without a table.
 const FEW: usize = 32;
 
 struct To<'a> {
     all: &'a Described,
     bytes: Bytes,
     units: Cell<u32>,
-    /// The variants of enums that have many, by discriminant, by the number of the type.
+    /// The variants of enums with many variants, by discriminant, by the number of the type.
     choices: RefCell<HashMap<usize, HashMap<i128, usize>>>,
 }
 
@@ -101,7 +101,7 @@ impl<'a> To<'a> {
             (DescribedType::Sequence(one) | DescribedType::Array(one, _), value) => {
                 self.sequence(one, value, depth)
             }
-            // What is one block is taken apart.
+            // A block is split into its parts.
             (ty, Dynamic::Plain(bytes)) => self.plain(ty, &mut &bytes[..]),
             (DescribedType::Option(one), Dynamic::Option(value)) => match value {
                 None => Value::Null,
@@ -176,7 +176,7 @@ impl<'a> To<'a> {
             Dynamic::List(values) => {
                 values.iter().map(|value| self.value(one, value, depth)).collect()
             }
-            // Values of no bytes, of which there may be any number: how many is all there is to say.
+            // Values without bytes: only their number is written.
             Dynamic::Units(count) if *count > 64 => json!({ "count": count }),
             Dynamic::Units(count) => {
                 (0..*count).map(|_| self.value(one, &Dynamic::Unit, depth)).collect()
@@ -201,7 +201,7 @@ impl<'a> To<'a> {
         }
     }
 
-    /// Takes a value from a block, in which everything lies one behind the other.
+    /// Reads a value from a block, in which all parts follow each other.
     fn plain(&self, ty: &DescribedType, rest: &mut &[u8]) -> Value {
         fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
             let (first, behind) = rest.split_first_chunk::<N>()?;
@@ -247,7 +247,7 @@ impl<'a> To<'a> {
                 for _ in 0..*count {
                     let before = rest.len();
                     values.push(self.plain(one, rest));
-                    // Of what takes no bytes there may be any number.
+                    // Values without bytes could occur in any number.
                     if rest.len() == before {
                         break;
                     }
@@ -274,7 +274,7 @@ impl<'a> To<'a> {
         }
     }
 
-    /// The name of a discriminant, or itself.
+    /// Returns the name of a discriminant, or the discriminant itself.
     fn choice(&self, ty: usize, variants: &[(String, i128)], number: Value) -> Value {
         let value = match &number {
             Value::Number(number) => {
@@ -289,7 +289,7 @@ impl<'a> To<'a> {
             _ => {
                 let mut choices = self.choices.borrow_mut();
                 let known = choices.entry(ty).or_insert_with(|| {
-                    // The first of those that are the same.
+                    // The first one of several equal discriminants.
                     variants.iter().enumerate().rev().map(|(i, (_, one))| (*one, i)).collect()
                 });
                 known.get(&value).copied()
@@ -299,7 +299,7 @@ impl<'a> To<'a> {
     }
 }
 
-/// Fields as an object, an array, or what is in the single one.
+/// Returns fields as an object, as an array, or as the only field's value.
 fn shaped(fields: &[DescribedField], mut values: impl Iterator<Item = Value>) -> Value {
     match fields {
         [] => json!({}),
@@ -312,9 +312,9 @@ fn shaped(fields: &[DescribedField], mut values: impl Iterator<Item = Value>) ->
     }
 }
 
-/// A number, which JSON has of finite ones only.
+/// Returns a number. JSON has only finite numbers.
 fn float(value: f64, text: impl Fn() -> String) -> Value {
-    // What was an f32 has as few digits as tell it.
+    // An `f32` is written with as few digits as identify it.
     let short = text().parse::<f64>().unwrap_or(value);
     serde_json::Number::from_f64(short).map_or_else(|| json!(text()), Value::Number)
 }

@@ -12,7 +12,7 @@ use crate::interface::{Description, Digest, InterfaceRef};
 use crate::sync::{Mutex, MutexGuard};
 use crate::value::ByteOrder;
 
-/// The client half of a path, as binding sees it.
+/// The client half of a path: what binding needs of it.
 pub(crate) trait Connect: Sync {
     /// Returns the kind of this path.
     fn kind(&self) -> PathKind;
@@ -35,9 +35,9 @@ pub(crate) trait Connect: Sync {
 
 /// How a client obtains the description of an export.
 pub(crate) enum Inquiry {
-    /// The server has sent it.
+    /// The description, which the server has sent.
     Answer(Description),
-    /// It is the result of this procedure, which every export has.
+    /// The description is the result of this procedure, which every export has.
     Call { path: BoundPath, procedure: u32 },
 }
 
@@ -67,7 +67,7 @@ impl<'a> Target<'a> {
 pub(crate) struct Wanted<'a> {
     pub(crate) name: &'a str,
     pub(crate) interface: &'a InterfaceRef,
-    /// The interface that the server must have. Any interface if `None`.
+    /// The digest of the interface that the server must have. `None` accepts any interface.
     pub(crate) digest: Option<Digest>,
     pub(crate) options: &'a BindOptions,
     pub(crate) until: Instant,
@@ -80,10 +80,11 @@ pub(crate) struct BoundPath {
     pub(crate) order: ByteOrder,
 }
 
-/// The delay before the next address of a host is tried as well, unless the attempt before it fails first.
+/// The delay before a client also tries the next address of a host. If the previous attempt fails earlier,
+/// the client tries the next address at once.
 pub(crate) const STAGGER: Duration = Duration::from_millis(250);
 
-/// Locks a registry's entry before `until`.
+/// Locks the entry of a server in a registry, and waits for the lock until `until`.
 ///
 /// # Errors
 /// If another thread still binds to the same server at that time.

@@ -1,11 +1,11 @@
 //! The in-process path: the same stubs and the same bytes, without another process.
 //!
-//! It is meant for users' tests. It is also the reference for the contract that every path must keep:
+//! This path is meant for users' tests. It is also the reference for the contract that every path must keep:
 //! arguments are copied as they would be between two domains.
 //!
 //! A limit has the same meaning as on other paths. A call whose deadline passes before its procedure begins
 //! is not executed. A call whose procedure runs past the deadline fails as timed out, and may have executed.
-//! The caller learns that only after the procedure has returned, because both run on one thread. A second
+//! The caller gets this error only after the procedure has returned, because both run on one thread. A second
 //! thread could report it in time, but the object under test would then run on a thread that its test does
 //! not expect.
 
@@ -49,10 +49,7 @@ impl InProcess {
 
 impl CallPath for InProcess {
     fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
-        let layout = call.put(usize::MAX).ok_or_else(|| {
-            let own = call.frame.call_space().len();
-            CallError::too_large(call.layout().total, own, None)
-        })?;
+        let Some(layout) = call.put(usize::MAX) else { return Err(too_large(call)) };
         call.head.flush();
         let due = call.limit.deadline();
         let is_late = || due.is_some_and(|due| due <= Instant::now());
@@ -101,4 +98,9 @@ impl CallPath for InProcess {
     fn is_released(&self, _frame: u32) -> bool {
         true
     }
+}
+
+#[cold]
+fn too_large(call: &Call<'_, '_, '_>) -> CallError {
+    CallError::too_large(call.layout().total, call.frame.call_space().len(), None)
 }

@@ -18,20 +18,20 @@ use crate::limits;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EthernetDevice {
-    /// AF_XDP if this process can get queue 0 of the interface, which one process can use at a time.
-    /// Otherwise AF_PACKET. The kernel copies each frame once each way.
+    /// AF_XDP if this process can get queue 0 of the interface, which only one process can use at a time.
+    /// Otherwise AF_PACKET. The kernel copies each frame once in each direction.
     #[default]
     Any,
     /// AF_PACKET, which any number of processes can use at a time, and which reserves no queue.
     Packet,
-    /// As [`Any`](Self::Any), but without the kernel's copies if the driver supports that. The driver
-    /// then receives all frames of the queue into this process's memory, also those of other
-    /// programs. The kernel copies these once more for the programs.
+    /// As [`Any`](Self::Any), but without the kernel's copies if the driver supports that. The driver then
+    /// receives all frames of the queue into this process's memory, including those for other programs. The
+    /// kernel copies each of these frames once more for its program.
     ZeroCopy,
 }
 
 impl EthernetDevice {
-    /// Returns the device to use. `set` is the option. `asked` says whether the address names raw Ethernet.
+    /// Returns the device to use. `set` is the option. `asked` is true if the address names raw Ethernet.
     pub(crate) const fn by(set: Option<Self>, asked: bool) -> LinkDevice {
         match set {
             Some(Self::Any) => LinkDevice::Xdp { zero_copy: false },
@@ -45,10 +45,10 @@ impl EthernetDevice {
 
 /// What a binding does when it is called and its server is gone.
 ///
-/// Binding again repeats all steps of binding: it looks up the name, takes the fastest path that works, and
-/// compares the interfaces. It happens between two attempts at a call, within the limit of the call, and
-/// once for each call that fails. If it fails, the call fails with its first error. If the new server does
-/// not fit the client or refuses it, the call fails with the error of binding.
+/// Binding again repeats all steps of binding: the client looks up the name, selects the fastest path that
+/// works, and compares the interfaces. The client binds again between two attempts at a call, once for each
+/// call that fails, and within the limit of the call. If binding again fails, the call fails with its first
+/// error. If a new server does not fit the client or refuses it, the call fails with the error of binding.
 ///
 /// ```
 /// use peregrine::{BindOptions, Rebind};
@@ -58,13 +58,14 @@ impl EthernetDevice {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Rebind {
-    /// All calls fail from then on. The program may bind again itself.
+    /// All calls fail from then on, until the program itself binds again.
     Never,
     /// The binding binds again and repeats the call if the call was certainly not executed. A call that may
     /// have executed fails, and the next call binds again.
     #[default]
     WhenNotExecuted,
-    /// The same, but a call that may have executed is repeated if its procedure is `#[idempotent]`.
+    /// As [`WhenNotExecuted`](Self::WhenNotExecuted), but a call that may have executed is also repeated if
+    /// its procedure is `#[idempotent]`.
     Idempotent,
 }
 
@@ -126,11 +127,12 @@ impl BindOptions {
     /// Sets the number of calls that can be in flight at one time, 1 to [`limits::ASTACKS_MAX`]. Further
     /// callers wait, unless [`BindOptions::on_exhausted`] changes that.
     ///
-    /// Unless set, every calling thread has a call in flight, up to [`limits::ASTACKS_SPARSE`] or the
-    /// number that the server grants.
+    /// By default, a caller that finds all A-stacks in use takes a further one if earlier calls take long
+    /// ([`OnExhausted::Adaptive`]). There are at most [`limits::ASTACKS_SPARSE`] A-stacks, or the number that
+    /// the server grants.
     ///
     /// # Panics
-    /// If it is out of that range.
+    /// If `count` is out of that range.
     pub const fn astacks(mut self, count: u32) -> Self {
         assert!(count >= 1 && count <= limits::ASTACKS_MAX, "A-stacks out of range");
         self.astacks = count;
@@ -140,10 +142,10 @@ impl BindOptions {
         self
     }
 
-    /// Sets what a caller does if all A-stacks are in use. By default it takes another one into use. If
-    /// [`BindOptions::astacks`] was set, it waits by default.
+    /// Sets what a caller does if all A-stacks are in use. The default is [`OnExhausted::Adaptive`]. If
+    /// [`BindOptions::astacks`] was set, it is [`OnExhausted::Wait`].
     ///
-    /// With [`OnExhausted::More`] there is room for [`limits::ASTACKS_SPARSE`] A-stacks, or for the number
+    /// Unless callers always wait, there is room for [`limits::ASTACKS_SPARSE`] A-stacks, or for the number
     /// that [`BindOptions::astacks`] requested if that is larger. The server may grant fewer. If all of
     /// these are in use, callers wait.
     pub const fn on_exhausted(mut self, choice: OnExhausted) -> Self {
@@ -151,12 +153,13 @@ impl BindOptions {
         self
     }
 
-    /// Sets the size in bytes that a message may have. The interface may need more. The server must
-    /// [allow](crate::ExportOptions::message_bytes_max) this size.
+    /// Sets the size in bytes of the largest message. An interface that needs larger messages overrides it.
+    /// The server must [allow](crate::ExportOptions::message_bytes_max) this size.
     ///
-    /// By default it is [`limits::MESSAGE_BYTES`], or the size that the server allows if that is smaller.
-    /// It is [`limits::MESSAGE_BYTES_ASKED`] if [`BindOptions::astacks`] requests more than
-    /// [`limits::ASTACKS_SPARSE`], because so many A-stacks have no address space for larger messages.
+    /// By default it is [`limits::MESSAGE_BYTES`], or the size that the server allows if that is smaller. If
+    /// [`BindOptions::astacks`] requests more than [`limits::ASTACKS_SPARSE`], the default is
+    /// [`limits::MESSAGE_BYTES_ASKED`]: with that many A-stacks, larger messages would need too much address
+    /// space.
     pub const fn message_bytes(mut self, bytes: usize) -> Self {
         self.message_bytes = Some(bytes);
         self
@@ -182,7 +185,7 @@ impl BindOptions {
     }
 
     /// Sets the congestion control of a new TCP connection, by the kernel's name for it. The default is the
-    /// system's. It governs what this side sends.
+    /// system's. The setting affects only what the client sends.
     ///
     /// `cubic` and `reno` interpret a lost packet as congestion, so they send slowly where packets are lost
     /// for other reasons. `bbr` does not, but sends at the rate that it has measured. It underestimates this
@@ -199,7 +202,7 @@ impl BindOptions {
     /// raw Ethernet, and off for UDP, which has its own checksum.
     ///
     /// UDP's checksum has 16 bits. Network cards compute and verify it, and devices that rewrite addresses
-    /// compute it anew, so it does not detect damage inside these. The CRC32C does: a damaged packet is
+    /// compute it again, so it does not detect damage inside these. The CRC32C does: a damaged packet is
     /// dropped and retransmitted like a lost one. It costs each side one more pass over all bytes that it
     /// sends and receives. Headers are always checked.
     pub const fn payload_check(mut self, check: bool) -> Self {
@@ -207,12 +210,12 @@ impl BindOptions {
         self
     }
 
-    /// Sets the least time without a packet from the server after which a caller over UDP or raw Ethernet
-    /// sends its first probe. The default is 5 ms, the maximum 10 s. The time is longer where answers take
-    /// longer.
+    /// Sets how long a caller over UDP or raw Ethernet waits for a packet from the server before it sends its
+    /// first probe. This is a minimum: the caller waits longer where answers take longer. The default is 5
+    /// ms, the maximum 10 s.
     ///
-    /// Where threads wait long for a processor, a longer time saves probes for packets that are only late.
-    /// A lost packet, or the death of a server, is then detected later by as much.
+    /// Where threads wait long for a processor, a longer time saves probes for packets that are only late. It
+    /// delays the detection of a lost packet, or of the death of a server, by the same amount.
     pub const fn ask_after(mut self, silence: Duration) -> Self {
         self.ask_after = silence;
         self
@@ -224,7 +227,7 @@ impl BindOptions {
         self
     }
 
-    /// Sets the directory that says on which machines a name is served. The default is the
+    /// Sets the directory that lists the machines which serve a name. The default is the
     /// [hosts file](crate::directory::Hosts). Names of this machine are always found, and come first.
     pub fn directory(mut self, directory: impl Directory + 'static) -> Self {
         self.directory = Some(Arc::new(directory));
@@ -237,14 +240,14 @@ impl BindOptions {
         self
     }
 
-    /// Returns what a caller does if all A-stacks are in use. The number of A-stacks is a bound only if
-    /// the program has set it.
+    /// Returns what a caller does if all A-stacks are in use. By default, the number of A-stacks does not
+    /// bound the calls in flight.
     pub(crate) fn on_exhausted_or_default(&self) -> OnExhausted {
         self.on_exhausted.unwrap_or(OnExhausted::Adaptive)
     }
 
-    /// Returns the number of A-stacks of `bytes` bytes to reserve space for: those in use from the start,
-    /// and those that may be added.
+    /// Returns the number of A-stacks of `bytes` bytes to reserve space for: those that are in use from the
+    /// start, and those that may be added later.
     pub(crate) fn room_for(&self, bytes: usize) -> u32 {
         match self.on_exhausted_or_default() {
             OnExhausted::Wait => self.astacks,
@@ -254,13 +257,13 @@ impl BindOptions {
         }
     }
 
-    /// Returns the size that a message may have, if the server allows it.
+    /// Returns the size of the largest message, if the server allows it.
     pub(crate) fn message_bytes_for(&self, interface: &InterfaceRef) -> usize {
         self.message_bytes_or(self.message_bytes_default(), interface)
     }
 
-    /// Returns the size of message if nothing says otherwise. A number of A-stacks above the default
-    /// leaves address space for smaller messages only.
+    /// Returns the size of the largest message if the program sets none. More than
+    /// [`limits::ASTACKS_SPARSE`] A-stacks leave address space for smaller messages only.
     pub(crate) const fn message_bytes_default(&self) -> usize {
         if self.astacks > limits::ASTACKS_SPARSE {
             limits::MESSAGE_BYTES_ASKED
@@ -269,20 +272,22 @@ impl BindOptions {
         }
     }
 
-    /// Returns the size that a message must be able to have, because the interface or an option says so.
+    /// Returns the smallest size that the client accepts for the largest message: what its interface or an
+    /// option requires.
     pub(crate) fn message_bytes_needed(&self, interface: &InterfaceRef) -> usize {
         self.message_bytes_or(limits::MESSAGE_BYTES_MIN, interface)
     }
 
-    /// Returns the size that the client requests: the size that every server grants, or more if needed.
+    /// Returns the size of the largest message that the client requests: the size that every server grants,
+    /// or more if the client needs more.
     pub(crate) fn message_bytes_asked(&self, interface: &InterfaceRef) -> usize {
         self.message_bytes_or(limits::MESSAGE_BYTES_ASKED, interface)
     }
 
-    /// Checks the size of message that a server has granted.
+    /// Checks the size of the largest message that a server has granted.
     ///
     /// # Errors
-    /// Fails if it is less than the client needs.
+    /// If it is less than the client needs.
     pub(crate) fn check_granted(
         &self,
         interface: &InterfaceRef,
@@ -311,7 +316,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn on_exhausted_more_reserves_space_for_as_many_as_fit() {
+    fn on_exhausted_more_reserves_space_for_all_astacks_that_fit() {
         let options = BindOptions::default().astacks(3);
         assert_eq!(options.room_for(4096), 3);
         let more = options.on_exhausted(OnExhausted::More);

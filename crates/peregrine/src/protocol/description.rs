@@ -21,12 +21,12 @@ pub(crate) fn to_bytes(description: &Description) -> Vec<u8> {
     bytes
 }
 
-/// Returns the description that these bytes are, or `None` if they are none.
+/// Reads a description. Returns `None` if the bytes are not exactly one description.
 pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Description> {
     let mut fields = Fields(bytes);
     let (interface, version) = (fields.text()?, fields.u32()?);
     let (digest, text) = (Digest(fields.array()?), fields.text()?);
-    // No memory is reserved for a number of texts that is only claimed.
+    // The number of texts comes from the peer, so no memory is reserved for it in advance.
     let docs = (0..fields.u32()?).map(|_| fields.text()).collect::<Option<Vec<_>>>()?;
     let (process, age_ms, bindings) = (fields.u32()?, fields.u64()?, fields.u32()?);
     let listens = (0..fields.u32()?).map(|_| fields.text()).collect::<Option<Vec<_>>>()?;

@@ -1,6 +1,6 @@
-//! Little-endian fields of messages: numbers and texts, one after the other.
+//! Little-endian fields of messages: numbers and texts, one after another.
 
-/// Reads fields from the front of a message. A field that is not whole is `None`.
+/// Reads fields from the front of a message. Returns `None` for an incomplete field.
 pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 
 impl Fields<'_> {
@@ -26,7 +26,7 @@ impl Fields<'_> {
         core::str::from_utf8(text).ok().map(str::to_owned)
     }
 
-    /// Returns whether all bytes have been read.
+    /// Returns `Some` if all bytes have been read.
     pub(crate) fn end(&self) -> Option<()> {
         self.0.is_empty().then_some(())
     }

@@ -1,4 +1,5 @@
-//! Protocols between machines, sans-IO: bytes in, bytes out; no socket, clock or thread.
+//! Protocols between machines, without I/O: they read and write bytes, and use no socket, clock or
+//! thread.
 
 pub(crate) mod description;
 pub(crate) mod exchange;

@@ -18,7 +18,7 @@ pub(super) fn server_export(core: &Arc<ServerCore>) -> Arc<Export> {
     Export::new(name, Export::OF_SERVER, serve, options, core)
 }
 
-/// The object of that export. It does not keep the server alive.
+/// The object of the export that [`server_export`] returns. It does not keep the server alive.
 struct Discloser(Weak<ServerCore>);
 
 impl Discloser {

@@ -31,7 +31,7 @@ use crate::serving::stop::{Drain, Signals, Stop};
 use crate::serving::{ServerCore, ServerPath, Threads};
 use crate::{limits, sys};
 
-/// How long stopping waits for procedures that still run.
+/// How long a stopping server waits for procedures that still run.
 const STOP: Duration = Duration::from_secs(5);
 
 /// Serves objects under names.
@@ -48,7 +48,7 @@ const STOP: Duration = Duration::from_secs(5);
 pub struct Server {
     exports: Vec<(String, Arc<dyn Serve>, ExportOptions, Published)>,
     threads: Threads,
-    /// How long a signal lets procedures run on. `None` if signals do not stop the server.
+    /// How long running procedures may continue after a signal. `None` if signals do not stop the server.
     signals: Option<Duration>,
     listeners: Vec<Listening>,
     connections: ConnectionTerms,
@@ -87,7 +87,8 @@ impl Server {
         }
     }
 
-    /// Exports an object under a name. The name is reserved at once. Clients can bind when the server runs.
+    /// Exports an object under a name. The name is reserved at once. Clients can bind as soon as the server
+    /// runs.
     ///
     /// # Errors
     /// If the name is invalid or in use by a live server, or the runtime directory cannot be written.
@@ -114,18 +115,19 @@ impl Server {
         Ok(self)
     }
 
-    /// Listens also at a port that only processes of this machine can reach: `tcp:127.0.0.1:7000`,
-    /// `tcp:[::1]:0` (any free port), `tcp:localhost:7000` (IPv4 and IPv6). May be called any number of times.
+    /// Listens in addition at a port that only processes of this machine can reach: `tcp:127.0.0.1:7000`,
+    /// `tcp:[::1]:0` (any free port), `tcp:localhost:7000` (IPv4 and IPv6). May be called any number of
+    /// times.
     ///
     /// `127.0.0.1:7000` without a scheme listens over TCP and UDP at the same port: clients that bind
     /// to `NAME@127.0.0.1:7000` take the fastest path that works.
     ///
-    /// `udp:` in place of `tcp:` listens for datagrams, and `eth:` for datagrams and Ethernet frames: see
-    /// [`Server::listen_beyond_this_machine`].
+    /// With `udp:` instead of `tcp:`, the server listens for datagrams. With `eth:`, it listens for datagrams
+    /// and Ethernet frames: see [`Server::listen_beyond_this_machine`].
     ///
-    /// Every user of the machine can call the exports there, except those that are limited to
-    /// [users](ExportOptions::users) or [groups](ExportOptions::groups). These are not offered there,
-    /// because such a connection does not prove the user.
+    /// Every user of the machine can call the exports at this port. Exports that are limited to
+    /// [users](ExportOptions::users) or [groups](ExportOptions::groups) are not offered there, because such a
+    /// connection does not prove the user.
     ///
     /// ```no_run
     /// # use peregrine::{interface, Server};
@@ -145,19 +147,19 @@ impl Server {
         self.listen_at(endpoint, false)
     }
 
-    /// As [`Server::listen`], also at endpoints that other machines can reach, such as
+    /// As [`Server::listen`], but accepts also endpoints that other machines can reach, such as
     /// `tcp:0.0.0.0:7000`.
     ///
     /// **Nothing on a network path is encrypted or authenticated in this version.** Any host that can reach
-    /// the port can call. Any host on the way can read and change calls and results. Use this only in a
-    /// network whose hosts you all trust, or protect the port by a firewall or a tunnel.
+    /// the port can call. Any host between client and server can read and change calls and results. Use this
+    /// only in a network whose hosts you all trust, or protect the port by a firewall or a tunnel.
     ///
     /// `eth:192.0.2.7:7000` listens at that UDP address, and for raw Ethernet frames at the interface that
-    /// has the address. Clients on the same link then call without an internet protocol. This requires
-    /// `CAP_NET_RAW`, and is faster with `CAP_NET_ADMIN` and `CAP_BPF` ([`EthernetDevice`]).
+    /// has the address. Clients on the same link then make calls without IP. This requires `CAP_NET_RAW`, and
+    /// is faster with `CAP_NET_ADMIN` and `CAP_BPF` ([`EthernetDevice`]).
     ///
-    /// `192.0.2.7:7000` listens over TCP and UDP, and also for frames if the process has the permission and
-    /// the interface is Ethernet. It attaches no program to the interface unless
+    /// `192.0.2.7:7000` listens over TCP and UDP, and also for Ethernet frames if the process has the
+    /// permission and the interface is an Ethernet interface. It attaches no program to the interface unless
     /// [`Server::ethernet_device`] is set. `0.0.0.0` names no interface, so raw Ethernet is disabled there.
     ///
     /// # Errors
@@ -187,10 +189,10 @@ impl Server {
         self
     }
 
-    /// Sets how many TCP connections from one host (one IPv4 address, or one IPv6 /64) the server has open
-    /// at one time. The default is [`limits::CONNECTIONS_PER_HOST`]. All bindings of a client process to a
-    /// server share one connection, so this bounds the client processes of a host. Raise it where many
-    /// clients share an address, for example through NAT.
+    /// Sets how many TCP connections from one host (one IPv4 address, or one IPv6 /64) the server has open at
+    /// one time. The default is [`limits::CONNECTIONS_PER_HOST`]. All bindings of a client process to a
+    /// server share one connection, so this bounds the number of client processes of a host. Raise the limit
+    /// where many clients share an address, for example through NAT.
     ///
     /// ```no_run
     /// # use peregrine::{interface, Server};
@@ -228,17 +230,17 @@ impl Server {
         self
     }
 
-    /// Sets how many procedures run at the same time. The default is [`limits::WORKERS_MAX`]. It holds
-    /// for calls from this machine and for calls over networks separately. For the latter, as many
-    /// threads again (16 to 64) may wait for calls. A user of this machine other than the server's own and
-    /// root gets at most three quarters of the threads.
+    /// Sets how many procedures run at the same time. The default is [`limits::WORKERS_MAX`]. The limit
+    /// applies to calls from this machine and to calls over networks separately. Over networks, the same
+    /// number of further threads, but at least 16 and at most 64, may wait for calls. A user of this machine
+    /// other than the server's own and root gets at most three quarters of the threads.
     pub fn threads(mut self, most: usize) -> Self {
         self.threads.running_max = most.max(1);
         self
     }
 
-    /// Sets how many calls may wait for a thread before further calls are refused as overload. The default is
-    /// 1024. For calls from this machine, the bound holds for each user.
+    /// Sets how many calls may wait for a thread. Further calls are refused as overload. The default is 1024.
+    /// For calls from this machine, the limit applies to each user.
     pub const fn queue(mut self, most: usize) -> Self {
         self.threads.waiting_max = most;
         self
@@ -250,9 +252,9 @@ impl Server {
         self
     }
 
-    /// Calls `hook` for each panic outside of any call: when an object panics as it is dropped, or when one of
-    /// the server's threads panics. The server goes on in any case. Without a hook, only the panic's message
-    /// on standard error reports it.
+    /// Calls `hook` for each panic outside of any call: when an object panics as it is dropped, or when one
+    /// of the server's threads panics. The server continues in any case. Without a hook, only the panic's
+    /// message on standard error reports it.
     ///
     /// The hook runs on the thread that panicked, and other threads may wait for that thread. It should
     /// record the fault and return, and must not use the server. It may run after the server has stopped,
@@ -273,14 +275,14 @@ impl Server {
     }
 
     /// Stops in order on SIGINT and SIGTERM. Without this, these signals end the process at once. A second
-    /// signal ends the wait for procedures that still run, as if the time for them had passed.
+    /// signal ends the wait for procedures that still run, as if their time had passed.
     ///
     /// Running procedures have five seconds to return. [`Server::drain_on_signals`] sets another limit.
     pub const fn stop_on_signals(self) -> Self {
         self.drain_on_signals(STOP)
     }
 
-    /// Like [`Server::stop_on_signals`], with a limit for running procedures. They can ask
+    /// As [`Server::stop_on_signals`], with a limit for running procedures. A procedure can check with
     /// [`Caller::is_stopping`](crate::Caller::is_stopping) whether the server stops.
     ///
     /// ```no_run
@@ -298,7 +300,7 @@ impl Server {
         self
     }
 
-    /// Serves until the server is stopped: by a signal, if [`Server::stop_on_signals`] is set.
+    /// Serves until a signal stops the server: see [`Server::stop_on_signals`].
     ///
     /// # Errors
     /// If the server cannot be started.
@@ -315,10 +317,10 @@ impl Server {
         let failed = |what: &'static str| {
             move |error: io::Error| CallError::system(Phase::Export, what, error)
         };
-        // Called before threads are started. In a process with threads, the kernel needs 10 ms to register
-        // for such barriers, and the first call would wait for that.
+        // This registers the process before threads are started. In a process with threads, the kernel needs
+        // 10 ms to register for such barriers, and the first call would wait for that.
         sys::membarrier();
-        // Measured here, so that the first call need not.
+        // The cost is measured here, so that it does not delay the first call.
         crate::call::block_cost();
         let keeper = Keeper::of_process().map_err(failed(NO_THREAD))?;
         let stop = Arc::new(Stop::default());
@@ -375,13 +377,14 @@ const fn audience(options: &ExportOptions) -> Audience {
 #[must_use = "the server stops when this is dropped"]
 pub struct Running {
     stop: Arc<Stop>,
-    /// How long a signal lets procedures run on.
+    /// How long running procedures may continue after a signal.
     drain: Duration,
     core: Arc<ServerCore>,
     paths: Paths,
     all: Vec<Arc<dyn ServerPath>>,
     addresses: Vec<Endpoint>,
-    /// Watched until the drain has ended, because a second signal shortens it.
+    /// The watch of the signals. It continues until the drain has ended, because a second signal shortens the
+    /// drain.
     signals: Option<Watch>,
     pid: u32,
 }
@@ -403,8 +406,8 @@ impl Running {
         drop(self);
     }
 
-    /// As [`stop`](Self::stop), but waits up to `limit` for running procedures. Returns false if some still
-    /// run then. Their callers get no result, and the call may have executed.
+    /// As [`stop`](Self::stop), but waits up to `limit` for running procedures. Returns false if some of them
+    /// still run after that. Their callers get no result, and these calls may have executed.
     ///
     /// ```no_run
     /// # use core::time::Duration;
@@ -422,9 +425,9 @@ impl Running {
         self.end(limit)
     }
 
-    /// Withdraws one export while the others continue. Its name is released, and new calls of clients that are
-    /// bound to it are refused as not executed. Running calls finish. The object is dropped when all calls
-    /// that run now have ended, those of other exports included. Returns false if there is no such export.
+    /// Withdraws one export while the others continue. Its name is released, and new calls of clients that
+    /// are bound to it are refused as not executed. Running calls finish. The object is dropped when all
+    /// calls that run now, also those of other exports, have ended. Returns false if there is no such export.
     pub fn withdraw(&self, name: &str) -> bool {
         let mut exports = self.core.exports.lock();
         let named = |export: &Arc<Export>| export.name == name && export.is_named();
@@ -464,12 +467,12 @@ impl Running {
             .collect()
     }
 
-    /// Returns the endpoints at which it listens, with their actual ports.
+    /// Returns the endpoints at which the server listens, with their actual ports.
     pub fn addresses(&self) -> &[Endpoint] {
         &self.addresses
     }
 
-    /// Returns the number of datagrams that were lost at the endpoints where it listens over UDP.
+    /// Returns the number of datagrams that were lost at the endpoints at which the server listens over UDP.
     ///
     /// ```
     /// # use peregrine::{interface, Server};

@@ -1,4 +1,4 @@
-//! The server halves of all paths. This is the one file of the server that names every path.
+//! The server halves of all paths. Only this file of the server names every path.
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,8 +22,10 @@ pub(super) struct Paths {
 }
 
 impl Paths {
+    /// Makes the server halves of all paths.
+    ///
     /// # Errors
-    /// If a path lacks memory.
+    /// If a path cannot allocate its memory.
     pub(super) fn new(core: &Arc<ServerCore>, terms: ConnectionTerms) -> io::Result<Self> {
         Ok(Self {
             local: Sessions::new(core)?,
@@ -32,7 +34,7 @@ impl Paths {
         })
     }
 
-    /// Returns all of them, in the order of the counters of captured calls.
+    /// Returns all paths. The counters of captured calls have the same order.
     pub(super) fn all(&self) -> Vec<Arc<dyn ServerPath>> {
         vec![
             Arc::clone(&self.local) as Arc<dyn ServerPath>,
@@ -80,10 +82,10 @@ impl Paths {
     }
 }
 
-/// A socket that listens, or an address at which the server will.
+/// A socket that listens, or an address at which the server will open a socket.
 pub(super) enum Listening {
     Tcp(Listener),
-    /// Opened when the server starts, because a datagram may already be a call.
+    /// The socket is opened when the server starts, because a datagram may already be a call.
     Udp(SocketAddr),
     /// UDP and raw Ethernet.
     Ethernet(SocketAddr),
@@ -128,15 +130,16 @@ pub(super) fn listen(endpoint: &Endpoint, beyond: bool) -> Result<Vec<Listening>
     Ok(all)
 }
 
-/// Listens over TCP at a port that is free for UDP, too. If the system chooses the port, it considers only
-/// one protocol, so this tries several ports.
+/// Listens over TCP at a port that is also free for UDP. If the system chooses the port, it checks only TCP,
+/// so this tries several ports.
 fn listen_at_both(address: SocketAddr) -> io::Result<(Listener, SocketAddr)> {
     const TRIES: usize = 16;
     let mut tried = 0;
     loop {
         let listener = Listener::listen(&address)?;
         let at = listener.address()?;
-        // An explicit port is not replaced. If UDP cannot use it, opening it reports the error.
+        // An explicit port is not replaced. If UDP cannot use it, opening the UDP socket later reports the
+        // error.
         let Err(error) = Udp::bound(at) else { return Ok((listener, at)) };
         if address.port() != 0 {
             return Ok((listener, at));

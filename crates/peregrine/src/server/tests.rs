@@ -1,4 +1,4 @@
-//! Tests of a whole server that need private parts.
+//! Tests of a whole server that use private items.
 
 use std::sync::Arc;
 

@@ -22,13 +22,13 @@ const NESTED_POLL: Duration = Duration::from_millis(1);
 
 /// Counts the running procedures and the waiting calls of a group of threads, and bounds both.
 pub(crate) struct Admission {
-    /// Procedures that may run at a time.
+    /// The number of procedures that may run at a time.
     running_max: usize,
-    /// Calls that may wait.
+    /// The number of calls that may wait.
     waiting_max: usize,
     running: AtomicUsize,
     waiting: AtomicUsize,
-    /// Procedures that still run although their callers have abandoned the calls.
+    /// The number of procedures that still run although their callers have given up the calls.
     captured: AtomicUsize,
     stopping: AtomicBool,
     /// Returns how many threads of this process wait inside procedures for the results of nested calls.
@@ -69,7 +69,7 @@ impl Admission {
 
     // Bounds.
 
-    /// Returns the number of procedures that may run at a time, as configured by the server's owner.
+    /// Returns the number of procedures that may run at a time, as the server's owner has configured it.
     pub(crate) const fn running_max(&self) -> usize {
         self.running_max
     }
@@ -86,10 +86,10 @@ impl Admission {
 
     /// Returns the number of procedures that may run at a time.
     ///
-    /// A procedure whose caller has abandoned the call keeps its thread, and another thread replaces it
+    /// A procedure whose caller has given up the call keeps its thread, and another thread replaces it
     /// (LRPC's captured thread). A nested call, for which a thread of this process waits, may exceed the
-    /// configured bound. At most as many nested calls do so as threads wait, because any peer can claim
-    /// that its call is nested.
+    /// configured bound. The number of such calls is at most the number of threads that wait, because any
+    /// peer can claim that its call is nested.
     #[cold]
     pub(crate) fn bound(&self, nested: bool) -> usize {
         let replaced = self.captured.load(Ordering::SeqCst).min(limits::REPLACED_MAX);
@@ -97,13 +97,13 @@ impl Admission {
         self.running_max.saturating_add(replaced).saturating_add(nested)
     }
 
-    /// Returns the number of threads of this process that wait inside procedures. As many nested calls
-    /// may exceed the bound.
+    /// Returns the number of threads of this process that wait inside procedures. The same number of nested
+    /// calls may exceed the bound.
     pub(crate) fn nested(&self) -> usize {
         (self.waiting_inside)() as usize
     }
 
-    /// Returns whether procedures run whose callers have abandoned the calls.
+    /// Returns whether procedures run whose callers have given up the calls.
     pub(crate) fn has_captured(&self) -> bool {
         self.captured.load(Ordering::SeqCst) > 0
     }
@@ -136,8 +136,8 @@ impl Admission {
 
     #[inline]
     fn begin_below(&self, bound: usize) -> bool {
-        // The count never exceeds the number of procedures that run, not even for a moment. A call that
-        // is turned away relies on `end`, which notifies waiting calls.
+        // The count never exceeds the number of procedures that run, not even for a moment: a call that gets
+        // no permit waits for the notification by `end`.
         let more = |running| (running < bound).then_some(running + 1);
         self.running.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
     }
@@ -173,11 +173,11 @@ impl Admission {
         self.waiting.store(count, Ordering::SeqCst);
     }
 
-    /// Checks whether one more call may wait when `waiting` calls do. `at_once` of these have threads
-    /// already and do not wait for long.
+    /// Checks whether one more call may wait when `waiting` calls wait already. Threads can take `at_once`
+    /// calls without delay, so these do not count.
     ///
     /// # Errors
-    /// The server stops, or its queue is full.
+    /// If the server stops, or its queue is full.
     pub(crate) fn may_wait(&self, waiting: usize, at_once: usize) -> Result<(), Refusal> {
         if self.is_stopping() {
             return Err(Refusal::stopping());
@@ -197,10 +197,10 @@ impl Admission {
         Refusal::new(Kind::Overloaded, text)
     }
 
-    /// Waits until one more procedure may run. Calls `waits` first if the call has to wait.
+    /// Waits for a permit to run one more procedure. If the call has to wait, calls `waits` first.
     ///
     /// # Errors
-    /// The server stops, its queue is full, or `waits` fails.
+    /// If the server stops, its queue is full, or `waits` fails.
     pub(crate) fn begin(
         &self,
         nested: bool,
@@ -226,7 +226,7 @@ impl Admission {
             if self.try_begin(nested) {
                 break Ok(());
             }
-            // The queue bounds only calls that cannot run at once.
+            // The bound on waiting calls applies only to calls that cannot run at once.
             if let Some(refusal) = refusal {
                 break Err(refusal);
             }
@@ -244,21 +244,22 @@ impl Admission {
         self.stopping.load(Ordering::SeqCst)
     }
 
-    /// Refuses all further calls, the waiting ones included.
+    /// Refuses all further calls, including the waiting ones.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         self.notify();
     }
 
-    /// Waits until `is_done` returns true. Returns false if the drain ends first. `is_done` is called
-    /// again whenever a procedure ends.
+    /// Waits until `is_done` returns true. Returns false if the drain ends first. Calls `is_done` again when
+    /// a procedure ends, and at short intervals.
     pub(crate) fn drain(&self, drain: &Drain, mut is_done: impl FnMut() -> bool) -> bool {
         loop {
             if is_done() {
                 return true;
             }
             let Some(slice) = drain.next_wait() else { return false };
-            // A procedure that began before the server stopped may end without a notification.
+            // A procedure that began before the server stopped may end without a notification, so the wait is
+            // limited.
             let waited = self.changed.wait_timeout(self.lock(), slice);
             drop(waited);
         }
@@ -283,7 +284,10 @@ mod tests {
         admission.captured(0, 1);
         inside.store(2, Ordering::SeqCst);
         assert!(!admission.try_begin(false) && admission.try_begin(true));
-        assert!(!admission.try_begin(true), "four run, and the bound is two and two nested");
+        assert!(
+            !admission.try_begin(true),
+            "four procedures run: the bound of two, and two nested calls"
+        );
         assert_eq!((admission.running(), admission.excess()), (4, 2));
         admission.set_captured(limits::REPLACED_MAX + 5);
         assert_eq!(admission.bound(false), 2 + limits::REPLACED_MAX);

@@ -1,4 +1,4 @@
-//! The bindings of a session or connection, as the server keeps them. A client names a binding by number.
+//! The server's bindings of a session or connection. A client names a binding by number.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::time::Duration;
@@ -11,18 +11,18 @@ use crate::limits;
 
 /// One binding: the object that its calls run on, and the client that makes them.
 pub(crate) struct BindingRow {
-    /// The number of the export to which it is bound.
+    /// The number of the export of this binding.
     pub(crate) export: u64,
     pub(crate) serve: Arc<dyn Serve>,
     pub(crate) caller: Arc<CallerInfo>,
-    /// Bytes that a message may have at most.
+    /// The size in bytes of the largest message.
     pub(crate) message_bytes: usize,
     revoked: AtomicBool,
-    /// How long its next procedure is expected to take, in microseconds.
+    /// How long the next procedure is expected to take, in microseconds.
     expected_us: AtomicU32,
-    /// The number of bindings to the export. It includes this one from its addition to its revocation.
+    /// The number of bindings to the export. This binding is counted from its addition to its revocation.
     bindings: Arc<AtomicU32>,
-    /// Where its calls are counted.
+    /// The counters of its calls.
     pub(crate) tally: Tally,
 }
 
@@ -39,14 +39,14 @@ impl BindingRow {
         Self { export, serve, caller, message_bytes, revoked, expected_us, bindings, tally }
     }
 
-    /// Returns how long its next procedure is expected to take.
+    /// Returns how long the next procedure of this binding is expected to take.
     #[inline]
     pub(crate) fn expected_time(&self) -> Duration {
         Duration::from_micros(self.expected_us.load(Ordering::Relaxed).into())
     }
 
-    /// Records how long one of its procedures took. A long time raises the expectation at once; each
-    /// shorter one lowers it by at most a quarter.
+    /// Records how long a procedure of this binding took. A longer time raises the expectation at once. A
+    /// shorter time lowers it by at most a quarter.
     #[inline]
     pub(crate) fn record_time(&self, time: Duration) {
         let now = u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
@@ -63,7 +63,8 @@ impl BindingRow {
         bytes as usize <= self.message_bytes && !self.is_revoked()
     }
 
-    /// Refuses all calls from now on. The row must have been added to a table, or been counted.
+    /// Ends the binding: further calls are refused, and the binding is not counted any more. Running calls
+    /// continue. The row must have been added to a table or [counted](Self::add_to_count) before.
     pub(crate) fn revoke(&self) {
         if !self.revoked.swap(true, Ordering::AcqRel) {
             self.bindings.fetch_sub(1, Ordering::Relaxed);
@@ -71,7 +72,7 @@ impl BindingRow {
         }
     }
 
-    /// Counts a row that is in no table among the bindings of its export.
+    /// Counts a row among the bindings of its export. Only for a row that is in no table.
     pub(crate) fn add_to_count(&self) {
         self.bindings.fetch_add(1, Ordering::Relaxed);
     }
@@ -102,8 +103,8 @@ impl BindingRow {
     }
 }
 
-/// Rows by number. The low 16 bits of a number are a place. The high 16 bits count how often the place
-/// was used, so that the number of a removed binding does not soon name another one.
+/// The rows by number. The low 16 bits of a number are a place. The high 16 bits count the uses of the place,
+/// so that the number of a removed binding does not soon name another one.
 #[derive(Default)]
 pub(crate) struct BindingTable {
     places: Vec<(u16, Option<Arc<BindingRow>>)>,
@@ -132,7 +133,7 @@ impl BindingTable {
         ((number & 0xffff) as usize, (number >> 16) as u16)
     }
 
-    /// Returns the row of a number.
+    /// Returns the row of binding `number`.
     pub(crate) fn get(&self, number: u32) -> Option<Arc<BindingRow>> {
         let (place, used) = Self::place(number);
         let (now, row) = self.places.get(place)?;
@@ -168,8 +169,8 @@ impl BindingTable {
     }
 }
 
-/// A thread's cache of the rows that it used recently. It keeps their objects alive until it
-/// [forgets](Self::forget) them.
+/// A thread's cache of the rows that it used recently. The cache keeps the objects of these rows alive until
+/// it [forgets](Self::forget) the rows.
 #[derive(Default)]
 pub(crate) struct BindingCache {
     last: Option<CachedRow>,
@@ -187,7 +188,7 @@ struct CachedRow {
 impl BindingCache {
     const OTHERS: usize = 16;
 
-    /// Returns the row of a number in a table. Looks it up there if the cache lacks it.
+    /// Returns the row of binding `number` in a table. Calls `look_up` if the row is not in the cache.
     #[inline]
     pub(crate) fn get(
         &mut self,

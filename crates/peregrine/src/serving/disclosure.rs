@@ -14,8 +14,8 @@ use crate::counters::{Gauges, Page};
 pub enum Disclosure {
     /// No client may read anything.
     Nothing,
-    /// Over networks, a client may read which exports networks can call, how often they are called, and
-    /// how many sessions and bindings there are. It learns nothing about a single session or binding.
+    /// Over networks, a client may read which exports networks can call, how often they are called, and the
+    /// number of sessions and of bindings. The client cannot read about a single session or binding.
     #[default]
     Totals,
     /// Over networks, a client may also read all sessions and bindings: which processes are connected,

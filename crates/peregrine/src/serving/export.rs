@@ -35,9 +35,9 @@ pub struct ExportOptions {
     public: bool,
     users: Vec<u32>,
     groups: Vec<u32>,
-    /// `None`: the maximum, and fewer for other users.
+    /// `None`: [`limits::ASTACKS_MAX`], and fewer for other users of this machine.
     astacks_max: Option<u32>,
-    /// `None`: as many as the interface needs.
+    /// `None`: [`limits::MESSAGE_BYTES`], or more if the interface needs more.
     message_bytes_max: Option<usize>,
 }
 
@@ -48,7 +48,7 @@ impl ExportOptions {
         self
     }
 
-    /// Lets these users bind as well, by user ID.
+    /// Lets these users bind as well, given by their user IDs.
     ///
     /// ```
     /// # use peregrine::ExportOptions;
@@ -59,8 +59,8 @@ impl ExportOptions {
         self
     }
 
-    /// Lets the members of these groups bind as well, by group ID. A process is a member if it has the
-    /// group as its effective group or as a supplementary group.
+    /// Lets the members of these groups bind as well, given by their group IDs. A process is a member if it
+    /// has the group as its effective group or as a supplementary group.
     pub fn groups(mut self, groups: impl IntoIterator<Item = u32>) -> Self {
         self.groups.extend(groups);
         self
@@ -72,20 +72,21 @@ impl ExportOptions {
         self.public || !self.users.is_empty() || !self.groups.is_empty()
     }
 
-    /// Sets how many A-stacks a session that begins with this export gets at most, 1 to
-    /// [`limits::ASTACKS_MAX`]. The default is that maximum, and [`limits::ASTACKS_OF_OTHERS`] for users other
-    /// than the server's own and root.
+    /// Sets the largest number of A-stacks of a session that is created by a binding to this export, 1 to
+    /// [`limits::ASTACKS_MAX`]. The default is that maximum. For users other than the server's own and root,
+    /// it is [`limits::ASTACKS_OF_OTHERS`].
     ///
     /// # Panics
-    /// If it is out of that range.
+    /// If `count` is out of that range.
     pub const fn astacks_max(mut self, count: u32) -> Self {
         assert!(count >= 1 && count <= limits::ASTACKS_MAX, "A-stacks out of range");
         self.astacks_max = Some(count);
         self
     }
 
-    /// Sets the largest message in bytes, in each direction. Clients that need more are refused. By default it
-    /// is [`limits::MESSAGE_BYTES`], or the size that the interface's bounded parameters need.
+    /// Sets the largest message in bytes, in each direction. Clients that need more are refused. By default
+    /// it is [`limits::MESSAGE_BYTES`], or the size that the interface's bounded parameters need if that is
+    /// larger.
     pub const fn message_bytes_max(mut self, bytes: usize) -> Self {
         self.message_bytes_max = Some(bytes);
         self
@@ -95,26 +96,26 @@ impl ExportOptions {
 /// A name, and the object that is served under it.
 pub(crate) struct Export {
     pub(crate) name: String,
-    /// Differs from the number of every other export of the server.
+    /// The number of this export, unique in its server.
     pub(crate) number: u64,
     pub(crate) serve: Arc<dyn Serve>,
     options: ExportOptions,
-    /// The addresses at which the server listens, once it does.
+    /// The addresses at which the server listens, set when it has begun to listen.
     listens: Arc<OnceLock<Vec<String>>>,
     /// Whether the server is stopping.
     stopping: Arc<AtomicBool>,
     since: Instant,
-    /// No client may connect or bind any more.
+    /// Whether clients may not connect or bind any more.
     closed: AtomicBool,
-    /// The number of bindings. It is counted as they come and go: counting a quarter of a million
-    /// bindings for each description would occupy the keeper.
+    /// The number of bindings. It is updated when a binding is added or revoked: counting a quarter of a
+    /// million bindings for each description would occupy the keeper.
     pub(crate) bindings: Arc<AtomicU32>,
-    /// Its counters.
+    /// The counters of the export.
     pub(crate) counters: ExportCounters,
 }
 
 impl Export {
-    /// The number of the export through which networks ask the server about itself.
+    /// The number of the export through which clients on networks read about the server.
     pub(crate) const OF_SERVER: u64 = u64::MAX;
 
     pub(crate) fn new(
@@ -139,13 +140,13 @@ impl Export {
         })
     }
 
-    /// Lets no client bind any more. Calls of existing bindings still run.
+    /// Closes the export: no client may bind any more. Calls of existing bindings still run.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.counters.end();
     }
 
-    /// Returns whether the server's owner gave it its name.
+    /// Returns whether this is an export of the server's owner, and not [`OF_SERVER`](Self::OF_SERVER).
     pub(crate) const fn is_named(&self) -> bool {
         self.number != Self::OF_SERVER
     }
@@ -159,8 +160,8 @@ impl Export {
         Arc::new(BindingRow::new(self.number, serve, caller, bytes, bindings, tally))
     }
 
-    /// Returns whether no client may bind any more. A path checks this after it has added a binding,
-    /// because the bindings that existed when the export was withdrawn are revoked.
+    /// Returns whether no client may bind any more. A path checks this after it has added a binding, because
+    /// a withdrawal revokes only bindings that exist.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::SeqCst)
     }
@@ -169,7 +170,7 @@ impl Export {
         format!("`{}` was withdrawn", self.name)
     }
 
-    /// Checks whether a user may bind. The error says why not.
+    /// Checks whether a user may bind. The error is the reason of the refusal.
     pub(crate) fn admits(&self, socket: &Seqpacket, peer: &Credentials) -> Result<(), String> {
         let own = rustix::process::geteuid().as_raw();
         let ExportOptions { public, users, groups, .. } = &self.options;
@@ -187,7 +188,7 @@ impl Export {
         Err(format!("`{name}` is limited to users and groups that do not include user {uid}"))
     }
 
-    /// Returns whether it may be called over a network, where a client's user is not proven.
+    /// Returns whether the export may be called over a network, where the user of a client is not proven.
     pub(crate) fn is_offered_to_networks(&self) -> bool {
         self.options.users.is_empty() && self.options.groups.is_empty()
     }
@@ -196,16 +197,17 @@ impl Export {
         self.options.astacks_max.unwrap_or(limits::ASTACKS_MAX)
     }
 
-    /// Returns how many A-stacks a new session with this client gets, and how large a message in each may
-    /// be. `count` and `bytes` are what the client asks for. `left` is what the sessions of its user leave
-    /// of [`limits::REGION_BYTES_PER_USER`].
+    /// Returns the number of A-stacks of a new session with this client, and the size in bytes of their
+    /// largest message. `count` and `bytes` are the values that the client requests. `left` is the part of
+    /// [`limits::REGION_BYTES_PER_USER`] that the sessions of the client's user have not used.
     pub(crate) fn room_for(
         &self,
         peer: &Credentials,
         left: usize,
         (count, bytes): (u32, usize),
     ) -> (u32, usize) {
-        /// How many sixteenths must be left for a session to get so many A-stacks of this size.
+        /// Shares of another user: how many sixteenths must be left, so that a new session gets this number
+        /// of A-stacks for messages of this size.
         const SHARES: [(usize, u32, usize); 4] = [
             (14, limits::ASTACKS_OF_OTHERS, limits::MESSAGE_BYTES),
             (8, limits::ASTACKS_OF_OTHERS / 4, limits::MESSAGE_BYTES),
@@ -220,7 +222,7 @@ impl Export {
             None => (limits::ASTACKS_MAX, limits::MESSAGE_BYTES),
         };
         let count = count.clamp(1, self.options.astacks_max.unwrap_or(most));
-        // So many A-stacks have no address space for larger messages.
+        // With more A-stacks than this, larger messages would need too much address space.
         let large =
             if count > limits::ASTACKS_SPARSE { limits::MESSAGE_BYTES_ASKED } else { large };
         (count, bytes.max(large))
@@ -245,7 +247,7 @@ impl Export {
         }
     }
 
-    /// Returns how many bytes a message may have.
+    /// Returns the size in bytes of the largest message.
     pub(crate) fn message_bytes_max(&self) -> usize {
         self.options.message_bytes_max.unwrap_or_else(|| {
             let needed = self.serve.interface().message_bytes().next_multiple_of(16);
@@ -253,8 +255,8 @@ impl Export {
         })
     }
 
-    /// Returns the size of message that a client with this interface gets: the size that it requests, or
-    /// the size that the export allows if that is smaller.
+    /// Returns the size of the largest message of a client with this interface: the size that the client
+    /// requests, or the size that the export allows if that is smaller.
     ///
     /// # Errors
     /// If the client's interface differs, or its messages are too large.
@@ -272,7 +274,7 @@ impl Export {
         }
         let (bytes, most) =
             (usize::try_from(bytes).unwrap_or(usize::MAX), self.message_bytes_max());
-        // A client requests the default size if no option is set. It may get less.
+        // A client whose options set no size requests the default size. The server may grant less than that.
         if bytes > most.max(limits::MESSAGE_BYTES) {
             let text = format!(
                 "the client asks for messages of {bytes} bytes (`BindOptions::message_bytes` or \
@@ -290,7 +292,7 @@ pub(crate) fn is_other(peer: &Credentials) -> bool {
     peer.uid != rustix::process::geteuid().as_raw() && peer.uid != 0
 }
 
-/// The exports of a server. Withdrawn exports are not among them.
+/// The exports of a server. A withdrawn export is removed from this list.
 pub(crate) struct Exports(Mutex<Vec<Arc<Export>>>);
 
 impl Exports {
@@ -304,7 +306,7 @@ impl Exports {
         self.0.lock()
     }
 
-    /// Returns the export that networks reach under a name.
+    /// Returns the export that clients on networks can call under a name.
     ///
     /// # Errors
     /// If there is no such export, it was withdrawn, or it is limited to users or groups.
@@ -324,7 +326,7 @@ impl Exports {
         Ok(export)
     }
 
-    /// Returns the export of this number.
+    /// Returns the export with this number.
     pub(crate) fn numbered(&self, number: u64) -> Option<Arc<Export>> {
         self.lock().iter().find(|export| export.number == number).map(Arc::clone)
     }

@@ -1,4 +1,4 @@
-//! Faults: panics outside of any call. They are reported to the server's owner, and the server goes on.
+//! Faults: panics outside of any call. They are reported to the server's owner, and the server continues.
 
 use core::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,7 +12,7 @@ use crate::sync::Mutex;
 /// repeated fault is reported.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// A panic in a server outside of any call. The server goes on, and reports it to the hook of
+/// A panic in a server outside of any call. The server continues, and reports the panic to the hook of
 /// [`Server::on_fault`](crate::Server::on_fault).
 ///
 /// The panic of a procedure is not a fault, but the result of its call
@@ -86,8 +86,8 @@ impl Faults {
         self.report(&Fault::Thread { thread: thread.to_owned(), text });
     }
 
-    /// Runs the work of a service thread, and restarts it after each panic. The same thread goes on,
-    /// because it is counted among the threads until this returns.
+    /// Runs the work of a service thread, and restarts the work after each panic. The same thread continues,
+    /// because it is counted among the threads until this function returns.
     pub(crate) fn restart_on_panic(&self, thread: &str, mut work: impl FnMut()) {
         let mut work = || {
             #[cfg(test)]

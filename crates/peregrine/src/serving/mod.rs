@@ -1,8 +1,8 @@
 //! The parts of a server that all paths share: the exports, the steps before and after every procedure,
 //! the admission of calls, and how a server stops.
 //!
-//! A path implements [`ServerPath`]. The path decides how its clients connect, how its threads wait for
-//! calls, and how messages move. Everything else about a server is here.
+//! A path implements [`ServerPath`]. The path defines how its clients connect, how its threads wait for
+//! calls, and how messages move. All other parts of a server are here.
 
 pub(crate) mod admission;
 pub(crate) mod binding_table;
@@ -29,9 +29,9 @@ use crate::sys;
 /// How many threads a server has, and how they wait, as configured by its owner.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Threads {
-    /// Procedures that may run at one time.
+    /// The number of procedures that may run at one time.
     pub(crate) running_max: usize,
-    /// Calls that may wait for a thread.
+    /// The number of calls that may wait for a thread.
     pub(crate) waiting_max: usize,
     /// How a thread waits for the next call.
     pub(crate) wait: Wait,
@@ -44,11 +44,12 @@ pub(crate) struct ServerCore {
     pub(crate) faults: Arc<Faults>,
     pub(crate) keeper: Arc<Keeper>,
     pub(crate) disclosed: Disclosed,
-    /// The addresses at which the server listens, once it does.
+    /// The addresses at which the server listens, set when it has begun to listen.
     pub(crate) listens: Arc<OnceLock<Vec<String>>>,
     /// Whether the server is stopping.
     pub(crate) stopping: Arc<AtomicBool>,
-    /// Differs between two servers that listened at the same address one after the other.
+    /// A random number that differs between two servers that listened at the same address one after the
+    /// other.
     pub(crate) epoch: u64,
 }
 
@@ -90,17 +91,17 @@ impl ServerCore {
 /// The load of one path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Load {
-    /// Calls that still run although their callers have abandoned them.
+    /// The number of calls that still run although their callers have given them up.
     pub(crate) captured: u64,
-    /// Calls that wait for a thread.
+    /// The number of calls that wait for a thread.
     pub(crate) waiting: u64,
 }
 
 /// The server half of a path.
 ///
-/// A server stops in this order: [`close`](Self::close), [`refuse`](Self::refuse),
-/// [`drain`](Self::drain), [`disconnect`](Self::disconnect). Each step is taken on all paths before the
-/// next one is, so that no path still lets calls begin while another one is waited for.
+/// A server stops in this order: [`close`](Self::close), [`refuse`](Self::refuse), [`drain`](Self::drain),
+/// [`disconnect`](Self::disconnect). The server completes each step on all paths before it begins the next
+/// one. Otherwise one path could begin new calls while the server waits for another path.
 pub(crate) trait ServerPath: Send + Sync {
     /// Refuses new clients.
     fn close(&self);
@@ -114,7 +115,7 @@ pub(crate) trait ServerPath: Send + Sync {
     /// Waits until no procedure runs. Returns false if the drain ends first.
     fn drain(&self, drain: &Drain) -> bool;
 
-    /// Closes all connections. Clients do not learn the results of calls that still run.
+    /// Closes all connections. Clients get no results of calls that still run.
     fn disconnect(&self);
 
     /// Returns how many calls are captured and how many wait.

@@ -1,9 +1,9 @@
 //! The steps before and after every procedure, the same on every path: the caller's identity, the
 //! deadline, the chain of nested calls, cancellation, counting and panics.
 //!
-//! A path receives a call and [begins](Serving::begin) it. This refuses the call, or returns a [`Guard`]
-//! that runs the procedure. When the guard is dropped, also by a panic of the procedure, it removes the
-//! call's state from the thread.
+//! A path receives a call and [begins](Serving::begin) it. This refuses the call, or returns a [`Guard`] that
+//! runs the procedure. When the guard is dropped, also because the procedure panics, it removes the call's
+//! state from the thread.
 
 use core::time::Duration;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,7 +18,8 @@ use crate::call::{
 use crate::counters::Counting;
 use crate::value::Window;
 
-/// The state that a server's thread keeps between calls, so that a call like the last one needs no set-up.
+/// The state that a server's thread keeps between calls. If the next call has the same caller and no
+/// extensions, the thread need not set up this state again.
 pub(crate) struct Serving {
     pub(crate) counting: Counting,
     /// The caller of the last call, which `caller()` returns.
@@ -31,13 +32,13 @@ pub(crate) struct Serving {
 pub(crate) struct IncomingCall<'a, W, G> {
     /// The call's number at its source.
     pub(crate) number: u64,
-    /// Bytes of its message.
+    /// The number of bytes of its message.
     pub(crate) bytes: u32,
-    /// The extensions that it carries besides its message. Most calls have none.
+    /// The extensions of the call, which are sent in addition to its message. Most calls have none.
     pub(crate) extensions: Window<'a>,
     /// Returns how long ago the call was received. Called only if the call has a deadline.
     pub(crate) waited: W,
-    /// Returns whether its caller has abandoned it.
+    /// Returns whether the caller has given up the call.
     pub(crate) is_given_up: G,
 }
 
@@ -46,7 +47,7 @@ pub(crate) struct Guard<'a> {
     counting: &'a mut Counting,
     row: &'a BindingRow,
     bytes: u32,
-    /// When the procedure began, if the call is timed.
+    /// The time at which the procedure began, if the call is timed.
     begun: Option<u64>,
     /// How long the procedure took, if the call is timed.
     took: Option<u64>,
@@ -63,8 +64,8 @@ impl Serving {
     /// Begins a call of a binding. `calls` returns the source of the call, which knows its calls by number.
     ///
     /// # Errors
-    /// If the binding was revoked, the message is too large, the deadline has passed, or the caller has
-    /// abandoned the call. The refusal is counted.
+    /// If the binding was revoked, the message is too large, the deadline has passed, or the caller has given
+    /// up the call. The refusal is counted.
     #[inline]
     pub(crate) fn begin<'a>(
         &'a mut self,
@@ -93,7 +94,7 @@ impl Serving {
         Ok(Guard { counting, row, bytes, begun, took: None, counted: false })
     }
 
-    /// Sets the caller, if it differs from that of the last call.
+    /// Sets the caller, if it differs from the caller of the last call.
     #[cold]
     fn change_caller(&mut self, row: &BindingRow, calls: impl FnOnce() -> Arc<dyn Calls>) {
         self.caller = Some(Arc::clone(&row.caller));
@@ -101,7 +102,7 @@ impl Serving {
         serve_calls_of(Some(calls()));
     }
 
-    /// Sets the call chain and the deadline, if the call has extensions or the last one had.
+    /// Sets the call chain and the deadline, if this call or the last call has extensions.
     #[cold]
     fn extend(
         &mut self,
@@ -119,7 +120,7 @@ impl Serving {
         refusal
     }
 
-    /// Removes the state of the last call, before the thread sleeps or serves another source.
+    /// Removes the state of the last call. Called before the thread sleeps or serves calls of another source.
     pub(crate) fn forget(&mut self) {
         if self.caller.take().is_some() {
             tell_caller(None);
@@ -135,8 +136,8 @@ impl Guard<'_> {
     /// Runs the procedure.
     ///
     /// # Panics
-    /// If the procedure does. The call is then counted as failed. A thread that runs many calls in a row
-    /// [catches](catching) panics once around all of them.
+    /// If the procedure panics. The call is then counted as failed. A thread that runs many calls in a row
+    /// can [catch](catching) the panics of all these calls at one place.
     #[inline]
     pub(crate) fn run(&mut self, procedure: impl FnOnce(&dyn Serve) -> Ran) -> Ran {
         let ran = procedure(&*self.row.serve);
@@ -175,8 +176,8 @@ impl Drop for Guard<'_> {
     }
 }
 
-/// Runs procedures. Returns a refusal in place of the result if one panics. A panic may leave the
-/// exported object inconsistent, as with a poisoned lock; that is up to the object.
+/// Runs procedures. If one panics, returns a refusal in place of the result. A panic may leave the exported
+/// object inconsistent, as with a poisoned lock. The object must handle that itself.
 #[inline]
 pub(crate) fn catching<T>(run: impl FnOnce() -> T) -> Result<T, Refusal> {
     catch_unwind(AssertUnwindSafe(run)).map_err(Refusal::panicked)
@@ -222,7 +223,7 @@ mod tests {
         }
     }
 
-    /// A source of calls. Either all of them were abandoned, or none.
+    /// A source of calls whose callers have either all given up, or none of them.
     struct All(AtomicBool);
 
     impl Calls for All {
@@ -262,7 +263,7 @@ mod tests {
             Self { page, serving, row, calls: Arc::new(All(AtomicBool::new(false))) }
         }
 
-        /// Makes a call. Returns the result of `procedure`, or why it did not run.
+        /// Makes a call. Returns the result of `procedure`, or the refusal if the procedure did not run.
         fn call<T>(
             &mut self,
             bytes: u32,
@@ -285,7 +286,7 @@ mod tests {
                 RAN
             });
             guard.end(ran.answer, 3);
-            Ok(result.expect("it ran"))
+            Ok(result.expect("the procedure ran"))
         }
 
         /// Returns the number of calls that ended, that failed, and that were refused.
@@ -295,7 +296,7 @@ mod tests {
         }
     }
 
-    /// Returns the extensions of a call whose deadline is this far away.
+    /// Returns the extensions of a call that has this much time left.
     fn left(limit: Duration) -> Vec<u8> {
         let sent = Extensions::of(None, Some(Instant::now() + limit)).expect("time is left");
         sent.as_bytes().to_vec()
@@ -311,7 +312,7 @@ mod tests {
         });
         assert_eq!(seen.unwrap(), (7, true, false));
         assert!(caller().is_none() && due().is_none());
-        // The next call has no deadline, and its caller abandons it while it runs.
+        // The next call has no deadline, and its caller gives it up while it runs.
         let calls = Arc::clone(&server.calls);
         let seen = server.call(0, &[], false, || {
             calls.0.store(true, Ordering::Relaxed);
@@ -333,7 +334,7 @@ mod tests {
         let refusal = panicked.expect_err("the panic is caught");
         assert_eq!((refusal.kind, refusal.executed), (Kind::Panicked, Executed::Maybe));
         assert!(caller().is_none() && due().is_none());
-        assert_eq!(server.counted(), [1, 1, 0], "it is counted as failed");
+        assert_eq!(server.counted(), [1, 1, 0], "the call is counted as failed");
     }
 
     #[test]
@@ -341,7 +342,8 @@ mod tests {
         let mut server = Server::new();
         let (late, in_time) = (left(Duration::from_secs(1)), left(Duration::from_secs(100)));
         let mut refused = |bytes, extensions: &[u8], is_given_up| {
-            let refused = server.call(bytes, extensions, is_given_up, || panic!("it ran"));
+            let refused =
+                server.call(bytes, extensions, is_given_up, || panic!("a refused call ran"));
             let refusal = refused.map(|()| unreachable!()).unwrap_err();
             assert_eq!(refusal.executed, Executed::No);
             assert!(caller().is_none());

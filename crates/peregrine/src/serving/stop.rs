@@ -18,7 +18,7 @@ impl StopHandle {
         Self(Arc::clone(stop))
     }
 
-    /// Requests the server to stop. Returns at once.
+    /// Requests the server to stop, and returns at once.
     pub fn stop(&self) {
         self.0.stop();
     }
@@ -31,11 +31,11 @@ pub(crate) struct Stop {
     changed: Condvar,
 }
 
-/// Whether and how a server was asked to stop.
+/// Whether the server was requested to stop, and how.
 #[derive(Default)]
 struct StopState {
     stops: bool,
-    /// Signals received. The first requests an orderly stop, the second an immediate one.
+    /// The number of received signals. The first requests an orderly stop, the second an immediate stop.
     signals: u64,
 }
 
@@ -79,7 +79,7 @@ pub(crate) struct Drain {
 }
 
 impl Drain {
-    /// How long a waiting thread sleeps at most before it checks again for an immediate stop.
+    /// The longest time for which a waiting thread sleeps before it checks again for an immediate stop.
     const SLICE: Duration = Duration::from_millis(20);
 
     pub(crate) fn new(limit: Duration, stop: Arc<Stop>) -> Self {
@@ -92,7 +92,8 @@ impl Drain {
         Self::new(Duration::ZERO, Arc::default())
     }
 
-    /// Returns how long to sleep before the next call of this function. `None`: the drain has ended.
+    /// Returns how long to sleep before the next call of this function. Returns `None` if the drain has
+    /// ended.
     pub(crate) fn next_wait(&self) -> Option<Duration> {
         let left = self.limit.saturating_sub(self.begun.elapsed());
         let over = left.is_zero() || self.stop.is_urgent();
@@ -107,7 +108,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Catches SIGINT and SIGTERM, which from now on do not end the process.
+    /// Catches SIGINT and SIGTERM. From now on, these signals do not end the process.
     pub(crate) fn new(stop: Arc<Stop>) -> io::Result<Self> {
         Ok(Self { event: sys::on_stop_signals()?, stop })
     }

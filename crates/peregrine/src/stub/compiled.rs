@@ -1,9 +1,7 @@
-//! The runtime under compiled stubs: take a frame, marshal, one virtual call, unmarshal.
+//! The runtime of compiled stubs: takes a frame, marshals, makes one virtual call, and unmarshals.
 //!
-//! Firefly's Starter, Transporter and Ender in one straight line. The generated code is thin and
-//! typed; everything that does not depend on a type stands here, once.
-
-use std::sync::Arc;
+//! These are Firefly's Starter, Transporter and Ender, without a branch on the fast path. The generated
+//! code contains only what depends on types. Everything else is here.
 
 use crate::binding::{Binding, Bound};
 use crate::call::{self, Answer, Call, FrameGuard, Limit};
@@ -16,8 +14,8 @@ use crate::value::{
 
 /// A type that a method takes or returns: any [`Value`].
 ///
-/// Generated code names each type by [`Is`](Self::Is), always in the same way and at the same place.
-/// The compiler reports a type that is no value once, since all further reports are the same.
+/// Generated code names each type by [`Is`](Self::Is), always in the same way and at the same place. If a
+/// type is not a value, the compiler therefore reports it only once: it suppresses equal messages.
 pub trait Travels {
     /// The type itself.
     type Is: Value;
@@ -27,7 +25,7 @@ impl<T: Value> Travels for T {
     type Is = T;
 }
 
-/// As [`Travels`], for the elements of an [`Out`] or a [`Lent`].
+/// Like [`Travels`], for the elements of an [`Out`] or a [`Lent`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not plain: it cannot be copied as one block",
     label = "needs a fixed layout without padding or pointers",
@@ -64,19 +62,19 @@ impl<E: Value + From<CallError>> Failure for E {}
     note = "`T` and `E` must be values: derive `peregrine::Plain` or `peregrine::Value` on types of your own"
 )]
 pub trait Outcome: Sized {
-    /// The type itself, as of [`Travels`].
+    /// The type itself, as in [`Travels`].
     type Is: Outcome<Ok = Self::Ok, Err = Self::Err>;
-    /// What `Ok` carries.
+    /// The value in `Ok`.
     type Ok: Value;
-    /// What `Err` carries.
+    /// The value in `Err`.
     type Err: Failure;
-    /// How the interface describes what `Ok` carries.
+    /// The description of the value in `Ok`.
     const OK_TYPE: Type = Self::Ok::TYPE;
-    /// How the interface describes what `Err` carries.
+    /// The description of the value in `Err`.
     const ERR_TYPE: Type = Self::Err::TYPE;
-    /// From the plain result.
+    /// Converts from a `Result`.
     fn from_result(result: Result<Self::Ok, Self::Err>) -> Self;
-    /// As the plain result.
+    /// Converts to a `Result`.
     fn as_result(&self) -> Result<&Self::Ok, &Self::Err>;
 }
 
@@ -94,41 +92,69 @@ impl<T: Value, E: Failure> Outcome for Result<T, E> {
     }
 }
 
-/// A call in the making: its frame is taken, its arguments go into the head one by one.
+/// A call that is being made: it has a frame, and its arguments are written to the head one by one.
 #[derive(Debug)]
 pub struct Stub<'a, R: Representation = Native> {
     bound: &'a Bound,
     limit: Limit,
     frame: FrameGuard<'a>,
     head: Writer<'a, R>,
-    /// As the server numbers it.
+    /// The server's number of the procedure.
     procedure: u32,
 }
 
-/// Whether the calls of a binding are for [`call()`], not for [`call_swapped`]: the one question of a
-/// call about its binding's flags, which are zero for most.
-#[inline]
-pub fn is_native(binding: &Binding) -> bool {
-    !binding.bound.is_special() || !binding.now().is_swapped()
+/// The destination of one call: the state of its binding and the flags, each of which is read once.
+#[derive(Clone, Copy, Debug)]
+pub struct CallTarget<'a> {
+    binding: &'a Binding,
+    bound: &'a Bound,
+    is_special: bool,
 }
 
-/// Makes a call; what `body` returns, or why it failed, becomes the method's result.
+/// Returns the destination of a call.
+#[inline(always)]
+pub fn target(binding: &Binding) -> CallTarget<'_> {
+    let bound = binding.bound.get();
+    CallTarget { binding, bound, is_special: bound.is_special() }
+}
+
+impl CallTarget<'_> {
+    /// Returns the destination of a call by [`call_swapped`], which reads the binding again. If a target
+    /// were passed to it, the compiler would keep the target in memory on the fast path, too.
+    pub(super) fn special(binding: &Binding) -> CallTarget<'_> {
+        CallTarget { binding, bound: binding.bound.get(), is_special: true }
+    }
+
+    /// Returns whether to make the call by [`call()`] instead of [`call_swapped`].
+    #[inline(always)]
+    pub fn is_native(self) -> bool {
+        !self.is_special || !self.binding.now().is_swapped()
+    }
+
+    /// Returns whether the call takes the fast path.
+    #[cold]
+    pub fn is_straight(self) -> bool {
+        !self.is_special
+    }
+}
+
+/// Makes a call. The result of the method is what `body` returns, or the error of the call.
 ///
 /// # Errors
-/// Those of the call, with the procedure and the address filled in.
+/// Any error of a call. It names the procedure and the address.
 #[inline]
 pub fn call<O: Outcome>(
-    binding: &Binding,
+    target: CallTarget<'_>,
     procedure: u32,
     body: impl FnMut(&mut Stub<'_>) -> Result<O, CallError>,
 ) -> O {
-    make(binding, procedure, body)
+    make(target, procedure, body)
 }
 
-/// As [`call()`], to a server whose values are of the other byte order.
+/// Makes a call like [`call()`], to a server whose values have the other byte order.
 ///
 /// # Errors
-/// Those of the call.
+/// Any error of a call.
 #[cold]
 #[inline(never)]
 pub fn call_swapped<O: Outcome>(
@@ -136,38 +162,39 @@ pub fn call_swapped<O: Outcome>(
     procedure: u32,
     body: impl FnMut(&mut Stub<'_, Swapped>) -> Result<O, CallError>,
 ) -> O {
-    make(binding, procedure, body)
+    make(CallTarget::special(binding), procedure, body)
 }
 
 #[inline(always)]
 fn make<O: Outcome, R: Representation>(
-    binding: &Binding,
+    target: CallTarget<'_>,
     procedure: u32,
     body: impl FnMut(&mut Stub<'_, R>) -> Result<O, CallError>,
 ) -> O {
-    made(binding, procedure, body).unwrap_or_else(|error| O::from_result(Err(error.into())))
+    made(target, procedure, body).unwrap_or_else(|error| O::from_result(Err(error.into())))
 }
 
-/// Makes a call whose outcome is of any kind; an error tells which procedure failed, and where.
+/// Makes a call with an outcome of any type. An error names the procedure and the address.
 #[inline(always)]
 pub(super) fn made<O, R: Representation>(
-    binding: &Binding,
+    target: CallTarget<'_>,
     procedure: u32,
     mut body: impl FnMut(&mut Stub<'_, R>) -> Result<O, CallError>,
 ) -> Result<O, CallError> {
-    let bound = &*binding.bound;
-    // One moment for all that the call waits for.
-    let limit = binding.limit.begun();
-    let made = if bound.is_special() {
-        make_special(binding, limit, procedure, &mut body)
+    let CallTarget { binding, bound, is_special } = target;
+    // The compiler combines this test with the preceding one of `is_native`.
+    let made = if is_special {
+        make_special(binding, procedure, &mut body)
     } else {
+        // All waits of the call have the same deadline.
+        let limit = binding.limit.begun();
         attempt(bound, limit, procedure, &mut body)
-            .or_else(|error| repeat(binding, &binding.bound, limit, procedure, error, &mut body))
+            .or_else(|error| repeat(binding, bound, limit, procedure, error, &mut body))
     };
     made.map_err(|error| failed(binding, procedure, error))
 }
 
-/// Tries to make a call by what was bound.
+/// Makes a call over the path that was bound.
 #[inline(always)]
 fn attempt<O, R: Representation>(
     bound: &Bound,
@@ -189,25 +216,25 @@ fn attempt<O, R: Representation>(
     if let Err(error) = &made
         && (error.executed() == Executed::Maybe || bound.path.captures(stub.frame.index()))
     {
-        // It is not known whether the server still uses the frame: the server says so itself.
+        // The server may still use the frame. It reports when it has released the frame.
         stub.frame.capture();
     }
     made
 }
 
-/// What a stub does with its arguments and its result, whatever these are.
+/// The part of a stub that marshals the arguments and unmarshals the result.
 type Body<'a, O, R> = &'a mut dyn FnMut(&mut Stub<'_, R>) -> Result<O, CallError>;
 
-/// A call by a binding that was bound again, whose server numbers its procedures otherwise, or whose
-/// values are of the other byte order.
+/// Makes a call over a binding that was bound again, or whose server has other procedure numbers or the
+/// other byte order.
 #[cold]
 #[inline(never)]
 fn make_special<O, R: Representation>(
     binding: &Binding,
-    limit: Limit,
     procedure: u32,
     mut body: Body<'_, O, R>,
 ) -> Result<O, CallError> {
+    let limit = binding.limit.begun();
     let bound = binding.now();
     if bound.is_swapped() != R::SWAPPED {
         return Err(turned_over());
@@ -216,12 +243,12 @@ fn make_special<O, R: Representation>(
         .or_else(|error| repeat(binding, &bound, limit, procedure, error, body))
 }
 
-/// A call failed: if it may be, and its server has gone, it is made once more by what can be bound now.
+/// Makes a failed call once more after binding again, if the server has gone and the policy allows it.
 #[cold]
 #[inline(never)]
 fn repeat<O, R: Representation>(
     binding: &Binding,
-    gone: &Arc<Bound>,
+    gone: &Bound,
     limit: Limit,
     procedure: u32,
     error: CallError,
@@ -234,23 +261,23 @@ fn repeat<O, R: Representation>(
     } else {
         Err(turned_over())
     };
-    // What the first attempt left open, no other one closes but by a result.
+    // If the first attempt may have executed the call, only a result can say more.
     made.map_err(|error| match before {
         Executed::No => error,
         Executed::Maybe => error.may_have_executed(),
     })
 }
 
-/// Another machine serves now, of the other byte order: the call after this one knows.
+/// Returns the error of a call if the new server has the other byte order. The next call converts.
 #[cold]
 fn turned_over() -> CallError {
-    let text = "the binding is now with a server of the other byte order: make the call again";
+    let text = "the binding is now bound to a server of the other byte order: make the call again";
     CallError::not_executed(Kind::ServerGone, Phase::Call, text)
 }
 
 #[cold]
 fn failed(binding: &Binding, procedure: u32, error: CallError) -> CallError {
-    error.at(binding.address()).of(binding.bound.procedure_name(procedure).to_owned())
+    error.at(binding.address()).of(binding.bound.get().procedure_name(procedure).to_owned())
 }
 
 #[cold]
@@ -294,26 +321,26 @@ fn too_long(length: usize, max_len: usize) -> CallError {
     CallError::not_executed(Kind::TooLarge, Phase::Marshal, detail).with_advice(TOO_LONG)
 }
 
-/// How blocks of `T` are turned in a representation.
+/// How a representation converts blocks of `T`.
 const fn swap_of<T: Plain, R: Representation>() -> Option<&'static Swap> {
     if R::SWAPPED { Swap::of::<T>() } else { None }
 }
 
-/// The same of values that perhaps are no blocks.
+/// The same for values that may not be blocks.
 const fn swap_of_values<T: Value, R: Representation>() -> Option<&'static Swap> {
     if R::SWAPPED { T::SWAP } else { None }
 }
 
 impl<'a, R: Representation> Stub<'a, R> {
-    /// Says that nothing but a head will be sent: the line in which it travels is asked for now,
-    /// and comes over while the head is made. (With blocks to copy first, the side that looks at
-    /// the line would have taken it back by then.)
+    /// Notes that the call has no blocks. The cache line of the head is requested now, and arrives while
+    /// the head is made. If there were blocks to copy first, the polling side would have taken the line
+    /// back by then.
     #[inline]
     pub fn head_only(&self) {
         self.head.space().prefetch_write();
     }
 
-    /// A value, into the head.
+    /// Writes a value to the head.
     ///
     /// # Errors
     /// If it does not fit.
@@ -322,7 +349,7 @@ impl<'a, R: Representation> Stub<'a, R> {
         value.encode(&mut self.head).map_err(does_not_fit)
     }
 
-    /// Where values go.
+    /// Returns the head.
     #[inline]
     pub(super) const fn head(&mut self) -> &mut Writer<'a, R> {
         &mut self.head
@@ -336,7 +363,7 @@ impl<'a, R: Representation> Stub<'a, R> {
         self.head.count(count).map_err(does_not_fit)
     }
 
-    /// Text: its length into the head, its bytes as a block.
+    /// Writes the length of a text to the head, and returns its bytes as a block.
     ///
     /// # Errors
     /// If it is longer than `max_len` bytes.
@@ -346,7 +373,8 @@ impl<'a, R: Representation> Stub<'a, R> {
         Ok(Window::from(text.as_bytes()).into())
     }
 
-    /// A slice: its length into the head; as a block if it is plain, otherwise into the head too.
+    /// Writes the length of a slice to the head. Returns the values as a block if they are plain, and
+    /// otherwise writes them to the head, too.
     ///
     /// # Errors
     /// If it is longer than `max_len`, or does not fit.
@@ -365,10 +393,10 @@ impl<'a, R: Representation> Stub<'a, R> {
         Ok(Block::empty())
     }
 
-    /// A lent buffer: its length into the head, its memory as a block.
+    /// Writes the length of a lent buffer to the head, and returns its memory as a block.
     ///
     /// # Errors
-    /// If it is longer than `max_len`, or was lent to this procedure and stopped coming.
+    /// If it is longer than `max_len`, or was lent to this procedure and did not arrive completely.
     #[inline]
     pub fn lent<'b, T: Plain>(
         &mut self,
@@ -382,10 +410,10 @@ impl<'a, R: Representation> Stub<'a, R> {
         Ok(Block::new(window, swap_of::<T, R>()))
     }
 
-    /// An out buffer: how much of it the procedure may fill, into the head.
+    /// Writes to the head how much of an out buffer the procedure may fill.
     ///
     /// # Errors
-    /// If its capacity cannot be said in 32 bits.
+    /// If the capacity exceeds 32 bits.
     #[inline]
     pub fn out<'b, T: Plain>(
         &mut self,
@@ -397,7 +425,7 @@ impl<'a, R: Representation> Stub<'a, R> {
         Ok(out.block_of(capacity).converted(swap_of::<T, R>()))
     }
 
-    /// An in-out slice: as [`Stub::slice`], and a block for its way back.
+    /// Writes an in-out slice like [`Stub::slice`], and returns the block for its new values.
     ///
     /// # Errors
     /// If it is longer than `max_len`, or does not fit.
@@ -419,7 +447,7 @@ impl<'a, R: Representation> Stub<'a, R> {
     /// Makes the call with these blocks.
     ///
     /// # Errors
-    /// If there is no result; the error says whether the call ran.
+    /// If there is no result. The error says whether the call was executed.
     #[inline]
     pub fn transport(
         &mut self,
@@ -445,7 +473,7 @@ impl<'a, R: Representation> Stub<'a, R> {
     }
 }
 
-/// A result to be taken from its frame, which is given back when the stub is done.
+/// A result that is read from its frame. The frame is released when the stub is dropped.
 #[derive(Debug)]
 pub struct Returned<'a, R: Representation = Native> {
     head: Reader<'a, R>,
@@ -458,22 +486,22 @@ pub(super) fn unreadable(invalid: Invalid) -> CallError {
 }
 
 impl<'a, R: Representation> Returned<'a, R> {
-    /// What the head holds.
+    /// Returns what the head contains.
     #[inline]
     pub(super) const fn answer(&self) -> Answer {
         self.answer
     }
 
-    /// Where values come from.
+    /// Returns the head.
     #[inline]
     pub(super) const fn head(&mut self) -> &mut Reader<'a, R> {
         &mut self.head
     }
 
-    /// The method's result. Behind the value of `Ok` stand the in-out values.
+    /// Reads the method's result. The in-out values follow the value of `Ok`.
     ///
     /// # Errors
-    /// If the server answered without a result, or with one that is not readable.
+    /// If the server sent no result, or an invalid one.
     #[inline]
     pub fn result<O: Outcome>(&mut self) -> Result<O, CallError> {
         match self.answer {
@@ -494,7 +522,7 @@ impl<'a, R: Representation> Returned<'a, R> {
         Err(self.refused())
     }
 
-    /// Why the server answered without a result: little-endian whatever its values are.
+    /// Reads why the server sent no result. This is little-endian in each representation.
     pub(super) fn refused(&mut self) -> CallError {
         let executed = match self.answer {
             Answer::NotExecuted => Executed::No,
@@ -506,23 +534,23 @@ impl<'a, R: Representation> Returned<'a, R> {
         let text = bytes.and_then(|bytes| head.plain_vec(bytes as usize)).ok();
         match (kind, text.and_then(|text| String::from_utf8(text).ok())) {
             (Some(kind), Some(text)) => CallError::new(kind, executed, text),
-            _ => CallError::bad_result("the refusal itself is not readable"),
+            _ => CallError::bad_result("the refusal is invalid"),
         }
     }
 
-    /// An in-out value.
+    /// Reads an in-out value.
     ///
     /// # Errors
-    /// If it is not readable.
+    /// If it is invalid.
     #[inline]
     pub fn value<T: Value>(&mut self) -> Result<T, CallError> {
         T::decode(&mut self.head).map_err(unreadable)
     }
 
-    /// The values of an in-out slice that came back in the head; nothing if it was a block.
+    /// Reads the values of an in-out slice from the head. Returns none if they were a block.
     ///
     /// # Errors
-    /// If they are not readable, or not as many as were sent.
+    /// If they are invalid, or their number has changed.
     #[inline]
     pub fn values<T: Value>(&mut self, count: usize) -> Result<Vec<T>, CallError> {
         if T::PLAIN {
@@ -537,16 +565,16 @@ impl<'a, R: Representation> Returned<'a, R> {
         decode(&mut self.head).map_err(unreadable)
     }
 
-    /// Checks that the whole head was taken.
+    /// Checks that the whole head was read.
     ///
     /// # Errors
-    /// If something is left.
+    /// If bytes are left.
     #[inline]
     pub fn finish(&self) -> Result<(), CallError> {
         self.head.finish().map_err(unreadable)
     }
 
-    /// The whole head, as it is.
+    /// Returns all bytes of the head.
     #[cold]
     pub(crate) fn bytes(mut self) -> Result<Result<Vec<u8>, CallError>, CallError> {
         match self.answer {
@@ -566,14 +594,15 @@ impl<'a, R: Representation> Returned<'a, R> {
     }
 }
 
-/// Calls a procedure without arguments that answers with bytes.
+/// Calls a procedure that has no arguments and returns bytes.
 ///
 /// # Errors
-/// Those of any call.
+/// Any error of a call.
 #[cold]
 pub(crate) fn ask(binding: &Binding, procedure: u32) -> Result<Vec<u8>, CallError> {
-    match is_native(binding) {
-        true => call(binding, procedure, |stub| stub.transport(&[], &[], &mut [])?.bytes()),
+    let target = target(binding);
+    match target.is_native() {
+        true => call(target, procedure, |stub| stub.transport(&[], &[], &mut [])?.bytes()),
         false => {
             call_swapped(binding, procedure, |stub| stub.transport(&[], &[], &mut [])?.bytes())
         }
@@ -583,19 +612,20 @@ pub(crate) fn ask(binding: &Binding, procedure: u32) -> Result<Vec<u8>, CallErro
 /// Calls the procedure that does nothing.
 ///
 /// # Errors
-/// Those of any call.
+/// Any error of a call.
 pub(crate) fn ping(binding: &Binding) -> Result<(), CallError> {
     fn body<R: Representation>(stub: &mut Stub<'_, R>) -> Result<Result<(), CallError>, CallError> {
         stub.head_only();
         stub.transport(&[], &[], &mut [])?.ping()
     }
-    match is_native(binding) {
-        true => call(binding, call::PING, body),
+    let target = target(binding);
+    match target.is_native() {
+        true => call(target, call::PING, body),
         false => call_swapped(binding, call::PING, body),
     }
 }
 
-/// Puts rebuilt values where the caller wants them: part of an in-out slice's way back.
+/// Assigns the new values of an in-out slice to the caller's elements.
 #[inline]
 pub fn assign<T>(to: &mut [T], from: Vec<T>) {
     to.iter_mut().zip(from).for_each(|(to, from)| *to = from);

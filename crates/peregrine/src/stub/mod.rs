@@ -1,11 +1,12 @@
-//! Stubs: the runtime under the code that `#[interface]` generates, and those that need none.
+//! Stubs: the runtime of the code that `#[interface]` generates, and interpreted stubs, which need no
+//! generated code.
 
 mod compiled;
 mod interpreted;
 
 pub use compiled::{
-    Failure, Outcome, Returned, Stub, Travels, TravelsAsBlock, assign, call, call_swapped,
-    is_native,
+    CallTarget, Failure, Outcome, Returned, Stub, Travels, TravelsAsBlock, assign, call,
+    call_swapped, target,
 };
 pub(crate) use compiled::{ask, ping};
 #[cfg(all(test, feature = "json"))]

@@ -44,12 +44,12 @@ pub struct Address {
     bytes: [u8; Self::BYTES],
     len: u32,
     /// The local address that the peer sent to, if the socket is bound to all addresses of this machine.
-    asked: Asked,
+    local_address: LocalAddress,
 }
 
 /// The local address that a datagram was sent to.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
-enum Asked {
+enum LocalAddress {
     /// The only address of the socket.
     #[default]
     Own,
@@ -58,7 +58,7 @@ enum Asked {
     V6([u8; 16], u32),
 }
 
-impl Asked {
+impl LocalAddress {
     /// Returns the address that a datagram was sent to, as the kernel reports it. For a multicast or
     /// broadcast address the kernel chooses the source address of the answer.
     fn of(control: &Control) -> Self {
@@ -107,7 +107,7 @@ impl Address {
     const ROOM: Self = Self::of([0; Self::BYTES], Self::BYTES);
 
     const fn of(bytes: [u8; Self::BYTES], len: usize) -> Self {
-        Self { bytes, len: len as u32, asked: Asked::Own }
+        Self { bytes, len: len as u32, local_address: LocalAddress::Own }
     }
 
     /// Returns whether it is an IPv6 address.
@@ -290,7 +290,7 @@ impl Datagrams {
         to: Option<&Address>,
         if_full: IfFull,
     ) -> io::Result<usize> {
-        if to.is_some_and(|to| to.asked != Asked::Own) {
+        if to.is_some_and(|to| to.local_address != LocalAddress::Own) {
             return self.gather(&[whole], to, None, if_full);
         }
         let (name, len) = to.map_or((core::ptr::null(), 0), |to| (to.bytes.as_ptr(), to.len));
@@ -318,7 +318,7 @@ impl Datagrams {
         if let Some(to) = to {
             message.msg_name = to.bytes.as_ptr().cast_mut().cast();
             message.msg_namelen = to.len;
-            to.asked.tell(&mut control);
+            to.local_address.tell(&mut control);
         }
         message.msg_iov = parts.as_ptr().cast_mut().cast();
         message.msg_iovlen = parts.len() as _;
@@ -336,7 +336,7 @@ impl Datagrams {
     /// datagram, fails with `WouldBlock`: at once if `now` is true, otherwise after the
     /// [limit](Self::limit).
     ///
-    /// If the socket [receives batches](Self::merge), or [reports](Self::tell_asked) the destination
+    /// If the socket [receives batches](Self::merge), or [reports](Self::report_local_address) the destination
     /// address, use [`scatter`](Self::scatter).
     ///
     /// # Errors
@@ -402,7 +402,7 @@ impl Datagrams {
         control.filled(&message);
         if let Some(from) = from {
             from.len = message.msg_namelen.min(Address::ROOM.len);
-            from.asked = Asked::of(&control);
+            from.local_address = LocalAddress::of(&control);
         }
         let told = control.value(SOL_UDP, UDP_GRO).map(c_int::from_ne_bytes);
         let segment = told.and_then(|bytes| usize::try_from(bytes).ok()).filter(|n| *n > 0);
@@ -424,7 +424,7 @@ impl Datagrams {
     ///
     /// # Errors
     /// Those of `setsockopt`.
-    pub fn tell_asked(&self, v6: bool) -> io::Result<()> {
+    pub fn report_local_address(&self, v6: bool) -> io::Result<()> {
         match v6 {
             false => self.set(libc::IPPROTO_IP, libc::IP_PKTINFO, &1),
             true => self.set(libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, &1),
@@ -605,24 +605,26 @@ mod tests {
         let v6: Ipv6Addr = "fd00::7".parse().unwrap();
         let near: Ipv6Addr = "fe80::7".parse().unwrap();
         let mapped: Ipv6Addr = "::ffff:10.0.0.7".parse().unwrap();
-        for asked in [
-            Asked::Own,
-            Asked::V4([10, 0, 0, 7]),
-            Asked::V6(v6.octets(), 0),
-            Asked::V6(near.octets(), 3),
-            Asked::V6(mapped.octets(), 0),
+        for local_address in [
+            LocalAddress::Own,
+            LocalAddress::V4([10, 0, 0, 7]),
+            LocalAddress::V6(v6.octets(), 0),
+            LocalAddress::V6(near.octets(), 3),
+            LocalAddress::V6(mapped.octets(), 0),
         ] {
             let mut control = Control::new();
-            asked.tell(&mut control);
-            assert!(Asked::of(&control) == asked);
+            local_address.tell(&mut control);
+            assert!(LocalAddress::of(&control) == local_address);
         }
         // Groups are not answered from, and only link-local addresses need an interface.
-        for (address, asked) in
-            [("ff02::1", Asked::Own), ("::", Asked::Own), ("fd00::7", Asked::V6(v6.octets(), 0))]
-        {
+        for (address, local_address) in [
+            ("ff02::1", LocalAddress::Own),
+            ("::", LocalAddress::Own),
+            ("fd00::7", LocalAddress::V6(v6.octets(), 0)),
+        ] {
             let mut control = Control::new();
-            Asked::V6(address.parse::<Ipv6Addr>().unwrap().octets(), 9).tell(&mut control);
-            assert!(Asked::of(&control) == asked, "{address}");
+            LocalAddress::V6(address.parse::<Ipv6Addr>().unwrap().octets(), 9).tell(&mut control);
+            assert!(LocalAddress::of(&control) == local_address, "{address}");
         }
     }
 }

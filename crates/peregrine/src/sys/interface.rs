@@ -56,7 +56,7 @@ pub fn interface_of(address: IpAddr) -> io::Result<NetworkInterface> {
     if number == 0 {
         return Err(io::Error::last_os_error());
     }
-    let Asked { hardware, mtu, driver, queues } = ask(text)?;
+    let Properties { hardware, mtu, driver, queues } = ask(text)?;
     Ok(NetworkInterface { name: text.to_owned(), number, hardware, mtu, driver, queues })
 }
 
@@ -100,7 +100,7 @@ struct Channels {
 }
 
 /// The properties that the kernel reports: see [`NetworkInterface`].
-struct Asked {
+struct Properties {
     hardware: Option<[u8; 6]>,
     mtu: usize,
     driver: String,
@@ -108,7 +108,7 @@ struct Asked {
 }
 
 /// Asks the kernel for the properties of an interface.
-fn ask(name: &str) -> io::Result<Asked> {
+fn ask(name: &str) -> io::Result<Properties> {
     const ETHTOOL_GDRVINFO: u32 = 3;
     const ETHTOOL_GCHANNELS: u32 = 0x3c;
     // SAFETY: a request of all zeros is valid.
@@ -148,7 +148,7 @@ fn ask(name: &str) -> io::Result<Asked> {
     request.ifr_ifru.ifru_data = ptr::from_mut(&mut channels).cast();
     let told = io(&mut request, libc::SIOCETHTOOL).is_ok();
     let queues = if told { channels.receive.saturating_add(channels.combined).max(1) } else { 1 };
-    Ok(Asked {
+    Ok(Properties {
         hardware: ethernet.then_some(bytes),
         mtu: usize::try_from(mtu).unwrap_or(0),
         driver,

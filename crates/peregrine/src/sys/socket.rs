@@ -80,8 +80,8 @@ impl Seqpacket {
         Ok(Self::of(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?))
     }
 
-    /// Creates a socket that is used for its descriptor only.
-    pub(crate) fn unconnected() -> io::Result<Self> {
+    /// Creates a socket that only keeps a descriptor in reserve.
+    pub(crate) fn reserve() -> io::Result<Self> {
         Self::new()
     }
 

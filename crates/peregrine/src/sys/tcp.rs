@@ -10,13 +10,13 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// The state of the other end of a connection, as the kernel knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Pulse {
+pub(crate) struct TcpHealth {
     /// How long no segment has arrived from the other end, acknowledgements included.
     pub(crate) silence: Duration,
     /// How many retransmissions or window probes in a row have not been answered.
-    pub(crate) in_vain: u32,
+    pub(crate) unanswered: u32,
     /// Bytes that are not known to have arrived.
-    pub(crate) owed: usize,
+    pub(crate) unacknowledged: usize,
 }
 
 /// The length of the part of `struct tcp_info` that is read here, in words.
@@ -29,7 +29,7 @@ const LAST_ACKNOWLEDGEMENT: usize = 14;
 ///
 /// # Errors
 /// Those of `getsockopt` and `ioctl`.
-pub(crate) fn tcp_pulse(socket: BorrowedFd<'_>) -> io::Result<Pulse> {
+pub(crate) fn tcp_health(socket: BorrowedFd<'_>) -> io::Result<TcpHealth> {
     let mut info = [0_u32; INFO_WORDS];
     let mut bytes = size_of_val(&info) as libc::socklen_t;
     let start: *mut c_void = info.as_mut_ptr().cast();
@@ -39,17 +39,17 @@ pub(crate) fn tcp_pulse(socket: BorrowedFd<'_>) -> io::Result<Pulse> {
     if told != 0 {
         return Err(io::Error::last_os_error());
     }
-    let mut owed: c_int = 0;
+    let mut unacknowledged: c_int = 0;
     // SAFETY: writes one integer, which is a local variable.
-    if unsafe { libc::ioctl(fd, libc::TIOCOUTQ, &raw mut owed) } != 0 {
+    if unsafe { libc::ioctl(fd, libc::TIOCOUTQ, &raw mut unacknowledged) } != 0 {
         return Err(io::Error::last_os_error());
     }
     // The bytes of the word: two states, unanswered retransmissions, unanswered window probes.
     let [_, _, retransmits, probes] = info[0].to_ne_bytes();
     let silence = info[LAST_DATA].min(info[LAST_ACKNOWLEDGEMENT]);
-    Ok(Pulse {
+    Ok(TcpHealth {
         silence: Duration::from_millis(silence.into()),
-        in_vain: retransmits.max(probes).into(),
-        owed: usize::try_from(owed).unwrap_or(0),
+        unanswered: retransmits.max(probes).into(),
+        unacknowledged: usize::try_from(unacknowledged).unwrap_or(0),
     })
 }

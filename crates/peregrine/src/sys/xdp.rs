@@ -144,7 +144,7 @@ impl<T: Copy> Producer<T> {
         self.ring.word(self.ring.offsets.producer).store(self.next, Ordering::Release);
     }
 
-    /// Returns the number of entries that the kernel has not read.
+    /// Returns the number of entries that were written and that the kernel has not read.
     #[inline]
     pub fn outstanding(&mut self) -> u32 {
         self.read = self.ring.word(self.ring.offsets.consumer).load(Ordering::Acquire);

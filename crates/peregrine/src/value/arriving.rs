@@ -135,9 +135,9 @@ mod tests {
     }
 
     /// As many bytes arrive as are waited for. Records what was waited for.
-    struct Asked(std::sync::Mutex<Vec<usize>>);
+    struct RecordingArrives(std::sync::Mutex<Vec<usize>>);
 
-    impl Arrives for Asked {
+    impl Arrives for RecordingArrives {
         fn wait(&self, bytes: usize) -> Option<usize> {
             let mut asked = self.0.lock().unwrap();
             // A reader that waits for the same bytes again would never end.
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn read_waits_for_each_piece_in_order() {
         let memory: Vec<u8> = (0..u8::MAX).cycle().take(5 * PIECE + 7).collect();
-        let asked = Asked(std::sync::Mutex::default());
+        let asked = RecordingArrives(std::sync::Mutex::default());
         let arriving = Arriving::new(Window::from(&memory[3 * PIECE..]), 3 * PIECE, Some(&asked));
         let mut copy = vec![0; 2 * PIECE + 7];
         arriving.read(&mut copy).unwrap();

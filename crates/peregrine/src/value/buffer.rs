@@ -602,7 +602,8 @@ impl Lent<'_, u8> {
     /// Writes all of it to `writer`.
     ///
     /// # Errors
-    /// Those of the writer.
+    /// Those of the writer. [`io::ErrorKind::Other`] with [`Invalid::Stopped`] if the caller stopped in the
+    /// middle of a large buffer.
     pub fn write_to(&self, writer: &mut impl Write) -> io::Result<()> {
         let mut chunk = [0; CHUNK_BYTES];
         let mut at = 0;
@@ -618,7 +619,9 @@ impl Lent<'_, u8> {
     /// Writes all of it to `file` at its byte `offset`, without another copy.
     ///
     /// # Errors
-    /// Those of `pwrite`. [`io::ErrorKind::WriteZero`] if the file takes no more bytes.
+    /// Those of `pwrite`. [`io::ErrorKind::WriteZero`] if the file accepts no more bytes.
+    /// [`io::ErrorKind::Other`] with [`Invalid::Stopped`] if the caller stopped in the middle of a large
+    /// buffer.
     pub fn write_to_file(&self, file: &File, offset: u64) -> io::Result<()> {
         let mut at = 0;
         while at < self.len() {

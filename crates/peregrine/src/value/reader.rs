@@ -31,7 +31,7 @@ impl core::fmt::Display for Invalid {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str(match self {
             Self::Short => "the message ends before its last value",
-            Self::Long => "the message goes on after its last value",
+            Self::Long => "the message has bytes after its last value",
             Self::Bits => "bits that are not a value of the declared type",
             Self::Utf8 => "text that is not UTF-8",
             Self::Block => "a buffer of the wrong length or alignment",

@@ -70,7 +70,7 @@ impl ByteOrder {
         }
     }
 
-    /// Returns the number that stands for the byte order in messages: 1 or 2.
+    /// Returns the number of the byte order in messages: 1 or 2.
     pub const fn number(self) -> u32 {
         match self {
             Self::Little => 1,

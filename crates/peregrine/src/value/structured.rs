@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(Vec::<Box<()>>::decode(&mut reader), Err(Invalid::TooLong));
         let mut reader = Reader::new(Window::from(&head[..]));
         assert_eq!(Vec::<((),)>::decode(&mut reader), Err(Invalid::TooLong));
-        // Nor may many sequences together claim more than one sequence may.
+        // The limit applies to all sequences of a head together.
         let mut head = vec![0; 1 << 10];
         head[..4].copy_from_slice(&200u32.to_ne_bytes());
         head[4..].as_chunks_mut::<4>().0.fill(65536u32.to_ne_bytes());

@@ -24,7 +24,7 @@ impl Swap {
     /// Returns how values of `T` are converted, or `None` if they are the same in both byte orders.
     #[inline]
     pub const fn of<T: Plain>() -> Option<&'static Self> {
-        Of::<T>::SWAP
+        SwapOf::<T>::SWAP
     }
 
     /// Returns the bytes of a unit. A block has a whole number of units.
@@ -52,9 +52,9 @@ impl Swap {
     }
 }
 
-struct Of<T>(PhantomData<T>);
+struct SwapOf<T>(PhantomData<T>);
 
-impl<T: Plain> Of<T> {
+impl<T: Plain> SwapOf<T> {
     /// For types that consist of different numbers: value by value.
     const MIXED: Swap = Swap {
         unit: size_of::<T>(),

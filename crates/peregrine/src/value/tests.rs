@@ -24,8 +24,8 @@ fn lengths_are_rounded_up_and_saturate() {
     }
 }
 
-/// One value at each place: it is aligned as seen from the start, padding is zero, and no byte beyond
-/// the end is needed or written.
+/// A value at each offset is aligned relative to the start of the head, its padding is zero, and no byte
+/// beyond its end is needed or written.
 #[test]
 fn a_value_fits_up_to_the_last_byte() {
     for before in 0..70 {
@@ -66,7 +66,7 @@ fn a_head_can_begin_elsewhere_and_move() {
     assert!(head.is_empty());
     head.plain_all(&[1u8; 20]).unwrap();
     assert!(!head.is_empty());
-    // What was written is forgotten from there on, and positions are seen from there.
+    // This discards what was written from offset 12 on. Values are aligned relative to that offset.
     head.restart(12, 40);
     assert!(head.is_empty());
     head.plain(&2u8).unwrap();
@@ -76,7 +76,7 @@ fn a_head_can_begin_elsewhere_and_move() {
     assert_eq!(head.plain(&5u8), Err(Overflow::Full));
     assert_eq!(head.len(), 28);
     head.move_to(elsewhere.part(0, 50).unwrap()).unwrap();
-    // Now there is as much room as that space has.
+    // The head now has the room of the new space.
     head.plain_all(&[6u8; 10]).unwrap();
     assert_eq!(head.plain(&7u8), Err(Overflow::Full));
     assert!(head.move_to(elsewhere.part(0, 49).unwrap()).is_none());
@@ -99,7 +99,7 @@ fn structures_nest_as_deeply_as_they_may_on_both_sides() {
     }
     let (most, mut memory) = (limits::DEPTH_MAX, [0; 8]);
     let mut writer = Writer::new(Space::of_mut(&mut memory));
-    // Again and again: it comes back from there.
+    // A failed attempt leaves the depth unchanged, so each round has the same result.
     for _ in 0..3 {
         assert_eq!(deeper(&mut writer, most), Ok(()));
         assert_eq!(deeper(&mut writer, most + 1), Err(Overflow::TooDeep));
@@ -109,7 +109,7 @@ fn structures_nest_as_deeply_as_they_may_on_both_sides() {
         assert_eq!(taken(&mut reader, most), Ok(1));
         assert_eq!(taken(&mut reader, most + 1), Err(Invalid::TooDeep));
     }
-    // Large values need fewer levels: it is their bytes on the stack that count.
+    // For large values, the bytes on the stack limit the depth.
     let half = limits::DEPTH_BYTES_MAX / 2;
     let three = |reader: &mut Reader<'_>, bytes: usize| {
         reader.deeper_by(bytes, |reader| {
@@ -160,10 +160,11 @@ fn bytes_are_taken_at_their_place_and_turned_if_wanted() {
     assert_eq!(memory[..12], [1, 0, 0, 0, 1, 2, 3, 4, 4, 3, 2, 1]);
 }
 
-/// A value comes back as it was, in both representations, and from no shorter message.
+/// Checks that a value is read as it was written, in both representations, and that no shorter message is
+/// accepted.
 fn there_and_back<T: Value + PartialEq + core::fmt::Debug>(value: &T) {
     fn way<T: Value + PartialEq + core::fmt::Debug, R: Representation>(value: &T) -> Vec<u8> {
-        // Behind a byte, so that alignment matters.
+        // After a byte, so that alignment matters.
         let (done, length, mut memory) = written::<R>(4096, |head| {
             head.plain(&1u8)?;
             value.encode(head)
@@ -230,7 +231,7 @@ fn plain_values_are_blocks_and_others_are_none() {
 
 #[test]
 fn counts_of_structured_values_are_bounded_by_the_bytes_that_are_left() {
-    // Each string takes four bytes at least, so that many cannot be there.
+    // Each string takes at least four bytes, so 40 bytes hold at most ten.
     let mut reader = Reader::new(Window::from(&[0; 40][..]));
     assert!(String::decode_all(11, &mut reader).is_err());
     let mut reader = Reader::new(Window::from(&[0; 40][..]));

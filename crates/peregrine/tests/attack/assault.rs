@@ -1,4 +1,4 @@
-//! A client and a server that do their worst: noise in all of the region, on the words, on the line.
+//! A hostile client and a hostile server: they write noise to the region, the call words and the socket.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -13,10 +13,10 @@ use super::wire::{
     describe, region_bytes, request, word, words,
 };
 
-/// Words that mean something, and those that only look like it.
+/// Valid call words, and invalid ones that resemble them.
 const KINDS: [u32; 8] = [0, 2, 3, 4, 5, 6, 7, 1];
 
-/// Writes one value somewhere: more often where it hurts.
+/// Writes one value to a random offset of the region, more often to offsets where it does harm.
 fn scribble(region: &Region, noise: &mut Noise, about: u32) {
     let astack = noise.below(region.count.into()) as u32;
     let place = match noise.below(9) {
@@ -24,7 +24,7 @@ fn scribble(region: &Region, noise: &mut Noise, about: u32) {
         1 => region.reply(astack),
         2 => region.taken(astack),
         8 => noise.one_of(&region.progress(astack)),
-        // The headers, the first values of the messages.
+        // The headers, and the first values of the messages.
         3 | 4 => region.call(astack) + 4 + 4 * noise.below(24) as usize,
         5 => region.reply(astack) + 4 + 4 * noise.below(24) as usize,
         6 => 4 * noise.below(1024) as usize,
@@ -33,7 +33,7 @@ fn scribble(region: &Region, noise: &mut Noise, about: u32) {
     let now = region.word(place).load(Ordering::Relaxed);
     let value = match noise.below(4) {
         0 => noise.one_of(&KINDS),
-        // The next message of a word.
+        // The value that posts the next message.
         1 => now.wrapping_add(8) & !7 | 1,
         2 => noise.word(about),
         _ => noise.word(now),
@@ -41,12 +41,12 @@ fn scribble(region: &Region, noise: &mut Noise, about: u32) {
     region.word(place).store(value, Ordering::Release);
 }
 
-/// Writes noise over as much as there is in one go: all of a small region, of a large one a part.
+/// Overwrites a random range of at most 4 MiB of a region with noise.
 fn smear(region: &Region, noise: &mut Noise) {
     let bytes = region.memory.len() as u64;
     let length = noise.below(bytes.min(4 << 20)) as usize;
     let at = noise.below(bytes - length as u64 + 1) as usize;
-    // Noise of a page, again and again: what it is does not matter, and to make it takes time.
+    // One page of noise is repeated, because generating more would take long.
     let page = noise.bytes(4096);
     let space = &region.memory;
     for (at, end) in (at..at + length).step_by(page.len()).map(|one| (one, at + length)) {
@@ -54,7 +54,7 @@ fn smear(region: &Region, noise: &mut Noise) {
     }
 }
 
-/// Posts a call that is nearly one, with any lengths.
+/// Posts a nearly valid call with random lengths.
 fn post(session: &Session, noise: &mut Noise) {
     let region = &session.region;
     let astack = noise.below(region.count.into()) as u32;
@@ -68,7 +68,7 @@ fn post(session: &Session, noise: &mut Noise) {
         lengths[at] = noise.word(region.bytes as u32);
     }
     let cpu = noise.below(3) as u32;
-    // A message that never arrives, extensions that are none, places.
+    // A message that never arrives, invalid extensions, invalid offsets.
     let manner = match noise.below(8) {
         0 => 1 << 15,
         1 => 1 << 15 | noise.word(32),
@@ -87,38 +87,38 @@ fn post(session: &Session, noise: &mut Noise) {
     if word.swap(message, Ordering::AcqRel) != 0 {
         sys::futex_wake(word);
     } else {
-        let _ = session.line.say(&request(RING, astack));
+        let _ = session.line.send(&request(RING, astack));
     }
     if noise.once_in(4) {
-        // As a server's accomplice would: while it is being looked at.
+        // Changes the call while the server reads it.
         (0..64).for_each(|_| scribble(region, noise, lengths[2]));
     }
 }
 
-/// Says something that is not always a request; false if the session will not survive it.
+/// Sends a message that is not always a valid request. Returns false if it ends the session.
 fn talk(session: &Session, directory: &Path, noise: &mut Noise) -> bool {
     let count = session.region.count;
     match noise.below(16) {
-        0..6 => drop(session.line.say(&request(RING, noise.below(count.into()) as u32))),
-        6 => drop(session.line.say(&request(RING, noise.word(count)))),
-        7 | 8 => drop(session.line.say(&request(UNBIND, noise.word(session.binding)))),
+        0..6 => drop(session.line.send(&request(RING, noise.below(count.into()) as u32))),
+        6 => drop(session.line.send(&request(RING, noise.word(count)))),
+        7 | 8 => drop(session.line.send(&request(UNBIND, noise.word(session.binding)))),
         9 | 10 => {
-            let _ = session.line.say(&describe());
-            let _ = session.line.hear();
+            let _ = session.line.send(&describe());
+            let _ = session.line.receive();
         }
         // One more binding in the same session, by another connection.
         11 => {
             if let Ok(line) = Line::connect(directory, "vault") {
                 let tokens = [session.token, noise_token(noise)];
-                let _ = line.say(&bind(noise.word(8), noise.below(1 << 21), &tokens));
+                let _ = line.send(&bind(noise.word(8), noise.below(1 << 21), &tokens));
                 let _ = line.answer_within(Duration::from_millis(50));
             }
         }
         12 => {
-            // A guest that says anything.
+            // An unbound connection that sends noise.
             if let Ok(line) = Line::connect(directory, "vault") {
                 let length = noise.below(300) as usize;
-                let _ = line.say(&noise.bytes(length));
+                let _ = line.send(&noise.bytes(length));
             }
         }
         13 if noise.once_in(8) => {
@@ -126,7 +126,7 @@ fn talk(session: &Session, directory: &Path, noise: &mut Noise) -> bool {
             let mut message = words(&[MAGIC, VERSION, kind]);
             let length = noise.below(64) as usize;
             message.extend(noise.bytes(length));
-            let _ = session.line.say(&message);
+            let _ = session.line.send(&message);
             return false;
         }
         _ => {}
@@ -138,7 +138,7 @@ fn noise_token(noise: &mut Noise) -> wire::Token {
     noise.bytes(16).try_into().expect("sixteen")
 }
 
-/// A client that attacks the export `vault` until `until`; how many calls it posted.
+/// Attacks the export `vault` as a client until `until`. Returns the number of calls posted.
 pub(crate) fn client(directory: &Path, seed: u64, until: Instant) -> u64 {
     let mut noise = Noise::new(seed);
     let (mut sessions, mut posted) = (Vec::<Session>::new(), 0);
@@ -147,7 +147,7 @@ pub(crate) fn client(directory: &Path, seed: u64, until: Instant) -> u64 {
             let count = noise.one_of(&[1, 4, 64, 1024]);
             match Session::new(directory, "vault", count) {
                 Ok(session) => sessions.push(session),
-                // Refused for what it did before; it comes again.
+                // Refused because of its earlier messages; it connects again.
                 Err(_) => std::thread::sleep(Duration::from_millis(5)),
             }
             continue;
@@ -180,48 +180,48 @@ pub(crate) fn client(directory: &Path, seed: u64, until: Instant) -> u64 {
     posted
 }
 
-/// A client of the hostile server, as that knows it.
+/// What the hostile server keeps for one of its clients.
 struct Victim {
     line: Line,
     region: Region,
-    /// The last word that was answered, by A-stack.
+    /// For each A-stack, the call word that the server answered last.
     seen: Vec<u32>,
 }
 
-/// A server under the name `trap` that gives its clients noise until `until`.
+/// A server with the name `trap` that sends noise to its clients until `until`.
 pub(crate) fn server(listener: &Line, seed: u64, until: Instant) {
     let mut noise = Noise::new(seed);
-    let (mut guests, mut victims) = (Vec::<Line>::new(), Vec::<Victim>::new());
+    let (mut unbound, mut victims) = (Vec::<Line>::new(), Vec::<Victim>::new());
     let mut idle = 0;
     while Instant::now() < until {
         idle += 1;
         while let Ok(line) = listener.accept() {
-            guests.push(line);
+            unbound.push(line);
         }
-        guests.retain(|_| !noise.clone().once_in(5000));
-        for at in (0..guests.len()).rev() {
-            match guests[at].hear() {
-                Ok((message, _)) if message.is_empty() => drop(guests.swap_remove(at)),
+        unbound.retain(|_| !noise.clone().once_in(5000));
+        for at in (0..unbound.len()).rev() {
+            match unbound[at].receive() {
+                Ok((message, _)) if message.is_empty() => drop(unbound.swap_remove(at)),
                 Ok((message, _)) => {
-                    victims.extend(welcome(guests.swap_remove(at), &message, &mut noise));
+                    victims.extend(welcome(unbound.swap_remove(at), &message, &mut noise));
                 }
                 Err(_) => {}
             }
         }
         for at in (0..victims.len()).rev() {
             let victim = &mut victims[at];
-            if torment(victim, &mut noise) {
+            if attack(victim, &mut noise) {
                 idle = 0;
             }
             let gone = loop {
-                match victim.line.hear() {
+                match victim.line.receive() {
                     Ok((message, _)) if message.is_empty() => break true,
-                    // Rings and goodbyes: what it does not read, the client cannot say.
+                    // Reads doorbell and close messages, because unread ones would block the client's sends.
                     Ok(_) => {}
                     Err(error) => break error.kind() != std::io::ErrorKind::WouldBlock,
                 }
             };
-            if gone || !grumble(victim, &mut noise) {
+            if gone || !send_unsolicited(victim, &mut noise) {
                 drop(victims.swap_remove(at));
             }
         }
@@ -231,31 +231,31 @@ pub(crate) fn server(listener: &Line, seed: u64, until: Instant) {
     }
 }
 
-/// Answers the first message of a client: mostly as a server does, or it would learn nothing.
+/// Answers the first message of a client, mostly correctly, so that the client continues.
 fn welcome(line: Line, message: &[u8], noise: &mut Noise) -> Option<Victim> {
     if word(message, 8) != BIND || noise.once_in(10) {
         let length = noise.below(200) as usize;
         let garbage = noise.bytes(length);
         let answer =
             if noise.once_in(2) { words(&[noise.clone().word(101), 2, 3]) } else { garbage };
-        let _ = line.say(&answer);
+        let _ = line.send(&answer);
         return None;
     }
     let count = noise.one_of(&[1, 2, 8]);
     let bytes = 1 << 20;
     let (region, file) = Region::new(count, bytes);
-    let said = match noise.below(16) {
+    let grant = match noise.below(16) {
         0 => bound([1; 16], 1, noise.word(count), bytes as u64),
         1 => bound([1; 16], 1, count, u64::from(noise.word(bytes as u32)) << noise.below(33)),
         _ => bound(noise_token(noise), noise.word(1), count, bytes as u64),
     };
     assert_eq!(region.memory.len(), region_bytes(count, bytes));
-    line.say_with(&said, &[file.as_fd()]).ok()?;
+    line.send_with(&grant, &[file.as_fd()]).ok()?;
     Some(Victim { line, region, seen: vec![0; count as usize] })
 }
 
-/// Writes into a client's region, and answers its calls; whether there was one.
-fn torment(victim: &mut Victim, noise: &mut Noise) -> bool {
+/// Writes into a client's region and answers its calls. Returns whether there was a call.
+fn attack(victim: &mut Victim, noise: &mut Noise) -> bool {
     let Victim { region, seen, .. } = victim;
     let mut called = false;
     for astack in 0..region.count {
@@ -286,7 +286,7 @@ fn answer(region: &Region, astack: u32, posted: u32, noise: &mut Noise) {
     let most = region.bytes as u32;
     let progress = region.word(region.progress(astack)[1]);
     if region.word(region.call(astack) + 28).load(Ordering::Relaxed) >> 24 != 0 {
-        // The client takes what it is told of before it has an answer.
+        // The client reads the part of the reply that is announced as written, before the reply is posted.
         for _ in 0..noise.below(64) {
             progress.store(noise.word(most), Ordering::Release);
             std::hint::spin_loop();
@@ -310,23 +310,23 @@ fn answer(region: &Region, astack: u32, posted: u32, noise: &mut Noise) {
     sys::futex_wake(region.word(reply));
 }
 
-/// Says something that nobody asked for, now and then; false if it hangs up.
-fn grumble(victim: &Victim, noise: &mut Noise) -> bool {
+/// Sends an unsolicited message now and then. Returns false if the connection is to be closed.
+fn send_unsolicited(victim: &Victim, noise: &mut Noise) -> bool {
     if !noise.once_in(2000) {
         return true;
     }
     match noise.below(6) {
-        0 => drop(victim.line.say(&words(&[wire::GOODBYE]))),
-        1 | 2 => drop(victim.line.say(&words(&[wire::REVOKED, noise.word(1)]))),
+        0 => drop(victim.line.send(&words(&[wire::GOODBYE]))),
+        1 | 2 => drop(victim.line.send(&words(&[wire::REVOKED, noise.word(1)]))),
         3 => {
             let length = noise.below(100) as usize;
-            let _ = victim.line.say(&noise.bytes(length));
+            let _ = victim.line.send(&noise.bytes(length));
         }
         4 => return false,
         _ => {
-            // More than anybody wants to hear.
+            // More messages than any client expects.
             for _ in 0..100 {
-                let _ = victim.line.say(&words(&[wire::REVOKED, noise.word(1)]));
+                let _ = victim.line.send(&words(&[wire::REVOKED, noise.word(1)]));
             }
         }
     }

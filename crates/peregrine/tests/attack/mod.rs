@@ -1,5 +1,5 @@
-//! What tests of hostile peers share: the other side by hand, noise, an honest service to protect,
-//! and what a process has of the machine.
+//! Shared parts of the tests of hostile peers: a hand-written peer, noise, an honest service to protect,
+//! and the resources that a process uses.
 
 // Each test program uses its own part of this.
 #![allow(dead_code)]
@@ -19,13 +19,14 @@ pub(crate) use crate::support::wire;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long the long tests go on: `PEREGRINE_SOAK` seconds, or this.
+/// Returns the duration of a long test: `PEREGRINE_SOAK` seconds, or this default.
 pub(crate) fn soak(unless_set: Duration) -> Duration {
     let seconds = std::env::var("PEREGRINE_SOAK").ok().and_then(|text| text.parse().ok());
     seconds.map_or(unless_set, Duration::from_secs_f64)
 }
 
-/// The seed of a test: `PEREGRINE_SEED`, or the clock. A failure shows it.
+/// Returns the seed of a test: `PEREGRINE_SEED`, or one from the clock. It is printed, so that a failure
+/// can be repeated.
 pub(crate) fn seed() -> u64 {
     let given = std::env::var("PEREGRINE_SEED").ok().and_then(|text| text.parse().ok());
     let seed = given.unwrap_or_else(|| {
@@ -36,7 +37,7 @@ pub(crate) fn seed() -> u64 {
     seed
 }
 
-/// Ends this process if it is still there after `limit`: a child that hangs fails its test.
+/// Ends this process if it still runs after `limit`, so that a hung child fails its test.
 pub(crate) fn no_longer_than(limit: Duration) {
     std::thread::spawn(move || {
         std::thread::sleep(limit);
@@ -45,20 +46,20 @@ pub(crate) fn no_longer_than(limit: Duration) {
     });
 }
 
-/// The file that ends what children do.
+/// The name of the file that makes children end.
 const STOP: &str = "stop";
 
-/// Tells all children in a directory that they may end.
+/// Makes all child processes that use a directory end.
 pub(crate) fn stop(directory: &Path) {
     std::fs::write(directory.join(STOP), "").expect("a file in the test's own directory");
 }
 
-/// Whether the children in a directory may end.
+/// Returns whether the child processes that use a directory must end.
 pub(crate) fn stopped(directory: &Path) -> bool {
     directory.join(STOP).exists()
 }
 
-/// Waits until `done`; whether it came about in time.
+/// Waits until `done` returns true. Returns whether that happened in time.
 pub(crate) fn eventually(limit: Duration, mut done: impl FnMut() -> bool) -> bool {
     let until = Instant::now() + limit;
     loop {

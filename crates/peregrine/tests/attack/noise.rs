@@ -1,6 +1,6 @@
-//! Random numbers that can be repeated, and the values that hurt most.
+//! Reproducible random numbers, with a preference for values that are likely to do harm.
 
-/// A generator of Marsaglia's (xorshift, multiplied): small, and the same everywhere.
+/// Marsaglia's generator xorshift64*, which gives the same numbers on every machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Noise(u64);
 
@@ -16,12 +16,12 @@ impl Noise {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// A number below `end`.
+    /// Returns a number below `end`.
     pub(crate) const fn below(&mut self, end: u64) -> u64 {
         (self.next() >> 11) % if end == 0 { 1 } else { end }
     }
 
-    /// True once in `times`.
+    /// Returns true with a probability of one in `times`.
     pub(crate) const fn once_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }
@@ -30,8 +30,8 @@ impl Noise {
         all[self.below(all.len() as u64) as usize]
     }
 
-    /// A 32-bit number of which some are more harmful than others: small ones, powers of two and
-    /// their neighbours, those near `about`, and anything.
+    /// Returns a 32-bit number. Numbers that often cause faults are more frequent: small numbers, powers of
+    /// two and their neighbours, and numbers near `about`.
     pub(crate) fn word(&mut self, about: u32) -> u32 {
         match self.below(6) {
             0 => self.below(17) as u32,

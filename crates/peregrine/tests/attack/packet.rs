@@ -1,21 +1,26 @@
-//! Packets of the exchange that are forged: other numbers under a check that holds.
+//! Forged packets of the exchange: changed header fields with a valid checksum.
 
 use super::noise::Noise;
 
 pub(crate) const HEADER_BYTES: usize = 64;
 pub(crate) const SECRET: core::ops::Range<usize> = 12..24;
 const CHECK: core::ops::Range<usize> = 4..8;
+/// The offset of the field that holds the number of bytes of the whole message.
+const TOTAL: usize = 36;
+/// The largest number of bytes that a forged header claims. A server keeps 64 MiB for the incomplete
+/// calls of all clients on one host, which the honest clients on that host share.
+const FORGED_TOTAL_MAX: u32 = 1 << 20;
 
 /// Fields of a header that are forged, and their bytes: kind, place, sequence, flags, serial, total,
-/// head, at, fragment, piece, credits, extensions, echo. The procedure is not forged: a forged call of
-/// the ledger would be entered.
+/// head, at, fragment, piece, credits, extensions, echo. The procedure is not forged, because a forged
+/// call of the ledger would run and be recorded.
 const FIELDS: [(usize, usize); 13] = [
     (3, 1),
     (8, 4),
     (24, 4),
     (28, 2),
     (30, 2),
-    (36, 4),
+    (TOTAL, 4),
     (40, 4),
     (44, 4),
     (48, 4),
@@ -25,15 +30,16 @@ const FIELDS: [(usize, usize); 13] = [
     (62, 2),
 ];
 
-/// Puts other numbers into one to three fields of a packet's header, and a check that holds. A packet
-/// without a whole header stays as it is.
+/// Changes one to three fields of a packet's header and makes its checksum valid. A packet without a whole
+/// header is left unchanged.
 pub(crate) fn forge(noise: &mut Noise, packet: &mut [u8]) {
     let Some(header) = packet.get_mut(..HEADER_BYTES) else { return };
     for _ in 0..1 + noise.below(3) {
         let (at, bytes) = noise.one_of(&FIELDS);
         let mut old = [0; 4];
         old[..bytes].copy_from_slice(&header[at..at + bytes]);
-        let new = noise.word(u32::from_le_bytes(old)).to_le_bytes();
+        let new = noise.word(u32::from_le_bytes(old));
+        let new = if at == TOTAL { new.min(FORGED_TOTAL_MAX) } else { new }.to_le_bytes();
         header[at..at + bytes].copy_from_slice(&new[..bytes]);
     }
     header[CHECK].fill(0);

@@ -1,4 +1,4 @@
-//! Somebody who writes into the memory of another process, as a fault of that process would.
+//! Writes into the memory of another process, as a fault of that process could.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -7,15 +7,16 @@ use std::time::{Duration, Instant};
 use super::noise::Noise;
 use super::wire::Region;
 
-/// A-stacks that a client uses unless it asks for more, and those that its region has room for.
+/// The number of A-stacks that a client uses by default.
 const USED: u64 = 8;
+/// The number of A-stacks for which a region has room by default.
 const COUNT: u32 = 64;
 
-/// Writes to the words of a client's regions until `until`; how often. The client must use messages
-/// of 1 MiB, as it does unless it asks for more.
+/// Writes to the words of a client's regions until `until`. Returns the number of writes. The client must
+/// use messages of 1 MiB.
 pub(crate) fn scribble(pid: u32, seed: u64, until: Instant) -> u64 {
     let memory = File::options().write(true).open(format!("/proc/{pid}/mem")).expect("its memory");
-    // Only to know where things lie.
+    // This region is used only to compute offsets.
     let (region, _) = Region::new(COUNT, 1 << 20);
     let (mut noise, mut written) = (Noise::new(seed), 0);
     while Instant::now() < until {
@@ -27,12 +28,12 @@ pub(crate) fn scribble(pid: u32, seed: u64, until: Instant) -> u64 {
                 let astack = noise.below(USED) as u32;
                 let words = [region.call(astack), region.reply(astack), region.taken(astack)];
                 let value = match noise.below(3) {
-                    // Words that mean something, and some that only look like it.
+                    // Valid call words, and invalid ones that resemble them.
                     0 | 1 => noise.below(8) as u32,
                     _ => noise.word(8),
                 };
                 let at = start + noise.one_of(&words.map(|at| at as u32)) as u64;
-                // It may have gone meanwhile.
+                // The process may have ended meanwhile.
                 written += u64::from(memory.write_all_at(&value.to_ne_bytes(), at).is_ok());
             }
         }

@@ -1,4 +1,5 @@
-//! A client whose messages never stop coming, and never come: a byte every few milliseconds.
+//! A client that sends its messages byte by byte, one every few milliseconds, so that no message is ever
+//! complete.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -6,22 +7,22 @@ use std::time::{Duration, Instant};
 
 use super::wire::Session;
 
-/// Time from one piece to the next: shorter than a server waits for a client that has stopped.
+/// The time between two bytes. It is shorter than the time that a server waits for a stopped client.
 const PAUSE: Duration = Duration::from_millis(3);
-/// Bytes of each message: at this pace they take an hour.
+/// The bytes of each message. At this pace it would take an hour.
 const BYTES: u32 = 1_000_000;
 
-/// What a trickling client sends.
+/// The kind of call that a trickling client sends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum What {
-    /// Arguments that the server copies before the procedure runs: procedure `copy`.
+    /// Sends arguments that the server copies before the procedure `copy` runs.
     Copied,
-    /// A buffer that the procedure itself reads: procedure `sum`.
+    /// Sends a buffer that the procedure `sum` itself reads.
     Lent,
 }
 
-/// Sends such messages in `count` sessions until `until`, one in each at a time; how many of them
-/// were answered, and how many of the answers were something else than *post again*.
+/// Sends such messages in `count` sessions until `until`, one at a time in each session. Returns how many of
+/// them the server answered, and how many of these answers were not *post again*.
 pub(crate) fn trickle(directory: &Path, count: usize, what: What, until: Instant) -> [u64; 2] {
     let session = |_| Session::new(directory, "vault", 1).expect("a session");
     let mut sessions: Vec<_> = (0..count).map(session).map(|one| (one, 0, 0)).collect();

@@ -1,4 +1,4 @@
-//! Small things that cost a peer nothing, and might cost the other side much.
+//! Actions that are cheap for a hostile peer and may be expensive for the other side.
 
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
@@ -9,21 +9,21 @@ use rustix::thread::futex;
 
 use super::wire::{LIMIT, Line, Session, describe};
 
-/// A descriptor whose last close waits for `time`: its data goes nowhere, and it lingers for it.
-/// With it, what must live until then.
+/// Returns a socket whose last close blocks for `time`: it has unsent data, and lingers. Also returns its
+/// peer, which must stay open until then.
 pub(crate) fn slow_to_close(time: Duration) -> (OwnedFd, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let stream = TcpStream::connect(listener.local_addr().expect("its address")).expect("itself");
-    let (reader, _) = listener.accept().expect("who has connected");
+    let (reader, _) = listener.accept().expect("the connection");
     stream.set_nonblocking(true).expect("a socket");
     while std::io::Write::write(&mut &stream, &[0; 1 << 16]).is_ok() {}
     rustix::net::sockopt::set_socket_linger(&stream, Some(time)).expect("a socket");
     (stream.into(), reader)
 }
 
-/// Whether a server answers somebody who has just come.
+/// Returns whether a server answers a new connection.
 pub(crate) fn is_answered(line: &Line, limit: Duration) -> bool {
-    let _ = line.say(&describe());
+    let _ = line.send(&describe());
     line.answer_within(limit).is_some()
 }
 
@@ -33,20 +33,21 @@ pub(crate) fn falls_asleep(session: &Session, astack: u32) -> bool {
     super::eventually(LIMIT, || word.load(Ordering::Acquire) == 2)
 }
 
-/// Moves whoever sleeps on a call word to another word, which nobody will ever wake.
-pub(crate) fn carry_away(session: &Session, astack: u32) -> usize {
+/// Moves the threads that sleep on a call word to another word, which is never woken.
+pub(crate) fn requeue(session: &Session, astack: u32) -> usize {
     let word = session.region.word(session.region.call(astack));
     let elsewhere = session.region.word(64);
     futex::requeue(word, futex::Flags::empty(), 0, i32::MAX as u32, elsewhere).unwrap_or(0)
 }
 
-/// Rings for 64 A-stacks; how often that was possible. A full socket is as good: it is never empty.
+/// Rings for 64 A-stacks. Returns how many rings the socket accepted. If the socket is full, the server
+/// still finds a ring at each read.
 pub(crate) fn ring_all(session: &Session) -> u64 {
     let rings = (0..64).map(|astack| super::wire::request(super::wire::RING, astack));
-    rings.map(|ring| u64::from(session.line.say(&ring).is_ok())).sum()
+    rings.map(|ring| u64::from(session.line.send(&ring).is_ok())).sum()
 }
 
-/// Rings without end, until `until`; how often.
+/// Rings continuously until `until`. Returns the number of rings.
 pub(crate) fn flood(session: &Session, until: Instant) -> u64 {
     let mut rings = 0;
     while Instant::now() < until {

@@ -2,7 +2,7 @@
 
 use peregrine::{CallError, Executed, Kind, Lent, Out, Server, Value, interface};
 
-/// A value that is as deep as its sender likes.
+/// A value whose nesting depth the sender chooses.
 #[derive(Clone, Debug, PartialEq, Value)]
 pub(crate) struct Tree {
     pub(crate) name: String,
@@ -37,9 +37,9 @@ impl Vault for Honest {
         Ok(a.wrapping_add(b))
     }
     fn copy(&self, text: &str, from: &[u16], mut into: Out<'_, u8>) -> peregrine::Result<u64> {
-        // A caller that lies about its buffer gets less of it.
+        // A client that claims a wrong size of its buffer gets fewer bytes.
         let bytes = &text.as_bytes()[..text.len().min(into.remaining())];
-        into.put(bytes).expect("room, as it was asked for");
+        into.put(bytes).expect("room for the bytes");
         Ok(from.iter().map(|x| u64::from(*x)).sum())
     }
     fn turn(&self, flags: &mut [bool], names: &mut [String]) -> peregrine::Result<bool> {
@@ -49,7 +49,7 @@ impl Vault for Honest {
     }
     fn sum(&self, key: u32, of: Lent<'_, u8>) -> peregrine::Result<u64> {
         let mut sum = u64::from(key);
-        // Short reads: between two of them a hostile caller has the least to send.
+        // Short reads give a hostile client the most chances to interrupt its message.
         let mut chunk = [0; 64];
         for at in (0..of.len()).step_by(chunk.len()) {
             let chunk = &mut chunk[..(of.len() - at).min(64)];
@@ -69,7 +69,7 @@ impl Vault for Honest {
     }
 }
 
-/// The part of a server: exports an honest vault as `vault`, says `ready`, and serves until it is ended.
+/// Runs a server: exports an honest vault as `vault`, prints `ready`, and serves until it is killed.
 pub(crate) fn serve() {
     let server = Server::new().export("vault", VaultServer::new(Honest)).unwrap();
     let running = server.spawn().unwrap();
@@ -77,7 +77,7 @@ pub(crate) fn serve() {
     running.wait();
 }
 
-/// Makes one call of some kind and looks at its result.
+/// Makes one random call and checks its result.
 ///
 /// # Panics
 /// If the result is wrong.
@@ -106,7 +106,7 @@ pub(crate) fn check(vault: &VaultClient, n: u64) -> Result<(), CallError> {
             let leaf = Tree { name: n.to_string(), children: vec![] };
             match vault.grow(Tree { name: "root".into(), children: vec![leaf.clone()] }) {
                 Ok(grown) => assert_eq!((grown.children.len(), &grown.children[0]), (2, &leaf)),
-                Err(Fault::Odd(odd)) => panic!("{odd} is not what was asked"),
+                Err(Fault::Odd(odd)) => panic!("{odd} is not the expected error"),
                 Err(Fault::Call(text)) => {
                     return Err(CallError::new(Kind::Relayed, Executed::Maybe, text));
                 }

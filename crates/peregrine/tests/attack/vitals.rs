@@ -1,16 +1,16 @@
-//! What a process has of the machine: descriptors, threads, memory, time.
+//! The resources that a process uses: descriptors, threads, memory, processor time.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Counted from outside, at one moment.
+/// The counts at one moment, as `/proc` shows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Vitals {
     pub(crate) descriptors: usize,
     pub(crate) threads: usize,
-    /// Memory of its own, and what it has touched of shared memory.
+    /// The resident memory: private memory, and shared memory that the process has touched.
     pub(crate) resident_kib: u64,
-    /// Regions of sessions that it has mapped.
+    /// The number of session regions that the process has mapped.
     pub(crate) regions: usize,
 }
 
@@ -28,8 +28,8 @@ impl Vitals {
         }
     }
 
-    /// Whether it has no more than `before`, save for threads that are not idle long enough yet and
-    /// memory that an allocator keeps.
+    /// Returns whether the process uses no more than `before`, except for `threads` threads that have not
+    /// ended yet, and `kib` KiB that the allocator keeps.
     pub(crate) fn is_back_to(self, before: Self, threads: usize, kib: u64) -> bool {
         self.descriptors <= before.descriptors
             && self.regions <= before.regions
@@ -44,7 +44,7 @@ fn status(pid: u32, what: &str) -> u64 {
     line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
-/// The threads of a process whose names begin so, as directories of `/proc`.
+/// Returns the directories in `/proc` of the threads whose names begin with `name`.
 pub(crate) fn threads(pid: u32, name: &str) -> impl Iterator<Item = PathBuf> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("a process");
     tasks.flatten().map(|task| task.path()).filter(move |task| {
@@ -53,18 +53,18 @@ pub(crate) fn threads(pid: u32, name: &str) -> impl Iterator<Item = PathBuf> {
     })
 }
 
-/// Processor time that a process has used.
+/// Returns the processor time that a process has used.
 pub(crate) fn used(pid: u32) -> Duration {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // Behind the name, which may have blanks: user time and system time are the 12th and 13th.
+    // The fields after the name, which may contain spaces. User time and system time are the 12th and 13th.
     let rest = text.rsplit_once(')').map_or("", |(_, rest)| rest);
     let ticks: u64 =
         rest.split_whitespace().skip(11).take(2).filter_map(|t| t.parse::<u64>().ok()).sum();
-    // A tick is a hundredth of a second wherever Linux runs.
+    // A tick is a hundredth of a second on all machines.
     Duration::from_millis(10 * ticks)
 }
 
-/// Whether all threads of a process are halted.
+/// Returns whether all threads of a process are halted.
 pub(crate) fn is_halted(pid: u32) -> bool {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("a process");
     tasks.flatten().all(|task| {

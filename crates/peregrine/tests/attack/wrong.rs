@@ -1,4 +1,4 @@
-//! Every kind of wrong that a handshake can be, from either side.
+//! Invalid handshakes of every kind, by a client and by a server.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,19 +15,19 @@ use super::wire::{
     Session, Token, UNBIND, VERSION, bind, bound, describe, region_bytes, request, word, words,
 };
 
-/// Where a wrong client finds its server, and who else is there.
+/// The server that a wrong client attacks, and an honest client of the server.
 #[derive(Clone, Copy)]
 pub(crate) struct Stage<'a> {
     pub(crate) directory: &'a Path,
     /// The server's export.
     pub(crate) name: &'a str,
-    /// A binding of an honest client.
+    /// The number of a binding of the honest client.
     pub(crate) other: u32,
 }
 
 impl Stage<'_> {
     fn line(&self) -> Line {
-        Line::connect(self.directory, self.name).expect("a server that lets one in")
+        Line::connect(self.directory, self.name).expect("a server that accepts connections")
     }
 
     fn session(&self) -> Session {
@@ -35,34 +35,35 @@ impl Stage<'_> {
     }
 }
 
-/// A wrong client, and what it does.
+/// The name of a case, and a client that makes the mistake.
 pub(crate) type Case = (&'static str, fn(Stage<'_>));
 
 pub(crate) const CLIENTS: &[Case] = &[
-    ("requests that are cut off", cut_off),
-    ("requests that are too long", too_long),
+    ("truncated requests", cut_off),
+    ("requests with extra bytes", too_long),
     ("requests of another protocol", foreign),
-    ("requests that there are not", unknown),
-    ("descriptors that nobody asked for", descriptors),
-    ("counts and sizes without sense", sizes),
-    ("tokens of nobody", tokens),
-    ("rings of those who are not bound", ring_unbound),
+    ("requests of unknown kinds", unknown),
+    ("unexpected descriptors", descriptors),
+    ("invalid counts and sizes", sizes),
+    ("tokens of no session", tokens),
+    ("rings without a binding", ring_unbound),
     ("a second bind", bind_twice),
-    ("bind after joining", join_twice),
-    ("bindings that come and go", counted),
-    ("numbers of others", others),
-    ("lines that are half closed", half_closed),
-    ("thousands of connects and closes", coming_and_going),
-    ("answers that nobody reads", never_reads),
+    ("a bind after joining a session", join_twice),
+    ("many binds and unbinds", counted),
+    ("numbers of other clients' bindings", others),
+    ("half-closed connections", half_closed),
+    ("thousands of short connections", connects_and_closes),
+    ("answers that the client does not read", never_reads),
 ];
 
-/// Says it on a new line; the kind of the refusal that comes, after which the line is closed.
+/// Sends a message over a new connection. Returns the kind of the refusal, if the server sends one before
+/// it closes the connection.
 fn refusal(stage: Stage<'_>, message: &[u8]) -> Option<u32> {
     let line = stage.line();
-    let _ = line.say(message);
-    let said = line.hear_out();
-    assert!(said.len() <= 1, "{said:?}");
-    said.first().map(|answer| {
+    let _ = line.send(message);
+    let answers = line.receive_all();
+    assert!(answers.len() <= 1, "{answers:?}");
+    answers.first().map(|answer| {
         assert_eq!(word(answer, 0), REFUSED, "{message:?} was answered with {answer:?}");
         word(answer, 4)
     })
@@ -86,7 +87,7 @@ fn cut_off(stage: Stage<'_>) {
             assert_eq!(kind, Some(Kind::ProtocolMismatch as u32), "{length} bytes of {whole:?}");
         }
     }
-    // No bytes at all are an end.
+    // The server takes an empty message for the end of the connection.
     assert_eq!(refusal(stage, &[]), None);
 }
 
@@ -118,7 +119,7 @@ fn unknown(stage: Stage<'_>) {
         let refused = refusal(stage, &words(&[MAGIC, VERSION, kind]));
         assert_eq!(refused, Some(Kind::ProtocolMismatch as u32), "request {kind}");
     }
-    // What a bind cannot say: an option that is neither, more tokens than there are bytes.
+    // Two invalid binds: a flag that is neither 0 nor 1, and more tokens than the message has bytes for.
     let mut neither = bind(1, 4096, &[]);
     neither[12] = 2;
     assert_eq!(refusal(stage, &neither), Some(Kind::ProtocolMismatch as u32));
@@ -128,23 +129,23 @@ fn unknown(stage: Stage<'_>) {
     assert_eq!(refusal(stage, &many), Some(Kind::ProtocolMismatch as u32));
 }
 
-/// Descriptors are refused with whatever they came; where the kernel can, already when sent.
+/// The server refuses every message with descriptors. If the kernel supports it, sending them fails.
 fn descriptors(stage: Stage<'_>) {
-    let file = std::fs::File::open("/dev/null").expect("what everybody has");
+    let file = std::fs::File::open("/dev/null").expect("`/dev/null` opens");
     for count in [1, 2, 4, 5, 200, 253] {
         let files = vec![file.as_fd(); count];
         for request in [describe(), bind(1, 4096, &[])] {
             let line = stage.line();
-            if line.say_with(&request, &files).is_err() {
+            if line.send_with(&request, &files).is_err() {
                 continue;
             }
-            let said = line.hear_out();
-            assert_eq!(word(&said[0], 0), REFUSED, "{count} descriptors");
-            assert_eq!(word(&said[0], 4), Kind::ProtocolMismatch as u32);
+            let answers = line.receive_all();
+            assert_eq!(word(&answers[0], 0), REFUSED, "{count} descriptors");
+            assert_eq!(word(&answers[0], 4), Kind::ProtocolMismatch as u32);
         }
         let session = stage.session();
-        if session.line.say_with(&request(RING, 0), &files).is_ok() {
-            assert_eq!(word(&session.line.hear_out()[0], 0), REFUSED);
+        if session.line.send_with(&request(RING, 0), &files).is_ok() {
+            assert_eq!(word(&session.line.receive_all()[0], 0), REFUSED);
         }
     }
 }
@@ -153,8 +154,8 @@ fn sizes(stage: Stage<'_>) {
     for (count, bytes) in [(0, 0), (u32::MAX, 0), (1, 1), (2000, 15), (1, (1 << 20) - 1)] {
         let line = stage.line();
         let (answer, files) = line.ask(&bind(count, bytes, &[]));
-        let session = Session::of_answer(line, &answer, &files).expect("what there is");
-        assert!((1..=1024).contains(&session.region.count), "{count} A-stacks asked for");
+        let session = Session::of_answer(line, &answer, &files).expect("a session");
+        assert!((1..=1024).contains(&session.region.count), "{count} A-stacks requested");
         assert!(session.region.bytes >= bytes as usize && session.region.bytes.is_multiple_of(16));
     }
     let line = stage.line();
@@ -163,7 +164,7 @@ fn sizes(stage: Stage<'_>) {
         assert_eq!((word(&answer, 0), word(&answer, 4)), (REFUSED, Kind::TooLarge as u32));
         assert!(files.is_empty());
     }
-    // Refused for its size, it may ask for less.
+    // After a refusal for its size, a client may request less on the same connection.
     assert_eq!(word(&line.ask(&bind(1, 16, &[])).0, 0), BOUND);
 }
 
@@ -174,15 +175,15 @@ fn tokens(stage: Stage<'_>) {
         let tokens: Vec<Token> = (0..count).map(|_| noise.bytes(16).try_into().unwrap()).collect();
         let line = stage.line();
         let (answer, files) = line.ask(&bind(1, 4096, &tokens));
-        let new = Session::of_answer(line, &answer, &files).expect("a session of its own");
+        let new = Session::of_answer(line, &answer, &files).expect("a new session");
         assert!(!tokens.contains(&new.token) && new.token != own.token);
     }
-    // One bit off.
+    // A token with one wrong bit.
     let mut nearly = own.token;
     nearly[15] ^= 1;
     let (answer, files) = stage.line().ask(&bind(1, 4096, &[nearly]));
     assert!(word(&answer, 0) == BOUND && files.len() == 1 && answer[16..32] != own.token);
-    // More than fit a request.
+    // More tokens than a request may have.
     let many = vec![own.token; 20];
     assert_eq!(refusal(stage, &bind(1, 4096, &many)), Some(Kind::ProtocolMismatch as u32));
 }
@@ -195,48 +196,57 @@ fn ring_unbound(stage: Stage<'_>) {
 
 fn bind_twice(stage: Stage<'_>) {
     let session = stage.session();
-    session.line.say(&bind(1, 4096, &[])).expect("room for a request");
-    let said = session.line.hear_out();
-    assert_eq!((word(&said[0], 0), word(&said[0], 4)), (REFUSED, Kind::ProtocolMismatch as u32));
+    session.line.send(&bind(1, 4096, &[])).expect("room for a request");
+    let answers = session.line.receive_all();
+    let refusal = (REFUSED, Kind::ProtocolMismatch as u32);
+    assert_eq!((word(&answers[0], 0), word(&answers[0], 4)), refusal);
     let own = stage.session();
-    own.line.say(&bind(1, 4096, &[own.token])).expect("room for a request");
-    assert_eq!(word(&own.line.hear_out()[0], 0), REFUSED);
+    own.line.send(&bind(1, 4096, &[own.token])).expect("room for a request");
+    assert_eq!(word(&own.line.receive_all()[0], 0), REFUSED);
 }
 
-/// Bindings of the export, as it says itself.
-fn standing(stage: Stage<'_>) -> u32 {
+/// Returns the number of bindings that the export reports.
+fn reported_bindings(stage: Stage<'_>) -> u32 {
     let (description, _) = stage.line().ask(&describe());
-    // Behind it: that it listens nowhere, and the number of its network.
+    // After the number of bindings: no endpoints, and the number of the network.
     assert_eq!(word(&description, description.len() - 12), 0);
     word(&description, description.len() - 16)
 }
 
-/// Bindings are counted, however they come and go.
+/// The reported number of bindings is correct after binds and unbinds in any order.
 fn counted(stage: Stage<'_>) {
-    let before = standing(stage);
+    let before = reported_bindings(stage);
     let session = stage.session();
     let numbers: Vec<u32> =
         (0..5).map(|_| word(&stage.line().ask(&bind(1, 4096, &[session.token])).0, 32)).collect();
-    assert_eq!(standing(stage), before + 6);
+    assert_eq!(reported_bindings(stage), before + 6);
     for number in [numbers[0], numbers[0], numbers[3]] {
-        session.line.say(&request(UNBIND, number)).expect("room for a request");
+        session.line.send(&request(UNBIND, number)).expect("room for a request");
     }
-    assert!(super::eventually(LIMIT, || standing(stage) == before + 4), "{}", standing(stage));
+    assert!(
+        super::eventually(LIMIT, || reported_bindings(stage) == before + 4),
+        "{}",
+        reported_bindings(stage)
+    );
     drop(session);
-    assert!(super::eventually(LIMIT, || standing(stage) == before), "{}", standing(stage));
+    assert!(
+        super::eventually(LIMIT, || reported_bindings(stage) == before),
+        "{}",
+        reported_bindings(stage)
+    );
 }
 
-/// A connection that joined a session has done what it was for.
+/// The server closes a connection after its client has joined a session.
 fn join_twice(stage: Stage<'_>) {
     let session = stage.session();
     let line = stage.line();
     let (answer, files) = line.ask(&bind(1, 4096, &[session.token]));
     assert!(word(&answer, 0) == BOUND && files.is_empty());
-    assert_ne!(word(&answer, 32), session.binding, "a number of its own");
-    let _ = line.say(&bind(1, 4096, &[session.token]));
-    // Refused, if the server has not closed it before.
-    for said in line.hear_out() {
-        assert_eq!((word(&said, 0), word(&said, 4)), (REFUSED, Kind::ProtocolMismatch as u32));
+    assert_ne!(word(&answer, 32), session.binding, "the number of the new binding");
+    let _ = line.send(&bind(1, 4096, &[session.token]));
+    // The second bind is refused, unless the server has closed the connection before.
+    for answer in line.receive_all() {
+        assert_eq!((word(&answer, 0), word(&answer, 4)), (REFUSED, Kind::ProtocolMismatch as u32));
     }
 }
 
@@ -244,20 +254,24 @@ fn others(stage: Stage<'_>) {
     let mut session = stage.session();
     let (mine, other) = (session.binding, stage.other);
     for number in [other ^ 1, 0, u32::MAX, mine.wrapping_add(1), mine ^ 1 << 16, mine ^ 1 << 31] {
-        session.line.say(&request(UNBIND, number)).expect("room for a request");
+        session.line.send(&request(UNBIND, number)).expect("room for a request");
     }
     for index in [4, 63, 64, 1023, 1024, u32::MAX] {
-        session.line.say(&request(RING, index)).expect("room for a request");
+        session.line.send(&request(RING, index)).expect("room for a request");
     }
-    assert_eq!(session.ping(0, LIMIT), Some(0), "its own binding is as it was");
-    // And twice its own.
-    session.line.say(&request(UNBIND, mine)).expect("room for a request");
-    session.line.say(&request(UNBIND, mine)).expect("room for a request");
-    // Said on the line, it takes a moment longer than a call.
+    assert_eq!(session.ping(0, LIMIT), Some(0), "the client's own binding still works");
+    // The client ends its own binding twice.
+    session.line.send(&request(UNBIND, mine)).expect("room for a request");
+    session.line.send(&request(UNBIND, mine)).expect("room for a request");
+    // The message over the socket may take longer than a call.
     let gone = super::eventually(LIMIT, || session.ping(0, LIMIT) == Some(2));
     assert!(gone, "a call without a binding is not executed");
     session.binding = mine.wrapping_add(1 << 16);
-    assert_eq!(session.ping(1, LIMIT), Some(2), "nor is one of a binding that never was");
+    assert_eq!(
+        session.ping(1, LIMIT),
+        Some(2),
+        "a call of a binding that never existed is not executed"
+    );
     assert!(session.line.is_open());
 }
 
@@ -265,20 +279,20 @@ fn half_closed(stage: Stage<'_>) {
     for how in [Shutdown::Read, Shutdown::Write, Shutdown::Both] {
         let line = stage.line();
         let _ = rustix::net::shutdown(&line.0, how);
-        let _ = line.say(&describe());
+        let _ = line.send(&describe());
         let session = stage.session();
         let _ = rustix::net::shutdown(&session.line.0, how);
-        let _ = session.line.say(&describe());
+        let _ = session.line.send(&describe());
     }
 }
 
-fn coming_and_going(stage: Stage<'_>) {
+fn connects_and_closes(stage: Stage<'_>) {
     let mut noise = Noise::new(11);
     for _ in 0..3000 {
         let Ok(line) = Line::connect(stage.directory, stage.name) else { continue };
         match noise.below(4) {
-            0 => drop(line.say(&describe())),
-            1 => drop(line.say(&bind(1, 4096, &[]))),
+            0 => drop(line.send(&describe())),
+            1 => drop(line.send(&bind(1, 4096, &[]))),
             _ => {}
         }
     }
@@ -288,72 +302,75 @@ fn never_reads(stage: Stage<'_>) {
     for session in [stage.session().line, stage.line()] {
         let until = Instant::now() + LIMIT;
         loop {
-            match session.say(&describe()) {
+            match session.send(&describe()) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 Err(_) => break,
             }
-            assert!(Instant::now() < until, "a client that reads nothing is answered for ever");
+            assert!(
+                Instant::now() < until,
+                "the server answers a client that reads nothing without end"
+            );
         }
     }
 }
 
-/// What a server of the other side answers to a bind; the line ends when this returns.
+/// The name of a case, and a server that answers a bind. The connection is closed when it returns.
 pub(crate) type Answer = (&'static str, fn(Line));
 
 pub(crate) const SERVERS: &[Answer] = &[
-    ("nothing at all", |line| drop(line.hear_out())),
-    ("the end", drop),
-    ("an empty record", |line| says(line, &[], None)),
-    ("one byte", |line| says(line, &[1], None)),
-    ("another kind", |line| says(line, &words(&[GOODBYE]), None)),
-    ("a request", |line| says(line, &describe(), None)),
-    ("a description", |line| says(line, &description(&[0; 8]), None)),
-    ("a long text", |line| says(line, &description(&vec![b'x'; 65_000]), None)),
-    ("more than a message", |line| says(line, &vec![0; 65_537], None)),
-    ("a refusal without sense", |line| says(line, &words(&[REFUSED, 999, 0]), None)),
-    ("a refusal that is cut off", |line| says(line, &words(&[REFUSED, 4, 100]), None)),
-    ("half a bound", |line| {
+    ("nothing at all", |line| drop(line.receive_all())),
+    ("a closed connection", drop),
+    ("an empty record", |line| answers_with(line, &[], None)),
+    ("one byte", |line| answers_with(line, &[1], None)),
+    ("another kind", |line| answers_with(line, &words(&[GOODBYE]), None)),
+    ("a request", |line| answers_with(line, &describe(), None)),
+    ("a description", |line| answers_with(line, &description(&[0; 8]), None)),
+    ("a long text", |line| answers_with(line, &description(&vec![b'x'; 65_000]), None)),
+    ("a message beyond the largest size", |line| answers_with(line, &vec![0; 65_537], None)),
+    ("a refusal of an unknown kind", |line| answers_with(line, &words(&[REFUSED, 999, 0]), None)),
+    ("a truncated refusal", |line| answers_with(line, &words(&[REFUSED, 4, 100]), None)),
+    ("a truncated grant", |line| {
         let (message, file) = good();
-        says(line, &message[..40], Some(&file));
+        answers_with(line, &message[..40], Some(&file));
     }),
-    ("more than bound", |line| {
+    ("a grant with an extra byte", |line| {
         let (mut message, file) = good();
         message.push(0);
-        says(line, &message, Some(&file));
+        answers_with(line, &message, Some(&file));
     }),
-    ("bound of another version", |line| {
+    ("a grant of another version", |line| {
         let (mut message, file) = good();
         message[4] += 1;
-        says(line, &message, Some(&file));
+        answers_with(line, &message, Some(&file));
     }),
-    ("bound in a representation that nobody knows", |line| {
+    ("a grant with an unknown representation", |line| {
         let (mut message, file) = good();
         message[48..].copy_from_slice(&3u32.to_ne_bytes());
-        says(line, &message, Some(&file));
+        answers_with(line, &message, Some(&file));
     }),
-    ("no region", |line| says(line, &good().0, None)),
+    ("no region", |line| answers_with(line, &good().0, None)),
     ("two regions", |line| {
         let (message, file) = good();
-        let _ = line.say_with(&message, &[file.as_fd(), file.as_fd()]);
-        line.hear_out();
+        let _ = line.send_with(&message, &[file.as_fd(), file.as_fd()]);
+        line.receive_all();
     }),
     ("many regions", |line| {
         let (message, file) = good();
-        let _ = line.say_with(&message, &vec![file.as_fd(); 253]);
-        line.hear_out();
+        let _ = line.send_with(&message, &vec![file.as_fd(); 253]);
+        line.receive_all();
     }),
-    ("no bytes", |line| sized(line, 1, 0)),
-    ("an odd number of bytes", |line| sized(line, 1, (1 << 20) + 1)),
-    ("few bytes", |line| sized(line, 1, 16)),
-    ("more bytes than there are", |line| sized(line, 1, u64::MAX)),
-    ("nearly as many", |line| sized(line, 1, u64::MAX - 159)),
-    ("more than an A-stack may have", |line| sized(line, 1, (1 << 30) + 16)),
+    ("messages of no bytes", |line| sized(line, 1, 0)),
+    ("messages of an odd number of bytes", |line| sized(line, 1, (1 << 20) + 1)),
+    ("messages of few bytes", |line| sized(line, 1, 16)),
+    ("messages of more bytes than memory has", |line| sized(line, 1, u64::MAX)),
+    ("messages of nearly as many bytes", |line| sized(line, 1, u64::MAX - 159)),
+    ("messages beyond the largest A-stack", |line| sized(line, 1, (1 << 30) + 16)),
     ("no A-stacks", |line| sized(line, 0, 1 << 20)),
-    ("more A-stacks than there are", |line| sized(line, u32::MAX, 1 << 20)),
-    ("more than a region may have", |line| sized(line, 1024, 1 << 30)),
+    ("more A-stacks than a region may have", |line| sized(line, u32::MAX, 1 << 20)),
+    ("a region beyond the largest size", |line| sized(line, 1024, 1 << 30)),
     ("a smaller region", |line| with(line, sealed(region_bytes(1, 1 << 20) as u64 - 4096))),
     ("a larger region", |line| with(line, sealed(region_bytes(1, 1 << 20) as u64 + 4096))),
     ("an empty region", |line| with(line, sealed(0))),
@@ -370,45 +387,45 @@ pub(crate) const SERVERS: &[Answer] = &[
         with(line, seal(region_bytes(1, 1 << 20) as u64, all));
     }),
     ("a region of huge pages", |line| {
-        // Where there are none it is no region at all, which must be refused too.
+        // On a machine without huge pages, the server sends an empty message.
         match memfd_create(c"huge", MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB) {
             Ok(file) => {
                 let _ = ftruncate(&file, 4 << 20);
                 let _ = fcntl_add_seals(&file, all_seals());
-                // 4 MiB in all: one A-stack of this many bytes each way.
-                let _ = line.say_with(&bound([5; 16], 1, 1, 2_094_880), &[file.as_fd()]);
-                line.hear_out();
+                // The region has 4 MiB: one A-stack with messages of 2,094,880 bytes.
+                let _ = line.send_with(&bound([5; 16], 1, 1, 2_094_880), &[file.as_fd()]);
+                line.receive_all();
             }
-            Err(_) => says(line, &[], None),
+            Err(_) => answers_with(line, &[], None),
         }
     }),
     ("a pipe", |line| with(line, io::pipe().expect("a pipe").0.into())),
     ("a file", |line| with(line, tempfile::tempfile().expect("a file").into())),
     ("a directory", |line| with(line, std::fs::File::open("/").expect("a directory").into())),
     ("a device", |line| with(line, std::fs::File::open("/dev/zero").expect("a device").into())),
-    ("the line itself", |line| {
+    ("the connection's own socket", |line| {
         let copy = line.0.try_clone().expect("a descriptor");
         with(line, copy);
     }),
 ];
 
-/// Says it, then listens until the client goes.
-fn says(line: Line, message: &[u8], file: Option<&OwnedFd>) {
+/// Sends a message, then reads until the client closes the connection.
+fn answers_with(line: Line, message: &[u8], file: Option<&OwnedFd>) {
     let files: Vec<BorrowedFd<'_>> = file.iter().map(|file| file.as_fd()).collect();
-    let _ = line.say_with(message, &files);
-    line.hear_out();
+    let _ = line.send_with(message, &files);
+    line.receive_all();
 }
 
 fn with(line: Line, file: OwnedFd) {
-    says(line, &good().0, Some(&file));
+    answers_with(line, &good().0, Some(&file));
 }
 
-/// A region that is what is announced, which makes no sense.
+/// Announces an invalid count or size of A-stacks, with a valid region.
 fn sized(line: Line, count: u32, bytes: u64) {
-    says(line, &bound([5; 16], 1, count, bytes), Some(&good().1));
+    answers_with(line, &bound([5; 16], 1, count, bytes), Some(&good().1));
 }
 
-/// What an honest server says, and sends.
+/// Returns the grant of an honest server, and the descriptor of its region.
 pub(crate) fn good() -> (Vec<u8>, OwnedFd) {
     let (_, file) = Region::new(1, 1 << 20);
     (bound([5; 16], 1, 1, 1 << 20), file)
@@ -442,7 +459,7 @@ fn description(text: &[u8]) -> Vec<u8> {
     message
 }
 
-/// Whether a request is a bind.
+/// Returns whether a request is a bind.
 pub(crate) fn is_bind(message: &[u8]) -> bool {
     word(message, 8) == BIND
 }

@@ -1,4 +1,4 @@
-//! The contract of a call: what every path must do alike, whatever carries the bytes.
+//! The contract of a call: the behavior that every path must have.
 //!
 //! A path's test hands [`suite`] a function that makes a client of an [`Object`] over that path.
 
@@ -12,10 +12,10 @@ use peregrine::{Executed, Kind, Lent, Out};
 
 pub(crate) use object::*;
 
-/// How a test reaches an object over its path.
+/// Makes a client of an object over the path under test.
 pub(crate) type Make<'a> = &'a dyn Fn(Object) -> ContractClient;
 
-/// Everything that holds on every path. Needs A-stacks of the default size.
+/// All checks that hold on every path. They need A-stacks of the default size.
 #[allow(dead_code)] // as above
 pub(crate) fn suite(make: Make<'_>) {
     suite_of_one_call(make);
@@ -38,7 +38,7 @@ pub(crate) fn suite_of_one_call(make: Make<'_>) {
     limits_hold(make);
 }
 
-/// What holds however many bridges lie between: those tell errors of calls as their own.
+/// The checks that hold across any number of bridges, which report errors of calls as their own.
 #[allow(dead_code)] // as above
 pub(crate) fn suite_of_a_bridge(make: Make<'_>) {
     values(make);
@@ -265,7 +265,7 @@ fn panics_are_caught(make: Make<'_>) {
     }
 }
 
-/// The kind of an error that says that nothing ran.
+/// Returns the kind of an error that reports that nothing ran.
 fn refused<T: std::fmt::Debug>(result: peregrine::Result<T>) -> Kind {
     let error = result.unwrap_err();
     assert_eq!(error.executed(), Executed::No, "{error}");
@@ -293,7 +293,7 @@ fn bounds_hold(make: Make<'_>) {
     let data: Vec<u8> = (0..1 << 20).map(|i: u32| (i * 7) as u8).collect();
     let mut back = vec![0; 1 << 20];
     client.large(&data, Out::from(&mut back[..])).unwrap();
-    assert!(data == back, "the largest buffer travels both ways");
+    assert!(data == back, "the largest buffer is transferred in both directions");
 }
 
 /// The interface's largest bounded procedure decides the size of an A-stack: twice that is too

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use peregrine::{CallError, Executed, Kind, Lent, Out, Plain, Value, interface};
 
-/// A call that takes longer is taken to hang.
+/// A call that takes longer is considered hung.
 pub(super) const LONG: Duration = Duration::from_secs(20);
 
 /// A pair without padding, every bit pattern of which is a value.
@@ -37,7 +37,7 @@ pub(crate) struct Pixel {
     pub(crate) layer: u16,
 }
 
-/// Structured: what it holds is elsewhere.
+/// Structured: it refers to memory outside itself.
 #[derive(Clone, Debug, Default, PartialEq, Value)]
 pub(crate) struct Person {
     pub(crate) name: String,
@@ -58,7 +58,7 @@ pub(crate) enum Place {
     },
 }
 
-/// Links as deep as one wants.
+/// A linked list of any depth.
 #[derive(Clone, Debug, Default, PartialEq, Value)]
 pub(crate) struct Chain {
     pub(crate) next: Option<Box<Self>>,
@@ -70,7 +70,7 @@ impl Chain {
     }
 }
 
-/// An error of the procedures' own.
+/// An error type of the procedures.
 #[derive(Debug, Value)]
 pub(crate) enum Fault {
     Refused { code: u32, why: String },
@@ -87,7 +87,7 @@ impl From<CallError> for Fault {
 #[interface(name = "contract", version = 3)]
 pub(crate) trait Contract {
     fn nothing(&self) -> peregrine::Result<()>;
-    /// How many procedures ran that count: tells whether a refused call was executed.
+    /// Returns how many counting procedures ran, which shows whether a refused call was executed.
     fn ran(&self) -> peregrine::Result<u32>;
     fn numbers(&self, a: u8, b: i64, c: u128, d: f32) -> peregrine::Result<(u8, i64, u128, f32)>;
     fn letters(&self, yes: bool, letter: char) -> peregrine::Result<(bool, char)>;
@@ -136,7 +136,7 @@ pub(crate) trait Contract {
         bits: &mut [bool],
     ) -> peregrine::Result<String>;
 
-    /// Changes and fills everything, then fails if told to.
+    /// Changes and fills every parameter, then fails on request.
     fn fails(
         &self,
         fail: bool,
@@ -171,11 +171,11 @@ pub(crate) trait Contract {
     fn through(&self, text: &str) -> peregrine::Result<String>;
     /// How many milliseconds the call has left, if it has a limit, and whether it is cancelled.
     fn left(&self) -> peregrine::Result<(Option<u64>, bool)>;
-    /// Runs until it is cancelled, and then until its caller has given up.
+    /// Runs until it is cancelled, and then until its caller has stopped waiting.
     fn outlive(&self, into: &mut u32) -> peregrine::Result<u32>;
 }
 
-/// A client of a binding that a test has made by itself.
+/// A client of a binding that the test itself has made.
 #[allow(dead_code)] // each test program uses its own part of this
 pub(crate) const fn over(binding: peregrine::Binding) -> ContractClient {
     ContractClient { binding }

@@ -6,7 +6,7 @@ use std::sync::{Barrier, Mutex};
 
 use peregrine::{CallError, Out, interface};
 
-/// What one call may carry each way.
+/// The largest message of a call in each direction, in bytes.
 pub(crate) const BYTES: usize = 8 << 20;
 const CALLERS: usize = 10;
 const CALLS: usize = 5;
@@ -17,7 +17,7 @@ pub(crate) trait Pressure {
     fn get(&self, with: u8, #[max_len(8 << 20)] into: Out<'_, u8>) -> peregrine::Result<()>;
 }
 
-/// Counts what ran.
+/// Counts the calls that ran.
 #[derive(Default)]
 pub(crate) struct Store(AtomicU64);
 
@@ -70,7 +70,7 @@ pub(crate) fn calls_within_their_bounds_wait_for_each_other(
         let whole = callers.into_iter().all(|caller| caller.join().expect("no panic"));
         let failed = failed.lock().expect("no panic");
         assert!(failed.is_empty(), "{} calls failed: {:#?}", failed.len(), failed.first());
-        assert!(whole, "a result is not what was sent");
+        assert!(whole, "a result differs from its argument");
     });
     let ran = client.put(&vec![1; BYTES]).unwrap();
     assert_eq!(ran, (2 * CALLERS * CALLS) as u64);

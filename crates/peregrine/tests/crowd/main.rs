@@ -1,11 +1,11 @@
-//! A crowd: more callers than A-stacks, and procedures that take about as long as the callers' limits,
-//! on every path. A watchdog fails a test in which a call outlives its limit by a second, and prints
-//! the stacks of all threads of both processes.
+//! A crowd: more callers than A-stacks, and procedures that take about as long as the callers' limits, on
+//! each path. A watchdog fails the test if a call exceeds its limit by a second, and prints the stacks of
+//! all threads of both processes.
 //!
-//! In the storms the server is killed meanwhile, and started again.
+//! In the storms, the server is killed and restarted meanwhile.
 //!
-//! `PEREGRINE_SOAK=600 cargo test --release -p peregrine --test crowd` runs each path for so many
-//! seconds; `PEREGRINE_SEED=n`, which each test prints, repeats the lengths of the procedures.
+//! `PEREGRINE_SOAK=600 cargo test --release -p peregrine --test crowd` runs each path for this many
+//! seconds. `PEREGRINE_SEED=n`, which each test prints, repeats the durations of the procedures.
 
 #[path = "../ledger/mod.rs"]
 mod ledger;
@@ -18,23 +18,23 @@ mod watch;
 
 use std::net::{TcpListener, UdpSocket};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ledger::Book;
 use mix::{Service, WorkClient, WorkServer, mix};
 use peregrine::{BindOptions, Endpoint, Kind, PathKind, Server};
 use queue::{null_calls, turns};
 use support::link::{ENDS, Link, at_near_end};
-use support::{Part, alone, own_directory, part};
+use support::{Process, alone, own_directory, role};
 
-/// The server, in a process of its own: `ENDPOINT`, or `ledger ENDPOINT` to write down what runs. In the
+/// The server, in its own process: `ENDPOINT`, or `ledger ENDPOINT` to record the calls that run. In the
 /// tests themselves this does nothing.
 #[test]
 fn child() {
-    let Some(part) = part() else { return };
-    let (service, endpoint) = match part.strip_prefix("ledger ") {
+    let Some(role) = role() else { return };
+    let (service, endpoint) = match role.strip_prefix("ledger ") {
         Some(endpoint) => (Service::with(Book::of(&support::directory())), endpoint),
-        None => (Service::default(), &part[..]),
+        None => (Service::default(), &role[..]),
     };
     let mut server = Server::new().export("work", WorkServer::new(service)).unwrap();
     if endpoint.starts_with("eth:") {
@@ -48,22 +48,22 @@ fn child() {
     running.wait();
 }
 
-/// A server process, and the address of its export.
-fn serve(directory: &Path, endpoint: &str) -> (Part, String) {
-    let mut server = Part::launch("child", endpoint, directory);
+/// Starts a server process. Returns it and the address of its export.
+fn serve(directory: &Path, endpoint: &str) -> (Process, String) {
+    let mut server = Process::launch("child", endpoint, directory);
     let address = server.until("ready ");
     (server, address)
 }
 
 /// The same at the far end of a link, over raw Ethernet.
-fn serve_at(link: &Link, directory: &Path) -> (Part, String) {
+fn serve_at(link: &Link, directory: &Path) -> (Process, String) {
     let mut server = link.launch(1, "child", &format!("eth:{}:0", ENDS[1]), directory);
     let address = server.until("ready ");
     (server, address)
 }
 
-/// Does something with a server on each path to it.
-fn on_every_path(what: impl Fn(&Part, &str) + Sync) {
+/// Calls `what` with a server on each path.
+fn on_every_path(what: impl Fn(&Process, &str) + Sync) {
     let directory = own_directory();
     for endpoint in ["local", "tcp:127.0.0.1:0", "udp:127.0.0.1:0"] {
         let (server, address) = serve(directory.path(), endpoint);
@@ -76,7 +76,7 @@ fn on_every_path(what: impl Fn(&Part, &str) + Sync) {
 }
 
 /// Runs the mix on the path that an address leads to.
-fn mix_to(server: &Part, address: &str, path: PathKind) {
+fn mix_to(server: &Process, address: &str, path: PathKind) {
     mix(&[std::process::id(), server.id()], &|options| {
         let work = WorkClient::bind_with(address, options).expect("a binding");
         assert_eq!(work.binding().path(), path);
@@ -132,7 +132,7 @@ fn mix_over_raw_ethernet() {
     at_near_end.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }
 
-/// A port of this machine that no client is given by chance.
+/// Returns a port of this machine that the kernel does not give to clients.
 fn free_port() -> u16 {
     let first = 20_000 + (std::process::id() % 10_000) as u16;
     let is_free = |port: &u16| {
@@ -180,28 +180,33 @@ fn mix_while_servers_are_killed_over_raw_ethernet() {
     });
 }
 
-/// Each of many threads waits for an A-stack once. A wait whose cost grows with the number of those
-/// that wait takes minutes here, at one processor's full load.
+/// Each of many threads waits for an A-stack once, and is woken for it alone. If all of them were woken
+/// for each free A-stack, or repeated a message that the server has no room for, each would sleep
+/// thousands of times.
 #[test]
-fn ten_thousand_callers_wait_for_eight_astacks() {
+fn ten_thousand_callers_sleep_a_few_times_each() {
     const CALLERS: usize = 10_000;
-    /// Optimized code needs about a second. Other programs and checked code may take their part.
-    const LIMIT: Duration = Duration::from_secs(if cfg!(debug_assertions) { 20 } else { 8 });
+    const SLEEPS_EACH: u64 = 500;
     let _alone = alone();
     on_every_path(|_, address| {
-        let work = WorkClient::bind_with(address, &BindOptions::default()).expect("a binding");
-        let begun = Instant::now();
-        let Some(called) = null_calls(&work, CALLERS) else {
-            return println!("skipped: this machine has no room for {CALLERS} threads");
-        };
-        println!("{address}: {CALLERS} callers in {:?}, {called:?} of it calls", begun.elapsed());
-        assert!(called < LIMIT, "{called:?} over {address}");
+        // Locally each A-stack may have sent a ring that the server has not read; over UDP and raw
+        // Ethernet, hundreds of threads bind their sockets at once.
+        let most = BindOptions::default().astacks(256);
+        for options in [BindOptions::default(), most] {
+            let work = WorkClient::bind_with(address, &options).expect("a binding");
+            let begun = Instant::now();
+            let Some(slept) = null_calls(&work, CALLERS) else {
+                return println!("skipped: this machine has no room for {CALLERS} threads");
+            };
+            println!("{address}: {CALLERS} callers slept {slept} times in {:?}", begun.elapsed());
+            assert!(slept < SLEEPS_EACH * CALLERS as u64, "{slept} over {address}");
+        }
     });
 }
 
-/// Where an A-stack becomes free, the caller that has waited longest gets it.
+/// An A-stack that becomes free goes to the caller that has waited longest.
 #[test]
-fn callers_get_the_astack_in_the_order_of_their_coming() {
+fn callers_are_served_in_the_order_of_arrival() {
     const CALLERS: usize = 12;
     let _alone = alone();
     on_every_path(|server, address| {
@@ -212,7 +217,7 @@ fn callers_get_the_astack_in_the_order_of_their_coming() {
     });
 }
 
-/// Whether a failed call failed as one in a crowd may.
+/// Returns whether a call in a crowd may fail with this kind.
 fn is_expected(kind: Kind) -> bool {
     matches!(kind, Kind::TimedOut)
 }

@@ -1,4 +1,4 @@
-//! The mix: threads that call with and without much time, and what must hold of their calls.
+//! The mix: threads that call with and without time limits, and the checks of their calls.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
@@ -15,14 +15,14 @@ pub(crate) trait Work {
     fn null(&self) -> peregrine::Result<()>;
     /// Returns how often it was called before.
     fn turn(&self) -> peregrine::Result<u32>;
-    /// Takes so long, then returns the number and how many bytes came.
+    /// Takes this long, then returns the number and the number of bytes.
     fn work(&self, number: u64, us: u32, bytes: &[u8]) -> peregrine::Result<(u64, u64)>;
 }
 
 #[derive(Default)]
 pub(crate) struct Service {
     turns: AtomicU32,
-    /// Where `work` writes its numbers down.
+    /// Where `work` records its numbers.
     book: Option<Book>,
 }
 
@@ -48,7 +48,7 @@ impl Work for Service {
     }
 }
 
-/// How many call, for what, and for how long they wait.
+/// The number of callers, the A-stacks, the time limits and the durations.
 pub(crate) struct Shape {
     pub(crate) callers: usize,
     pub(crate) astacks: u32,
@@ -64,17 +64,17 @@ pub(crate) const fn ms(ms: u64) -> Duration {
 pub(crate) const SHAPES: &[Shape] = &[
     Shape { callers: 16, astacks: 8, limit: ms(4), longest: ms(8) },
     Shape { callers: 12, astacks: 8, limit: ms(200), longest: ms(400) },
-    // Over datagrams some of these share a socket.
+    // Over datagrams, some of these share a socket.
     Shape { callers: 40, astacks: 24, limit: ms(4), longest: ms(8) },
 ];
 
-/// A limit that no call reaches unless it was forgotten.
+/// A limit that a call exceeds only if it was lost.
 pub(crate) const PATIENT: Duration = Duration::from_secs(10);
 
-/// Calls with this many bytes take several packets, and may be cut off in the middle.
+/// Calls with this many bytes need several packets, and may be cancelled in the middle.
 pub(crate) const MANY_BYTES: usize = 20_000;
 
-/// What became of the calls.
+/// The outcomes of the calls.
 #[derive(Default)]
 struct Outcomes {
     returned: AtomicU64,
@@ -82,11 +82,11 @@ struct Outcomes {
     maybe: AtomicU64,
 }
 
-/// A sequence that looks random, and is the same for the same seed.
+/// A pseudo-random sequence, which is equal for equal seeds.
 pub(crate) struct Noise(u64);
 
 impl Noise {
-    /// The noise of one of several threads.
+    /// Returns the sequence for one of several threads.
     pub(crate) const fn of(seed: u64, number: usize) -> Self {
         Self(seed ^ (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
@@ -103,7 +103,7 @@ fn from_environment(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
-/// The seed of a test, which it prints: `PEREGRINE_SEED`, or the clock.
+/// Returns the seed of a test, which it prints: `PEREGRINE_SEED`, or the time.
 pub(crate) fn seed() -> u64 {
     let seed = from_environment("PEREGRINE_SEED").unwrap_or_else(|| {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
@@ -113,14 +113,14 @@ pub(crate) fn seed() -> u64 {
     seed
 }
 
-/// How long each shape goes on.
+/// Returns for how long each shape runs.
 pub(crate) fn length_of_each(unless_set: Duration) -> Duration {
     let soak = from_environment("PEREGRINE_SOAK").map(Duration::from_secs);
     soak.map_or(unless_set, |all| all / SHAPES.len() as u32)
 }
 
-/// Runs every shape on the bindings that `bind` makes. `processes` are those whose stacks are printed
-/// if a call hangs.
+/// Runs each shape with the bindings that `bind` makes. If a call hangs, the stacks of `processes` are
+/// printed.
 pub(crate) fn mix(processes: &[u32], bind: &dyn Fn(&BindOptions) -> WorkClient) {
     let (seed, each) = (seed(), length_of_each(ms(700)));
     for shape in SHAPES {
@@ -146,7 +146,7 @@ fn run(
             let (watch, outcomes) = (Arc::clone(&watch), Arc::clone(&outcomes));
             let (going, limit, longest) = (Arc::clone(&going), shape.limit, shape.longest);
             let noise = Noise::of(seed, number);
-            // Not scoped: a thread that hangs must not keep the test from failing.
+            // Not a scoped thread: a thread that hangs must not keep the test from failing.
             std::thread::spawn(move || {
                 call(&work, &Caller { number, limit, longest }, &watch, &outcomes, &going, noise);
             })
@@ -179,7 +179,7 @@ struct Caller {
     longest: Duration,
 }
 
-/// One thread's calls.
+/// Makes the calls of one thread.
 fn call(
     work: &WorkClient,
     caller: &Caller,
@@ -215,7 +215,7 @@ fn call(
     }
 }
 
-/// No A-stack was lost: as many calls as there are A-stacks run side by side.
+/// Checks that no A-stack was lost: as many calls as there are A-stacks run at the same time.
 pub(crate) fn all_are_free(shape: &Shape, works: &[WorkClient; 2], processes: &[u32]) {
     let count = shape.astacks as usize;
     let watch = Arc::new(Watch::new(count));

@@ -1,37 +1,38 @@
-//! Callers that wait for an A-stack: how long all of them take, and in which order they are served.
+//! Callers that wait for an A-stack: how often they sleep, and in which order they are served.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{RwLock, mpsc};
 use std::thread::ScopedJoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::mix::{Work as _, WorkClient};
-use crate::support::{Part, until};
+use crate::support::{Process, own_sleeps, until};
 
-/// Makes one null call in each of many threads, all at the same time. Returns how long that took, or
-/// `None` if this machine does not give us as many threads.
-pub(crate) fn null_calls(work: &WorkClient, callers: usize) -> Option<Duration> {
+/// Makes one null call on each of many threads, which begin together. Returns the number of times that
+/// these threads slept in their calls, or `None` if the machine has no room for so many threads.
+pub(crate) fn null_calls(work: &WorkClient, callers: usize) -> Option<u64> {
     let gate = RwLock::new(());
-    let mut begun = Instant::now();
+    let slept = AtomicU64::new(0);
     let started = std::thread::scope(|scope| {
-        let closed = gate.write().expect("no panic");
-        let started = (0..callers).all(|_| {
+        let _closed = gate.write().expect("no panic");
+        (0..callers).all(|_| {
             let thread = std::thread::Builder::new().stack_size(128 << 10);
             let spawned = thread.spawn_scoped(scope, || {
                 drop(gate.read().expect("no panic"));
+                let before = own_sleeps();
                 work.null().expect("a null call");
+                slept.fetch_add(own_sleeps() - before, Ordering::Relaxed);
             });
             spawned.is_ok()
-        });
-        begun = Instant::now();
-        drop(closed);
-        started
+        })
     });
-    started.then(|| begun.elapsed())
+    started.then(|| slept.into_inner())
 }
 
-/// Calls of a binding with one A-stack, while the server is halted. The first call has the A-stack, and
-/// each of the others begins to wait after the one before. Returns which turn each call was.
-pub(crate) fn turns(work: &WorkClient, server: &Part, callers: usize) -> Vec<u32> {
+/// Makes calls over a binding with one A-stack, while the server is halted. The first call gets the
+/// A-stack, and the others begin to wait one after the other. Returns the position in which each call was
+/// served.
+pub(crate) fn turns(work: &WorkClient, server: &Process, callers: usize) -> Vec<u32> {
     server.signal(libc::SIGSTOP);
     std::thread::scope(|scope| {
         let callers: Vec<_> = (0..callers)
@@ -53,16 +54,16 @@ pub(crate) fn turns(work: &WorkClient, server: &Part, callers: usize) -> Vec<u32
     })
 }
 
-/// Waits until a thread of this process sleeps in a system call and stays there. A lock that is held
-/// for a moment may make it sleep, too.
+/// Waits until a thread of this process sleeps in a system call and stays there. A lock that is held for a
+/// moment may also make it sleep.
 fn until_blocked(thread: i32) {
-    /// How often in a row it must be seen there.
+    /// How often in a row the thread must be found there.
     const LOOKS: u32 = 3;
     let path = format!("/proc/self/task/{thread}/syscall");
     let mut seen = 0;
     until("the caller waits", || {
         std::thread::sleep(Duration::from_millis(1));
-        // "running", or the number of the system call, or -1 outside of one.
+        // "running", the number of the system call, or -1 outside of one.
         let text = std::fs::read_to_string(&path).unwrap_or_default();
         let number = text.split(' ').next().and_then(|number| number.parse().ok());
         seen = if number.is_some_and(|number: i64| number >= 0) { seen + 1 } else { 0 };

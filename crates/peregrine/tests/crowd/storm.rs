@@ -1,4 +1,4 @@
-//! The mix while the server is killed and started again: what must hold of calls whose server is gone.
+//! The mix while the server is killed and restarted, with the checks of calls whose server has gone.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,14 +12,14 @@ use crate::mix::{
     MANY_BYTES, Noise, PATIENT, SHAPES, Shape, Work as _, WorkClient, all_are_free, length_of_each,
     ms, seed,
 };
-use crate::support::{Part, until};
+use crate::support::{Process, until};
 use crate::watch::Watch;
 
-/// How long binding may take.
+/// The limit of a bind.
 const BINDING: Duration = Duration::from_secs(2);
-/// In what time calls return after a server has started.
+/// The time in which calls return after a server has started.
 const RECOVERY: Duration = Duration::from_secs(20);
-/// How many servers are killed at least in each shape.
+/// The smallest number of servers that are killed in each shape.
 const KILLS_MIN: u32 = 4;
 
 /// What all callers share.
@@ -31,18 +31,18 @@ struct Storm {
     watch: Watch,
     next: AtomicU64,
     returned: AtomicU64,
-    /// Calls that failed because their server was gone.
+    /// The number of calls that failed because their server had gone.
     gone: AtomicU64,
     going: AtomicBool,
     outcomes: Mutex<Vec<Outcomes>>,
 }
 
-/// Runs every shape while servers come and go. `serve` starts one, always at the same place. The
-/// service writes down what runs in `directory`.
+/// Runs each shape while servers are killed and restarted. `serve` starts one, always at the same address.
+/// The service records the calls that run in `directory`.
 pub(crate) fn mix_while_servers_are_killed(
     directory: &Path,
     path: PathKind,
-    serve: &dyn Fn() -> (Part, String),
+    serve: &dyn Fn() -> (Process, String),
 ) {
     let (seed, each) = (seed(), length_of_each(ms(1500)));
     let mut server = serve();
@@ -57,9 +57,9 @@ fn run(
     seed: u64,
     directory: &Path,
     path: PathKind,
-    (mut server, address): (Part, String),
-    serve: &dyn Fn() -> (Part, String),
-) -> (Part, String) {
+    (mut server, address): (Process, String),
+    serve: &dyn Fn() -> (Process, String),
+) -> (Process, String) {
     let _ = std::fs::remove_file(Book::of(directory).0);
     let options = BindOptions::default().astacks(shape.astacks).bind_timeout(BINDING);
     // Two bindings share the A-stacks.
@@ -80,17 +80,17 @@ fn run(
     let callers: Vec<_> = (0..shape.callers)
         .map(|number| {
             let (storm, work) = (Arc::clone(&storm), works[number % works.len()].clone());
-            // Not scoped: a thread that hangs must not keep the test from failing.
+            // Not a scoped thread: a thread that hangs must not keep the test from failing.
             std::thread::spawn(move || storm.call(work, number, Noise::of(seed, number)))
         })
         .collect();
-    let look = |server: &Part| storm.watch.look(&[std::process::id(), server.id()]);
+    let look = |server: &Process| storm.watch.look(&[std::process::id(), server.id()]);
     let mut noise = Noise::of(seed, shape.callers);
     let (until_then, mut kills) = (Instant::now() + length, 0);
     while kills < KILLS_MIN || Instant::now() < until_then {
         let (begun, before) = (Instant::now(), storm.returned.load(Ordering::Relaxed));
         let life = ms(noise.below(300));
-        // Some servers die before anything has found them.
+        // Some servers are killed before a client has found them.
         let is_found = noise.below(3) != 0;
         let waits = || is_found && storm.returned.load(Ordering::Relaxed) == before;
         while begun.elapsed() < life || waits() {
@@ -111,10 +111,10 @@ fn run(
         look(&server);
     }
     callers.into_iter().for_each(|caller| caller.join().expect("a caller without a panic"));
-    // What runs for callers that have given up ends with its server.
+    // Abandoned calls that still run end with their server.
     server.kill();
     let [returned, not_executed, maybe] =
-        Outcomes::hold(&storm.outcomes.lock().expect("no panic"), directory);
+        Outcomes::check(&storm.outcomes.lock().expect("no panic"), directory);
     let gone = storm.gone.load(Ordering::Relaxed);
     let Shape { callers, astacks, limit, .. } = shape;
     println!(
@@ -131,7 +131,7 @@ fn run(
 }
 
 impl Storm {
-    /// One thread's calls. Now and then it makes a binding of its own after a failure.
+    /// Makes the calls of one thread. After some failures it makes a new binding.
     fn call(&self, mut work: WorkClient, caller: usize, mut noise: Noise) {
         let bytes = vec![7; MANY_BYTES];
         let mut outcomes = Outcomes::default();
@@ -153,7 +153,7 @@ impl Storm {
                         continue;
                     }
                     self.gone.fetch_add(1, Ordering::Relaxed);
-                    // Without a server calls fail at once.
+                    // Without a server, calls fail at once.
                     std::thread::sleep(ms(1));
                     if noise.below(16) == 0 {
                         let bind = || WorkClient::bind_with(&self.address, &self.options);

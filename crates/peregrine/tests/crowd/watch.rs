@@ -1,4 +1,4 @@
-//! `Watch`: notices calls that outlive their limits, and prints what every thread does then.
+//! `Watch`: detects calls that exceed their limits, and prints what each thread does then.
 
 use std::fmt::Write as _;
 use std::io::{Read as _, Seek as _};
@@ -7,17 +7,17 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a call may go on after its limit.
+/// How long a call may take after its limit.
 const GRACE: Duration = Duration::from_secs(1);
-/// How often the watchdog looks.
+/// The interval between two checks.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Looks during which a call must have been late. A machine that was halted as a whole does not make
-/// its calls late.
+/// The number of checks in which a call must be late. If the whole machine was halted, its calls are not
+/// late.
 const LOOKS: u64 = 10;
 
 const NO_CALL: u64 = u64::MAX;
 
-/// Until when each caller's call may go on.
+/// The time until which the call of each caller may take.
 pub(crate) struct Watch {
     begun: Instant,
     ends: Box<[AtomicU64]>,
@@ -38,7 +38,7 @@ impl Watch {
         self.begun.elapsed().as_millis() as u64
     }
 
-    /// Makes a call with a limit, under the eyes of the watchdog.
+    /// Makes a call with a limit, and monitors it.
     pub(crate) fn during<T>(&self, caller: usize, limit: Duration, call: impl FnOnce() -> T) -> T {
         let ends = self.now() + (limit + GRACE).as_millis() as u64;
         self.ends[caller].store(ends, Ordering::Relaxed);
@@ -48,10 +48,10 @@ impl Watch {
         result
     }
 
-    /// Looks once, after a moment.
+    /// Checks once, after a moment.
     ///
     /// # Panics
-    /// If a call is late; what the threads of these processes do is printed before.
+    /// If a call is late. Before, it prints what the threads of these processes do.
     pub(crate) fn look(&self, processes: &[u32]) {
         std::thread::sleep(LOOK_EVERY);
         let now = self.now();
@@ -65,7 +65,8 @@ impl Watch {
     }
 }
 
-/// What every thread of a process does: as the kernel tells it, and where there is `gdb` its stack.
+/// Returns what each thread of a process does: its state in the kernel, and its stack if `gdb` is
+/// installed.
 fn stacks(process: u32) -> String {
     let mut text = format!("threads of process {process}:\n");
     let Ok(threads) = std::fs::read_dir(format!("/proc/{process}/task")) else {
@@ -80,9 +81,9 @@ fn stacks(process: u32) -> String {
     text
 }
 
-/// The stacks as gdb tells them, if it is installed and may trace processes.
+/// Returns the stacks from `gdb`, if it is installed and may trace processes.
 fn stacks_by_gdb(process: u32) -> std::io::Result<String> {
-    // Not into a pipe: gdb may have halted its reader.
+    // Not to a pipe, because gdb may have halted the process that reads it.
     let mut said = tempfile::tempfile()?;
     let gdb = Command::new("timeout")
         .args(["60", "gdb", "-p", &process.to_string(), "-batch", "-nx"])
@@ -99,7 +100,7 @@ fn stacks_by_gdb(process: u32) -> std::io::Result<String> {
     Ok(told.fold(format!("gdb: {gdb}\n"), |text, line| text + line + "\n"))
 }
 
-/// A line on a thread: its number and name, where the kernel has it wait, and in which system call.
+/// Returns a line about a thread: its number, name and wait channel, and its system call.
 fn thread_state(thread: &Path) -> String {
     let read = |name: &str| {
         let text = std::fs::read_to_string(thread.join(name)).unwrap_or_default();

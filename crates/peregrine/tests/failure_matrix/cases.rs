@@ -1,4 +1,4 @@
-//! The cases: how each is brought about, and what must become of the call.
+//! The cases: how each is caused, and what the outcome of the call must be.
 
 use std::time::{Duration, Instant};
 
@@ -8,20 +8,20 @@ use peregrine::{BindOptions, CallError, Executed, Kind, Out, Rebind};
 use super::document::Cell;
 use super::elsewhere::{in_a_child, outcome, result_waits};
 use super::subject::{FILLED_BYTES, Subject as _, SubjectClient, filled, other};
-use super::support::{self, Part};
+use super::support::{self, Process};
 use super::world::{Way, World};
 
-/// One thing that can go wrong.
+/// A failure.
 pub(crate) struct Case {
     pub(crate) title: &'static str,
     /// What happens.
     pub(crate) text: &'static str,
-    /// What must become of the call: local, ethernet, udp, tcp.
+    /// The required outcome of the call: local, ethernet, udp, tcp.
     pub(crate) must: [Must; 4],
     run: fn(&World) -> Cell,
 }
 
-/// What must become of a call.
+/// The required outcome of a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Must {
     Nothing,
@@ -36,21 +36,21 @@ impl Case {
         let begun = Instant::now();
         world.notes().forget();
         let cell = (self.run)(world);
-        // To the terminal also where a child runs it.
+        // To the terminal, also if a child process runs the case.
         eprintln!("{:>5} ms  {}, {}: {cell:?}", begun.elapsed().as_millis(), self.title, world.way);
         cell
     }
 }
 
-/// Longer than anything here takes: nothing is ended by it.
+/// Longer than everything here takes, so it ends nothing.
 pub(crate) const LONG: u32 = 60_000;
 
-/// Options without anything particular.
+/// Returns default options.
 pub(crate) fn plain() -> BindOptions {
     BindOptions::default().bind_timeout(Duration::from_secs(20))
 }
 
-/// A call on a thread of its own, something that happens meanwhile, and what became of the call.
+/// Makes a call on its own thread, does something meanwhile, and returns the outcome of the call.
 fn meanwhile<T: Send>(
     call: impl FnOnce() -> Result<T, CallError> + Send,
     happens: impl FnOnce(),
@@ -62,19 +62,19 @@ fn meanwhile<T: Send>(
     })
 }
 
-/// The calls that ran left notes, and this one did not: what was said to be not executed was not.
+/// Checks that a call that was reported as not executed did not run: calls that run leave notes.
 fn did_not_run(world: &World, what: &str, cell: Cell) -> Cell {
     assert!(!world.notes().say(what), "{what}, and it was said: {cell:?}");
     cell
 }
 
-/// A call of [`wait`](Subject::wait) ran, and was not repeated.
+/// Checks that a call of [`wait`](Subject::wait) ran once.
 fn ran_once(world: &World, cell: Cell) -> Cell {
     assert_eq!(world.notes().times("wait ran"), 1, "{cell:?}");
     cell
 }
 
-/// Holds a server at its first procedure for as long as this lives.
+/// Keeps a server busy with its first procedure until this returns.
 fn with_one_running<T>(world: &World, client: &SubjectClient, what: impl FnOnce() -> T) -> T {
     let holder = client.clone();
     std::thread::scope(|scope| {
@@ -82,7 +82,7 @@ fn with_one_running<T>(world: &World, client: &SubjectClient, what: impl FnOnce(
         let held = scope.spawn(move || {
             loop {
                 match holder.wait(LONG) {
-                    // The server's thread may not have done with the call before.
+                    // The server's thread may not have finished the previous call.
                     Err(error) if error.kind() == Kind::Overloaded && Instant::now() < until => {
                         std::thread::sleep(Duration::from_millis(2));
                     }
@@ -98,15 +98,15 @@ fn with_one_running<T>(world: &World, client: &SubjectClient, what: impl FnOnce(
     })
 }
 
-/// Waits until it has been told, or would have been told, that the server has gone.
+/// Waits until the client knows that the server has gone, if it can know it.
 fn is_known_to_be_gone(world: &World, client: &SubjectClient) {
-    // Over datagrams nobody tells.
+    // Over datagrams there is no notification.
     if matches!(world.way, Way::Local | Way::Tcp) {
         support::until("its end is known", || !client.is_alive());
     }
 }
 
-/// Waits until a thread of this process has been asleep for a while.
+/// Waits until a thread of this process has slept for a while.
 fn asleep(thread: u32) {
     let state = || {
         let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat"));
@@ -123,8 +123,8 @@ fn own_thread() -> u32 {
     rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned()
 }
 
-/// Fetches a large result. Over a network the rest is lost once an eighth of it has
-/// come, and then something happens.
+/// Fetches a large result. Over a network, the rest is lost after an eighth of it has arrived. Then
+/// something happens.
 fn cut_off(world: &World, client: &SubjectClient, happens: impl FnOnce()) -> Cell {
     let mut into = vec![0; FILLED_BYTES as usize];
     world.cut_after(into.len() / 8);
@@ -152,13 +152,13 @@ fn killed_before_it_takes_the_call(world: &World) -> Cell {
     did_not_run(world, "echo ran", cell)
 }
 
-/// Over datagrams a client asks before it sends a call if it has heard nothing for 32 round trips.
-/// Only then does it know that a server which was restarted has not executed the call.
+/// Over datagrams, a client that has received nothing for 32 round trips probes before it sends a call.
+/// Only then does it know that a restarted server has not executed the call.
 fn has_heard_nothing_for_long() {
     std::thread::sleep(Duration::from_secs(1));
 }
 
-fn halt(server: &Part) {
+fn halt(server: &Process) {
     server.signal(libc::SIGSTOP);
 }
 
@@ -187,8 +187,8 @@ pub(crate) static CASES: [Case; 26] = [
         ],
         run: |world| {
             let mut cell = killed_before_it_takes_the_call(world);
-            // Over datagrams a client that has heard nothing for some milliseconds asks before it
-            // sends a call. Then the call did not leave it, and this was another case.
+            // Over datagrams, a client that has received nothing for some milliseconds probes before it
+            // sends a call. Then the call was not sent, which is another case.
             for _ in 0..5 {
                 let asked = matches!(world.way, Way::Ethernet | Way::Udp)
                     && matches!(cell, Cell::Failed { executed: No, .. });
@@ -322,7 +322,7 @@ pub(crate) static CASES: [Case; 26] = [
                 server.kill();
                 world.cut(false);
             });
-            // The end of the connection comes first, unless the client asks before it does.
+            // The end of the connection is seen first, unless the client probes before.
             cell.one_of([
                 "the server closed the connection",
                 "receiving failed: Connection reset by peer (os error N)",
@@ -356,7 +356,7 @@ pub(crate) static CASES: [Case; 26] = [
         run: |world| {
             let _server = world.server(2, 10);
             let mut client = world.client_elsewhere();
-            client.say("call");
+            client.write_line("call");
             world.until("wait ran");
             client.signal(libc::SIGSTOP);
             std::thread::sleep(Duration::from_secs(3));
@@ -378,7 +378,7 @@ pub(crate) static CASES: [Case; 26] = [
             let mut server = world.server(1, 10);
             let mut client = world.client_elsewhere();
             let own = world.client(&plain());
-            client.say("call");
+            client.write_line("call");
             world.until("wait ran");
             client.signal(libc::SIGSTOP);
             let is_lost = matches!(world.way, Way::Ethernet | Way::Udp);
@@ -391,11 +391,11 @@ pub(crate) static CASES: [Case; 26] = [
                 // The server's only thread has answered the other call before it takes this one.
                 Way::Local => assert_eq!(own.echo(7).expect("a result"), 7),
                 Way::Tcp => support::until("the result waits", || result_waits(&client)),
-                // Time to send what is lost.
+                // Time to send the packets that are lost.
                 _ => std::thread::sleep(Duration::from_millis(100)),
             }
             server.kill();
-            // The notes are forgotten when a server is started.
+            // The notes are deleted when a server is started.
             let ran = world.notes().times("wait ran");
             let _server = world.server(1, 10);
             has_heard_nothing_for_long();
@@ -499,11 +499,11 @@ pub(crate) static CASES: [Case; 26] = [
             let client = world.client(&plain());
             let cell = with_one_running(world, &client, || {
                 let cell = Cell::of(client.with_timeout(Duration::from_millis(200)).echo(1));
-                // What the client said then is heard before a thread is free.
+                // The server receives what the client has sent before a thread is free.
                 std::thread::sleep(Duration::from_millis(500));
                 cell
             });
-            // Whatever was before it has come to its end.
+            // All earlier calls have ended.
             assert_eq!(client.wait(0).expect("a result"), 0);
             did_not_run(world, "echo ran", cell)
         },
@@ -558,7 +558,7 @@ pub(crate) static CASES: [Case; 26] = [
             let cell = Cell::of(client.echo(1));
             let cell = did_not_run(world, "echo ran", cell);
             match world.way {
-                // It depends on whether the server's thread has had a call of this binding before.
+                // It depends on whether the server's thread has served a call of this binding before.
                 Way::Local | Way::Tcp => {
                     cell.one_of(["`subject` was withdrawn", "no such binding"])
                 }
@@ -614,12 +614,12 @@ pub(crate) static CASES: [Case; 26] = [
 
 /// The client is paused until a server over datagrams has forgotten the result, which was lost.
 pub(crate) fn paused_for_long(world: &World) {
-    /// Until a caller is taken for gone, and until its result is forgotten after that.
+    /// Until a client counts as gone, and until its result is forgotten after that.
     const GONE: Duration = Duration::from_secs(4);
     const FORGOTTEN: Duration = Duration::from_secs(75);
     let _server = world.server(1, 10);
     let mut client = world.client_elsewhere();
-    client.say("call");
+    client.write_line("call");
     world.until("wait ran");
     client.signal(libc::SIGSTOP);
     let is_lost = matches!(world.way, Way::Ethernet | Way::Udp);

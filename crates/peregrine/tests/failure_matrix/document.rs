@@ -1,4 +1,4 @@
-//! The document: a part for each case, a line for each path.
+//! The document: a section for each case, with a line for each path.
 
 use core::fmt::Write as _;
 
@@ -7,12 +7,12 @@ use peregrine::{CallError, Executed};
 use super::cases::{Case, Must};
 use super::world::Way;
 
-/// What was seen.
+/// The observed outcome.
 #[derive(Clone, Debug)]
 pub(crate) enum Cell {
-    /// It cannot happen on this path.
+    /// The failure cannot happen on this path.
     None,
-    /// This machine cannot show it.
+    /// This machine cannot cause it.
     Skipped,
     Returned,
     Failed {
@@ -22,7 +22,7 @@ pub(crate) enum Cell {
     },
 }
 
-/// A case, and what was seen of it on each path.
+/// A case, and its outcome on each path.
 pub(crate) struct Row {
     case: &'static Case,
     cells: Vec<Cell>,
@@ -40,7 +40,7 @@ impl Cell {
         }
     }
 
-    /// The same, where either of two texts may come first.
+    /// The same, for an outcome with either of two texts.
     pub(crate) fn one_of(self, texts: [&str; 2]) -> Self {
         match self {
             Self::Failed { executed, kind, text } => {
@@ -50,7 +50,7 @@ impl Cell {
         }
     }
 
-    /// The line of the table, if there is one.
+    /// Returns the line of the table, if there is one.
     fn line(&self, way: Way) -> Option<String> {
         Some(match self {
             Self::None | Self::Skipped => return None,
@@ -62,8 +62,8 @@ impl Cell {
     }
 }
 
-/// A text without what differs from run to run: numbers of processes and times become `N`, addresses
-/// and paths what they are.
+/// Returns a text without the parts that differ between runs: numbers of processes and times become `N`,
+/// and addresses and paths become placeholders.
 pub(super) fn plain(text: &str) -> String {
     let mut plain = String::new();
     for word in text.split_inclusive(' ') {
@@ -85,13 +85,13 @@ pub(super) fn plain(text: &str) -> String {
         }
         plain.push_str(space);
     }
-    // Which of the two it is depends on how many refusals the kernel lets out within a second.
+    // The outcome depends on how many ICMP messages the kernel sends in a second.
     let deaths =
-        ["the server does not answer any more", "nobody listens any more where the server was"];
+        ["the server does not answer any more", "no server listens any more where the server was"];
     either(plain, deaths).replace('|', "/")
 }
 
-/// The text with both of two texts in the place of one.
+/// Replaces one of two texts by both.
 fn either(text: String, texts: [&str; 2]) -> String {
     match texts.into_iter().find(|one| text.contains(one)) {
         Some(one) => text.replace(one, &texts.join(", or: ")),
@@ -109,17 +109,17 @@ impl Row {
         Way::ALL.into_iter().zip(&self.cells)
     }
 
-    /// The line that its part begins with.
+    /// Returns the first line of its section.
     pub(crate) fn heading(&self) -> String {
         format!("\n## {}\n", self.case.title)
     }
 
-    /// The lines of its table.
+    /// Returns the lines of its table.
     pub(crate) fn lines(&self) -> Vec<String> {
         self.seen().filter_map(|(way, cell)| cell.line(way)).collect()
     }
 
-    /// What is not as the case says that it must be.
+    /// Returns the outcomes that differ from the required ones.
     pub(crate) fn wrong(&self) -> Vec<String> {
         let musts = self.seen().zip(&self.case.must);
         let wrong = musts.filter(|((_, cell), must)| !must.holds(cell));
@@ -163,7 +163,7 @@ has gone binds again, and repeats a call that was not executed
 takes its place, binding again fails too. The error then gives both reasons, the first one first.
 ";
 
-/// A paragraph in lines of at most 100 letters.
+/// Returns a paragraph in lines of at most 100 characters.
 fn folded(text: &str) -> String {
     let (mut folded, mut column) = (String::new(), 0);
     for word in text.split_whitespace() {
@@ -182,7 +182,7 @@ fn folded(text: &str) -> String {
     folded
 }
 
-/// The whole document.
+/// Returns the whole document.
 pub(crate) fn whole(rows: &[Row]) -> String {
     let mut text = HEAD.to_owned();
     for row in rows {

@@ -8,7 +8,7 @@ use peregrine::Executed::{Maybe, No};
 use super::cases::{CASES, LONG, plain};
 use super::document::Cell;
 use super::subject::{Subject as _, SubjectClient};
-use super::support::Part;
+use super::support::Process;
 use super::world::{Way, World};
 
 /// A cell in a line.
@@ -59,9 +59,9 @@ pub(crate) fn run_cases(way: &str) {
 pub(crate) fn outcomes_of(way: Way, directory: &Path) -> Vec<Cell> {
     let directory = directory.join(way.to_string());
     std::fs::create_dir(&directory).expect("a directory");
-    let mut part = Part::launch("child", &format!("way {way}"), &directory);
-    let cells = CASES.iter().map(|_| understood(&part.until("cell "))).collect();
-    part.until("ended");
+    let mut process = Process::launch("child", &format!("way {way}"), &directory);
+    let cells = CASES.iter().map(|_| understood(&process.until("cell "))).collect();
+    process.until("ended");
     cells
 }
 
@@ -76,12 +76,12 @@ pub(crate) fn call(address: &str) {
 }
 
 /// The outcome of the call of a [client elsewhere](World::client_elsewhere).
-pub(crate) fn outcome(client: &mut Part) -> Cell {
+pub(crate) fn outcome(client: &mut Process) -> Cell {
     understood(&client.until("outcome "))
 }
 
 /// Whether a connection of a process, or of its network, has bytes that were not received yet.
-pub(crate) fn result_waits(client: &Part) -> bool {
+pub(crate) fn result_waits(client: &Process) -> bool {
     const ESTABLISHED: &str = "01";
     let connections = std::fs::read_to_string(format!("/proc/{}/net/tcp", client.id()));
     connections.expect("a kernel with TCP").lines().skip(1).any(|line| {

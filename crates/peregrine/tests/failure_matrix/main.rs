@@ -15,18 +15,18 @@ use std::path::{Path, PathBuf};
 
 use cases::CASES;
 use document::{Cell, Row};
-use support::{Part, part};
+use support::{Process, role};
 use world::{Way, World};
 
-/// The parts that children play: all cases on a path, a client, or a server of [`subject`]. In the
+/// The roles of child processes: all cases on a path, a client, or a server of [`subject`]. In the
 /// test itself this does nothing.
 #[test]
 fn child() {
-    let Some(part) = part() else { return };
-    match part.split_once(' ') {
+    let Some(role) = role() else { return };
+    match role.split_once(' ') {
         Some(("way", way)) => elsewhere::run_cases(way),
         Some(("client", address)) => elsewhere::call(address),
-        _ => subject::serve(&part),
+        _ => subject::serve(&role),
     }
 }
 

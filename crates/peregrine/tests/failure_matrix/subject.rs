@@ -1,4 +1,4 @@
-//! What is called, and the process that serves it.
+//! The interface that is called, and the process that serves it.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -11,31 +11,31 @@ use peregrine::{CallError, Invalid, Out, Server, Value, interface};
 
 use super::world::{NAME, PLACE, PLACE_BESIDE};
 
-/// No procedure waits longer.
+/// No procedure waits longer than this.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Bytes of a result that is larger than what kernels keep for a TCP connection.
+/// The size of a result that is larger than the buffers of a TCP connection.
 pub(crate) const FILLED_BYTES: u32 = 16 << 20;
 
 #[interface]
 pub(crate) trait Subject {
     fn echo(&self, x: u32) -> peregrine::Result<u32>;
-    /// Says that it has begun, and takes its time, or less if it may end.
+    /// Notes that it has begun, and takes this long, or less if it may end early.
     fn wait(&self, ms: u32) -> peregrine::Result<u32>;
-    /// Ends the process when it has ended, before its result is sent.
+    /// Ends the process when the procedure has ended, before its result is sent.
     fn last(&self) -> peregrine::Result<Deadly>;
     fn panic(&self) -> peregrine::Result<()>;
-    /// Calls somebody who is not there.
+    /// Calls a server that does not exist.
     fn relay(&self) -> peregrine::Result<()>;
     fn swallow(&self, bytes: &[u8]) -> peregrine::Result<u32>;
-    /// Fills all of the buffer, or ends the process when half of it is filled.
+    /// Fills the whole buffer, or ends the process when half of it is filled.
     fn fill(&self, half: bool, #[max_len(FILLED_BYTES)] into: Out<'_, u8>)
     -> peregrine::Result<()>;
-    /// Says that it has begun, and waits until nobody waits for it.
+    /// Notes that it has begun, and waits until its caller has abandoned it.
     fn outlive(&self) -> peregrine::Result<()>;
 }
 
-/// The same name, and not the same interface.
+/// An interface with the same name that differs.
 pub(crate) mod other {
     #[peregrine::interface]
     pub(crate) trait Subject {
@@ -43,7 +43,7 @@ pub(crate) mod other {
     }
 }
 
-/// A result that is the last thing which its process makes.
+/// A result whose encoding ends the process.
 #[derive(Debug)]
 pub(crate) struct Deadly;
 
@@ -60,19 +60,19 @@ impl Value for Deadly {
     }
 }
 
-/// Ends this process as if somebody had killed it.
+/// Ends this process like a `kill` from outside.
 fn die() {
     let own = i32::try_from(std::process::id()).expect("a process number");
-    // SAFETY: ends this process, at once.
+    // SAFETY: ends this process at once.
     unsafe { libc::kill(own, libc::SIGKILL) };
 }
 
-/// The byte of a [filled](Subject::fill) buffer that is there.
+/// Returns the byte of a [filled](Subject::fill) buffer at this index.
 pub(crate) const fn filled(at: usize) -> u8 {
     (at * 31 / 7) as u8
 }
 
-/// Notes that leave a process that is killed: files in its runtime directory.
+/// Notes that survive a process that is killed: files in its runtime directory.
 pub(crate) struct Notes(PathBuf);
 
 impl Notes {
@@ -87,7 +87,7 @@ impl Notes {
         noted.unwrap_or_else(|error| panic!("noting `{what}`: {error}"));
     }
 
-    /// How often something was noted.
+    /// Returns how often something was noted.
     pub(crate) fn times(&self, what: &str) -> u64 {
         std::fs::metadata(self.0.join(what)).map_or(0, |file| file.len())
     }
@@ -152,14 +152,14 @@ impl Subject for Answer {
         self.wait_for("end", || caller.is_cancelled(), LONG);
         if caller.is_cancelled() {
             self.0.write("outlive was cancelled");
-            // Not so soon that its caller takes the result after all.
+            // Late enough that the caller does not get the result any more.
             std::thread::sleep(Duration::from_millis(300));
         }
         Ok(())
     }
 }
 
-/// Serves, everywhere, with so many threads and so many calls that wait for one: `THREADS QUEUE`.
+/// Serves on all paths, with this number of threads and of waiting calls: `THREADS QUEUE`.
 pub(crate) fn serve(part: &str) {
     let numbers: Vec<usize> = part.split(' ').skip(1).map(|word| word.parse().unwrap()).collect();
     let directory = crate::support::directory();
@@ -176,7 +176,7 @@ pub(crate) fn serve(part: &str) {
         }
         server.spawn()
     };
-    // The last one, which was killed, may not be gone for good yet.
+    // The previous server, which was killed, may not have ended completely yet.
     let until = Instant::now() + Duration::from_secs(20);
     let running = loop {
         match start() {

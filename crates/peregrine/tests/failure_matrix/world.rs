@@ -1,4 +1,4 @@
-//! Where a path leads: a runtime directory, or two namespaces and what joins them.
+//! The environment of a path: a runtime directory, or two namespaces and the link between them.
 
 use core::fmt;
 use std::sync::atomic::Ordering;
@@ -7,19 +7,19 @@ use peregrine::{BindOptions, CallError};
 
 use super::subject::{Notes, SubjectClient};
 use super::support::bridge::Bridge;
+use super::support::impairments::Impairments;
 use super::support::link::{ENDS, Link};
 use super::support::nat::Nat;
-use super::support::weather::Weather;
-use super::{Part, support};
+use super::{Process, support};
 
-/// What is served, and where.
+/// The name of the export.
 pub(crate) const NAME: &str = "subject";
 const _: () = assert!(matches!(ENDS[1].as_bytes(), b"10.213.77.2"));
 pub(crate) const PLACE: &str = "10.213.77.2:7000";
-/// Where another server is, of the same name.
+/// The place of another server with the same name.
 pub(crate) const PLACE_BESIDE: &str = "10.213.77.2:7001";
 
-/// What the near end's address becomes.
+/// The address that the near end changes to.
 const OTHER_END: &str = "10.213.77.9";
 
 /// A path.
@@ -46,7 +46,7 @@ impl fmt::Display for Way {
     }
 }
 
-/// A path, and what is at its ends.
+/// A path, and the processes at its ends.
 pub(crate) struct World {
     pub(crate) way: Way,
     pub(crate) home: tempfile::TempDir,
@@ -55,13 +55,13 @@ pub(crate) struct World {
 
 impl World {
     /// # Errors
-    /// What is missing.
+    /// What is missing on this machine.
     pub(crate) fn new(way: Way) -> Result<Self, String> {
         let link = match way {
             Way::Local => None,
             _ => {
                 let link = Link::with_middle()?;
-                let bridge = Bridge::new(&link, Weather::default(), 1, |_, _| {});
+                let bridge = Bridge::new(&link, Impairments::default(), 1, |_, _| {});
                 Some((bridge, link))
             }
         };
@@ -69,7 +69,7 @@ impl World {
         Ok(Self { way, home, link })
     }
 
-    /// Does something on a thread at the near end.
+    /// Calls `what` on a thread at the near end.
     pub(crate) fn inside(&self, what: impl FnOnce(&Self) + Send) {
         std::thread::scope(|scope| {
             let there = scope.spawn(|| {
@@ -91,23 +91,23 @@ impl World {
         }
     }
 
-    /// A server with so many threads, and room for so many calls that wait for one.
-    pub(crate) fn server(&self, threads: usize, queue: usize) -> Part {
+    /// Starts a server with this number of threads and of waiting calls.
+    pub(crate) fn server(&self, threads: usize, queue: usize) -> Process {
         self.notes().forget();
         match &self.link {
             None => {
                 let directory = std::env::var_os("PEREGRINE_DIR").expect("a directory");
-                let part = format!("near {threads} {queue}");
-                Part::start("child", &part, directory.as_ref())
+                let role = format!("near {threads} {queue}");
+                Process::start("child", &role, directory.as_ref())
             }
             Some((_, link)) => {
-                let part = format!("far {threads} {queue}");
-                link.start(1, "child", &part, self.home.path())
+                let role = format!("far {threads} {queue}");
+                link.start(1, "child", &role, self.home.path())
             }
         }
     }
 
-    /// What the server's procedures noted.
+    /// Returns the notes of the server's procedures.
     pub(crate) fn notes(&self) -> Notes {
         match &self.link {
             None => Notes::of(std::env::var_os("PEREGRINE_DIR").expect("a directory").as_ref()),
@@ -119,7 +119,7 @@ impl World {
         SubjectClient::bind_with(&self.address(), options)
     }
 
-    /// A client that has called before, as most have.
+    /// Returns a client that has made a call before, like most clients.
     pub(crate) fn client(&self, options: &BindOptions) -> SubjectClient {
         use super::subject::Subject as _;
         let client = self.bind(options).unwrap_or_else(|error| panic!("{error}"));
@@ -133,48 +133,48 @@ impl World {
         support::until(what, || self.notes().say(what));
     }
 
-    /// Lets nothing through between the ends, or everything.
+    /// Blocks all packets between the ends, or none.
     pub(crate) fn cut(&self, cut: bool) {
         let (bridge, _) = self.link.as_ref().expect("a network");
         bridge.seen.dark.store(cut, Ordering::SeqCst);
     }
 
-    /// Drops every packet after this many more bytes have arrived at the near end.
+    /// Drops all packets after this many more bytes have arrived at the near end.
     pub(crate) fn cut_after(&self, bytes: usize) {
         let (bridge, _) = self.link.as_ref().expect("a network");
         bridge.seen.dark_after.store(bytes, Ordering::SeqCst);
     }
 
-    /// Waits until the network drops every packet.
+    /// Waits until the network drops all packets.
     pub(crate) fn until_cut(&self) {
         let (bridge, _) = self.link.as_ref().expect("a network");
         support::until("the network is cut", || bridge.seen.dark.load(Ordering::SeqCst));
     }
 
-    /// A client in a process of its own, which has called before.
-    pub(crate) fn client_elsewhere(&self) -> Part {
-        let part = format!("client {}", self.address());
+    /// Starts a client in its own process, which has made a call before.
+    pub(crate) fn client_elsewhere(&self) -> Process {
+        let role = format!("client {}", self.address());
         let mut client = match &self.link {
             None => {
                 let directory = std::env::var_os("PEREGRINE_DIR").expect("a directory");
-                Part::launch("child", &part, directory.as_ref())
+                Process::launch("child", &role, directory.as_ref())
             }
-            Some((_, link)) => link.launch(0, "child", &part, self.home.path()),
+            Some((_, link)) => link.launch(0, "child", &role, self.home.path()),
         };
         client.until("bound");
         self.notes().forget();
         client
     }
 
-    /// One more server, elsewhere at the far end.
-    pub(crate) fn server_beside(&self) -> Part {
+    /// Starts another server at the far end, at another place.
+    pub(crate) fn server_beside(&self) -> Process {
         let (_, link) = self.link.as_ref().expect("a network");
         let home = self.home.path().join("beside");
         std::fs::create_dir_all(&home).expect("a directory");
         link.start(1, "child", "beside 2 1000", &home)
     }
 
-    /// A balancer before both servers, and a client that is bound to them.
+    /// Puts a balancer before both servers, and returns it with a client that is bound through it.
     pub(crate) fn balanced(&self, options: &BindOptions) -> (Nat, SubjectClient) {
         let balancer =
             Nat::start([PLACE, PLACE_BESIDE].map(|at| at.parse().expect("one")).to_vec());
@@ -183,14 +183,14 @@ impl World {
         (balancer, client.unwrap_or_else(|error| panic!("{error}")))
     }
 
-    /// Gives the near end another address, or its own back.
+    /// Gives the near end another address, or its original one.
     pub(crate) fn change_address(&self, changed: bool) {
         let (_, link) = self.link.as_ref().expect("a network");
         let (old, new) = if changed { (ENDS[0], OTHER_END) } else { (OTHER_END, ENDS[0]) };
         link.change_address(0, old, new);
     }
 
-    /// Lets no larger packets through, or all if this is 0.
+    /// Drops packets that are larger than this, or none if this is 0.
     pub(crate) fn narrow(&self, bytes: usize) {
         let (bridge, _) = self.link.as_ref().expect("a network");
         bridge.seen.narrow.store(bytes, Ordering::SeqCst);

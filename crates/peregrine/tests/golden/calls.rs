@@ -1,4 +1,4 @@
-//! Calls and replies: what client stubs write, what server stubs answer, in both byte orders.
+//! Calls and replies: what client stubs write, and what server stubs answer, in both byte orders.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -115,13 +115,13 @@ impl Golden for Object {
     }
 }
 
-/// Calls of which a client is the source, in this order.
+/// Calls that a client makes, in this order.
 pub(crate) const CASES: &[&str] =
     &["nothing", "add", "mixed", "lend", "read", "change", "fail", "wide", "stop", "ping"];
-/// Calls that no client of ours makes.
+/// Calls that no client of Peregrine makes.
 pub(crate) const SERVER_CASES: &[&str] = &["unknown", "unreadable", "overfull"];
 
-/// Makes the call of a case and looks at what comes of it.
+/// Makes the call of a case and checks its outcome.
 pub(crate) fn call(client: &GoldenClient, case: &str) {
     match case {
         "nothing" => client.nothing().unwrap(),
@@ -162,7 +162,7 @@ pub(crate) fn call(client: &GoldenClient, case: &str) {
             assert_eq!(error.detail(), "stop");
         }
         "ping" => client.binding().ping().unwrap(),
-        // Replies that only a refusing server gives.
+        // Replies of a server that refuses calls.
         _ => {
             let error = client.nothing().unwrap_err();
             assert_eq!(error.executed(), Executed::No, "{case}");
@@ -172,16 +172,16 @@ pub(crate) fn call(client: &GoldenClient, case: &str) {
     }
 }
 
-/// The words of a header as the document has them.
+/// Returns the words of a header in the document.
 fn words(name: &str) -> Vec<u32> {
     let bytes = bytes(name, 0);
     bytes.chunks(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
 }
 
-/// Cases that stand in the document as a big-endian server sees them.
+/// Cases of which the document has the form of a big-endian server.
 pub(crate) const BIG_CASES: &[&str] = &["add", "mixed", "lend", "read", "change", "fail", "stop"];
 
-/// A big-endian server that has learnt the document by heart.
+/// A big-endian server that answers with the vectors of the document.
 struct Big;
 
 impl Serve for Big {
@@ -238,8 +238,7 @@ impl Serve for Big {
     }
 }
 
-/// A little-endian client sends to a big-endian server what stands in the document, and understands
-/// its replies.
+/// A little-endian client sends to a big-endian server the bytes of the document, and reads its replies.
 #[test]
 fn a_client_converts_to_the_byte() {
     let binding = Binding::in_process(Arc::new(Big), &BindOptions::default());
@@ -249,7 +248,7 @@ fn a_client_converts_to_the_byte() {
     }
 }
 
-/// The stub of a server answers the calls of the document with its replies.
+/// The stub of a server answers the calls of the document with the replies of the document.
 #[test]
 fn a_server_stub_answers_to_the_byte() {
     for case in CASES.iter().chain(SERVER_CASES) {
@@ -278,7 +277,7 @@ fn a_server_stub_answers_to_the_byte() {
         let run = || execute(&server, &incoming, Space::of_mut(&mut reply), &mut estack);
         let ran = catch_unwind(AssertUnwindSafe(run));
         let Ok(Ran { answer, head_at, head_bytes, .. }) = ran else {
-            // Paths catch panics and refuse; what a client makes of it is held below.
+            // Paths catch panics and refuse the call. What a client reads is tested below.
             assert_eq!(*case, "stop");
             continue;
         };

@@ -1,14 +1,14 @@
-//! The vectors that stand in `docs/REPRESENTATION.md`, `docs/PROTOCOL.md` and `docs/STAT.md`, in
-//! blocks marked `golden`.
+//! The vectors in `docs/REPRESENTATION.md`, `docs/PROTOCOL.md` and `docs/STAT.md`, in blocks marked
+//! `golden`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// Bytes, some of which may be anything.
+/// Bytes. `None` stands for any value.
 pub(crate) type Pattern = Vec<Option<u8>>;
 
-/// Every vector of all documents.
+/// Returns all vectors of all documents.
 pub(crate) fn vectors() -> &'static BTreeMap<String, Pattern> {
     static VECTORS: OnceLock<BTreeMap<String, Pattern>> = OnceLock::new();
     VECTORS.get_or_init(|| {
@@ -60,7 +60,7 @@ pub(crate) fn pattern(name: &str) -> &'static Pattern {
     vectors().get(name).unwrap_or_else(|| panic!("`{name}` stands in no document"))
 }
 
-/// The vector with `anything` where it does not say what stands there.
+/// Returns the vector, with `anything` where any value is allowed.
 pub(crate) fn bytes(name: &str, anything: u8) -> Vec<u8> {
     pattern(name).iter().map(|byte| byte.unwrap_or(anything)).collect()
 }

@@ -1,4 +1,4 @@
-//! The server's side of the local path, written from the documents alone, and a client that calls it.
+//! The server's side of the local path, written from the documents only, and a client that calls it.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -39,12 +39,12 @@ pub(crate) const HANDSHAKE: &[&str] = &[
     "counters lane",
 ];
 
-/// How long calls took that were counted: in the middle of a bucket.
+/// How long the counted calls took: the middle of a bucket.
 const LATENCY: Duration = Duration::from_nanos(100);
-/// How long the client waits for a call that nobody answers.
+/// How long the client waits for a call that is not answered.
 const LIMIT: Duration = Duration::from_millis(500);
 
-/// A server that knows nothing of this crate but its shared memory.
+/// A server that uses nothing of this crate but its shared memory.
 struct Foreign {
     listener: OwnedFd,
 }
@@ -59,7 +59,7 @@ impl Foreign {
         Self { listener }
     }
 
-    /// Lets a client in and checks what it asks for.
+    /// Accepts a client and checks its request.
     fn asked(&self, request: &str) -> OwnedFd {
         let socket = rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC).unwrap();
         check(request, &received(&socket));
@@ -77,7 +77,7 @@ impl Foreign {
         send(&refused, &bytes("refused", 0), None);
 
         let socket = self.asked("bind");
-        // 4096 reserved bytes; a half is 32 + 2^20 + 2^21 bytes up to a multiple of 128.
+        // 4096 reserved bytes. A half has 32 + 2^20 + 2^21 bytes, rounded up to a multiple of 128.
         let half = 3 * (1 << 20) + 128;
         let (call, reply, taken) = (4096, 4096 + half, 4096 + 2 * half);
         let (memory, file) = sys::Memory::shared(6_299_648).unwrap();
@@ -201,13 +201,13 @@ fn send(socket: &OwnedFd, message: &[u8], file: Option<&OwnedFd>) {
 /// A client calls through a region that a hand-written server gave it.
 #[test]
 fn a_client_writes_and_reads_to_the_byte() {
-    const PART: &str = "PEREGRINE_TEST_PART";
-    if std::env::var_os(PART).is_none() {
+    const ROLE: &str = "PEREGRINE_TEST_ROLE";
+    if std::env::var_os(ROLE).is_none() {
         // Names are looked up in a directory of this test's own.
         let directory = tempfile::tempdir().unwrap();
         let mut child = std::process::Command::new(std::env::current_exe().unwrap())
             .args(["foreign::a_client_writes_and_reads_to_the_byte", "--exact", "--nocapture"])
-            .env(PART, "client")
+            .env(ROLE, "client")
             .env("PEREGRINE_DIR", directory.path())
             .spawn()
             .unwrap();

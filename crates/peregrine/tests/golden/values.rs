@@ -64,7 +64,7 @@ fn decode_in<T: Value, R: Representation>(bytes: &[u8]) -> Result<T, Invalid> {
     Ok(value)
 }
 
-/// The name of a vector for a big-endian server: of what looks the same there is none of its own.
+/// Returns the name of a vector for a big-endian server. Values with the same bytes have no such vector.
 fn big(name: &str) -> String {
     let big = format!("big {name}");
     if vectors().contains_key(&big) { big } else { name.to_owned() }
@@ -120,7 +120,7 @@ pub(crate) const VALUES: &[&str] = &[
     "box",
     "list",
     "plain struct",
-    "plain struct behind a byte",
+    "plain struct after a byte",
     "plain enum",
     "variant 0",
     "variant 1",
@@ -128,7 +128,7 @@ pub(crate) const VALUES: &[&str] = &[
     "struct without fields",
     "call error",
     "empty aligned sequence",
-    "empty array behind a byte",
+    "empty array after a byte",
 ];
 
 #[test]
@@ -174,7 +174,7 @@ fn values() {
 fn plain_types() {
     let point = Point { id: 1, at: [2, -2], visible: true, pad: [0; 3] };
     holds("plain struct", point);
-    holds("plain struct behind a byte", (9u8, point));
+    holds("plain struct after a byte", (9u8, point));
     holds("plain enum", Colour::Green);
     assert_eq!(decode(&[1, 0]), Ok(Colour::Red));
 }
@@ -182,7 +182,7 @@ fn plain_types() {
 /// Padding stands before an element: where there is none, there is no padding.
 #[test]
 fn nothing_is_padded_for_no_element() {
-    holds("empty array behind a byte", (1u8, [0u64; 0], 2u8));
+    holds("empty array after a byte", (1u8, [0u64; 0], 2u8));
     holds("empty aligned sequence", Vec::<u64>::new());
 }
 

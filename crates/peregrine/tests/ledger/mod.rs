@@ -1,6 +1,6 @@
-//! A server that writes down every call which it runs, so that one can ask after its death.
+//! A server that records every call it runs in a file, so that a test can read it after the server died.
 
-// Each test program uses its own part of this.
+// Each test program uses only some of these items.
 #![allow(dead_code)]
 
 use std::fs::OpenOptions;
@@ -13,27 +13,27 @@ use peregrine::{CallError, Executed, Kind, interface};
 
 #[interface]
 pub(crate) trait Ledger {
-    /// Writes the number down, then takes its time.
+    /// Records the number, then sleeps for `ms` milliseconds.
     fn enter(&self, number: u64, ms: u32) -> peregrine::Result<u64>;
-    /// Writes nothing down; how many bytes there were.
+    /// Records nothing, and returns the number of bytes.
     fn swallow(&self, #[max_len(64 << 20)] bytes: &[u8]) -> peregrine::Result<u64>;
 }
 
 pub(crate) struct Book(pub(crate) PathBuf);
 
 impl Book {
-    /// That of the children in a directory.
+    /// The record of the child processes that use this directory.
     pub(crate) fn of(directory: &Path) -> Self {
         Self(directory.join("book.bin"))
     }
 
-    /// What is written there, in the order in which it came.
+    /// Returns the recorded numbers in the order of their calls.
     pub(crate) fn read(directory: &Path) -> Vec<u64> {
         let bytes = std::fs::read(Self::of(directory).0).unwrap_or_default();
         bytes.as_chunks().0.iter().map(|chunk| u64::from_le_bytes(*chunk)).collect()
     }
 
-    /// Writes a number down.
+    /// Records a number.
     pub(crate) fn write(&self, number: u64) {
         let mut file = OpenOptions::new().append(true).create(true).open(&self.0).unwrap();
         file.write_all(&number.to_le_bytes()).unwrap();
@@ -51,18 +51,18 @@ impl Ledger for Book {
     }
 }
 
-/// What became of the calls of one thread.
+/// The outcomes of the calls of one thread.
 #[derive(Debug, Default)]
 pub(crate) struct Outcomes {
     pub(crate) returned: Vec<u64>,
     pub(crate) not_executed: Vec<u64>,
     pub(crate) maybe: u64,
-    /// The time that the longest call took, of those that [`caller`] made.
+    /// The duration of the longest call that [`caller`] made.
     pub(crate) longest: Duration,
 }
 
 impl Outcomes {
-    /// A call that failed.
+    /// Records a failed call.
     pub(crate) fn failed(&mut self, number: u64, error: &CallError) {
         let known = [Kind::ServerGone, Kind::Unreachable, Kind::TimedOut];
         assert!(known.contains(&error.kind()), "{error}");
@@ -72,9 +72,9 @@ impl Outcomes {
         }
     }
 
-    /// Holds all outcomes against the book: how many calls returned, how many were not executed, and of
-    /// how many nobody knows.
-    pub(crate) fn hold(all: &[Self], directory: &Path) -> [usize; 3] {
+    /// Checks all outcomes against the record. Returns how many calls returned, how many were not executed,
+    /// and how many may have been executed.
+    pub(crate) fn check(all: &[Self], directory: &Path) -> [usize; 3] {
         let mut entered = Book::read(directory);
         entered.sort_unstable();
         assert!(entered.windows(2).all(|pair| pair[0] != pair[1]), "a call ran twice");
@@ -84,18 +84,21 @@ impl Outcomes {
             returned += one.returned.len();
             not_executed += one.not_executed.len();
             for number in &one.returned {
-                assert!(entered.binary_search(number).is_ok(), "{number} returned and never ran");
+                assert!(entered.binary_search(number).is_ok(), "{number} returned but did not run");
             }
             for number in &one.not_executed {
-                assert!(entered.binary_search(number).is_err(), "{number} ran and was said not to");
+                assert!(
+                    entered.binary_search(number).is_err(),
+                    "{number} ran but was reported as not executed"
+                );
             }
         }
-        assert!(entered.len() <= returned + maybe, "more ran than were called");
+        assert!(entered.len() <= returned + maybe, "more calls ran than returned or may have run");
         [returned, not_executed, maybe]
     }
 }
 
-/// Binds and calls, and binds again when a call has failed, while `going`.
+/// Binds and calls while `going` is set. After a failed call it may bind again.
 pub(crate) fn caller(
     address: &str,
     next: &AtomicU64,
@@ -119,13 +122,13 @@ pub(crate) fn caller(
             outcomes.longest = outcomes.longest.max(begun.elapsed());
             match outcome {
                 Ok(answer) => {
-                    assert_eq!(answer, number + 1, "a crossed result");
+                    assert_eq!(answer, number + 1, "the result of another call");
                     outcomes.returned.push(number);
                     answered.fetch_add(1, Ordering::Relaxed);
                 }
                 Err(error) => {
                     outcomes.failed(number, &error);
-                    // Every second time the same binding is tried on, which must not deceive.
+                    // Every other failed binding is used again, and must still report correctly.
                     if number.is_multiple_of(2) {
                         break;
                     }

@@ -1,7 +1,7 @@
-//! What tests of calls over a network share: an object to call, and the cases that hold whatever
-//! carries the calls.
+//! What tests of calls over a network share: an object to call, and cases that hold on every network
+//! path.
 
-// Each test program uses its own part of this.
+// Each test program uses only some of these items.
 #![allow(dead_code)]
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -20,7 +20,7 @@ use peregrine::{
 
 pub(crate) const LONG: Duration = Duration::from_secs(20);
 
-/// What carries the calls, as addresses have it.
+/// The path that carries the calls, as addresses name it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Carrier {
     pub(crate) scheme: &'static str,
@@ -28,24 +28,24 @@ pub(crate) struct Carrier {
 }
 
 impl Carrier {
-    /// Any port of a host of this machine.
+    /// Returns an address with a free port of a host of this machine.
     pub(crate) fn at(self, host: &str) -> String {
         format!("{}:{host}:0", self.scheme)
     }
 
-    /// Any port where this process may listen, and call itself.
+    /// Returns an address with a free port where this process can listen and also call.
     pub(crate) fn loopback(self) -> String {
         self.at(if self.scheme == "eth" { ENDS[1] } else { "127.0.0.1" })
     }
 
-    /// Whether nobody says which process calls.
+    /// Returns whether calls travel as datagrams, which do not identify the calling process.
     fn is_datagrams(self) -> bool {
         self.path != PathKind::Tcp
     }
 }
 
-/// Begins to serve; on raw Ethernet at the far end of the link that this thread is in.
-fn begin(server: Server, at: &str) -> Running {
+/// Starts a server, for raw Ethernet at the far end of the link that this thread has entered.
+fn start(server: Server, at: &str) -> Running {
     if !at.starts_with("eth:") {
         return server.listen(at).unwrap().spawn().unwrap();
     }
@@ -57,18 +57,19 @@ fn begin(server: Server, at: &str) -> Running {
 pub(crate) trait Room {
     fn null(&self) -> peregrine::Result<()>;
     fn sleep(&self, ms: u32) -> peregrine::Result<u32>;
-    /// Ends when as many callers are inside as were asked for.
+    /// Returns when as many callers are inside as the barrier was made for.
     fn meet(&self) -> peregrine::Result<()>;
-    /// Ends when the door is open.
+    /// Returns when the door is open.
     fn stay(&self) -> peregrine::Result<()>;
     fn read(&self, bytes: u32, #[max_len(64 << 20)] into: Out<'_, u8>) -> peregrine::Result<()>;
     fn sum(&self, #[max_len(64 << 20)] bytes: &[u8]) -> peregrine::Result<u64>;
-    /// Whether it is called from this machine over that path, by which process and which user.
+    /// Checks the caller's path. Returns whether the call came from loopback, from which process, and from
+    /// which user.
     fn from(&self, path: &str) -> peregrine::Result<(bool, u32, u32)>;
     fn ran(&self) -> peregrine::Result<u32>;
 }
 
-/// What a test knows of those who are inside, and how it lets them out.
+/// Shows a test which calls are inside the object, and lets them out.
 #[derive(Default)]
 struct Door {
     entered: AtomicU32,
@@ -76,14 +77,14 @@ struct Door {
 }
 
 impl Door {
-    /// How many have begun to meet or to stay.
+    /// Returns how many calls of `meet` and `stay` have begun.
     fn entered(&self) -> u32 {
         self.entered.load(Ordering::SeqCst)
     }
 
     #[track_caller]
-    fn have_entered(&self, callers: u32) {
-        support::until("all are inside", || self.entered() == callers);
+    fn await_entered(&self, callers: u32) {
+        support::until("all calls are inside", || self.entered() == callers);
     }
 
     fn set(&self, open: bool) {
@@ -124,7 +125,7 @@ impl Room for Inside {
     }
     fn stay(&self) -> peregrine::Result<()> {
         self.door.entered.fetch_add(1, Ordering::SeqCst);
-        // A test that fails meanwhile is to end, too.
+        // The limit ends the call if the test fails meanwhile.
         let limit = Instant::now() + 2 * LONG;
         while !self.door.open.load(Ordering::SeqCst) && Instant::now() < limit {
             std::thread::sleep(Duration::from_millis(1));
@@ -152,12 +153,13 @@ impl Room for Inside {
 
 pub(crate) fn serve(server: Server, room: Inside, at: &str) -> (Running, String) {
     let server = server.export("room", RoomServer::new(room)).unwrap();
-    let running = begin(server, at);
+    let running = start(server, at);
     let address = format!("{}/room", running.addresses()[0]);
     (running, address)
 }
 
-/// Every test has a directory of its own, and so they run one at a time.
+/// Makes a runtime directory for this test. Because it is a property of the process, tests run one at a
+/// time.
 pub(crate) fn home() -> (std::sync::MutexGuard<'static, ()>, tempfile::TempDir) {
     let alone = support::alone();
     (alone, support::own_directory())
@@ -169,15 +171,15 @@ pub(crate) fn refused<T: std::fmt::Debug>(result: Result<T, CallError>) -> Kind 
     error.kind()
 }
 
-fn keeps_the_contract_with(by: Carrier, options: &BindOptions, wait: Wait) {
+fn check_contract(by: Carrier, options: &BindOptions, wait: Wait) {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let running = Mutex::new(Vec::new());
-    // On a link one cannot call oneself.
+    // A process cannot call itself over a raw Ethernet link.
     let suite = if by.scheme == "eth" { contract::suite_of_one_call } else { contract::suite };
     suite(&|object: Object| {
         let name = format!("contract-{}", NEXT.fetch_add(1, Ordering::Relaxed));
         let server = Server::new().wait(wait).export(&name, ContractServer::new(object)).unwrap();
-        let server = begin(server, &by.loopback());
+        let server = start(server, &by.loopback());
         let address = format!("{}/{name}", server.addresses()[0]);
         running.lock().unwrap().push(server);
         ContractClient::bind_with(&address, options).expect("a binding")
@@ -186,15 +188,15 @@ fn keeps_the_contract_with(by: Carrier, options: &BindOptions, wait: Wait) {
 
 // The cases.
 
-pub(crate) fn the_contract_is_kept(by: Carrier) {
+pub(crate) fn contract_holds(by: Carrier) {
     let _home = home();
-    keeps_the_contract_with(by, &BindOptions::default(), Wait::Adaptive);
+    check_contract(by, &BindOptions::default(), Wait::Adaptive);
 }
 
-pub(crate) fn the_contract_is_kept_asleep(by: Carrier) {
+pub(crate) fn contract_holds_when_threads_sleep(by: Carrier) {
     let _home = home();
     let options = BindOptions::default().wait(Wait::Block).astacks(1);
-    keeps_the_contract_with(by, &options.on_exhausted(OnExhausted::More), Wait::Block);
+    check_contract(by, &options.on_exhausted(OnExhausted::More), Wait::Block);
 }
 
 pub(crate) fn calls_within_their_bounds_wait_for_each_other(by: Carrier) {
@@ -202,14 +204,14 @@ pub(crate) fn calls_within_their_bounds_wait_for_each_other(by: Carrier) {
     let running = Mutex::new(Vec::new());
     pressure::calls_within_their_bounds_wait_for_each_other(&|store| {
         let server = Server::new().export("pressure", PressureServer::new(store)).unwrap();
-        let server = begin(server, &by.loopback());
+        let server = start(server, &by.loopback());
         let address = format!("{}/pressure", server.addresses()[0]);
         running.lock().unwrap().push(server);
         PressureClient::bind(&address).expect("a binding")
     });
 }
 
-pub(crate) fn long_procedures_do_not_keep_others_waiting(by: Carrier) {
+pub(crate) fn long_procedures_do_not_delay_other_calls(by: Carrier) {
     let _home = home();
     let inside = Inside::of(12);
     let door = Arc::clone(&inside.door);
@@ -218,20 +220,20 @@ pub(crate) fn long_procedures_do_not_keep_others_waiting(by: Carrier) {
         let options = BindOptions::default().wait(wait).astacks(20);
         let room = RoomClient::bind_with(&address, &options).unwrap();
         std::thread::scope(|scope| {
-            // None ends before all are inside.
+            // No call returns before all are inside.
             for _ in 0..11 {
                 let room = &room;
                 scope.spawn(move || room.meet().unwrap());
             }
-            door.have_entered(12 * round + 11);
-            let beside = room.with_timeout(LONG).null();
+            door.await_entered(12 * round + 11);
+            let meanwhile = room.with_timeout(LONG).null();
             room.meet().unwrap();
-            beside.unwrap();
+            meanwhile.unwrap();
         });
     }
 }
 
-pub(crate) fn many_threads_get_their_own_replies(by: Carrier) {
+pub(crate) fn each_thread_gets_its_own_replies(by: Carrier) {
     let _home = home();
     let (_running, address) = serve(Server::new(), Inside::of(1), &by.loopback());
     for wait in [Wait::Block, Wait::Adaptive, Wait::Spin] {
@@ -260,26 +262,26 @@ pub(crate) fn many_threads_get_their_own_replies(by: Carrier) {
     }
 }
 
-/// A call is given up while its procedure runs, and keeps its frame, which is the only one: nobody
-/// else can call as long as the door is closed.
+/// Gives up a call while its procedure runs. The call keeps the only frame, so no other call can start
+/// while the door is closed.
 #[track_caller]
-fn is_given_up_inside(hasty: &RoomClient, door: &Door) {
+fn give_up_call_inside(impatient: &RoomClient, door: &Door) {
     let (before, limit) = (door.entered(), Instant::now() + LONG);
     loop {
-        let error = hasty.stay().unwrap_err();
+        let error = impatient.stay().unwrap_err();
         assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::Maybe), "{error}");
         loop {
-            assert!(Instant::now() < limit, "it never ran");
+            assert!(Instant::now() < limit, "the call never ran");
             let inside = door.entered() > before;
-            match hasty.null().map_err(|error| (error.kind(), error.executed())) {
+            match impatient.null().map_err(|error| (error.kind(), error.executed())) {
                 Err((Kind::TimedOut, Executed::No)) if inside => return,
                 Err((Kind::TimedOut, Executed::No)) => {}
-                // On a machine that is late, the server learns that it is given up before it runs; then
-                // it does not, and the frame is free.
-                came_back => {
-                    let said = [Ok(()), Err((Kind::TimedOut, Executed::Maybe))];
-                    assert!(said.contains(&came_back), "{came_back:?}");
-                    assert_eq!(door.entered(), before, "the frame came back from a running call");
+                // On a slow machine the server may learn that the call is given up before it runs the
+                // call. Then the server does not run it, and the frame is free.
+                outcome => {
+                    let allowed = [Ok(()), Err((Kind::TimedOut, Executed::Maybe))];
+                    assert!(allowed.contains(&outcome), "{outcome:?}");
+                    assert_eq!(door.entered(), before, "the frame of a running call was released");
                     break;
                 }
             }
@@ -287,7 +289,7 @@ fn is_given_up_inside(hasty: &RoomClient, door: &Door) {
     }
 }
 
-pub(crate) fn a_caller_gives_up_and_its_frame_comes_back(by: Carrier) {
+pub(crate) fn late_reply_releases_frame_of_given_up_call(by: Carrier) {
     let _home = home();
     let inside = Inside::of(1);
     let door = Arc::clone(&inside.door);
@@ -296,15 +298,15 @@ pub(crate) fn a_caller_gives_up_and_its_frame_comes_back(by: Carrier) {
         let options = BindOptions::default().astacks(1).wait(wait);
         let room = RoomClient::bind_with(&address, &options).unwrap();
         door.set(false);
-        is_given_up_inside(&room.with_timeout(Duration::from_millis(30)), &door);
-        // The only frame is captured until the late reply comes.
+        give_up_call_inside(&room.with_timeout(Duration::from_millis(30)), &door);
+        // The only frame is captured until the late reply arrives.
         door.set(true);
         assert!(room.null().is_ok());
         assert!(room.with_timeout(LONG).sleep(0).is_ok() && room.is_alive());
     }
 }
 
-pub(crate) fn large_messages_travel_both_ways(by: Carrier) {
+pub(crate) fn large_messages_arrive_intact_in_both_directions(by: Carrier) {
     let _home = home();
     let room = Inside::of(1);
     let (_running, address) = serve(Server::new(), room, &by.loopback());
@@ -322,7 +324,7 @@ pub(crate) fn large_messages_travel_both_ways(by: Carrier) {
         assert_eq!(out.filled(), bytes);
         assert!(back[..bytes] == sent[..bytes]);
     }
-    // Several at a time, on one connection, each way.
+    // Several calls at a time on one connection, in both directions.
     std::thread::scope(|scope| {
         for _ in 0..4 {
             let (client, sent) = (&client, &sent);
@@ -338,34 +340,37 @@ pub(crate) fn large_messages_travel_both_ways(by: Carrier) {
     });
 }
 
-pub(crate) fn threads_and_queue_bound_what_runs(by: Carrier) {
+pub(crate) fn running_and_waiting_calls_are_bounded(by: Carrier) {
     let _home = home();
     let inside = Inside::of(1);
     let door = Arc::clone(&inside.door);
     let (running, address) = serve(Server::new().threads(2).queue(1), inside, &by.loopback());
     let room = RoomClient::bind_with(&address, &BindOptions::default().astacks(8)).unwrap();
-    let (tell, told) = channel();
+    let (sender, outcomes) = channel();
     std::thread::scope(|scope| {
         for _ in 0..2 {
             let room = &room;
             scope.spawn(move || room.stay().unwrap());
         }
-        door.have_entered(2);
-        // Both threads are busy: of two more, one waits, and the other is refused.
+        door.await_entered(2);
+        // Both threads are busy. Of two more calls, one waits in the queue, and the other is refused.
         for _ in 0..2 {
-            let (room, tell) = (&room, tell.clone());
-            scope.spawn(move || tell.send(room.sleep(1)).unwrap());
+            let (room, sender) = (&room, sender.clone());
+            scope.spawn(move || sender.send(room.sleep(1)).unwrap());
         }
-        assert_eq!(refused(told.recv_timeout(LONG).expect("a refusal")), Kind::Overloaded);
-        assert!(told.recv_timeout(Duration::from_millis(100)).is_err(), "no thread was free");
+        assert_eq!(refused(outcomes.recv_timeout(LONG).expect("a refusal")), Kind::Overloaded);
+        assert!(
+            outcomes.recv_timeout(Duration::from_millis(100)).is_err(),
+            "a call ran although no thread was free"
+        );
         door.set(true);
-        assert_eq!(told.recv_timeout(LONG).expect("its turn").unwrap(), 1);
+        assert_eq!(outcomes.recv_timeout(LONG).expect("the waiting call returns").unwrap(), 1);
     });
     assert_eq!((room.ran().unwrap(), door.entered()), (1, 2));
     assert!(running.threads() <= 2 + 16 + 1, "{} threads", running.threads());
 }
 
-pub(crate) fn withdrawn_is_refused_and_others_go_on(by: Carrier) {
+pub(crate) fn calls_of_withdrawn_export_fail_and_others_succeed(by: Carrier) {
     let _home = home();
     let server = Server::new().export("other", RoomServer::new(Inside::of(1))).unwrap();
     let (running, address) = serve(server, Inside::of(1), &by.loopback());
@@ -376,15 +381,15 @@ pub(crate) fn withdrawn_is_refused_and_others_go_on(by: Carrier) {
     assert!(running.withdraw("room"));
     assert_eq!(refused(room.null()), Kind::Withdrawn);
     if by.path == PathKind::Tcp {
-        // A connection says so unasked.
-        support::until("the client hears of it", || !room.is_alive());
+        // A server announces a withdrawal on each connection.
+        support::until("the client learns of it", || !room.is_alive());
     }
     assert_eq!(refused(RoomClient::bind(&address).map(drop)), Kind::NotFound);
     other.null().unwrap();
     assert!(other.is_alive());
 }
 
-pub(crate) fn a_server_that_stops_lets_calls_end_and_refuses_others(by: Carrier) {
+pub(crate) fn stopping_server_finishes_calls_and_refuses_new_ones(by: Carrier) {
     let _home = home();
     let inside = Inside::of(1);
     let door = Arc::clone(&inside.door);
@@ -393,7 +398,7 @@ pub(crate) fn a_server_that_stops_lets_calls_end_and_refuses_others(by: Carrier)
     let idle = RoomClient::bind(&address).unwrap();
     std::thread::scope(|scope| {
         let runs = scope.spawn(|| room.stay());
-        door.have_entered(1);
+        door.await_entered(1);
         let stops = scope.spawn(|| running.drain(LONG));
         support::until("calls are refused", || match room.null() {
             Ok(()) => false,
@@ -405,8 +410,8 @@ pub(crate) fn a_server_that_stops_lets_calls_end_and_refuses_others(by: Carrier)
         assert!(stops.join().unwrap());
     });
     if by.path == PathKind::Tcp {
-        // A connection says goodbye.
-        support::until("the client hears of it", || !idle.is_alive());
+        // A server announces on each connection that it stops.
+        support::until("the client learns of it", || !idle.is_alive());
         let error = idle.null().unwrap_err();
         assert_eq!((error.kind(), error.executed()), (Kind::Withdrawn, Executed::No), "{error}");
         assert!(error.to_string().contains("stopped"), "{error}");
@@ -417,7 +422,7 @@ pub(crate) fn a_server_that_stops_lets_calls_end_and_refuses_others(by: Carrier)
     assert_eq!(refused(RoomClient::bind(&address).map(drop)), Kind::Unreachable);
 }
 
-pub(crate) fn a_drain_that_is_too_short_leaves_calls_uncertain(by: Carrier) {
+pub(crate) fn calls_cut_short_by_drain_may_have_executed(by: Carrier) {
     let _home = home();
     let inside = Inside::of(1);
     let door = Arc::clone(&inside.door);
@@ -425,26 +430,26 @@ pub(crate) fn a_drain_that_is_too_short_leaves_calls_uncertain(by: Carrier) {
     let room = RoomClient::bind(&address).unwrap();
     std::thread::scope(|scope| {
         let runs = scope.spawn(|| room.stay());
-        door.have_entered(1);
+        door.await_entered(1);
         assert!(!running.drain(Duration::from_millis(50)));
-        // No connection is closed over UDP: the result may go to whoever waits for it.
+        // Over datagrams no connection is closed, so the result may still reach the caller.
         door.set(by.is_datagrams());
         let outcome = runs.join().unwrap();
         door.set(true);
         match outcome {
             Err(error) => {
-                let said = (error.kind(), error.executed());
-                assert_eq!(said, (Kind::ServerGone, Executed::Maybe), "{error}");
+                let outcome = (error.kind(), error.executed());
+                assert_eq!(outcome, (Kind::ServerGone, Executed::Maybe), "{error}");
             }
             Ok(()) => assert!(by.is_datagrams()),
         }
     });
 }
 
-pub(crate) fn listening_is_narrow_unless_said_otherwise(by: Carrier) {
+pub(crate) fn listening_on_all_interfaces_must_be_requested(by: Carrier) {
     let _home = home();
-    for wide in [by.at("0.0.0.0"), by.at("[::]")] {
-        let error = Server::new().listen(&wide).unwrap_err();
+    for at in [by.at("0.0.0.0"), by.at("[::]")] {
+        let error = Server::new().listen(&at).unwrap_err();
         assert_eq!((error.kind(), error.phase()), (Kind::Denied, Phase::Export), "{error}");
         assert!(error.to_string().contains("listen_beyond_this_machine"), "{error}");
     }
@@ -456,67 +461,67 @@ pub(crate) fn listening_is_narrow_unless_said_otherwise(by: Carrier) {
     let place = format!("{}:127.0.0.1:{}", by.scheme, place.port());
     let address = format!("{place}/room");
     RoomClient::bind(&address).unwrap().null().unwrap();
-    // The port is taken now.
-    let taken = Server::new().listen(&place).and_then(Server::spawn);
-    assert_eq!(taken.unwrap_err().kind(), Kind::System);
+    // The port is in use now.
+    let second = Server::new().listen(&place).and_then(Server::spawn);
+    assert_eq!(second.unwrap_err().kind(), Kind::System);
     let nowhere = Server::new().listen(&format!("{}:nowhere", by.scheme));
     assert_eq!(nowhere.unwrap_err().kind(), Kind::BadName);
 }
 
-pub(crate) fn what_is_limited_to_users_is_not_offered(by: Carrier) {
+pub(crate) fn export_limited_to_users_is_denied_over_network(by: Carrier) {
     let _home = home();
     let limited = ExportOptions::default().users([12345]);
     let server = Server::new().export_with("room", RoomServer::new(Inside::of(1)), limited);
-    let running = begin(server.unwrap(), &by.loopback());
+    let running = start(server.unwrap(), &by.loopback());
     let address = format!("{}/room", running.addresses()[0]);
     assert_eq!(refused(RoomClient::bind(&address).map(drop)), Kind::Denied);
     assert_eq!(refused(peregrine::describe(&address)), Kind::Denied);
     RoomClient::bind("room").unwrap().null().unwrap();
 }
 
-pub(crate) fn binding_fails_with_the_reason(by: Carrier) {
+pub(crate) fn binding_error_gives_the_reason(by: Carrier) {
     let _home = home();
     let (_running, address) = serve(Server::new(), Inside::of(1), &by.loopback());
     let error = ContractClient::bind(&address).unwrap_err();
     assert_eq!(error.kind(), Kind::InterfaceMismatch);
     assert!(error.to_string().contains("ours is interface `contract`"), "{error}");
-    let nobody = address.replace("/room", "/nobody");
-    let error = RoomClient::bind(&nobody).unwrap_err();
-    assert_eq!((error.kind(), error.address()), (Kind::NotFound, &*nobody));
+    let unknown = address.replace("/room", "/unknown");
+    let error = RoomClient::bind(&unknown).unwrap_err();
+    assert_eq!((error.kind(), error.address()), (Kind::NotFound, &*unknown));
     let error =
         RoomClient::bind(&format!("{}:no-such-host.invalid:1/room", by.scheme)).unwrap_err();
     assert_eq!((error.kind(), error.phase()), (Kind::Unreachable, Phase::Resolve));
 }
 
-pub(crate) fn who_calls_is_where_it_calls_from(by: Carrier) {
+pub(crate) fn caller_is_identified_by_its_address(by: Carrier) {
     let _home = home();
-    // A machine that is late asks for handles twice over datagrams, and has two bindings then.
+    // Over datagrams a slow machine may request handles twice, which makes two bindings.
     let tries = if by.is_datagrams() { 10 } else { 1 };
-    let bindings = (0..tries).map(|_| who_calls(by)).min().expect("a try");
-    // Over datagrams, who asks is bound, too.
+    let bindings = (0..tries).map(|_| bindings_after_asking_for_caller(by)).min().expect("a try");
+    // Over datagrams the request of a description also makes a binding.
     assert_eq!(bindings, if by.is_datagrams() { 2 } else { 1 });
 }
 
-/// Asks who calls; how many bindings there are then.
-fn who_calls(by: Carrier) -> u32 {
+/// Asks the server which caller it sees. Returns how many bindings the server has then.
+fn bindings_after_asking_for_caller(by: Carrier) -> u32 {
     let (running, address) = serve(Server::new(), Inside::of(1), &by.at("[::1]"));
     assert!(address.starts_with(&format!("{}:[::1]:", by.scheme)), "{address}");
     let room = RoomClient::bind(&address).unwrap();
     assert_eq!(room.binding().path(), by.path);
     room.binding().ping().unwrap();
-    // Over datagrams nobody says which process it is.
+    // Datagrams do not identify the calling process.
     let process = if by.is_datagrams() { 0 } else { std::process::id() };
     assert_eq!(room.from(&format!("{:?}", by.path)).unwrap(), (true, process, u32::MAX));
-    let said = peregrine::describe(&address).unwrap();
-    assert_eq!((&*said.interface, said.process), ("Room", std::process::id()));
-    // The same export is there under its name, too.
+    let description = peregrine::describe(&address).unwrap();
+    assert_eq!((&*description.interface, description.process), ("Room", std::process::id()));
+    // The same export is also available under its name.
     assert_eq!(RoomClient::bind("room").unwrap().binding().path(), PathKind::Local);
     drop(room);
     running.stop();
-    said.bindings
+    description.bindings
 }
 
-pub(crate) fn large_messages_come_whole(by: Carrier) {
+pub(crate) fn messages_of_boundary_sizes_arrive_intact(by: Carrier) {
     let _home = home();
     let (_running, address) = serve(Server::new(), Inside::of(1), &by.loopback());
     let room = RoomClient::bind(&address).unwrap();
@@ -534,25 +539,25 @@ pub(crate) fn large_messages_come_whole(by: Carrier) {
     }
 }
 
-pub(crate) fn a_deadline_ends_a_call_and_the_server_lets_go_later(by: Carrier) {
+pub(crate) fn timed_out_call_keeps_its_frame_while_procedure_runs(by: Carrier) {
     let _home = home();
     let inside = Inside::of(1);
     let door = Arc::clone(&inside.door);
     let (_running, address) = serve(Server::new(), inside, &by.loopback());
     let room = RoomClient::bind_with(&address, &BindOptions::default().astacks(1)).unwrap();
-    is_given_up_inside(&room.with_timeout(Duration::from_millis(50)), &door);
+    give_up_call_inside(&room.with_timeout(Duration::from_millis(50)), &door);
     std::thread::scope(|scope| {
         // The only frame is captured until the procedure has ended.
         let waits = scope.spawn(|| room.sleep(1));
         std::thread::sleep(Duration::from_millis(300));
-        assert!(!waits.is_finished(), "the frame came back from a running call");
+        assert!(!waits.is_finished(), "the frame of a running call was released");
         door.set(true);
         assert_eq!(waits.join().unwrap().unwrap(), 1);
     });
     assert_eq!((room.ran().unwrap(), door.entered()), (1, 1));
 }
 
-pub(crate) fn callers_are_served_side_by_side(by: Carrier) {
+pub(crate) fn callers_are_served_concurrently(by: Carrier) {
     let _home = home();
     const CALLERS: usize = 12;
     let (_running, address) =
@@ -571,17 +576,17 @@ pub(crate) fn callers_are_served_side_by_side(by: Carrier) {
     });
 }
 
-pub(crate) fn a_long_call_is_waited_for(by: Carrier) {
+pub(crate) fn long_call_is_not_given_up(by: Carrier) {
     let _home = home();
     let (_running, address) = serve(Server::new().threads(1), Inside::of(1), &by.loopback());
     let room = RoomClient::bind(&address).unwrap();
-    // Longer than a silent server would be waited for; `PEREGRINE_SOAK` has it longer still.
+    // Longer than a client waits for a silent server. With `PEREGRINE_SOAK` it is longer still.
     let ms = if std::env::var_os("PEREGRINE_SOAK").is_some() { 10_000 } else { 3_500 };
     assert_eq!(room.sleep(ms).unwrap(), ms);
     assert_eq!(room.ran().unwrap(), 1);
 }
 
-pub(crate) fn nobody_listening_and_a_server_that_stops_are_said(by: Carrier) {
+pub(crate) fn unknown_export_and_stopped_server_are_reported(by: Carrier) {
     let _home = home();
     let (running, address) = serve(Server::new(), Inside::of(1), &by.loopback());
     let room = RoomClient::bind(&address).unwrap();
@@ -591,9 +596,9 @@ pub(crate) fn nobody_listening_and_a_server_that_stops_are_said(by: Carrier) {
     running.stop();
     let start = Instant::now();
     let error = room.null().unwrap_err();
-    // A connection tells whether it has ended only, or why as well.
-    let told = !by.is_datagrams() && error.kind() == Kind::Withdrawn;
-    assert!(told || error.kind() == Kind::ServerGone, "{error}");
+    // Over a connection the reason is known if its last message arrived.
+    let withdrawn = !by.is_datagrams() && error.kind() == Kind::Withdrawn;
+    assert!(withdrawn || error.kind() == Kind::ServerGone, "{error}");
     assert!(by.is_datagrams() || error.executed() == Executed::No, "{error}");
     assert!(start.elapsed() < LONG, "{:?}", start.elapsed());
     let error = RoomClient::bind(&address).unwrap_err();

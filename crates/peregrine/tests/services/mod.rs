@@ -1,11 +1,11 @@
 //! Small interfaces that several tests export, and their objects.
 
-// Each test program uses its own part of this.
+// Each test program uses only some of these items.
 #![allow(dead_code)]
 
 use peregrine::{Out, interface};
 
-/// A call without arguments.
+/// An interface with a call without arguments.
 #[interface]
 pub(crate) trait Null {
     fn null(&self) -> peregrine::Result<()>;
@@ -19,7 +19,7 @@ impl Null for Nothing {
     }
 }
 
-/// Calls with arguments or results of any length.
+/// An interface with arguments and results of any length.
 #[interface]
 pub(crate) trait Bytes {
     fn null(&self) -> peregrine::Result<()>;

@@ -1,4 +1,4 @@
-//! A message that arrives, as ranges and the token of which message they are.
+//! A message that is being received: its ranges, and the token of the message.
 
 use core::ops::Range;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use crate::oracle::Oracle;
 pub(crate) struct Buffer {
     total: u32,
     token: Option<Token>,
-    /// Those that came, joined where they touch: few, however large the message is.
+    /// The received ranges, joined where they touch. There are few, however large the message is.
     ranges: BTreeMap<u32, u32>,
 }
 
@@ -19,21 +19,21 @@ impl Buffer {
         Self { total, token: None, ranges: BTreeMap::new() }
     }
 
-    /// A message of so many bytes arrives here, if another one did before.
+    /// Prepares for a message of this length.
     pub(crate) fn resize(&mut self, total: u32) {
         self.total = total;
     }
 
-    /// Puts what came with a packet to its place.
+    /// Puts the bytes of a packet in their place.
     pub(crate) fn place(&mut self, packet: &Packet, at: Range<u32>, oracle: &mut Oracle) {
         let Some((token, range)) = &packet.data else {
-            return oracle.violated("a piece was placed that no packet had".into());
+            return oracle.violated("a piece was placed that no packet contained".into());
         };
         if *range != at {
             oracle.violated(format!("{range:?} of {token} was placed at {at:?}"));
         }
         if *self.token.get_or_insert(*token) != *token {
-            oracle.violated(format!("{token} and {:?} in one message", self.token));
+            oracle.violated(format!("pieces of {token} and {:?} in one message", self.token));
         }
         let (mut start, mut end) = (at.start, at.end);
         while let Some((&from, &to)) = self.ranges.range(..=end).next_back()
@@ -45,7 +45,7 @@ impl Buffer {
         self.ranges.insert(start, end);
     }
 
-    /// The message is said to be whole; which it is.
+    /// Checks that the message is complete, and returns its token.
     pub(crate) fn whole(&mut self, oracle: &mut Oracle) -> Token {
         let mut end = 0;
         for (from, to) in &self.ranges {
@@ -55,7 +55,7 @@ impl Buffer {
             end = end.max(*to);
         }
         if end != self.total {
-            oracle.violated(format!("{end} of {} bytes came", self.total));
+            oracle.violated(format!("{end} of {} bytes were received", self.total));
         }
         self.token.unwrap_or_default()
     }

@@ -1,4 +1,5 @@
-//! The client of the simulation: what a driver and the keeper do around [`ClientEnd`] and [`Binding`].
+//! The client of the simulation: what a driver and the keeper do around [`ClientEnd`] and
+//! [`BindExchange`].
 
 use std::collections::VecDeque;
 
@@ -10,14 +11,14 @@ use crate::exchange::client_end::{
 use crate::exchange::header::{CONTROL_BYTES_MAX, HEADER_BYTES, Header};
 use crate::exchange::message::Shape;
 use crate::exchange::time::{MILLISECOND, Moment};
-use crate::network::{Address, Packet, RESULT, SERVER, Token, Trouble};
+use crate::network::{Address, NotSent, Packet, RESULT, SERVER, Token};
 use crate::oracle::{Ending, Oracle};
 use crate::random::Random;
 use crate::server::{Shared, bitmap};
 
-/// The keeper acknowledges a result that no call has.
+/// After this time the keeper acknowledges a result that no call has acknowledged.
 const ACKNOWLEDGE_AFTER: u64 = 100 * MILLISECOND;
-/// After a bind that failed.
+/// The pause after a failed bind.
 const REBIND_AFTER: u64 = 500 * MILLISECOND;
 
 #[derive(Clone, Copy, Debug)]
@@ -25,32 +26,32 @@ pub(crate) struct ClientOptions {
     pub(crate) piece: u32,
     pub(crate) credits: u16,
     pub(crate) result_bytes_max: u32,
-    /// Between calls, at most.
+    /// The longest pause between calls.
     pub(crate) pause: u64,
-    /// Says goodbye after its last call.
+    /// Whether it sends a goodbye after its last call.
     pub(crate) bye: bool,
 }
 
-/// One thread of a client: one call after the other.
+/// One thread of a client, which makes one call after another.
 #[derive(Debug)]
 pub(crate) struct Activity {
     pub(crate) todo: VecDeque<Token>,
     binding: Option<BindExchange>,
-    /// The last handle was refused: its socket leads to a server.
+    /// Whether the last handle was refused, which shows that the socket reaches a server.
     refused: bool,
-    /// Which server it was bound to last.
+    /// The incarnation of the server to which it was last bound.
     incarnation: Option<u64>,
     pub(crate) client_end: Option<ClientEnd>,
-    /// Its socket; another one once this one is of no use any more.
+    /// The number of its socket. It changes when the socket cannot be used any more.
     socket: u32,
     /// Whether any packet of the call has left the machine.
     left: bool,
     current: Option<(Token, Option<u64>)>,
     result: Buffer,
-    /// No call before, and when the last one ended.
+    /// When the next call begins, and when the last one ended.
     next: u64,
     ended: u64,
-    /// When the world wakes it, as far as is arranged.
+    /// When the world will wake it, as far as is scheduled.
     pub(crate) wake: u64,
 }
 
@@ -90,7 +91,7 @@ impl Client {
         Self { address, options, activities, flow, random, dropped: 0 }
     }
 
-    /// A packet came; which activity it was for.
+    /// Delivers a packet. Returns the activity that it was for.
     pub(crate) fn receive(
         &mut self,
         now: Moment,
@@ -132,7 +133,7 @@ impl Client {
         None
     }
 
-    /// The server's machine refused a packet.
+    /// Handles a packet that the server's machine refused.
     pub(crate) fn note_unreachable(&mut self, packet: &Packet) -> Option<usize> {
         let header = packet.header()?;
         let of = |activity: &Activity| {
@@ -142,28 +143,32 @@ impl Client {
                 .is_some_and(|client_end| client_end.bound_handle() == header.handle)
         };
         let at = self.activities.iter().position(of)?;
-        self.activities[at].client_end.as_mut().expect("it has one").note_unreachable();
+        self.activities[at]
+            .client_end
+            .as_mut()
+            .expect("the activity has a client end")
+            .note_unreachable();
         Some(at)
     }
 
-    /// Whether the packets that an activity had to send have left.
+    /// Notes the results of sending an activity's packets.
     pub(crate) fn sent(
         &mut self,
         now: Moment,
         at: usize,
-        outcome: Result<(), Trouble>,
+        outcome: Result<(), NotSent>,
         oracle: &mut Oracle,
     ) {
         let activity = &mut self.activities[at];
         match outcome {
             Ok(()) => activity.left = true,
-            Err(Trouble::Lost) => {}
-            Err(Trouble::TooLarge(bytes)) => {
+            Err(NotSent::Lost) => {}
+            Err(NotSent::TooLarge(bytes)) => {
                 if let Some(client_end) = &mut activity.client_end {
                     client_end.reduce_piece((bytes - HEADER_BYTES) as u32, now);
                 }
             }
-            Err(Trouble::Moved) => {
+            Err(NotSent::Moved) => {
                 if let Some(mut client_end) = activity.client_end.take() {
                     client_end.fail_unreachable();
                     if let Some(Outcome::Failed { why, .. }) = client_end.outcome() {
@@ -177,8 +182,8 @@ impl Client {
         }
     }
 
-    /// Does what is due for an activity; returns when it is to be woken again. `now` is the machine's
-    /// own clock.
+    /// Does what is due for an activity. Returns when to wake it again. `now` is the clock of the
+    /// machine.
     pub(crate) fn drive(
         &mut self,
         now: Moment,
@@ -192,8 +197,8 @@ impl Client {
                 if client_end.next_timer().is_some_and(|due| due <= now) {
                     client_end.handle_timer(now);
                 }
-                if let Some((_, Some(quits))) = activity.current
-                    && quits <= now.0
+                if let Some((_, Some(cancels_at))) = activity.current
+                    && cancels_at <= now.0
                 {
                     client_end.cancel(now);
                 }
@@ -203,7 +208,7 @@ impl Client {
                 }
             }
             if activity.client_end.as_ref().is_some_and(ClientEnd::is_closed) {
-                // It may have a goodbye to say.
+                // The activity may have a goodbye to send.
                 activity.send(now, self.address, &self.flow, out);
                 activity.client_end = None;
                 if !core::mem::take(&mut activity.refused) {
@@ -213,7 +218,7 @@ impl Client {
             if activity.current.is_none() && now.0 >= activity.next && !activity.todo.is_empty() {
                 activity.begin(now, oracle);
             }
-            activity.keep(now, self.options.bye);
+            activity.maintain(now, self.options.bye);
             if activity.client_end.is_none() && !activity.todo.is_empty() {
                 let seed = self.random.next();
                 if activity.bind(now, self.options, &mut self.random, seed, oracle) {
@@ -226,7 +231,7 @@ impl Client {
         activity.next_wake()
     }
 
-    /// The machine or the process has crashed: what is left to do.
+    /// Crashes the machine or the process. Returns the calls that were not made.
     pub(crate) fn crash(&mut self, now: u64, oracle: &mut Oracle) -> Vec<VecDeque<Token>> {
         let mut left = Vec::new();
         for activity in &mut self.activities {
@@ -254,23 +259,23 @@ impl Activity {
             self.todo.pop_front();
             oracle.call(token).began = Some(now.0);
             self.left = false;
-            self.current = Some((token, plan.quits_after.map(|after| now.0 + after)));
+            self.current = Some((token, plan.cancels_after.map(|after| now.0 + after)));
             self.result = Buffer::new(0);
         }
     }
 
     fn end(&mut self, now: Moment, outcome: &Outcome, oracle: &mut Oracle) {
         let Some((token, _)) = self.current.take() else {
-            return oracle.violated("a call ended that nobody made".into());
+            return oracle.violated("a call ended that had not begun".into());
         };
         let mut outcome = *outcome;
         if let Outcome::Returned(shape) = outcome {
             let whole = self.result.whole(oracle);
             if whole != token | RESULT {
-                oracle.violated(format!("call {token} got the result {whole:x}"));
+                oracle.violated(format!("call {token} received the result {whole:x}"));
             }
             if shape.what == 2 {
-                // Refused before it ran.
+                // The server refused the call before it was executed.
                 outcome = Outcome::Failed { executed: Executed::No, why: FailureReason::Protocol };
             }
         }
@@ -279,8 +284,8 @@ impl Activity {
         self.ended = now.0;
     }
 
-    /// What the keeper does between calls.
-    fn keep(&mut self, now: Moment, bye: bool) {
+    /// Does what the keeper does between calls.
+    fn maintain(&mut self, now: Moment, bye: bool) {
         let idle = self.current.is_none();
         let Some(client_end) = &mut self.client_end else { return };
         if idle && client_end.owes_acknowledgement() && now.0 >= self.ended + ACKNOWLEDGE_AFTER {
@@ -291,7 +296,7 @@ impl Activity {
         }
     }
 
-    /// Goes on with binding; true once there is a caller.
+    /// Continues to bind. Returns true once there is a client end.
     fn bind(
         &mut self,
         now: Moment,
@@ -304,7 +309,7 @@ impl Activity {
             return false;
         }
         let binding = self.binding.get_or_insert_with(|| {
-            let wish = BindRequest {
+            let request = BindRequest {
                 name: ExportName::new(b"simulated").expect("a name"),
                 digest: None,
                 handles: 1,
@@ -313,7 +318,7 @@ impl Activity {
                 credits: options.credits,
                 payload_check: false,
             };
-            BindExchange::new(now, random.bytes(), wish)
+            BindExchange::new(now, random.bytes(), request)
         });
         let Some(outcome) = binding.outcome() else { return false };
         let mut bound = false;
@@ -341,7 +346,7 @@ impl Activity {
         bound
     }
 
-    /// Sends all that there is to send.
+    /// Sends everything that is due.
     fn send(&mut self, now: Moment, from: Address, flow: &Shared, out: &mut Vec<Packet>) {
         if let Some(binding) = &mut self.binding {
             let mut packet = [0; BIND_BYTES];
@@ -353,9 +358,9 @@ impl Activity {
         let Some(client_end) = &mut self.client_end else { return };
         let mut packet = [0; CONTROL_BYTES_MAX];
         while let Some(send) = client_end.poll_send(now, flow, &mut packet) {
-            let behind = send.bytes - HEADER_BYTES + send.range.len();
+            let after = send.bytes - HEADER_BYTES + send.range.len();
             let header = packet.first_chunk().expect("a header");
-            let header = Header::parse(header, behind).expect("what is sent can be read");
+            let header = Header::parse(header, after).expect("a sent packet can be parsed");
             let token = self.current.map(|(token, _)| token).filter(|_| header.kind.carries());
             let data = token.map(|token| (token, send.range));
             let bytes = packet[..send.bytes].to_vec();
@@ -368,13 +373,14 @@ impl Activity {
         let client_end = self.client_end.as_ref();
         let timer = client_end.and_then(ClientEnd::next_timer).map(|due| due.0);
         let more = client_end.and_then(ClientEnd::next_send).map(|due| due.0);
-        let quit = self.current.and_then(|(_, quits)| quits).filter(|_| !self.is_captured());
+        let quit =
+            self.current.and_then(|(_, cancels_at)| cancels_at).filter(|_| !self.is_captured());
         let begin =
             (idle && !self.todo.is_empty() && !self.is_captured() && self.binding.is_none())
                 .then_some(self.next);
         let owes = client_end.is_some_and(ClientEnd::owes_acknowledgement) && idle;
         let acknowledge = owes.then_some(self.ended + ACKNOWLEDGE_AFTER);
-        // One that has just ended is looked at at once.
+        // A call that has just ended is handled at once.
         let due = |binding: &BindExchange| binding.next_timer().map_or(0, |due| due.0);
         let binding = self.binding.as_ref().map(due);
         [timer, more, quit, begin, acknowledge, binding].into_iter().flatten().min()
@@ -385,7 +391,7 @@ impl Activity {
     }
 }
 
-/// Whether a call ended as may happen to any call when the network or the server fails.
+/// Returns whether a call ended as any call may if the network or the server fails.
 pub(crate) fn is_failure(ending: Ending) -> bool {
     matches!(ending, Ending::Failed(..))
 }

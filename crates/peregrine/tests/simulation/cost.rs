@@ -1,4 +1,5 @@
-//! What the core's part of a null call costs, both sides together: to be run in a release build.
+//! The time that the protocol takes for a null call, both ends together. It is meaningful only in a release
+//! build.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -13,7 +14,7 @@ use crate::server::Shared;
 
 const CALLS: u32 = 200_000;
 
-/// Both ends of a handle.
+/// Makes both ends of a handle.
 pub(crate) fn pair(secret: [u8; 12]) -> (ClientEnd, ServerEnd, Shared) {
     let terms = client_end::ClientTerms {
         piece: 1408,
@@ -35,10 +36,10 @@ pub(crate) fn pair(secret: [u8; 12]) -> (ClientEnd, ServerEnd, Shared) {
 
 fn parse(packet: &[u8; CONTROL_BYTES_MAX]) -> Header {
     let header = black_box(packet).first_chunk::<HEADER_BYTES>().expect("a header");
-    Header::parse(header, 0).expect("a header that is whole")
+    Header::parse(header, 0).expect("a valid header")
 }
 
-/// One null call: begin, call packet, execute, result packet, outcome.
+/// Makes one null call: begin, call packet, execution, result packet, outcome.
 pub(crate) fn call(
     client_end: &mut ClientEnd,
     server_end: &mut ServerEnd,
@@ -47,14 +48,14 @@ pub(crate) fn call(
     now: u64,
 ) {
     let now = Moment(now);
-    client_end.begin(Shape { what: 1, ..Shape::default() }).expect("it can begin");
-    client_end.poll_send(now, flow, out).expect("the call");
+    client_end.begin(Shape { what: 1, ..Shape::default() }).expect("the client end is free");
+    client_end.poll_send(now, flow, out).expect("a call packet is due");
     let header = parse(out);
     assert!(server_end.accepts(&header, 5));
     let effect = server_end.handle(now, flow, &header, &[]);
     assert!(matches!(effect.action, Action::Execute(_)));
     server_end.complete(Shape::default());
-    server_end.poll_send(now, flow, out).expect("the result");
+    server_end.poll_send(now, flow, out).expect("a result packet is due");
     let header = parse(out);
     let handled = client_end.handle(now, flow, &header, &[]);
     assert!(matches!(handled, Handled::Place(_)));
@@ -80,6 +81,10 @@ fn cost_of_a_null_call() {
         rounds.push(start.elapsed().as_nanos() as f64 / f64::from(CALLS));
     }
     rounds.sort_by(f64::total_cmp);
-    println!("{:.1} ns a null call (best {:.1})", rounds[15], rounds[0]);
-    println!("{} bytes a record, {} a client_end", size_of::<ServerEnd>(), size_of::<ClientEnd>());
+    println!("{:.1} ns per null call (best {:.1})", rounds[15], rounds[0]);
+    println!(
+        "{} bytes per record, {} per client end",
+        size_of::<ServerEnd>(),
+        size_of::<ClientEnd>()
+    );
 }

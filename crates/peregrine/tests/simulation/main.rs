@@ -1,13 +1,13 @@
-//! The protocols in a world of virtual time: real state machines, a network that does its worst, and an
-//! oracle that knows what is true.
+//! The protocols in virtual time: real state machines, a network with all kinds of faults, and an oracle that
+//! records what really happened.
 //!
-//! The protocols are compiled into this program as they are in `src/`. That would fail if they used a
-//! socket, a clock, or another part of the library than the two that this program has, too. So nothing
-//! private becomes public for tests, and the compiler proves that the protocols are pure.
+//! This program compiles the protocols from `src/` into itself. Compilation would fail if they used a socket,
+//! a clock, or any part of the library other than the two that this program contains, too. So the compiler
+//! proves that the protocols are pure, and nothing private becomes public for the tests.
 //!
 //! `PEREGRINE_SEED=n cargo test -p peregrine --test simulation -- seed` runs one seed, with
-//! `PEREGRINE_TRACE=1` packet by packet; `PEREGRINE_SEEDS=n` sets how many are run. [`stream`] has the
-//! world of TCP connections.
+//! `PEREGRINE_TRACE=1` packet by packet. `PEREGRINE_SEEDS=n` sets the number of seeds. [`stream`] has
+//! the world of TCP connections.
 
 #[allow(dead_code)]
 #[path = "../../src/protocol/exchange/mod.rs"]
@@ -31,9 +31,10 @@ mod client;
 mod cost;
 mod network;
 mod oracle;
+mod paths;
 mod random;
 mod seeds;
 mod server;
 mod stream;
-mod ways;
+
 mod world;

@@ -1,4 +1,4 @@
-//! The network: what becomes of a packet, by chance or by a script.
+//! The network: the fate of each packet, by chance or by a script.
 
 use core::ops::Range;
 
@@ -6,23 +6,24 @@ use crate::exchange::header::{HEADER_BYTES, Header};
 use crate::exchange::time::{MICROSECOND, MILLISECOND, SECOND};
 use crate::random::Random;
 
-/// Where a packet comes from or goes to: the machine in the low eight bits, then which of its addresses
-/// it is, then a port. The servers' machine is 0, clients' follow, and the last one is who attacks.
+/// Source or destination of a packet. The low eight bits are the machine. Then follow the number of
+/// its address and the port. The servers' machine is 0, clients follow, and the last machine is the
+/// attacker's.
 pub(crate) type Address = u32;
 pub(crate) const SERVER: Address = 0;
 pub(crate) const ATTACKER: Address = 255;
 
-/// The machine of an address.
+/// Returns the machine of an address.
 pub(crate) const fn machine_of(address: Address) -> Address {
     address & 0xff
 }
 
-/// An address without its port.
+/// Returns an address without its port.
 pub(crate) const fn host_of(address: Address) -> Address {
     address & 0xffff
 }
 
-/// Stands for the bytes of a message: a call's number, or [`RESULT`] more for its result.
+/// Takes the place of a message's bytes: the number of a call, or [`RESULT`] more for its result.
 pub(crate) type Token = u64;
 pub(crate) const RESULT: Token = 1 << 32;
 
@@ -30,77 +31,77 @@ pub(crate) const RESULT: Token = 1 << 32;
 const CARRIER: u64 = 42;
 const FRAME: u64 = 1514;
 
-/// A packet under way: real header and what the protocol put behind it; of the message only which.
+/// A packet in flight: the real header and control payload, and the token of the message.
 #[derive(Clone, Debug)]
 pub(crate) struct Packet {
     pub(crate) from: Address,
     pub(crate) to: Address,
-    /// Which of a client's sockets it leaves from, or has come to.
+    /// The client's socket that sent it, or that receives it.
     pub(crate) socket: u32,
     pub(crate) bytes: Vec<u8>,
     pub(crate) data: Option<(Token, Range<u32>)>,
 }
 
 impl Packet {
-    /// Bytes on the wire.
+    /// Returns the bytes on the wire.
     pub(crate) fn length(&self) -> usize {
         self.bytes.len() + self.data.as_ref().map_or(0, |(_, range)| range.len())
     }
 
-    /// The header, if it is one and undamaged.
+    /// Returns the header, if it is valid.
     pub(crate) fn header(&self) -> Option<Header> {
         let header = self.bytes.first_chunk()?;
         Header::parse(header, self.length() - HEADER_BYTES).ok()
     }
 }
 
-/// What one direction between two machines does to packets; chances in a thousand.
+/// What one direction between two machines does to packets. Probabilities are in thousandths.
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
     pub(crate) delay: u64,
     pub(crate) jitter: u64,
     pub(crate) loss: u32,
     pub(crate) duplicate: u32,
-    /// Takes much longer than others.
+    /// The probability of a much longer delay.
     pub(crate) reorder: u32,
     pub(crate) corrupt: u32,
     pub(crate) truncate: u32,
-    /// Comes once more after up to five minutes.
-    pub(crate) haunt: u32,
-    /// Bytes of the largest packet that gets through.
+    /// The probability of a duplicate after up to five minutes.
+    pub(crate) late_duplicate: u32,
+    /// Bytes of the largest packet that arrives.
     pub(crate) mtu: usize,
-    /// Nothing gets through.
+    /// Whether all packets are lost.
     pub(crate) cut: bool,
-    /// Sending fails for want of room (`EAGAIN`), so often in a thousand times.
+    /// The probability that sending fails because the send buffer is full (`EAGAIN`).
     pub(crate) full: u32,
-    /// Sending fails, as there is no route (`ENETUNREACH`).
+    /// Whether sending fails because there is no route (`ENETUNREACH`).
     pub(crate) no_route: bool,
-    /// Sending a larger packet fails (`EMSGSIZE`).
+    /// Sending a packet larger than this fails (`EMSGSIZE`).
     pub(crate) narrow: usize,
-    /// Bytes a second; none: as many as one likes.
+    /// Bytes per second. `None`: no limit.
     pub(crate) rate: Option<u64>,
-    /// Bytes that wait for their turn at most; what comes beyond is lost.
+    /// The most bytes that wait to be sent. Others are lost.
     pub(crate) queue: u64,
-    /// Losses come together: once a packet is lost, so are the next ones with this chance.
+    /// Burst losses: the probability that the packet after a lost one is lost, too.
     pub(crate) streak: u32,
     pub(crate) state: LinkState,
 }
 
 /// Why a packet was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Trouble {
+pub(crate) enum NotSent {
     /// It counts as lost.
     Lost,
-    /// It has more bytes than that.
+    /// It has more bytes than this.
     TooLarge(usize),
     /// The machine has lost the address of the socket.
     Moved,
 }
 
-/// What a link remembers.
+/// The state of a link.
 #[derive(Clone, Debug)]
 pub(crate) struct LinkState {
-    /// When all that was sent has left.
+    /// When the last queued packet will have left.
     free: u64,
     loses: bool,
     /// Packets that found no room.
@@ -118,7 +119,7 @@ impl Link {
         reorder: 0,
         corrupt: 0,
         truncate: 0,
-        haunt: 0,
+        late_duplicate: 0,
         mtu: 1472,
         cut: false,
         full: 0,
@@ -130,27 +131,28 @@ impl Link {
         state: LinkState { free: 0, loses: false, overflowed: 0, carried: 0 },
     };
 
-    /// A link of so many bits a second and so long a delay, with a queue of as much as is under way, or
-    /// of a hundred packets.
+    /// Makes a link of this bandwidth and delay. Its queue holds the bandwidth-delay product, or a
+    /// hundred packets.
     pub(crate) fn shaped(bits: u64, delay: u64) -> Self {
         let rate = bits / 8;
-        // There and back.
+        // Both directions.
         let under_way = rate * 2 * delay / SECOND;
         Self { delay, rate: Some(rate), queue: under_way.max(100 * FRAME), ..Self::PERFECT }
     }
 
-    /// Whether the machine takes a packet that is to be sent.
-    pub(crate) fn take(&self, bytes: usize, random: &mut Random) -> Result<(), Trouble> {
+    /// Returns whether the machine accepts a packet for sending.
+    pub(crate) fn take(&self, bytes: usize, random: &mut Random) -> Result<(), NotSent> {
         if bytes > self.narrow {
-            return Err(Trouble::TooLarge(self.narrow));
+            return Err(NotSent::TooLarge(self.narrow));
         }
         if self.no_route || random.chance(self.full) {
-            return Err(Trouble::Lost);
+            return Err(NotSent::Lost);
         }
         Ok(())
     }
 
-    /// When a packet arrives, if it does, once or more often, and what of it.
+    /// Returns when a packet arrives, if it does: never, once or several times, each with its
+    /// contents.
     pub(crate) fn carry(
         &mut self,
         now: u64,
@@ -158,7 +160,7 @@ impl Link {
         random: &mut Random,
     ) -> Vec<(u64, Packet)> {
         let mut arrivals = Vec::new();
-        if random.chance(self.haunt) {
+        if random.chance(self.late_duplicate) {
             arrivals.push((random.range(SECOND..300 * SECOND), packet.clone()));
         }
         if self.cut || packet.length() > self.mtu || self.loses(random) {
@@ -189,8 +191,7 @@ impl Link {
         self.state.loses
     }
 
-    /// How long a packet waits for those before it, and until it has left itself; `None` if there is no
-    /// room for it.
+    /// Returns how long a packet waits for those before it, or `None` if the queue is full.
     fn wait(&mut self, now: u64, bytes: u64) -> Option<u64> {
         self.state.carried += bytes;
         let Some(rate) = self.rate else { return Some(0) };
@@ -200,14 +201,14 @@ impl Link {
             self.state.overflowed += 1;
             return None;
         }
-        // With what carries it: IP, UDP and Ethernet.
-        let leaves = waits + (bytes + CARRIER) * SECOND / rate;
-        self.state.free = now + leaves;
-        Some(leaves)
+        // With the headers of IP, UDP and Ethernet.
+        let departure = waits + (bytes + CARRIER) * SECOND / rate;
+        self.state.free = now + departure;
+        Some(departure)
     }
 }
 
-/// Flips up to three bits; false if the checksum of what carries packets sees it, or the payload's.
+/// Flips up to three bits. Returns false if a checksum of the network or of the payload detects it.
 fn damage(packet: &mut Packet, random: &mut Random) -> bool {
     for _ in 0..random.range(1..4) {
         let bit = random.below(packet.length() as u64 * 8) as usize;
@@ -235,11 +236,11 @@ fn truncate(packet: &mut Packet, random: &mut Random) {
 /// What a script does with a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// What the link does.
+    /// Leaves it to the link.
     Pass,
     Drop,
-    /// It takes so much longer.
+    /// Delays it by this much.
     Late(u64),
-    /// It comes, and once more so much later.
+    /// Delivers it, and a duplicate this much later.
     Twice(u64),
 }

@@ -1,4 +1,5 @@
-//! What is true: which call ran, how it ended, and what must never be.
+//! The record of what really happened: which calls were executed, how they ended, and the rules that every
+//! run must obey.
 
 use std::collections::BTreeMap;
 
@@ -6,24 +7,24 @@ use crate::exchange::client_end::{Executed, FailureReason, Outcome};
 use crate::exchange::header::{Flags, Header};
 use crate::network::Token;
 
-/// What one call is to be.
+/// The plan of one call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) total: u32,
     pub(crate) result: u32,
-    /// How long the procedure runs; `None`: it never ends.
+    /// How long the procedure runs. `None`: it never ends.
     pub(crate) runs_for: Option<u64>,
-    /// When the caller gives it up.
-    pub(crate) quits_after: Option<u64>,
-    /// The procedure looks whether it is cancelled, and ends then.
-    pub(crate) heeds: bool,
+    /// When the client cancels the call.
+    pub(crate) cancels_after: Option<u64>,
+    /// Whether the procedure checks for cancellation, and then ends.
+    pub(crate) checks_cancellation: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
     Ok,
     Failed(Executed, FailureReason),
-    /// As `Failed`, over a stream.
+    /// Like `Failed`, over a stream.
     StreamFailed(Executed, StreamFailure),
     /// The client that made it crashed.
     Lost,
@@ -36,7 +37,7 @@ pub(crate) enum StreamFailure {
     NotSent,
     /// The connection had ended before anything was sent.
     NoConnection,
-    /// The deadline passed when a part of the message was sent.
+    /// The deadline passed when only a part of the message was sent.
     PartlySent,
     /// The connection ended before the reply arrived.
     Unanswered,
@@ -47,7 +48,7 @@ pub(crate) enum StreamFailure {
 }
 
 impl Ending {
-    /// Returns whether the caller was told that the call was not executed.
+    /// Returns whether the error states that the call was not executed.
     pub(crate) const fn says_not_executed(self) -> bool {
         matches!(self, Self::Failed(Executed::No, _) | Self::StreamFailed(Executed::No, _))
     }
@@ -59,21 +60,21 @@ pub(crate) struct Call {
     pub(crate) began: Option<u64>,
     pub(crate) ended: Option<(u64, Ending)>,
     pub(crate) executions: u32,
-    /// When its procedure was first told that it is cancelled.
+    /// When its procedure first noticed the cancellation.
     pub(crate) cancelled: Option<u64>,
 }
 
-/// The books of a run. Each rule that is broken is a line of `violations`.
+/// The records of a run. Each broken rule adds a line to `violations`.
 #[derive(Debug, Default)]
 pub(crate) struct Oracle {
     pub(crate) calls: Vec<Call>,
     /// The calls of streams, by connection and number.
     sent: BTreeMap<(u64, u32), Token>,
-    /// What ran, by secret and number.
+    /// The executed calls, by secret and number.
     executed: BTreeMap<([u8; 12], u32), Token>,
     pub(crate) violations: Vec<String>,
     pub(crate) resent: u32,
-    /// How often somebody who bound again found the same server as before, and another one.
+    /// How often a client that bound again found the same server as before, and another one.
     pub(crate) bound_again: [u32; 2],
     pub(crate) packets: u64,
 }
@@ -97,7 +98,7 @@ impl Oracle {
         self.resent += u32::from(header.flags.has(Flags::RESENT));
     }
 
-    /// A call is sent over a stream.
+    /// Notes that a call is sent over a stream.
     pub(crate) fn sends(&mut self, connection: u64, number: u32, token: Token) {
         self.sent.insert((connection, number), token);
     }
@@ -118,7 +119,9 @@ impl Oracle {
             self.violated(format!("call {token} ran {times} times"));
         }
         if let Some((_, ending)) = ended.filter(|(_, ending)| ending.says_not_executed()) {
-            self.violated(format!("call {token} ran after it was said not to ({ending:?})"));
+            self.violated(format!(
+                "call {token} ran after it was reported as not executed ({ending:?})"
+            ));
         }
     }
 
@@ -145,19 +148,19 @@ impl Oracle {
             }
             _ if ending.says_not_executed() && executions != 0 => {
                 self.violated(format!(
-                    "call {token} was said not to have run, and did ({ending:?})"
+                    "call {token} was reported as not executed, but ran ({ending:?})"
                 ));
             }
             _ => {}
         }
     }
 
-    /// Somebody bound again, and was told these incarnations.
+    /// Notes that a client bound again, with the incarnations before and now.
     pub(crate) fn binds_again(&mut self, before: u64, now: u64) {
         self.bound_again[usize::from(before != now)] += 1;
     }
 
-    /// The client of these calls is no more.
+    /// Notes that the client of these calls has crashed.
     pub(crate) fn loses(&mut self, now: u64, token: Token) {
         let call = self.call(token);
         if call.ended.is_none() {
@@ -165,7 +168,7 @@ impl Oracle {
         }
     }
 
-    /// The procedure of a call is told that nobody waits for it.
+    /// Notes that the procedure of a call noticed its cancellation.
     pub(crate) fn cancels(&mut self, now: u64, token: Token) {
         self.call(token).cancelled.get_or_insert(now);
     }

@@ -1,12 +1,12 @@
-//! The only source of chance: one number decides everything that happens in a run.
+//! The only source of randomness: one number determines a whole run.
 
-/// A generator (xorshift, multiplied) whose seed may be any number.
+/// A generator (xorshift with multiplication). The seed may be any number.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
 impl Random {
     pub(crate) fn new(seed: u64) -> Self {
-        // Neighbouring seeds must not begin alike.
+        // Neighbouring seeds must produce different runs.
         let mut mixed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -20,7 +20,7 @@ impl Random {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// Of `0..end`; 0 if that is empty.
+    /// Returns a number of `0..end`, or 0 if that is empty.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         (self.next() >> 11).checked_rem(end).unwrap_or(0)
     }
@@ -29,7 +29,7 @@ impl Random {
         range.start + self.below(range.end - range.start)
     }
 
-    /// True so many times in a thousand.
+    /// Returns true with this probability in thousandths.
     pub(crate) fn chance(&mut self, in_thousand: u32) -> bool {
         self.below(1000) < u64::from(in_thousand)
     }

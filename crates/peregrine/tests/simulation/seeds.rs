@@ -1,4 +1,4 @@
-//! Runs that chance makes: what is drawn from a seed, and what must hold afterwards.
+//! Random runs: what a seed determines, and what must hold afterwards.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,14 +12,14 @@ use crate::random::Random;
 use crate::server::ServerOptions;
 use crate::world::{CLIENT_OPTIONS, Change, Event, World};
 
-/// How hard a run is.
+/// The faults of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Weather {
-    /// Nothing goes wrong, however long procedures take.
+    /// No faults. Procedures may take any time.
     Fair,
-    /// Packets are lost, late, twice, damaged.
+    /// Packets are lost, delayed, duplicated and damaged.
     Rain,
-    /// The same, and machines and ways fail.
+    /// The same, and machines and routes fail.
     Storm,
 }
 
@@ -38,7 +38,7 @@ fn link(random: &mut Random, weather: Weather) -> Link {
             let bits = *random.pick(&[1_000_000, 10_000_000, 100_000_000, 1_000_000_000]);
             link = Link::shaped(bits, delay);
             if random.chance(300) {
-                // Little room: it overflows.
+                // A queue that overflows.
                 link.queue = random.range(5..50) * 1514;
             }
         }
@@ -48,11 +48,11 @@ fn link(random: &mut Random, weather: Weather) -> Link {
         link.reorder = up_to(300);
         link.corrupt = up_to(100);
         link.truncate = up_to(100);
-        link.haunt = up_to(50);
+        link.late_duplicate = up_to(50);
         link.full = up_to(100);
         link.streak = if random.chance(300) { random.range(300..950) as u32 } else { 0 };
         if link.streak > 0 {
-            // As many are lost as without.
+            // The same number of losses as without bursts.
             link.loss = link.loss * (1000 - link.streak) / 1000;
         }
         link.jitter = if random.chance(500) { random.below(delay * 2) } else { 0 };
@@ -78,7 +78,7 @@ fn bytes(random: &mut Random) -> u32 {
 fn plan(random: &mut Random) -> Plan {
     let longest =
         *random.pick(&[10 * MICROSECOND, MILLISECOND, 50 * MILLISECOND, SECOND, 30 * SECOND]);
-    let quits_after = random.chance(80).then(|| {
+    let cancels_after = random.chance(80).then(|| {
         let longest = *random.pick(&[MILLISECOND, 100 * MILLISECOND, 10 * SECOND]);
         random.below(longest)
     });
@@ -86,16 +86,16 @@ fn plan(random: &mut Random) -> Plan {
         total: bytes(random),
         result: bytes(random),
         runs_for: Some(random.below(longest)),
-        quits_after,
-        heeds: random.chance(500),
+        cancels_after,
+        checks_cancellation: random.chance(500),
     }
 }
 
-/// One message is between 16 and 256 MiB, in one of so many runs.
+/// One of this many runs has a message between 16 and 256 MiB.
 const LARGE: u64 = 1000;
 const LARGE_BYTES: u32 = 16 << 20;
 
-/// Lets the first call have a large message, over links on which that does not take hours.
+/// Gives the first call a large message, over links that carry it within hours.
 fn large(world: &mut World, random: &mut Random, plans: &mut [Vec<Plan>], piece: u32) {
     let bytes = random.range(LARGE_BYTES.into()..(256 << 20) + 1) as u32;
     let call = &mut plans[0][0];
@@ -125,7 +125,7 @@ fn world(seed: u64) -> (World, Weather) {
     };
     let clients = random.range(1..5) as u32;
     let is_large = random.below(LARGE) == 0;
-    // Mostly such as those of loopback and of large frames, so that they are few.
+    // Usually pieces as on loopback and with jumbo frames, so that there are few.
     let large_piece =
         is_large.then(|| *random.pick(&[PIECE_MAX, PIECE_MAX, PIECE_MAX, 8928, 8928, 1408]));
     let crowded = weather == Weather::Storm && random.chance(300);
@@ -137,7 +137,7 @@ fn world(seed: u64) -> (World, Weather) {
         piece: large_piece.unwrap_or(*random.pick(&[512, 1024, 1408])),
         credits: *random.pick(&[0, 4, 64, 1024]),
         bytes_max: 256 << 20,
-        short_of_room: if weather != Weather::Fair && random.chance(300) { 500 } else { 0 },
+        memory_shortage: if weather != Weather::Fair && random.chance(300) { 500 } else { 0 },
     };
     let client = ClientOptions {
         credits: *random.pick(&[0, 4, 64, 1024]),
@@ -164,7 +164,7 @@ fn world(seed: u64) -> (World, Weather) {
         }
         if weather == Weather::Fair {
             for plan in plans.iter_mut().flatten() {
-                plan.quits_after = None;
+                plan.cancels_after = None;
             }
         }
         world.start(address, &plans);
@@ -178,7 +178,7 @@ fn world(seed: u64) -> (World, Weather) {
     (world, weather)
 }
 
-/// Lets machines and ways fail at random times, each of them not for ever.
+/// Makes machines and routes fail at random times, each for a limited time.
 fn storm(world: &mut World, random: &mut Random, clients: u32, servers: usize) {
     let (mtu, narrow) = (world.to_server.mtu, world.to_server.narrow);
     let horizon = *random.pick(&[50 * MILLISECOND, SECOND, 20 * SECOND, 100 * SECOND]);
@@ -224,7 +224,7 @@ fn storm(world: &mut World, random: &mut Random, clients: u32, servers: usize) {
     }
 }
 
-/// A client is away, its results lost, for long enough that somebody else gets its place.
+/// Cuts a client off so that its results are lost, for long enough that another client receives its place.
 fn siege(world: &mut World, random: &mut Random, clients: u32) {
     let at = random.below(100 * MILLISECOND);
     let until = at + random.range(61 * SECOND..150 * SECOND);
@@ -238,19 +238,19 @@ fn siege(world: &mut World, random: &mut Random, clients: u32) {
     }
 }
 
-/// What a run showed.
+/// The result of one run.
 pub(crate) struct Run {
     pub(crate) violations: Vec<String>,
     pub(crate) ok: usize,
     pub(crate) failed: usize,
     pub(crate) packets: u64,
-    /// How the call with a message of 16 MiB or more ended, if there was one: whether it returned.
+    /// Whether the call with a message of 16 MiB or more returned, if there was one.
     pub(crate) large: Option<bool>,
 }
 
 pub(crate) fn run(seed: u64) -> Run {
     let (mut world, weather) = world(seed);
-    // All that fails is over by then, and the longest calls have had their turns.
+    // Before this time all faults have ended, and the longest calls have had enough time.
     let mut end = 30_000 * SECOND;
     while !world.is_done() && world.now < end && world.steps < 20_000_000 {
         if world.run_until(world.now + SECOND) {
@@ -266,27 +266,27 @@ pub(crate) fn run(seed: u64) -> Run {
         );
         world.oracle.violated(text);
     }
-    // What still haunts the network comes after all is over.
+    // Late duplicates arrive after all calls have ended.
     end = world.now + 600 * SECOND;
     world.run_until(end);
     for server in world.servers.iter().flatten() {
-        // Who waits for nothing is told so: a client that is gone holds no procedure for ever.
+        // Procedures of crashed clients notice it, so none runs for ever.
         let calls = &world.oracle.calls;
         let orphans = server.running().filter(|token| {
             let call = &calls[*token as usize];
-            call.plan.heeds && call.ended.is_some()
+            call.plan.checks_cancellation && call.ended.is_some()
         });
         let orphans: Vec<_> = orphans.collect();
         if !orphans.is_empty() {
-            world.oracle.violated(format!("procedures wait for nobody: {orphans:?}"));
+            world.oracle.violated(format!("procedures run for crashed clients: {orphans:?}"));
         }
     }
     if weather == Weather::Fair {
         if world.oracle.calls.iter().any(|call| call.cancelled.is_some()) {
-            world.oracle.violated("a call was cancelled whose client_end waits".into());
+            world.oracle.violated("a call was cancelled although its caller waited".into());
         }
         if world.oracle.resent > 0 {
-            let text = format!("{} packets were sent again for nothing", world.oracle.resent);
+            let text = format!("{} packets were retransmitted without a loss", world.oracle.resent);
             world.oracle.violated(text);
         }
         let failed = |ending| {
@@ -314,13 +314,13 @@ pub(crate) fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// What many runs showed.
+/// The results of many runs.
 #[derive(Default)]
 struct Total {
     ok: u64,
     failed: u64,
     packets: u64,
-    /// Runs with a large message, and those of them in which its call returned.
+    /// Runs with a large message, and the number of those in which its call returned.
     large: [u64; 2],
     wrong: Vec<(u64, String)>,
 }
@@ -344,7 +344,7 @@ impl Total {
     }
 }
 
-/// One seed, or many from 1 or from a seed on.
+/// Runs one seed, or many, starting from 1 or from a given seed.
 #[test]
 fn seeds() {
     let (first, count) = (number("PEREGRINE_SEED"), number("PEREGRINE_SEEDS"));
@@ -365,7 +365,10 @@ fn seeds() {
     };
     let totals: Vec<Total> = std::thread::scope(|scope| {
         let running: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        running.into_iter().map(|thread| thread.join().expect("it catches panics")).collect()
+        running
+            .into_iter()
+            .map(|thread| thread.join().expect("the thread catches panics"))
+            .collect()
     });
     let sum = |of: fn(&Total) -> u64| totals.iter().map(of).sum::<u64>();
     let (ok, failed, packets) = (sum(|one| one.ok), sum(|one| one.failed), sum(|one| one.packets));
@@ -379,6 +382,6 @@ fn seeds() {
     println!("{count} seeds: {ok} calls returned, {failed} failed, {packets} packets");
     println!("{} had a message of 16 MiB or more, {} of these calls returned", large[0], large[1]);
     let seeds: Vec<_> = wrong.iter().map(|(seed, _)| seed).collect();
-    assert!(wrong.is_empty(), "these seeds went wrong: {seeds:?}");
+    assert!(wrong.is_empty(), "these seeds failed: {seeds:?}");
     assert!(count < 100 || (ok > failed && failed > 0), "{ok} returned, {failed} failed");
 }

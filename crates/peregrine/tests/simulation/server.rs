@@ -1,5 +1,5 @@
-//! The server of the simulation: what a driver does around [`ServerEnd`], with procedures that only take
-//! time. What it checks of its own books is what a real driver relies on.
+//! The server of the simulation: what a driver does around [`ServerEnd`], with procedures that only
+//! take time. It checks the invariants on which a real driver relies.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -20,7 +20,7 @@ use crate::network::{Address, Packet, RESULT, SERVER, Token, host_of};
 use crate::oracle::Oracle;
 use crate::random::Random;
 
-/// What a server is made with.
+/// The settings of a server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ServerOptions {
     pub(crate) places: u32,
@@ -30,11 +30,11 @@ pub(crate) struct ServerOptions {
     pub(crate) piece: u32,
     pub(crate) credits: u16,
     pub(crate) bytes_max: u32,
-    /// Of a thousand calls of several packets, so many find no room, and wait for it.
-    pub(crate) short_of_room: u32,
+    /// How many of a thousand multi-packet calls find no memory, and wait for it.
+    pub(crate) memory_shortage: u32,
 }
 
-/// What the handles of one peer share.
+/// The flow that the handles of one peer share.
 #[derive(Clone, Debug)]
 pub(crate) struct Shared(pub(crate) Rc<RefCell<Flow>>);
 
@@ -54,33 +54,33 @@ struct Record {
     server_end: ServerEnd,
     flow: Shared,
     address: Address,
-    /// The call that is being put together.
+    /// The call that is being assembled.
     buffer: Option<Buffer>,
-    /// The result that is kept.
+    /// The retained result.
     result: Option<(Token, u32)>,
     running: Option<Token>,
 }
 
-/// The result of a refusal: what "overloaded, not executed" would be.
+/// The result of a refusal, like "overloaded, not executed".
 const REFUSAL: Shape = Shape { what: 2, total: 0, head: 0, at: 0, extension: 0 };
 
-/// Odd, so that each of the world's servers has a number of its own that looks like any.
+/// An odd number, so that each server of the world has a distinct incarnation that looks random.
 const INCARNATIONS: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// What the world is to do for the server.
+/// What the world must do for the server.
 #[derive(Debug)]
-pub(crate) enum Wanted {
+pub(crate) enum Request {
     Send(Packet),
-    /// The procedure of this record ends after so long.
+    /// End the procedure of this record after its time.
     Run(u32, Token),
-    /// This record has more to send, then.
+    /// Let this record send more at this time.
     Flush(u32, Moment),
 }
 
 pub(crate) struct Server {
     pub(crate) incarnation: u64,
     options: ServerOptions,
-    /// Names the table of its places.
+    /// The number of its table.
     number: u64,
     table: Table,
     cookies: Cookies,
@@ -89,10 +89,10 @@ pub(crate) struct Server {
     queue: VecDeque<(u32, Token)>,
     flows: HashMap<Address, Shared>,
     random: Random,
-    pub(crate) wanted: Vec<Wanted>,
+    pub(crate) requests: Vec<Request>,
     pub(crate) dropped: u64,
-    /// The world is to let it look after its callers.
-    pub(crate) tended: bool,
+    /// Whether the world will let it check its clients.
+    pub(crate) is_checking: bool,
 }
 
 impl Server {
@@ -121,9 +121,9 @@ impl Server {
             queue: VecDeque::new(),
             flows: HashMap::new(),
             random,
-            wanted: Vec::new(),
+            requests: Vec::new(),
             dropped: 0,
-            tended: false,
+            is_checking: false,
         }
     }
 
@@ -138,12 +138,12 @@ impl Server {
         if header.kind.binds() {
             return self.bind(now, &header, packet);
         }
-        // A handle belongs to the address that bound it, whatever the port.
+        // A handle belongs to the address that bound it, with any port.
         let peer = u64::from(host_of(packet.from));
         let Some(record) = self.records.get_mut(header.handle.place as usize) else {
-            // A place that never was: as any that was never a handle's.
-            let nobody = ServerEnd::vacant(header.handle.place);
-            return self.refuse(packet, nobody.refusal_of(&header, self.number));
+            // A place that never existed is refused like one that was never bound.
+            let vacant = ServerEnd::vacant(header.handle.place);
+            return self.refuse(packet, vacant.refusal_of(&header, self.number));
         };
         if !record.server_end.accepts(&header, peer) {
             let refusal = record.server_end.refusal_of(&header, self.number);
@@ -163,7 +163,7 @@ impl Server {
         match effect.action {
             Action::Nothing => {}
             Action::Dropped(_) => self.dropped += 1,
-            Action::Begin(_) if self.random.chance(self.options.short_of_room) => {
+            Action::Begin(_) if self.random.chance(self.options.memory_shortage) => {
                 record.buffer = None;
                 record.server_end.wait_for_room();
             }
@@ -174,7 +174,7 @@ impl Server {
             }
             Action::Place(range) => match &mut record.buffer {
                 Some(buffer) => buffer.place(packet, range, oracle),
-                None => oracle.violated("a piece without a beginning".into()),
+                None => oracle.violated("a piece of a message that has not begun".into()),
             },
             Action::Execute(range) => {
                 let whole = range.len() as u32 == header.shape.total;
@@ -188,7 +188,7 @@ impl Server {
             }
             Action::Discard => {
                 if record.buffer.take().is_none() {
-                    oracle.violated("nothing to abandon".into());
+                    oracle.violated("no message to discard".into());
                 }
             }
             Action::Forget => self.forget(place),
@@ -197,7 +197,7 @@ impl Server {
         self.check(place, oracle);
     }
 
-    /// A whole call: it runs, waits for a worker, or is refused.
+    /// Executes a complete call, queues it, or refuses it.
     fn execute(&mut self, place: u32, token: Token, oracle: &mut Oracle) {
         let record = &mut self.records[place as usize];
         if self.busy < self.options.workers {
@@ -216,10 +216,10 @@ impl Server {
         record.running = Some(token);
         let secret = record.server_end.bound_handle().secret;
         oracle.executes(secret, record.server_end.sequence(), token);
-        self.wanted.push(Wanted::Run(place, token));
+        self.requests.push(Request::Run(place, token));
     }
 
-    /// A procedure has ended.
+    /// Ends a procedure.
     pub(crate) fn finished(&mut self, now: Moment, place: u32, token: Token, oracle: &mut Oracle) {
         let total = oracle.call(token).plan.result;
         let record = &mut self.records[place as usize];
@@ -244,12 +244,12 @@ impl Server {
         }
     }
 
-    /// A call that waited was given up meanwhile: it need not run, and the client is told.
+    /// Skips a queued call that was cancelled. It is not executed, and the client is notified.
     fn skip(&mut self, now: Moment, place: u32, oracle: &mut Oracle) {
         let record = &mut self.records[place as usize];
         let token = record.running.take();
         match record.server_end.complete(REFUSAL) {
-            // Its client may have been halted only: it is told that the call did not run.
+            // The client may only have been paused. Then it learns that the call was not executed.
             Retain::Keep => record.result = token.map(|token| (token | RESULT, 0)),
             Retain::Drop => {}
             Retain::Forget => self.forget(place),
@@ -261,23 +261,23 @@ impl Server {
     fn bind(&mut self, now: Moment, header: &Header, packet: &Packet) {
         let address = packet.from.to_le_bytes();
         let body = &packet.bytes[HEADER_BYTES..];
-        let said = match self.cookies.asked(now, &address, header, body) {
+        let answer = match self.cookies.asked(now, &address, header, body) {
             None => {
                 self.dropped += 1;
                 return;
             }
             Some(BindAction::SendCookie(cookie, _)) => BindMessage::Cookie(cookie, None),
-            Some(BindAction::Decide(wish)) => match self.admit(now, packet.from, &wish) {
+            Some(BindAction::Decide(request)) => match self.admit(now, packet.from, &request) {
                 Some(grant) => BindMessage::Bound(grant),
                 None => BindMessage::Unbound(BindRefusal::new(1, "no place is free")),
             },
         };
         let mut out = [0; BIND_BYTES];
-        said.emit(header.handle.secret, 0, header.serial, &mut out);
+        answer.emit(header.handle.secret, 0, header.serial, &mut out);
         self.send(packet.from, out.to_vec(), None);
     }
 
-    fn admit(&mut self, now: Moment, from: Address, wish: &BindRequest) -> Option<Grant> {
+    fn admit(&mut self, now: Moment, from: Address, request: &BindRequest) -> Option<Grant> {
         let records = &self.records;
         let phase = |place: u32| {
             let server_end = &records[place as usize].server_end;
@@ -289,10 +289,10 @@ impl Server {
             record.server_end.forget();
             (record.buffer, record.result) = (None, None);
         }
-        let piece = wish.piece.min(self.options.piece);
+        let piece = request.piece.min(self.options.piece);
         let terms = ServerTerms {
             piece,
-            credits: wish.credits,
+            credits: request.credits,
             credits_here: self.options.credits,
             bytes_max: self.options.bytes_max,
         };
@@ -306,8 +306,8 @@ impl Server {
         Some(grant.with(&[record.server_end.granted_handle()]))
     }
 
-    /// Looks after the callers of procedures that run; whether any does.
-    pub(crate) fn tend(&mut self, time: u64, now: Moment, oracle: &mut Oracle) -> bool {
+    /// Checks the clients of running procedures. Returns whether any procedure runs.
+    pub(crate) fn check_callers(&mut self, time: u64, now: Moment, oracle: &mut Oracle) -> bool {
         for place in 0..self.options.places {
             let record = &mut self.records[place as usize];
             let Some(token) = record.running else { continue };
@@ -315,7 +315,7 @@ impl Server {
             if record.server_end.is_cancelled() {
                 oracle.cancels(time, token);
                 let runs = !self.queue.iter().any(|(queued, _)| *queued == place);
-                if runs && oracle.call(token).plan.heeds {
+                if runs && oracle.call(token).plan.checks_cancellation {
                     self.finished(now, place, token, oracle);
                 }
             }
@@ -341,17 +341,17 @@ impl Server {
     }
 
     fn send(&mut self, to: Address, bytes: Vec<u8>, data: Option<(Token, core::ops::Range<u32>)>) {
-        self.wanted.push(Wanted::Send(Packet { from: SERVER, to, socket: 0, bytes, data }));
+        self.requests.push(Request::Send(Packet { from: SERVER, to, socket: 0, bytes, data }));
     }
 
-    /// Sends what a record has to say, and says when it will have more if that is a matter of time.
+    /// Sends what a record has to send, and asks to be called again for what is due later.
     pub(crate) fn flush(&mut self, now: Moment, place: u32) {
         let mut out = [0; CONTROL_BYTES_MAX];
         loop {
             let record = &mut self.records[place as usize];
             let Some(send) = record.server_end.poll_send(now, &record.flow, &mut out) else {
                 if let Some(due) = record.server_end.next_send() {
-                    self.wanted.push(Wanted::Flush(place, due));
+                    self.requests.push(Request::Flush(place, due));
                 }
                 break;
             };
@@ -359,7 +359,7 @@ impl Server {
                 out.first_chunk().expect("a header"),
                 send.bytes - HEADER_BYTES + send.range.len(),
             )
-            .expect("what is sent can be read");
+            .expect("a sent packet can be parsed");
             let token = record.result.map(|(token, _)| token).filter(|_| header.kind.carries());
             let data = token.map(|token| (token, send.range));
             let to = record.address;
@@ -367,7 +367,8 @@ impl Server {
         }
     }
 
-    /// The driver's books and the record's state must agree, or memory is lost.
+    /// Checks that the driver's records agree with the state of the record. Otherwise memory would
+    /// leak.
     fn check(&self, place: u32, oracle: &mut Oracle) {
         let record = &self.records[place as usize];
         let phase = record.server_end.phase();
@@ -382,25 +383,25 @@ impl Server {
         }
     }
 
-    /// The calls whose procedures run.
+    /// Returns the calls whose procedures run.
     pub(crate) fn running(&self) -> impl Iterator<Item = Token> {
         self.records.iter().filter_map(|record| record.running)
     }
 
-    /// Whether that procedure runs still at that place.
+    /// Returns whether this procedure still runs at this place.
     pub(crate) fn runs(&self, place: u32, token: Token) -> bool {
         let waits = self.queue.iter().any(|(queued, _)| *queued == place);
         self.records[place as usize].running == Some(token) && !waits
     }
 
-    /// Calls that run, and how many records keep something.
+    /// Returns the number of running calls and of records that retain something.
     pub(crate) fn kept(&self) -> usize {
         let keeps = |record: &&Record| record.buffer.is_some() || record.result.is_some();
         self.records.iter().filter(keeps).count()
     }
 }
 
-/// What stands behind a header that is no piece of a message.
+/// Returns the payload of a packet without a piece of a message.
 pub(crate) fn bitmap(packet: &Packet) -> &[u8] {
     let behind = &packet.bytes[HEADER_BYTES..];
     &behind[..behind.len().min(BITMAP_BYTES_MAX)]

@@ -1,4 +1,4 @@
-//! Virtual time, machines with clocks of their own, and the network between them.
+//! Virtual time, machines with their clocks, and the network between them.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, VecDeque};
@@ -8,11 +8,11 @@ use crate::exchange::header::{HEADER_BYTES, Handle, Header, PacketKind};
 use crate::exchange::message::Shape;
 use crate::exchange::time::{MILLISECOND, Moment, SECOND};
 use crate::exchange::versions;
-use crate::network::{ATTACKER, Address, Fate, Link, Packet, SERVER, Token, Trouble, machine_of};
+use crate::network::{ATTACKER, Address, Fate, Link, NotSent, Packet, SERVER, Token, machine_of};
 use crate::oracle::{Oracle, Plan};
+use crate::paths::{Departure, Paths};
 use crate::random::Random;
-use crate::server::{Server, ServerOptions, Wanted};
-use crate::ways::{Leaves, Ways};
+use crate::server::{Request, Server, ServerOptions};
 
 /// What happens at a time.
 #[derive(Debug)]
@@ -24,44 +24,45 @@ pub(crate) enum Event {
     /// A record of this incarnation has more to send.
     Flush(u64, u32),
     Change(Change),
-    /// A server of this incarnation looks after the callers of its procedures.
-    Tend(u64),
-    /// Somebody who is not of it sends something.
+    /// A server of this incarnation checks the clients of its procedures.
+    CheckCallers(u64),
+    /// The attacker sends something.
     Attack,
 }
 
-/// What a script or chance changes.
+/// A change that a script or a seed makes.
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
-    /// One of the servers behind their address.
+    /// Crashes one of the servers that share the address.
     CrashServer(usize),
-    /// A new one in its stead.
+    /// Starts a server in its place.
     StartServer(usize),
     CrashClient(Address),
     StartClient(Address),
     Stop(Address),
     Continue(Address),
-    /// The machine is paused for so long, and its clock with it, as that of a virtual machine is.
+    /// Pauses the machine with its clock for this long, like a virtual machine.
     Freeze(Address, u64),
     Cut(bool, bool),
     Mtu(usize),
-    /// Larger packets fail to be sent, on both sides.
+    /// Sending larger packets fails on both sides.
     Narrow(usize),
-    /// Sending fails on this side, and on that.
+    /// Sending fails on the first side, and on the second.
     NoRoute(bool, bool),
-    /// The client's machine has another address.
+    /// Gives the client's machine another address.
     Move(Address),
-    /// Address translation forgets the flows of a client; with `true` its next packets make new ones.
+    /// Address translation forgets the flows of a client. With `true`, its next packets begin new
+    /// ones.
     Forget(Address, bool),
-    /// The balancer leads flows to other servers.
+    /// The load balancer assigns flows to other servers.
     Rebalance,
 }
 
-/// A machine's clock: it starts anywhere and goes a little wrong.
+/// The clock of a machine. It begins at an arbitrary time and runs slightly wrong.
 #[derive(Clone, Copy, Debug)]
 struct Clock {
     offset: u64,
-    /// Millionths that it is fast or slow.
+    /// Its error, in millionths.
     drift: i64,
 }
 
@@ -71,13 +72,13 @@ impl Clock {
         Moment((i128::from(self.offset) + i128::from(time) + wrong) as u64)
     }
 
-    /// Stands still for so long, from `time` on: it goes on as if nothing had been.
-    fn stand_still(&mut self, time: u64, nanoseconds: u64) {
+    /// Stops it at `time` for this long. It then continues as if no time had passed.
+    fn pause(&mut self, time: u64, nanoseconds: u64) {
         let passed = self.now(time + nanoseconds).0 - self.now(time).0;
         self.offset -= passed;
     }
 
-    /// The first time at which this clock shows at least that.
+    /// Returns the first time at which this clock shows at least `moment`.
     fn time_of(self, moment: u64) -> u64 {
         let local = i128::from(moment) - i128::from(self.offset);
         let time = local * 1_000_000 / (1_000_000 + i128::from(self.drift));
@@ -94,15 +95,15 @@ struct Machine {
     stopped: bool,
     /// Until when it is paused with its clock, which must not be read before.
     frozen_until: u64,
-    /// What came while it was stopped, as far as a socket keeps it.
+    /// Packets that arrived during the pause, as many as a socket keeps.
     pending: VecDeque<Packet>,
 }
 
 const PENDING_MAX: usize = 200;
-/// How often a server looks after the callers of procedures that run.
-const TEND_EVERY: u64 = 100 * MILLISECOND;
+/// How often a server checks the clients of running procedures.
+const CHECK_EVERY: u64 = 100 * MILLISECOND;
 
-/// An event in its time, those of the same time in the order in which they were made.
+/// An event with its time. Events at the same time keep their order.
 struct Entry {
     at: (u64, u64),
     event: Event,
@@ -128,7 +129,7 @@ impl Ord for Entry {
     }
 }
 
-/// What a packet was, for counting.
+/// A sent packet, for counting.
 #[derive(Clone, Debug)]
 pub(crate) struct Sent {
     pub(crate) at: u64,
@@ -147,25 +148,25 @@ pub(crate) struct World {
     pub(crate) to_server: Link,
     pub(crate) to_client: Link,
     machines: Vec<Machine>,
-    /// Those behind the one address, on one machine.
+    /// The servers that share the address, on one machine.
     pub(crate) servers: Vec<Option<Server>>,
-    ways: Ways,
+    paths: Paths,
     server_options: ServerOptions,
     incarnations: u64,
     pub(crate) clients: Vec<Option<Client>>,
     client_options: ClientOptions,
-    /// What clients that crashed had not begun.
+    /// Calls that crashed clients had not begun.
     left: Vec<Vec<VecDeque<Token>>>,
     pub(crate) script: Option<Script>,
-    /// Every packet sent, if wanted.
+    /// All sent packets, if they are logged.
     pub(crate) log: Option<Vec<Sent>>,
     pub(crate) trace: bool,
-    /// Packets seen by who attacks, and the balance of bytes that he sent and got.
+    /// Packets that the attacker has seen, and the bytes that it has sent and received.
     seen: Vec<Packet>,
     pub(crate) attacks_until: u64,
     sent_to_attacker: usize,
     sent_by_attacker: usize,
-    /// A closed port is told by ICMP.
+    /// Whether closed ports are reported by ICMP.
     pub(crate) icmp: bool,
     pub(crate) steps: u64,
 }
@@ -178,7 +179,7 @@ pub(crate) const SERVER_OPTIONS: ServerOptions = ServerOptions {
     piece: 1408,
     credits: 1024,
     bytes_max: 64 << 20,
-    short_of_room: 0,
+    memory_shortage: 0,
 };
 
 pub(crate) const CLIENT_OPTIONS: ClientOptions =
@@ -192,7 +193,7 @@ impl World {
         client_options: ClientOptions,
     ) -> Self {
         let mut random = Random::new(seed);
-        // Quartz, or the clock of a virtual machine that is being corrected.
+        // A quartz clock, or that of a virtual machine that is being corrected.
         let drift = *random.pick(&[500, 100_000]);
         let mut machine = |_| Machine {
             clock: Clock {
@@ -214,7 +215,7 @@ impl World {
             to_client: Link::PERFECT,
             machines,
             servers: vec![None],
-            ways: Ways::new(clients as usize + 1),
+            paths: Paths::new(clients as usize + 1),
             server_options,
             incarnations: 0,
             clients: (0..clients).map(|_| None).collect(),
@@ -243,7 +244,7 @@ impl World {
         self.at(self.now + after, Event::Change(change));
     }
 
-    /// Gives a client its calls, one list an activity, and starts it.
+    /// Gives a client its calls, one list for each activity, and starts it.
     pub(crate) fn start(&mut self, client: Address, plans: &[Vec<Plan>]) {
         let plans = plans.iter();
         self.left[client as usize - 1] =
@@ -251,7 +252,7 @@ impl World {
         self.change(Change::StartClient(client));
     }
 
-    /// Lets so many servers serve behind the one address.
+    /// Lets this many servers share the address.
     pub(crate) fn balance(&mut self, servers: usize) {
         while self.servers.len() < servers {
             self.servers.push(None);
@@ -259,13 +260,13 @@ impl World {
         }
     }
 
-    /// The first of the servers.
+    /// Returns the first server.
     pub(crate) fn server(&self) -> Option<&Server> {
         self.servers[0].as_ref()
     }
 
-    /// Which of the servers that incarnation is, if it lives.
-    fn living(&self, incarnation: u64) -> Option<usize> {
+    /// Returns the server of this incarnation, if it is alive.
+    fn index_of(&self, incarnation: u64) -> Option<usize> {
         let is = |server: &Option<Server>| {
             server.as_ref().is_some_and(|server| server.incarnation == incarnation)
         };
@@ -276,7 +277,7 @@ impl World {
         self.machines[machine as usize].clock
     }
 
-    /// Runs until nothing is left to happen, or until that time; whether nothing is left.
+    /// Runs until no events are left, or until this time. Returns whether none are left.
     pub(crate) fn run_until(&mut self, end: u64) -> bool {
         while let Some(Reverse(entry)) = self.queue.peek() {
             if entry.at.0 > end {
@@ -303,11 +304,11 @@ impl World {
             Event::Finish(incarnation, place, token) => {
                 let stopped = self.machines[SERVER as usize].stopped;
                 if stopped {
-                    // Its threads do not run either.
+                    // The threads of a stopped machine do not run either.
                     self.at(time + MILLISECOND, Event::Finish(incarnation, place, token));
-                } else if let Some(at) = self.living(incarnation)
+                } else if let Some(at) = self.index_of(incarnation)
                     && let Some(server) = &mut self.servers[at]
-                    // One that was cancelled may have ended before.
+                    // A cancelled procedure may have ended before.
                     && server.runs(place, token)
                 {
                     let now = self.machines[SERVER as usize].clock.now(time);
@@ -319,7 +320,7 @@ impl World {
                 let machine = &self.machines[SERVER as usize];
                 if machine.stopped {
                     self.at(time + MILLISECOND, Event::Flush(incarnation, place));
-                } else if let Some(at) = self.living(incarnation)
+                } else if let Some(at) = self.index_of(incarnation)
                     && let Some(server) = &mut self.servers[at]
                 {
                     server.flush(self.machines[SERVER as usize].clock.now(time), place);
@@ -327,7 +328,7 @@ impl World {
                 }
             }
             Event::Change(change) => self.change(change),
-            Event::Tend(incarnation) => self.tend(incarnation),
+            Event::CheckCallers(incarnation) => self.check_callers(incarnation),
             Event::Attack => self.attack(),
         }
     }
@@ -346,7 +347,7 @@ impl World {
         }
         let now = machine.clock.now(self.now);
         if packet.to == SERVER {
-            let at = self.ways.server_of(packet.from, self.servers.len());
+            let at = self.paths.server_of(packet.from, self.servers.len());
             match &mut self.servers[at] {
                 Some(server) => {
                     server.receive(now, &packet, &mut self.oracle);
@@ -354,7 +355,7 @@ impl World {
                 }
                 None => self.port_unreachable(&packet),
             }
-        } else if let Some(socket) = self.ways.arrive(packet.to)
+        } else if let Some(socket) = self.paths.arrive(packet.to)
             && let Some(client) = &mut self.clients[to as usize - 1]
         {
             packet.socket = socket;
@@ -364,13 +365,13 @@ impl World {
         }
     }
 
-    /// The server's machine lives, and nobody listens: the client is told, if the way is open.
+    /// Reports a closed port on the live machine of the server to the client, if the path is open.
     fn port_unreachable(&mut self, packet: &Packet) {
         if !self.icmp || self.to_client.cut || packet.from == ATTACKER {
             return;
         }
         let from = machine_of(packet.from);
-        if self.ways.arrive(packet.from).is_some()
+        if self.paths.arrive(packet.from).is_some()
             && let Some(client) = &mut self.clients[from as usize - 1]
             && let Some(activity) = client.note_unreachable(packet)
         {
@@ -381,7 +382,7 @@ impl World {
     fn wake(&mut self, client: Address, activity: usize) {
         if let Some(one) = &mut self.clients[client as usize - 1]
             && let Some(one) = one.activities.get_mut(activity)
-            // Others were arranged before an earlier one was, and are of no use any more.
+            // Earlier wake-ups were replaced.
             && one.wake == self.now
         {
             one.wake = u64::MAX;
@@ -399,9 +400,9 @@ impl World {
         let wake = client.drive(clock.now(self.now), activity, &mut self.oracle, &mut out);
         if let Some(local) = wake {
             let time = clock.time_of(local).max(self.now + 1);
-            let arranged = &mut client.activities[activity].wake;
-            if time < *arranged {
-                *arranged = time;
+            let scheduled = &mut client.activities[activity].wake;
+            if time < *scheduled {
+                *scheduled = time;
                 self.at(time, Event::Wake(address, activity));
             }
         }
@@ -411,9 +412,9 @@ impl World {
             if let Some(client) = &mut self.clients[address as usize - 1] {
                 client.sent(now, activity, outcome, &mut self.oracle);
             }
-            again |= matches!(outcome, Err(Trouble::TooLarge(_) | Trouble::Moved));
-            if outcome == Err(Trouble::Moved) {
-                // The others are of the same socket.
+            again |= matches!(outcome, Err(NotSent::TooLarge(_) | NotSent::Moved));
+            if outcome == Err(NotSent::Moved) {
+                // The other packets have the same socket.
                 break;
             }
         }
@@ -422,54 +423,54 @@ impl World {
         }
     }
 
-    /// A client sends a packet.
-    fn leave(&mut self, mut packet: Packet) -> Result<(), Trouble> {
-        let leaves = self.ways.leave(packet.from, packet.socket);
-        if leaves == Leaves::Stranded {
-            return Err(Trouble::Moved);
+    /// Sends a packet of a client.
+    fn leave(&mut self, mut packet: Packet) -> Result<(), NotSent> {
+        let departure = self.paths.leave(packet.from, packet.socket);
+        if departure == Departure::AddressLost {
+            return Err(NotSent::Moved);
         }
         self.to_server.take(packet.length(), &mut self.random)?;
-        if let Leaves::From(address) = leaves {
+        if let Departure::From(address) = departure {
             packet.from = address;
             self.send(packet);
         }
         Ok(())
     }
 
-    fn tend(&mut self, incarnation: u64) {
+    fn check_callers(&mut self, incarnation: u64) {
         let (time, now) = (self.now, self.clock(SERVER).now(self.now));
-        let Some(at) = self.living(incarnation) else { return };
+        let Some(at) = self.index_of(incarnation) else { return };
         let Some(server) = &mut self.servers[at] else { return };
         let stopped = self.machines[SERVER as usize].stopped;
-        server.tended = stopped || server.tend(time, now, &mut self.oracle);
-        if server.tended {
-            self.at(time + TEND_EVERY, Event::Tend(incarnation));
+        server.is_checking = stopped || server.check_callers(time, now, &mut self.oracle);
+        if server.is_checking {
+            self.at(time + CHECK_EVERY, Event::CheckCallers(incarnation));
         }
         self.serve(at);
     }
 
-    /// Does what a server wants.
+    /// Performs the actions that a server requests.
     fn serve(&mut self, at: usize) {
         let Some(server) = &mut self.servers[at] else { return };
         let incarnation = server.incarnation;
-        if server.running().next().is_some() && !server.tended {
-            server.tended = true;
-            self.at(self.now + TEND_EVERY, Event::Tend(incarnation));
+        if server.running().next().is_some() && !server.is_checking {
+            server.is_checking = true;
+            self.at(self.now + CHECK_EVERY, Event::CheckCallers(incarnation));
         }
         let Some(server) = &mut self.servers[at] else { return };
-        for wanted in core::mem::take(&mut server.wanted) {
-            match wanted {
-                Wanted::Send(packet) => {
-                    // What is not sent counts as lost.
+        for request in core::mem::take(&mut server.requests) {
+            match request {
+                Request::Send(packet) => {
+                    // A packet that is not sent counts as lost.
                     if self.to_client.take(packet.length(), &mut self.random).is_ok() {
                         self.send(packet);
                     }
                 }
-                Wanted::Flush(place, due) => {
+                Request::Flush(place, due) => {
                     let at = self.clock(SERVER).time_of(due.0).max(self.now + 1);
                     self.at(at, Event::Flush(incarnation, place));
                 }
-                Wanted::Run(place, token) => {
+                Request::Run(place, token) => {
                     if let Some(runs_for) = self.oracle.call(token).plan.runs_for {
                         let end = self.now + runs_for;
                         self.at(end, Event::Finish(incarnation, place, token));
@@ -481,7 +482,7 @@ impl World {
 
     fn send(&mut self, packet: Packet) {
         let Some(header) = packet.header() else {
-            assert!(versions::read(&packet.bytes).is_some(), "what is sent can be read");
+            assert!(versions::read(&packet.bytes).is_some(), "a sent packet can be parsed");
             return self.carry(packet, 0);
         };
         self.oracle.sent(&header);
@@ -532,7 +533,7 @@ impl World {
         }
     }
 
-    /// Somebody who can listen but not lie about his address, or lie and not listen, does his worst.
+    /// Attacks from a host that can either receive or forge its address.
     fn attack(&mut self) {
         if self.now > self.attacks_until {
             return;
@@ -548,19 +549,19 @@ impl World {
         self.at(self.now + 1000, Event::Arrive(packet));
         if self.sent_to_attacker > self.sent_by_attacker {
             let balance = (self.sent_by_attacker, self.sent_to_attacker);
-            self.oracle.violated(format!("an attacker sent and got {balance:?} bytes"));
+            self.oracle.violated(format!("an attacker sent and received {balance:?} bytes"));
         }
         let next = self.now + self.random.range(MILLISECOND / 10..20 * MILLISECOND);
         self.at(next, Event::Attack);
     }
 
-    /// What somebody sent, from another address.
+    /// Replays a packet from another address.
     fn replayed(&mut self) -> Packet {
         let seen = self.seen.clone();
         Packet { from: ATTACKER, to: SERVER, ..self.random.pick(&seen).clone() }
     }
 
-    /// A header that is right, but for a secret that he cannot know, from an address that is not his.
+    /// Makes a valid header with an unknown secret, from a forged address.
     fn forged(&mut self) -> Packet {
         let kinds = [
             PacketKind::Call,
@@ -581,7 +582,7 @@ impl World {
         let mut bytes = [0; HEADER_BYTES];
         header.emit(&mut bytes);
         let spoofed = self.random.below(self.machines.len() as u64) as Address;
-        let address = self.ways.address_of(spoofed, &mut self.random);
+        let address = self.paths.address_of(spoofed, &mut self.random);
         let from = if spoofed == SERVER { ATTACKER } else { address };
         let to = if kind == PacketKind::Refused && from != ATTACKER { from } else { SERVER };
         Packet { from, to, socket: 0, bytes: bytes.to_vec(), data: None }
@@ -591,7 +592,7 @@ impl World {
         let length = self.random.below(200) as usize;
         let bytes = (0..length).map(|_| self.random.next() as u8).collect();
         let machine = self.random.below(self.machines.len() as u64) as Address;
-        let to = self.ways.address_of(machine, &mut self.random);
+        let to = self.paths.address_of(machine, &mut self.random);
         Packet { from: ATTACKER, to, socket: 0, bytes, data: None }
     }
 
@@ -616,13 +617,13 @@ impl World {
             }
             Change::StartClient(address) => self.start_client(address),
             Change::Stop(address) => self.machines[address as usize].stopped = true,
-            Change::Continue(address) => self.go_on(address),
+            Change::Continue(address) => self.continue_machine(address),
             Change::Freeze(address, nanoseconds) => {
                 let (now, machine) = (self.now, &mut self.machines[address as usize]);
                 if !machine.stopped {
                     machine.stopped = true;
                     machine.frozen_until = now + nanoseconds;
-                    machine.clock.stand_still(now, nanoseconds);
+                    machine.clock.pause(now, nanoseconds);
                     self.later(nanoseconds, Change::Continue(address));
                 }
             }
@@ -636,9 +637,9 @@ impl World {
             Change::NoRoute(client, server) => {
                 (self.to_server.no_route, self.to_client.no_route) = (client, server);
             }
-            Change::Move(address) => self.ways.moves(address),
-            Change::Forget(address, anew) => self.ways.forget(address, anew),
-            Change::Rebalance => self.ways.rebalance(),
+            Change::Move(address) => self.paths.moves(address),
+            Change::Forget(address, anew) => self.paths.forget(address, anew),
+            Change::Rebalance => self.paths.rebalance(),
         }
     }
 
@@ -656,7 +657,7 @@ impl World {
         }
     }
 
-    fn go_on(&mut self, address: Address) {
+    fn continue_machine(&mut self, address: Address) {
         let machine = &mut self.machines[address as usize];
         if self.now < machine.frozen_until {
             return;
@@ -673,7 +674,7 @@ impl World {
         }
     }
 
-    /// How many packets of a kind were sent so far, if they are logged.
+    /// Returns how many packets of a kind were sent so far, if they are logged.
     pub(crate) fn sent(&self, kind: PacketKind) -> usize {
         self.log.iter().flatten().filter(|sent| sent.header.kind == kind).count()
     }

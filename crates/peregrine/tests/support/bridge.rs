@@ -1,5 +1,5 @@
-//! A bridge in the middle of a link, which harms Peregrine's frames as [`Weather`] says, or lets none
-//! of them through, and passes on everything else as it is.
+//! A bridge in the middle of a link. It impairs Peregrine's frames as [`Impairments`] says, or drops all of
+//! them, and forwards all other frames unchanged.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -8,30 +8,30 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 
+use super::impairments::{Impairments, InFlight};
 use super::link::Link;
-use super::tap::{OURS, TO_DO, Tap, ether_type};
-use super::weather::{UnderWay, Weather};
+use super::tap::{PEREGRINE_TYPE, Tap, VNET_HEADER_BYTES, ether_type};
 
-/// Bytes before a packet in a frame.
-pub(crate) const BEFORE: usize = 18;
+/// Bytes of a frame before Peregrine's packet: the Ethernet header and Peregrine's link header.
+pub(crate) const LINK_HEADER_BYTES: usize = 18;
 const FRAME_MAX: usize = (1 << 16) + 64;
 
-/// What a bridge has seen, and is told.
+/// What a bridge has counted, and the settings that a test changes while it runs.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
-    /// Peregrine's frames.
+    /// Number of Peregrine's frames.
     pub(crate) frames: AtomicU64,
-    /// Those of them whose packet is of a kind: byte 3 of its header.
+    /// Number of Peregrine's frames by kind of packet, which is byte 3 of the packet's header.
     pub(crate) kinds: [AtomicU64; 16],
-    /// Frames of others.
+    /// Number of other frames.
     pub(crate) others: AtomicU64,
-    /// Whether none of Peregrine's frames gets through.
+    /// Whether the bridge drops all of Peregrine's frames.
     pub(crate) cut: AtomicBool,
-    /// Whether nothing at all gets through.
+    /// Whether the bridge drops all frames.
     pub(crate) dark: AtomicBool,
-    /// If not 0: every packet is dropped after this many more bytes to the near end.
+    /// If not 0: the bridge drops all frames after this many more bytes to the near end.
     pub(crate) dark_after: AtomicUsize,
-    /// Packets of the internet that have more bytes vanish, if this is not 0; and how many have.
+    /// If not 0: the bridge drops longer IP packets, and `vanished` counts them.
     pub(crate) narrow: AtomicUsize,
     pub(crate) vanished: AtomicU64,
     stopped: AtomicBool,
@@ -50,18 +50,18 @@ impl Seen {
     }
 }
 
-/// A bridge, and the thread that is it.
+/// A bridge and its thread.
 pub(crate) struct Bridge {
     pub(crate) seen: Arc<Seen>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Bridge {
-    /// Joins the ends of a link that has a [middle](Link::with_middle). `tap` sees Peregrine's frames
-    /// before anything happens to them, and to which end they go.
+    /// Joins the ends of a link that has a [middle](Link::with_middle). `tap` gets the destination (0 or 1)
+    /// and the bytes of each of Peregrine's frames, before the bridge impairs it.
     pub(crate) fn new(
         link: &Link,
-        weather: Weather,
+        impairments: Impairments,
         seed: u64,
         mut tap: impl FnMut(usize, &[u8]) + Send + 'static,
     ) -> Self {
@@ -69,17 +69,17 @@ impl Bridge {
         let taps =
             link.at(2, move || names.map(|name| Tap::passing_on(&name).expect("a raw socket")));
         let seen = Arc::<Seen>::default();
-        let told = Arc::clone(&seen);
+        let shared = Arc::clone(&seen);
         let run = move || {
-            let mut under_way = UnderWay::new(weather, seed, BEFORE);
-            while !told.stopped.load(Ordering::Relaxed) {
-                step(&taps, &told, &mut under_way, &mut tap);
+            let mut in_flight = InFlight::new(impairments, seed, LINK_HEADER_BYTES);
+            while !shared.stopped.load(Ordering::Relaxed) {
+                step(&taps, &shared, &mut in_flight, &mut tap);
             }
         };
         Self { seen, thread: Some(std::thread::spawn(run)) }
     }
 
-    /// Peregrine's frames so far: all, those of calls, those of results.
+    /// Returns the numbers of Peregrine's frames so far: all, those of calls, those of results.
     pub(crate) fn counted(&self) -> [u64; 3] {
         let Seen { frames, kinds, .. } = &*self.seen;
         [frames, &kinds[1], &kinds[2]].map(|count| count.load(Ordering::SeqCst))
@@ -95,24 +95,25 @@ impl Drop for Bridge {
     }
 }
 
-/// Bytes of the largest packet that a frame brings: it may be a train, which has yet to be cut.
+/// Returns the bytes of the largest packet in a frame. The frame may be a segmentation offload batch
+/// that is still to be cut.
 fn packet_bytes(frame: &[u8]) -> usize {
     const ETHERNET: usize = 14;
     const IP_AND_UDP: usize = 28;
-    // A `virtio_net_hdr`: flags, kind of train, bytes of headers, bytes of each piece.
+    // The `virtio_net_hdr`: flags, kind of batch, bytes of headers, bytes of each segment.
     let piece = usize::from(u16::from_le_bytes([frame[4], frame[5]]));
-    let whole = frame.len().saturating_sub(TO_DO + ETHERNET);
+    let whole = frame.len().saturating_sub(VNET_HEADER_BYTES + ETHERNET);
     if frame[1] == 0 { whole } else { whole.min(piece + IP_AND_UDP) }
 }
 
-/// Waits for frames, 20 ms at most, and passes on what has come and what is due.
+/// Waits at most 20 ms for frames, receives them, and forwards those that are due.
 fn step(
     taps: &[Tap; 2],
     seen: &Seen,
-    under_way: &mut UnderWay<usize>,
+    in_flight: &mut InFlight<usize>,
     tap: &mut impl FnMut(usize, &[u8]),
 ) {
-    let wait = under_way.rest(Duration::from_millis(20)).subsec_nanos();
+    let wait = in_flight.rest(Duration::from_millis(20)).subsec_nanos();
     let wait = rustix::time::Timespec { tv_sec: 0, tv_nsec: wait.into() };
     let mut fds = [0, 1].map(|end| PollFd::new(&taps[end], PollFlags::IN));
     let _ = poll(&mut fds, Some(&wait));
@@ -127,32 +128,32 @@ fn step(
             if seen.dark.load(Ordering::SeqCst) {
                 continue;
             }
-            let whole = &frame[..bytes.max(TO_DO)];
+            let whole = &frame[..bytes.max(VNET_HEADER_BYTES)];
             let narrow = seen.narrow.load(Ordering::SeqCst);
             if narrow > 0 && packet_bytes(whole) > narrow {
                 seen.vanished.fetch_add(1, Ordering::SeqCst);
                 continue;
             }
-            if ether_type(&whole[TO_DO..]) != Some(OURS) {
+            if ether_type(&whole[VNET_HEADER_BYTES..]) != Some(PEREGRINE_TYPE) {
                 seen.others.fetch_add(1, Ordering::SeqCst);
                 let _ = taps[to].send(whole);
                 continue;
             }
-            let ours = &whole[TO_DO..];
+            let ours = &whole[VNET_HEADER_BYTES..];
             tap(to, ours);
             seen.frames.fetch_add(1, Ordering::SeqCst);
             if let Some(count) =
-                ours.get(BEFORE + 3).and_then(|kind| seen.kinds.get(usize::from(*kind)))
+                ours.get(LINK_HEADER_BYTES + 3).and_then(|kind| seen.kinds.get(usize::from(*kind)))
             {
                 count.fetch_add(1, Ordering::SeqCst);
             }
             if !seen.cut.load(Ordering::SeqCst) {
-                under_way.begin(to, ours);
+                in_flight.begin(to, ours);
             }
         }
     }
-    while let Some((to, ours)) = under_way.arrive() {
-        // Nothing is left to be done to it. What an interface does not take is lost.
-        let _ = taps[to].send(&[&[0; TO_DO][..], &ours].concat());
+    while let Some((to, ours)) = in_flight.arrive() {
+        // No offload is pending. Frames that the interface does not take are lost.
+        let _ = taps[to].send(&[&[0; VNET_HEADER_BYTES][..], &ours].concat());
     }
 }

@@ -1,5 +1,5 @@
-//! Two network namespaces and a pair of interfaces between them, or a third one in the middle: a
-//! network of a test's own.
+//! A network for one test: two network namespaces joined by a pair of interfaces, perhaps with a third
+//! namespace in the middle.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -11,28 +11,28 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::thread::move_into_link_name_space;
 
-use super::{Part, program};
+use super::{Process, program};
 
-/// The addresses of both ends, within a network of 256.
+/// The addresses of both ends, in one /24 network.
 pub(crate) const ENDS: [&str; 2] = ["10.213.77.1", "10.213.77.2"];
 
-/// Namespaces and their connection; gone when this is dropped. The near end is 0, the far end 1, the
-/// middle 2.
+/// Network namespaces and their connection, which are removed on drop. The near end is 0, the far end
+/// is 1, the middle is 2.
 pub(crate) struct Link {
     names: Vec<String>,
     interfaces: [String; 2],
-    /// In the middle, those that lead to the ends.
+    /// The interfaces of the middle, by the end to which they lead.
     middle: [String; 2],
 }
 
 std::thread_local! {
-    /// The namespace at the other end of the link that a thread is in.
+    /// The namespace at the other end of the link that this thread has entered.
     static FAR: RefCell<Option<Arc<File>>> = const { RefCell::new(None) };
 }
 
-/// Does something on a thread at the far end of the link that this one is [in](Link::enter).
+/// Runs `what` on a thread at the far end of the link that this thread has [entered](Link::enter).
 pub(crate) fn at_far_end<T: Send>(what: impl FnOnce() -> T + Send) -> T {
-    let far = FAR.with_borrow(Clone::clone).expect("a link that was entered");
+    let far = FAR.with_borrow(Clone::clone).expect("this thread has entered a link");
     std::thread::scope(|scope| {
         let there = scope.spawn(move || {
             move_into_link_name_space(far.as_fd(), None).expect("the namespace");
@@ -42,7 +42,7 @@ pub(crate) fn at_far_end<T: Send>(what: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// Runs a case on a thread at the near end of a link, or says why it is skipped.
+/// Runs a case on a thread at the near end of a link, or prints why it is skipped.
 pub(crate) fn at_near_end(link: Result<Link, String>, case: impl FnOnce(&Link) + Send) {
     match link {
         Err(why) => println!("skipped: {why}"),
@@ -56,22 +56,22 @@ pub(crate) fn at_near_end(link: Result<Link, String>, case: impl FnOnce(&Link) +
     }
 }
 
-/// Runs the test function `name` of this program again, with the variable `part` set, in a network of
-/// its own whose loopback takes packets of 1,500 bytes. It must print `done`.
-pub(crate) fn run_in_a_network_like_ethernet(name: &str, part: &str, done: &str) {
+/// Runs the test function `name` of this program again in a new network namespace whose loopback has an
+/// MTU of 1,500 bytes. The variable `role` is set in its environment. Its output must contain `done`.
+pub(crate) fn run_in_a_network_like_ethernet(name: &str, role: &str, done: &str) {
     let mut command = Command::new("unshare");
     command.args(["--net", "sh", "-c", "ip link set lo up mtu 1500 && exec \"$0\" \"$@\""]);
     command.arg(program()).args([name, "--exact", "--nocapture", "--test-threads=1"]);
-    match command.env(part, "1").stdin(Stdio::null()).output() {
+    match command.env(role, "1").stdin(Stdio::null()).output() {
         Err(error) => println!("skipped: {error}"),
         Ok(output) => {
-            let said = [&output.stdout[..], &output.stderr].concat();
-            let said = String::from_utf8_lossy(&said);
-            if !said.contains("running 1 test") {
-                println!("skipped: no network of its own: {said}");
+            let output_text = [&output.stdout[..], &output.stderr].concat();
+            let output_text = String::from_utf8_lossy(&output_text);
+            if !output_text.contains("running 1 test") {
+                println!("skipped: cannot make a network namespace: {output_text}");
                 return;
             }
-            assert!(output.status.success() && said.contains(done), "{said}");
+            assert!(output.status.success() && output_text.contains(done), "{output_text}");
         }
     }
 }
@@ -84,7 +84,7 @@ fn move_into(name: &str) {
     move_into_link_name_space(open(name).as_fd(), None).expect("the namespace");
 }
 
-/// Does something on a thread in a namespace of that name.
+/// Runs `what` on a thread in the namespace of that name.
 pub(crate) fn in_namespace<T: Send>(name: &str, what: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let there = scope.spawn(|| {
@@ -97,7 +97,7 @@ pub(crate) fn in_namespace<T: Send>(name: &str, what: impl FnOnce() -> T + Send)
 
 fn ip(arguments: &str) -> Result<(), String> {
     let done = Command::new("ip").args(arguments.split(' ')).output();
-    let done = done.map_err(|error| format!("no `ip`: {error}"))?;
+    let done = done.map_err(|error| format!("cannot run `ip`: {error}"))?;
     if done.status.success() {
         return Ok(());
     }
@@ -105,10 +105,10 @@ fn ip(arguments: &str) -> Result<(), String> {
 }
 
 impl Link {
-    /// Both ends are up, and so are their loopbacks.
+    /// Makes two ends. Both interfaces and their loopbacks are up.
     ///
     /// # Errors
-    /// What is missing: it needs root, `ip`, and a kernel with `veth`.
+    /// Says what is missing: root, `ip`, or a kernel with `veth`.
     pub(crate) fn new() -> Result<Self, String> {
         let link = Self::named(2)?;
         let ([a, b], [at_a, at_b]) = ([0, 1].map(|end| &link.names[end]), &link.interfaces);
@@ -116,8 +116,8 @@ impl Link {
         link.up()
     }
 
-    /// The same with so many queues at each end. What the kernel sends from an end leaves by the last of
-    /// them, and arrives by that of the other end.
+    /// Does the same with several queues at each end. The kernel sends its packets by the last queue of an
+    /// end, so they arrive at the last queue of the other end.
     ///
     /// # Errors
     /// As for [`new`](Self::new).
@@ -134,14 +134,14 @@ impl Link {
             let echo = format!("echo ffffffff > {last} || echo 3 > {last}");
             let done = all.args(["netns", "exec", name, "sh", "-c", &echo]).status();
             if !done.is_ok_and(|status| status.success()) {
-                return Err("no choice of queues (XPS)".to_owned());
+                return Err("cannot choose transmit queues (XPS)".to_owned());
             }
         }
         link.up()
     }
 
-    /// The same, where nothing gets from one end to the other unless somebody in the middle passes it
-    /// on.
+    /// Does the same with a middle namespace. Frames pass from one end to the other only if a program in
+    /// the middle forwards them.
     ///
     /// # Errors
     /// As for [`new`](Self::new).
@@ -155,8 +155,8 @@ impl Link {
         link.up()
     }
 
-    /// The same with a router in the middle, whose way to either end takes packets of so many bytes; it says
-    /// so of those that it does not forward.
+    /// Does the same with a router in the middle. Its routes to both ends take packets of at most `mtu`
+    /// bytes. It reports longer packets to their sender by ICMP.
     ///
     /// # Errors
     /// As for [`new`](Self::new).
@@ -177,17 +177,17 @@ impl Link {
             ip(&format!("-n {name} route add default via {gateway}"))?;
             ip(&format!("-n {middle} route add {} dev {far} mtu {mtu}", ENDS[end]))?;
         }
-        // `/proc/sys/net` is that of the thread which opens it.
+        // `/proc/sys/net` belongs to the namespace of the thread that opens it.
         let forwards = link.at(2, || std::fs::write("/proc/sys/net/ipv4/ip_forward", "1"));
-        forwards.map_err(|error| format!("no forwarding: {error}"))?;
+        forwards.map_err(|error| format!("cannot enable forwarding: {error}"))?;
         Ok(link)
     }
 
-    /// Has a [routed](Self::routed) link lead packets of IPv6, too, of so many bytes. The addresses of
-    /// both ends.
+    /// Makes a [routed](Self::routed) link also forward IPv6 packets of at most `mtu` bytes. Returns the
+    /// IPv6 addresses of both ends.
     ///
     /// # Errors
-    /// If there is no IPv6.
+    /// Fails if the kernel has no IPv6.
     pub(crate) fn route_six(&self, mtu: usize) -> Result<[&'static str; 2], String> {
         const ENDS: [&str; 2] = ["fd00:213:1::1", "fd00:213:2::1"];
         let gateways = ["fd00:213:1::fe", "fd00:213:2::fe"];
@@ -200,11 +200,11 @@ impl Link {
             ip(&format!("-n {middle} -6 route add {}/128 dev {far} mtu {mtu}", ENDS[end]))?;
         }
         let forwards = self.at(2, || std::fs::write("/proc/sys/net/ipv6/conf/all/forwarding", "1"));
-        forwards.map_err(|error| format!("no forwarding of IPv6: {error}"))?;
+        forwards.map_err(|error| format!("cannot enable IPv6 forwarding: {error}"))?;
         Ok(ENDS)
     }
 
-    /// Has an end send packets of so many bytes at most, each for itself.
+    /// Makes an end send packets of at most `mtu` bytes, without segmentation offload.
     pub(crate) fn set_mtu(&self, end: usize, mtu: usize) {
         let (name, interface) = (&self.names[end], &self.interfaces[end]);
         ip(&format!("-n {name} link set {interface} mtu {mtu} gso_max_segs 1"))
@@ -234,38 +234,39 @@ impl Link {
         Ok(self)
     }
 
-    /// Does something on a thread in one of the namespaces.
+    /// Runs `what` on a thread in one of the namespaces.
     pub(crate) fn at<T: Send>(&self, which: usize, what: impl FnOnce() -> T + Send) -> T {
         in_namespace(&self.names[which], what)
     }
 
-    /// The names of the namespaces at the ends.
+    /// Returns the names of the namespaces at the ends.
     pub(crate) fn ends(&self) -> [&str; 2] {
         [&self.names[0], &self.names[1]]
     }
 
-    /// The interfaces in the middle, by the end to which they lead.
+    /// Returns the interfaces of the middle, by the end to which they lead.
     pub(crate) fn middle(&self) -> [&str; 2] {
         self.middle.each_ref().map(String::as_str)
     }
 
-    /// Puts this thread, and those that it starts, at the near end, for good.
+    /// Moves this thread, and the threads that it starts, to the near end for good.
     pub(crate) fn enter(&self) {
         FAR.set(Some(Arc::new(open(&self.names[1]))));
         move_into(&self.names[0]);
     }
 
-    /// The interface at an end.
+    /// Returns the interface at an end.
     pub(crate) fn interface(&self, end: usize) -> &str {
         &self.interfaces[end]
     }
 
-    /// Cuts the connection (`down`), or joins it again (`up`).
+    /// Sets the interface of the near end `down` or `up`.
     pub(crate) fn set(&self, how: &str) {
         ip(&format!("-n {} link set {} {how}", self.names[0], self.interfaces[0])).expect("a link");
     }
 
-    /// Lets the interfaces at an end, and that in the middle which leads there, take packets of so many bytes.
+    /// Sets the MTU of the interface at an end. If there is a middle, it does the same with the middle's
+    /// interface that leads to the end.
     pub(crate) fn widen(&self, end: usize, bytes: usize) {
         let set = |name: &str, interface: &str| {
             ip(&format!("-n {name} link set {interface} mtu {bytes}")).expect("an interface");
@@ -276,7 +277,7 @@ impl Link {
         }
     }
 
-    /// Takes an address from an end, and gives it another one.
+    /// Replaces an address of an end.
     pub(crate) fn change_address(&self, end: usize, old: &str, new: &str) {
         let (name, interface) = (&self.names[end], &self.interfaces[end]);
         for (what, address) in [("del", old), ("add", new)] {
@@ -285,41 +286,41 @@ impl Link {
         }
     }
 
-    /// Gives an end one more address, with the length of its network.
+    /// Adds an address to an end. `address` has the length of its network.
     pub(crate) fn add_address(&self, end: usize, address: &str) {
         let (name, interface) = (&self.names[end], &self.interfaces[end]);
         ip(&format!("-n {name} addr add {address} dev {interface}")).expect("an address");
     }
 
-    /// As [`Part::launch`], at one of the ends.
-    pub(crate) fn launch(&self, end: usize, name: &str, part: &str, directory: &Path) -> Part {
+    /// Does the same as [`Process::launch`] at one of the ends.
+    pub(crate) fn launch(&self, end: usize, name: &str, role: &str, directory: &Path) -> Process {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.names[end]]).arg(program());
-        Part::launch_by(command, name, part, directory)
+        Process::launch_by(command, name, role, directory)
     }
 
-    /// As [`launch`](Self::launch), with a file of its own in the place of `/etc/hosts`.
+    /// Does the same as [`launch`](Self::launch), with the file `hosts` in place of `/etc/hosts`.
     pub(crate) fn with_hosts(
         &self,
         end: usize,
         name: &str,
-        part: &str,
+        role: &str,
         hosts: &Path,
         directory: &Path,
-    ) -> Part {
+    ) -> Process {
         let mut command = Command::new("ip");
-        // `ip netns exec` gives it a mount namespace of its own.
+        // `ip netns exec` gives the child a private mount namespace.
         let mount = "mount --bind \"$0\" /etc/hosts && exec \"$@\"";
         command.args(["netns", "exec", &self.names[end], "sh", "-c", mount]);
         command.arg(hosts).arg(program());
-        Part::launch_by(command, name, part, directory)
+        Process::launch_by(command, name, role, directory)
     }
 
-    /// As [`Part::start`], at one of the ends.
-    pub(crate) fn start(&self, end: usize, name: &str, part: &str, directory: &Path) -> Part {
-        let mut part = self.launch(end, name, part, directory);
-        part.until("ready");
-        part
+    /// Does the same as [`Process::start`] at one of the ends.
+    pub(crate) fn start(&self, end: usize, name: &str, role: &str, directory: &Path) -> Process {
+        let mut process = self.launch(end, name, role, directory);
+        process.until("ready");
+        process
     }
 }
 

@@ -1,5 +1,5 @@
-//! A relay that treats UDP flows as address translation and balancers do: a flow is a client's port,
-//! each flow leads to one of the servers, and the relay can forget flows.
+//! A relay that treats UDP flows as NATs and load balancers do. A flow is a client's port, each flow
+//! leads to one of the servers, and the relay can forget flows.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -10,26 +10,26 @@ use std::thread::JoinHandle;
 use rustix::event::{PollFd, PollFlags, poll};
 
 const BYTES_MAX: usize = 1 << 16;
-/// Where a header has its kind, and that of a packet that asks for handles.
+/// Offset of the kind in a packet's header, and the kind of a packet that requests handles.
 const KIND_AT: usize = 3;
 const BIND: u8 = 12;
-/// More flows than any test has.
+/// More flows than any test makes.
 const FLOWS_MAX: usize = 4096;
 
-/// What a test may look at and change while the relay runs.
+/// What a test reads and changes while the relay runs.
 #[derive(Debug, Default)]
 struct Shared {
-    /// Flows that were known at the last [`Nat::forget`] and are dropped since.
+    /// The flows that were known at the last [`Nat::forget`]. Their packets are dropped.
     forgotten: Mutex<Vec<SocketAddr>>,
     known: Mutex<Vec<SocketAddr>>,
-    /// Packets of forgotten flows.
-    swallowed: AtomicU64,
-    /// Packets that ask a server for handles.
+    /// Number of packets of forgotten flows.
+    dropped: AtomicU64,
+    /// Number of packets that request handles from a server.
     binds: AtomicU64,
     stopped: AtomicBool,
 }
 
-/// The relay and its thread; both end when this is dropped.
+/// The relay and its thread, which ends on drop.
 pub(crate) struct Nat {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -37,48 +37,47 @@ pub(crate) struct Nat {
 }
 
 impl Nat {
-    /// Starts a relay on loopback. The first new flow leads to the first server, the next one to the
-    /// second, and so on, again and again.
+    /// Starts a relay on loopback. It assigns new flows to the servers in round-robin order.
     pub(crate) fn start(servers: Vec<SocketAddr>) -> Self {
-        // A server may listen over TCP at the same port. At 127.0.0.1, a connection of another test
-        // could have that port.
+        // A server may listen on the same port over TCP. At 127.0.0.1, another test's connection could
+        // have that port.
         let front = bound(Ipv4Addr::new(127, 0, 7, 1));
-        let address = front.local_addr().expect("a socket that is bound");
+        let address = front.local_addr().expect("the socket is bound");
         let shared = Arc::<Shared>::default();
-        let told = Arc::clone(&shared);
-        let thread = std::thread::spawn(move || run(&front, &servers, &told));
+        let of_thread = Arc::clone(&shared);
+        let thread = std::thread::spawn(move || run(&front, &servers, &of_thread));
         Self { address, shared, thread: Some(thread) }
     }
 
-    /// Where clients send to.
+    /// Returns the address to which clients send.
     pub(crate) const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// From now on nothing gets through on flows that exist now; new ones work.
+    /// Drops all packets of the flows that exist now. New flows work.
     pub(crate) fn forget(&self) {
         let known = self.shared.known.lock().unwrap().clone();
         *self.shared.forgotten.lock().unwrap() = known;
     }
 
-    /// What was forgotten is known again.
+    /// Forwards the packets of all flows again.
     pub(crate) fn remember(&self) {
         self.shared.forgotten.lock().unwrap().clear();
     }
 
-    /// How many packets asked a server for handles.
+    /// Returns how many packets requested handles from a server.
     pub(crate) fn binds(&self) -> u64 {
         self.shared.binds.load(Ordering::SeqCst)
     }
 
-    /// How many flows there were.
+    /// Returns how many flows there have been.
     pub(crate) fn flows(&self) -> usize {
         self.shared.known.lock().unwrap().len()
     }
 
-    /// How many packets of forgotten flows were dropped.
-    pub(crate) fn swallowed(&self) -> u64 {
-        self.shared.swallowed.load(Ordering::SeqCst)
+    /// Returns how many packets of forgotten flows were dropped.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.shared.dropped.load(Ordering::SeqCst)
     }
 }
 
@@ -91,13 +90,13 @@ impl Drop for Nat {
     }
 }
 
-/// A socket towards an address.
+/// Returns a socket for sending to an address.
 fn socket(to: SocketAddr) -> UdpSocket {
     let any = if to.ip().is_loopback() { Ipv4Addr::LOCALHOST } else { Ipv4Addr::UNSPECIFIED };
     bound(any)
 }
 
-/// A socket at a free port of an address.
+/// Returns a socket at a free port of an address.
 fn bound(ip: Ipv4Addr) -> UdpSocket {
     let socket = UdpSocket::bind((ip, 0)).expect("a free port");
     socket.set_nonblocking(true).expect("a socket");
@@ -148,6 +147,6 @@ fn run(front: &UdpSocket, servers: &[SocketAddr], shared: &Shared) {
 
 fn is_forgotten(shared: &Shared, client: SocketAddr) -> bool {
     let forgotten = shared.forgotten.lock().unwrap().contains(&client);
-    shared.swallowed.fetch_add(u64::from(forgotten), Ordering::SeqCst);
+    shared.dropped.fetch_add(u64::from(forgotten), Ordering::SeqCst);
     forgotten
 }

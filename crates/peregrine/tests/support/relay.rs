@@ -1,5 +1,5 @@
-//! A relay of datagrams between clients and one server, which does to them what networks do: from a
-//! seed, so that it can be done again.
+//! A relay of datagrams between clients and one server. It impairs them as [`Impairments`] says, with
+//! decisions that a seed repeats.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -7,21 +7,21 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-use super::weather::{UnderWay, Weather};
+use super::impairments::{Impairments, InFlight};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Way {
+enum Direction {
     ToServer(usize),
     ToClient(usize),
 }
 
-/// The relay: it has a socket for each client, as address translation has.
+/// The relay. It has one socket for each client, as a NAT has.
 pub(crate) struct Relay {
     front: UdpSocket,
     server: SocketAddr,
     clients: Vec<(SocketAddr, UdpSocket)>,
-    under_way: UnderWay<Way>,
-    /// Fragments of results that are still to be lost.
+    in_flight: InFlight<Direction>,
+    /// Fragments of results that are to be lost once each.
     once: Vec<u32>,
 }
 
@@ -32,38 +32,43 @@ const BYTES_MAX: usize = 1 << 16;
 fn socket(at: SocketAddr) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind(at)?;
     socket.set_nonblocking(true)?;
-    // As much as one may have; the kernel gives less to who is not root.
+    // The kernel caps this size for processes without CAP_NET_ADMIN.
     let _ = rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, 8 << 20);
     Ok(socket)
 }
 
 impl Relay {
-    /// A relay at an address, to a server's.
-    pub(crate) fn new(at: SocketAddr, server: SocketAddr, weather: Weather, seed: u64) -> Self {
+    /// Makes a relay at the address `at` that forwards to `server`.
+    pub(crate) fn new(
+        at: SocketAddr,
+        server: SocketAddr,
+        impairments: Impairments,
+        seed: u64,
+    ) -> Self {
         Self {
             front: socket(at).expect("a free port"),
             server,
             clients: Vec::new(),
-            under_way: UnderWay::new(weather, seed, 0),
+            in_flight: InFlight::new(impairments, seed, 0),
             once: Vec::new(),
         }
     }
 
-    /// Loses each of these fragments of a result, the first time that it comes.
+    /// Drops each of these fragments of a result when it arrives for the first time.
     pub(crate) fn lose_once(mut self, fragments: &[u32]) -> Self {
         self.once = fragments.to_vec();
         self
     }
 
-    /// Where clients send to.
+    /// Returns the address to which clients send.
     pub(crate) fn address(&self) -> SocketAddr {
-        self.front.local_addr().expect("a socket that is bound")
+        self.front.local_addr().expect("the socket is bound")
     }
 
-    /// Waits for datagrams, 50 ms at most, and passes on what has come and what is due; `tap` sees
-    /// what clients have sent.
+    /// Waits at most 50 ms for datagrams, receives them, and forwards those that are due. `tap` gets the
+    /// datagrams of clients.
     pub(crate) fn step(&mut self, tap: &mut dyn FnMut(&[u8])) {
-        let wait = self.under_way.rest(Duration::from_millis(50));
+        let wait = self.in_flight.rest(Duration::from_millis(50));
         let wait = rustix::time::Timespec { tv_sec: 0, tv_nsec: i64::from(wait.subsec_nanos()) };
         let mut fds = vec![PollFd::new(&self.front, PollFlags::IN)];
         fds.extend(self.clients.iter().map(|(_, back)| PollFd::new(back, PollFlags::IN)));
@@ -76,29 +81,29 @@ impl Relay {
         self.pass_on();
     }
 
-    /// Takes what has come to a socket: the first is that which clients send to.
+    /// Receives from socket number `at`. Number 0 is the one to which clients send.
     fn take(&mut self, at: usize, tap: &mut dyn FnMut(&[u8])) {
         let mut buffer = [0; BYTES_MAX];
         for _ in 0..256 {
-            let way = if at == 0 {
+            let direction = if at == 0 {
                 let Ok((bytes, from)) = self.front.recv_from(&mut buffer) else { return };
                 tap(&buffer[..bytes]);
                 let Some(client) = self.client(from) else { continue };
-                (Way::ToServer(client), bytes)
+                (Direction::ToServer(client), bytes)
             } else {
-                // What the server's machine refuses comes as an error, and is lost.
+                // ICMP errors from the server's machine arrive as an error of `recv`.
                 let Ok(bytes) = self.clients[at - 1].1.recv(&mut buffer) else { return };
-                (Way::ToClient(at - 1), bytes)
+                (Direction::ToClient(at - 1), bytes)
             };
-            if at == 0 || !self.is_lost(&buffer[..way.1]) {
-                self.under_way.begin(way.0, &buffer[..way.1]);
+            if at == 0 || !self.is_lost(&buffer[..direction.1]) {
+                self.in_flight.begin(direction.0, &buffer[..direction.1]);
             }
         }
     }
 
-    /// Whether this is a fragment that is to be lost.
+    /// Returns whether this is a fragment that is to be lost now.
     fn is_lost(&mut self, packet: &[u8]) -> bool {
-        /// Where a header tells its kind and the fragment, and the kind of a result.
+        /// Offsets of the kind and of the fragment in a header, and the kind of a result.
         const KIND_AT: usize = 3;
         const FRAGMENT_AT: usize = 48;
         const RESULT: u8 = 2;
@@ -124,11 +129,13 @@ impl Relay {
     }
 
     fn pass_on(&mut self) {
-        while let Some((way, datagram)) = self.under_way.arrive() {
-            // What a socket does not take is lost.
-            let _ = match way {
-                Way::ToServer(client) => self.clients[client].1.send(&datagram),
-                Way::ToClient(client) => self.front.send_to(&datagram, self.clients[client].0),
+        while let Some((direction, datagram)) = self.in_flight.arrive() {
+            // Datagrams that the socket does not take are lost.
+            let _ = match direction {
+                Direction::ToServer(client) => self.clients[client].1.send(&datagram),
+                Direction::ToClient(client) => {
+                    self.front.send_to(&datagram, self.clients[client].0)
+                }
             };
         }
     }

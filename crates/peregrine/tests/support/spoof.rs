@@ -1,15 +1,17 @@
-//! Datagrams in the name of other hosts, and a send buffer of the usual size.
+//! Datagrams with forged source addresses, and a send buffer of the default size.
 
 use std::net::SocketAddrV4;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
-/// The send buffer that an unprivileged process gets where nothing was set.
+/// The default send buffer, in bytes, as an unprivileged process gets it.
 const SEND_BUFFER: libc::c_int = 212_992;
 
-/// Cuts the send buffer of this process's UDP socket that listens at a port down to what is usual.
+/// Shrinks the send buffer of this process's UDP socket at a port to the default size.
 pub(crate) fn shrink_send_buffer(port: u16) {
-    let mut cut = 0;
-    for entry in std::fs::read_dir("/proc/self/fd").expect("our descriptors").flatten() {
+    let mut shrunk = 0;
+    for entry in
+        std::fs::read_dir("/proc/self/fd").expect("the descriptors of this process").flatten()
+    {
         let name = entry.file_name();
         let Some(fd) = name.to_str().and_then(|name| name.parse::<libc::c_int>().ok()) else {
             continue;
@@ -17,7 +19,7 @@ pub(crate) fn shrink_send_buffer(port: u16) {
         // SAFETY: a socket address may be all zeros.
         let mut address: libc::sockaddr_in = unsafe { core::mem::zeroed() };
         let mut bytes = size_of_val(&address) as libc::socklen_t;
-        // SAFETY: writes at most as many bytes as there are.
+        // SAFETY: the kernel writes at most `bytes` bytes.
         let named =
             unsafe { libc::getsockname(fd, (&raw mut address).cast(), &raw mut bytes) } == 0;
         let is_it = named
@@ -26,27 +28,27 @@ pub(crate) fn shrink_send_buffer(port: u16) {
         if !is_it {
             continue;
         }
-        // The kernel doubles what it is told.
+        // The kernel doubles the value.
         let half = SEND_BUFFER / 2;
         let length = size_of_val(&half) as libc::socklen_t;
         let value = (&raw const half).cast();
-        // SAFETY: reads as many bytes as the number has.
+        // SAFETY: the kernel reads `length` bytes, the size of `half`.
         let set = unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, value, length) };
         assert_eq!(set, 0);
-        cut += 1;
+        shrunk += 1;
     }
-    assert_eq!(cut, 1, "sockets that listen at port {port}");
+    assert_eq!(shrunk, 1, "sockets that listen at port {port}");
 }
 
-/// Sends datagrams in the name of other hosts.
+/// Sends datagrams with forged source addresses.
 pub(crate) struct Spoofer(OwnedFd);
 
 impl Spoofer {
     pub(crate) fn new() -> Self {
-        // SAFETY: takes no pointers.
+        // SAFETY: no memory is involved.
         let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_RAW) };
-        assert!(fd >= 0, "no raw socket: {}", std::io::Error::last_os_error());
-        // SAFETY: a fresh descriptor that nothing else has.
+        assert!(fd >= 0, "cannot make a raw socket: {}", std::io::Error::last_os_error());
+        // SAFETY: the descriptor is new and has no other owner.
         Self(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
@@ -61,7 +63,7 @@ impl Spoofer {
         packet.extend(from.port().to_be_bytes());
         packet.extend(to.port().to_be_bytes());
         packet.extend(udp.to_be_bytes());
-        // No checksum of the datagram.
+        // A checksum of 0: the datagram has none.
         packet.extend([0, 0]);
         packet.extend(payload);
         // SAFETY: a socket address may be all zeros.
@@ -70,8 +72,8 @@ impl Spoofer {
         address.sin_addr.s_addr = u32::from_ne_bytes(to.ip().octets());
         let (fd, bytes) = (self.0.as_raw_fd(), size_of_val(&address) as libc::socklen_t);
         let (start, name) = (packet.as_ptr().cast(), (&raw const address).cast());
-        // SAFETY: reads the packet and the address, which are as long.
+        // SAFETY: the kernel reads `packet.len()` and `bytes` bytes, the sizes of both.
         let sent = unsafe { libc::sendto(fd, start, packet.len(), 0, name, bytes) };
-        assert!(sent > 0, "no packet went: {}", std::io::Error::last_os_error());
+        assert!(sent > 0, "cannot send the packet: {}", std::io::Error::last_os_error());
     }
 }

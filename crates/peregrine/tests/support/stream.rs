@@ -1,4 +1,4 @@
-//! The stream path by hand, as `docs/PROTOCOL.md` has it.
+//! A hand-written client of the stream path, as `docs/PROTOCOL.md` specifies it.
 
 use std::io::Read as _;
 use std::net::TcpStream;
@@ -11,10 +11,10 @@ pub(crate) const BOUND: u8 = 65;
 pub(crate) const REFUSED: u8 = 66;
 pub(crate) const REPLY: u8 = 70;
 
-/// What a test waits for an answer.
+/// How long a test waits for an answer.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// A header: number, binding, procedure or answer, head, split, extensions.
+/// Makes a header. `words` are: number, binding, procedure or answer, head, split, extensions.
 pub(crate) fn header(kind: u8, body: u32, words: [u32; 6]) -> Vec<u8> {
     let mut bytes = body.to_le_bytes().to_vec();
     bytes.extend([kind, 1, b'P', b'g']);
@@ -22,7 +22,7 @@ pub(crate) fn header(kind: u8, body: u32, words: [u32; 6]) -> Vec<u8> {
     bytes
 }
 
-/// A request to bind to whatever has that name; its number is 7.
+/// Makes a bind request with number 7 for the export of that name, whatever its interface is.
 pub(crate) fn bind(name: &str) -> Vec<u8> {
     let mut body = vec![0; 16];
     body.extend([0u32, 1].iter().flat_map(|word| word.to_le_bytes()));
@@ -35,7 +35,7 @@ pub(crate) fn bind(name: &str) -> Vec<u8> {
     message
 }
 
-/// A call without arguments, with these extensions.
+/// Makes a call without arguments, with these extensions.
 pub(crate) fn call(binding: u32, number: u32, procedure: u32, extensions: &[u8]) -> Vec<u8> {
     let mut message = header(CALL, 0, [number, binding, procedure, 0, 0, extensions.len() as u32]);
     message.extend(extensions);
@@ -43,20 +43,20 @@ pub(crate) fn call(binding: u32, number: u32, procedure: u32, extensions: &[u8])
     message
 }
 
-/// Nobody waits any more for the call of that number.
+/// Makes the message that gives up the call of that number.
 pub(crate) fn abandon(number: u32) -> Vec<u8> {
     header(ABANDON, 0, [number, 0, 0, 0, 0, 0])
 }
 
-/// A message of the other side.
-pub(crate) struct Told {
+/// A message of the server.
+pub(crate) struct Message {
     pub(crate) kind: u8,
     pub(crate) words: [u32; 6],
     pub(crate) body: Vec<u8>,
 }
 
-/// The next message, if there is one in time.
-pub(crate) fn hear(stream: &mut TcpStream) -> Option<Told> {
+/// Returns the next message, or `None` if it does not come in time.
+pub(crate) fn receive(stream: &mut TcpStream) -> Option<Message> {
     stream.set_read_timeout(Some(LIMIT)).unwrap();
     let mut header = [0; 32];
     stream.read_exact(&mut header).ok()?;
@@ -65,5 +65,5 @@ pub(crate) fn hear(stream: &mut TcpStream) -> Option<Told> {
     stream.read_exact(&mut body).ok()?;
     body.truncate(word(0) as usize);
     let words = [8, 12, 16, 20, 24, 28].map(word);
-    Some(Told { kind: header[4], words, body })
+    Some(Message { kind: header[4], words, body })
 }

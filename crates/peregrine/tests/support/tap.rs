@@ -1,22 +1,23 @@
-//! A raw socket at an interface: what arrives there, and any frame that one wants to send.
+//! A raw socket at an interface: it receives what arrives there, and sends arbitrary frames.
 
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// The type of Peregrine's frames.
-pub(crate) const OURS: u16 = 0x88b5;
-/// A type that is nobody's, also set aside for experiments.
-pub(crate) const NOBODYS: u16 = 0x88b6;
+/// The type (EtherType) of Peregrine's frames.
+pub(crate) const PEREGRINE_TYPE: u16 = 0x88b5;
+/// A type that no program uses. It is reserved for experiments, as is Peregrine's.
+pub(crate) const UNUSED_TYPE: u16 = 0x88b6;
 /// All types.
 pub(crate) const ALL: u16 = libc::ETH_P_ALL as u16;
 
-/// Bytes before each frame of a socket that passes frames on: what the kernel still has to do to it.
-pub(crate) const TO_DO: usize = 10;
+/// Bytes of the `virtio_net_hdr` before each frame of a forwarding socket: offloads still pending.
+pub(crate) const VNET_HEADER_BYTES: usize = 10;
 const PACKET_VNET_HDR: libc::c_int = 15;
 const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
 
-/// A socket that sees what arrives at an interface, also for others, and nothing that is sent there.
+/// A socket that receives the frames that arrive at an interface, also those for other hosts. It does
+/// not receive frames that are sent there.
 pub(crate) struct Tap(OwnedFd);
 
 fn done(result: libc::c_int) -> io::Result<()> {
@@ -24,41 +25,41 @@ fn done(result: libc::c_int) -> io::Result<()> {
 }
 
 impl Tap {
-    /// One at an interface of this thread's namespace, for frames of a type.
+    /// Makes one at an interface of this thread's namespace, for frames of one type.
     pub(crate) fn at(interface: &str, ether_type: u16) -> io::Result<Self> {
         Self::open(interface, ether_type, false)
     }
 
-    /// One that passes on everything, with [`TO_DO`] bytes before each frame, both ways: checksums
-    /// that are not made yet, segments that are not cut yet.
+    /// Makes one for forwarding all frames. [`VNET_HEADER_BYTES`] bytes precede each frame in both
+    /// directions. They say which checksums and segmentation are still to be done.
     pub(crate) fn passing_on(interface: &str) -> io::Result<Self> {
         Self::open(interface, ALL, true)
     }
 
     fn open(interface: &str, ether_type: u16, to_do: bool) -> io::Result<Self> {
         let how = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        // SAFETY: takes no pointers.
+        // SAFETY: no memory is involved.
         let fd = unsafe { libc::socket(libc::AF_PACKET, how, 0) };
         done(fd)?;
-        // SAFETY: a fresh descriptor that nobody else has.
+        // SAFETY: the descriptor is new and has no other owner.
         let tap = Self(unsafe { OwnedFd::from_raw_fd(fd) });
         tap.set(PACKET_VNET_HDR, libc::c_int::from(to_do))?;
         tap.set(PACKET_IGNORE_OUTGOING, 1)?;
-        // As much as one may have.
+        // The kernel caps this size for processes without CAP_NET_ADMIN.
         let _ = rustix::net::sockopt::set_socket_recv_buffer_size_force(&tap, 16 << 20);
         let name = CString::new(interface)?;
-        // SAFETY: reads a C string.
+        // SAFETY: the function reads a C string.
         let number = unsafe { libc::if_nametoindex(name.as_ptr()) };
         if number == 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: all zeros is an address.
+        // SAFETY: all zeros is a valid address.
         let mut address: libc::sockaddr_ll = unsafe { core::mem::zeroed() };
         address.sll_family = libc::AF_PACKET as u16;
         address.sll_protocol = ether_type.to_be();
         address.sll_ifindex = number.cast_signed();
         let bytes = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-        // SAFETY: the kernel reads an address of as many bytes.
+        // SAFETY: the kernel reads `bytes` bytes, the size of the address.
         done(unsafe { libc::bind(fd, (&raw const address).cast(), bytes) })?;
         Ok(tap)
     }
@@ -66,16 +67,16 @@ impl Tap {
     fn set(&self, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
         let (fd, bytes) = (self.0.as_raw_fd(), size_of::<libc::c_int>() as libc::socklen_t);
         let value: *const libc::c_void = (&raw const value).cast();
-        // SAFETY: the kernel reads a number.
+        // SAFETY: the kernel reads `bytes` bytes, the size of the number.
         done(unsafe { libc::setsockopt(fd, libc::SOL_PACKET, name, value, bytes) })
     }
 
-    /// Sends a frame as it is.
+    /// Sends a frame unchanged.
     pub(crate) fn send(&self, frame: &[u8]) -> io::Result<()> {
         Ok(rustix::net::send(&self.0, frame, rustix::net::SendFlags::empty()).map(drop)?)
     }
 
-    /// The bytes of the next frame that has arrived, if one has.
+    /// Receives a frame into `into` and returns its length, or `None` if no frame has arrived.
     pub(crate) fn receive(&self, into: &mut [u8]) -> Option<usize> {
         let (bytes, _) = rustix::net::recv(&self.0, into, rustix::net::RecvFlags::empty()).ok()?;
         Some(bytes)
@@ -88,7 +89,7 @@ impl AsFd for Tap {
     }
 }
 
-/// The type of a frame.
+/// Returns the type of a frame.
 pub(crate) fn ether_type(frame: &[u8]) -> Option<u16> {
     frame.get(12..14).map(|bytes| u16::from_be_bytes([bytes[0], bytes[1]]))
 }

@@ -1,4 +1,5 @@
-//! The local path by hand, as `docs/PROTOCOL.md` has it: sockets, messages, the region.
+//! A hand-written peer of the local path, as `docs/PROTOCOL.md` specifies it: sockets, messages, the
+//! region.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -27,14 +28,14 @@ pub(crate) const DESCRIPTION: u32 = 103;
 pub(crate) const GOODBYE: u32 = 104;
 pub(crate) const REVOKED: u32 = 105;
 pub(crate) const COUNTERS: u32 = 106;
-/// The procedure that every export has.
+/// The number of the procedure that every export has, which does nothing.
 pub(crate) const PING: u32 = u32::MAX;
-/// What a test waits for an answer.
+/// How long a test waits for an answer.
 pub(crate) const LIMIT: Duration = Duration::from_secs(10);
 
 pub(crate) type Token = [u8; 16];
 
-/// One end of a session's socket. Sends and receives at once, or says that it cannot.
+/// One end of a session's socket. It never blocks: sending and receiving fail with `WouldBlock` instead.
 #[derive(Debug)]
 pub(crate) struct Line(pub(crate) OwnedFd);
 
@@ -43,17 +44,17 @@ fn socket() -> io::Result<OwnedFd> {
     Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
 }
 
-/// Listens under a name, as a server does.
+/// Listens at a name, as a server does.
 pub(crate) fn listen(directory: &Path, name: &str) -> Line {
     let socket = socket().expect("a socket");
     let address = SocketAddrUnix::new(directory.join(name)).expect("a short path");
     rustix::net::bind(&socket, &address).expect("a free name");
-    rustix::net::listen(&socket, 64).expect("a socket that listens");
+    rustix::net::listen(&socket, 64).expect("the socket listens");
     Line(socket)
 }
 
 impl Line {
-    /// Connects to a name; a full backlog is waited for.
+    /// Connects to a name. While the backlog is full it waits.
     pub(crate) fn connect(directory: &Path, name: &str) -> io::Result<Self> {
         let socket = socket()?;
         let address = SocketAddrUnix::new(directory.join(name))?;
@@ -74,12 +75,12 @@ impl Line {
         Ok(Self(rustix::net::accept_with(&self.0, flags)?))
     }
 
-    pub(crate) fn say(&self, message: &[u8]) -> io::Result<()> {
-        self.say_with(message, &[])
+    pub(crate) fn send(&self, message: &[u8]) -> io::Result<()> {
+        self.send_with(message, &[])
     }
 
-    /// Says something with as many descriptors as the kernel takes at once (253).
-    pub(crate) fn say_with(&self, message: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
+    /// Sends a message with descriptors, of which the kernel takes at most 253.
+    pub(crate) fn send_with(&self, message: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         if !files.is_empty() {
@@ -90,8 +91,8 @@ impl Line {
         Ok(())
     }
 
-    /// The next message, and what came with it; no bytes if the other side has closed.
-    pub(crate) fn hear(&self) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
+    /// Receives a message and its descriptors. The message is empty if the other side has closed.
+    pub(crate) fn receive(&self) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
         let mut buffer = vec![0; 1 << 16];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -108,9 +109,9 @@ impl Line {
         Ok((buffer, files))
     }
 
-    /// The next message within [`LIMIT`]; no bytes if the other side has closed, however it did.
+    /// Waits at most [`LIMIT`] for a message. It is empty if the other side has closed or reset the socket.
     pub(crate) fn answer(&self) -> (Vec<u8>, Vec<OwnedFd>) {
-        self.answer_within(LIMIT).expect("an answer in time")
+        self.answer_within(LIMIT).expect("the answer comes in time")
     }
 
     pub(crate) fn answer_within(&self, limit: Duration) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
@@ -122,12 +123,12 @@ impl Line {
                 tv_nsec: left.subsec_nanos().into(),
             };
             let _ = poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&left));
-            match self.hear() {
+            match self.receive() {
                 Ok(heard) => return Some(heard),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // What was said before a reset is still there.
+                // Messages that were sent before the reset can still be read.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
-                    return Some(self.hear().unwrap_or_default());
+                    return Some(self.receive().unwrap_or_default());
                 }
                 Err(_) => return Some((Vec::new(), Vec::new())),
             }
@@ -135,15 +136,15 @@ impl Line {
         None
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends a request and waits for the answer.
     pub(crate) fn ask(&self, request: &[u8]) -> (Vec<u8>, Vec<OwnedFd>) {
-        // Who closed meanwhile has said why.
-        let _ = self.say(request);
+        // If the server has closed meanwhile, its last message says why.
+        let _ = self.send(request);
         self.answer()
     }
 
-    /// Waits until the other side has closed; what it said until then.
-    pub(crate) fn hear_out(&self) -> Vec<Vec<u8>> {
+    /// Receives until the other side closes, and returns all messages.
+    pub(crate) fn receive_all(&self) -> Vec<Vec<u8>> {
         let mut all = Vec::new();
         let until = Instant::now() + LIMIT;
         while Instant::now() < until {
@@ -153,16 +154,16 @@ impl Line {
             }
             all.push(message);
         }
-        panic!("the other side talks on and on");
+        panic!("the other side keeps sending");
     }
 
-    /// Whether the other side holds the line.
+    /// Returns whether the other side keeps the socket open and has sent nothing.
     pub(crate) fn is_open(&self) -> bool {
-        matches!(self.hear(), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+        matches!(self.receive(), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
     }
 }
 
-/// The word at byte `at` of a message.
+/// Returns the word at byte `at` of a message.
 pub(crate) fn word(message: &[u8], at: usize) -> u32 {
     let bytes = message.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
     bytes.map_or(u32::MAX, u32::from_ne_bytes)
@@ -172,7 +173,7 @@ pub(crate) fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
-/// A request of one more word.
+/// Makes a request with one more word.
 pub(crate) fn request(kind: u32, number: u32) -> Vec<u8> {
     words(&[MAGIC, VERSION, kind, number])
 }
@@ -181,10 +182,10 @@ pub(crate) fn describe() -> Vec<u8> {
     words(&[MAGIC, VERSION, DESCRIBE])
 }
 
-/// A request to bind to whatever is there.
+/// Makes a bind request for any interface.
 pub(crate) fn bind(count: u32, bytes: u64, tokens: &[Token]) -> Vec<u8> {
     let mut message = words(&[MAGIC, VERSION, BIND]);
-    // No digest; padding up to the count, and from there to the bytes.
+    // No digest. Padding precedes the count, and the bytes.
     message.extend([0; 4]);
     message.extend(words(&[count, 0]));
     message.extend(bytes.to_ne_bytes());
@@ -193,7 +194,7 @@ pub(crate) fn bind(count: u32, bytes: u64, tokens: &[Token]) -> Vec<u8> {
     message
 }
 
-/// What a server says to a bind.
+/// Makes a server's answer to a bind request.
 pub(crate) fn bound(token: Token, binding: u32, count: u32, bytes: u64) -> Vec<u8> {
     let mut message = words(&[BOUND, VERSION, 7, 7]);
     message.extend(token);
@@ -203,14 +204,14 @@ pub(crate) fn bound(token: Token, binding: u32, count: u32, bytes: u64) -> Vec<u
     message
 }
 
-/// A session that was made by hand.
+/// A session that was established without the library.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) line: Line,
     pub(crate) region: Region,
     pub(crate) token: Token,
     pub(crate) binding: u32,
-    /// The last call on each A-stack.
+    /// The number of the last call on each A-stack.
     sequence: Vec<u32>,
 }
 
@@ -218,7 +219,7 @@ impl Session {
     /// Connects and binds in a new session.
     pub(crate) fn new(directory: &Path, name: &str, count: u32) -> io::Result<Self> {
         let line = Line::connect(directory, name)?;
-        line.say(&bind(count, 4096, &[]))?;
+        line.send(&bind(count, 4096, &[]))?;
         let (answer, files) =
             line.answer_within(LIMIT).ok_or(io::Error::from(io::ErrorKind::TimedOut))?;
         Self::of_answer(line, &answer, &files).ok_or_else(|| io::Error::other("refused"))
@@ -235,19 +236,19 @@ impl Session {
         Some(Self { line, region, token, binding, sequence: vec![0; count as usize] })
     }
 
-    /// Posts a call without arguments on an A-stack, and rings.
+    /// Posts a call without arguments on an A-stack and rings. Returns the posted word.
     pub(crate) fn post(&mut self, astack: u32, procedure: u32) -> u32 {
         self.post_extended(astack, procedure, &[])
     }
 
-    /// The same with extensions.
+    /// Does the same with extensions.
     pub(crate) fn post_extended(&mut self, astack: u32, procedure: u32, extensions: &[u8]) -> u32 {
         let space = &self.region.memory;
-        space.write(self.region.call(astack) + 32, extensions).expect("inside");
+        space.write(self.region.call(astack) + 32, extensions).expect("the region has room");
         self.post_header(astack, &[procedure, 0, 0, 0, u32::MAX, extensions.len() as u32])
     }
 
-    /// Posts a call of which `there` bytes are in place, with this head and these lengths.
+    /// Posts a call of which only the first `there` bytes are written, with this head and these lengths.
     pub(crate) fn post_arriving(
         &mut self,
         astack: u32,
@@ -258,42 +259,42 @@ impl Session {
         there: u32,
     ) -> u32 {
         let (space, head) = (&self.region.memory, words(head));
-        space.write(self.region.call(astack) + 32, &head).expect("inside");
+        space.write(self.region.call(astack) + 32, &head).expect("the region has room");
         let [progress, _] = self.region.progress(astack);
         self.region.word(progress).store(there, Ordering::Release);
         self.post_header(astack, &[procedure, head.len() as u32, copied, total, u32::MAX, 1 << 15])
     }
 
-    /// Posts a call whose message is in place, with this header behind the binding, and rings.
+    /// Posts a call whose message is written, with this header after the binding, and rings.
     pub(crate) fn post_header(&mut self, astack: u32, header: &[u32; 6]) -> u32 {
         let sequence = &mut self.sequence[astack as usize];
         *sequence += 1;
         let message = *sequence << 3 | 1;
         let call = self.region.call(astack);
         let space = &self.region.memory;
-        space.write(call + 4, &words(&[self.binding])).expect("inside");
-        space.write(call + 8, &words(header)).expect("inside");
+        space.write(call + 4, &words(&[self.binding])).expect("the region has room");
+        space.write(call + 8, &words(header)).expect("the region has room");
         let before = self.region.memory.word(call).swap(message, Ordering::AcqRel);
         if before == 0 {
-            let _ = self.line.say(&request(RING, astack));
+            let _ = self.line.send(&request(RING, astack));
         } else {
             sys::futex_wake(self.region.memory.word(call));
         }
         message
     }
 
-    /// The next call on an A-stack has the number of the first one.
-    pub(crate) fn begin_anew(&mut self, astack: u32) {
+    /// Restarts the numbers of calls on an A-stack, as a faulty client might.
+    pub(crate) fn restart_numbers(&mut self, astack: u32) {
         self.sequence[astack as usize] = 0;
     }
 
-    /// Calls the procedure that does nothing; its answer, if there is one in time.
+    /// Calls the procedure that does nothing. Returns its answer, or `None` after `limit`.
     pub(crate) fn ping(&mut self, astack: u32, limit: Duration) -> Option<u32> {
         let message = self.post(astack, PING);
         self.reply_to(message, astack, limit)
     }
 
-    /// What a call is answered, if it is in time.
+    /// Returns the answer to a call, or `None` after `limit`.
     pub(crate) fn reply_to(&self, message: u32, astack: u32, limit: Duration) -> Option<u32> {
         let reply = self.region.reply(astack);
         let until = Instant::now() + limit;
@@ -303,8 +304,8 @@ impl Session {
                 return None;
             }
             if rung.elapsed() > Duration::from_millis(20) {
-                // As a client that nobody has seen does.
-                let _ = self.line.say(&request(RING, astack));
+                // A client rings again if the server does not take its call.
+                let _ = self.line.send(&request(RING, astack));
                 rung = Instant::now();
             }
             std::thread::sleep(Duration::from_micros(100));
@@ -313,7 +314,7 @@ impl Session {
     }
 }
 
-/// The memory of a session, and where things lie in it.
+/// The memory of a session, and the offsets in it.
 #[derive(Debug)]
 pub(crate) struct Region {
     pub(crate) memory: Memory,
@@ -322,12 +323,12 @@ pub(crate) struct Region {
     half: usize,
 }
 
-/// Bytes of a line's header and of the space behind it: of a message, and of room for places.
+/// Bytes of a line: its header, a message, and 2 MiB of room for where large messages begin.
 const fn half(bytes: usize) -> usize {
     (bytes + (2 << 20) + 32).next_multiple_of(128)
 }
 
-/// Bytes of a region of so many A-stacks of so many bytes each way.
+/// Bytes of a region of `count` A-stacks with `bytes` bytes in each direction.
 pub(crate) const fn region_bytes(count: u32, bytes: usize) -> usize {
     (4096 + count as usize * (2 * half(bytes) + 384)).next_multiple_of(4096)
 }
@@ -338,13 +339,13 @@ impl Region {
         Some(Self { memory, count, bytes, half: half(bytes) })
     }
 
-    /// A region to be sent to a client.
+    /// Makes a region that is to be sent to a client.
     pub(crate) fn new(count: u32, bytes: usize) -> (Self, OwnedFd) {
         let (memory, file) = Memory::shared(region_bytes(count, bytes)).expect("memory");
         (Self { memory, count, bytes, half: half(bytes) }, file)
     }
 
-    /// Where the call word of an A-stack is.
+    /// Returns the offset of the call word of an A-stack.
     pub(crate) const fn call(&self, astack: u32) -> usize {
         4096 + astack as usize * (2 * self.half + 384)
     }
@@ -357,12 +358,12 @@ impl Region {
         self.call(astack) + 2 * self.half
     }
 
-    /// Where the words are that tell how much of a call and of a reply is in place.
+    /// Returns the offsets of the words that say how many bytes of the call and of the reply are written.
     pub(crate) const fn progress(&self, astack: u32) -> [usize; 2] {
         [self.taken(astack) + 128, self.taken(astack) + 256]
     }
 
-    /// Where the word is that tells which call was given up.
+    /// Returns the offset of the word that says which call was given up.
     pub(crate) const fn given_up(&self, astack: u32) -> usize {
         self.taken(astack) + 132
     }

@@ -1,7 +1,7 @@
-//! Calls whose outcomes are held against what ran: nothing runs twice, nothing that ran is said not to
-//! have run, nothing returns that did not run, and messages come whole.
+//! Calls whose outcomes are compared with what the server ran: no call runs twice, no executed call is
+//! reported as not executed, only executed calls return, and messages arrive intact.
 
-// Each test program uses its own part of this.
+// Each test program uses only some of these items.
 #![allow(dead_code)]
 
 use std::path::Path;
@@ -12,15 +12,15 @@ use peregrine::{CallError, Executed, Kind, Out, interface};
 
 #[interface]
 pub(crate) trait Tally {
-    /// Counts the call, and answers with a number of it and of what came with it; fills `into` with
-    /// bytes of its own.
+    /// Counts the call, fills `into` with `back` bytes that depend on `id`, and returns a number that depends
+    /// on `id` and `load`.
     fn enter(&self, id: u32, load: &[u8], back: u32, into: Out<'_, u8>) -> peregrine::Result<u64>;
-    /// How often each call ran.
+    /// Returns the number of all calls, and in `into` how often each call ran.
     fn counts(&self, #[max_len(1 << 20)] into: Out<'_, u8>) -> peregrine::Result<u64>;
     fn read(&self, bytes: u32, #[max_len(64 << 20)] into: Out<'_, u8>) -> peregrine::Result<()>;
 }
 
-/// How often each call ran, by number.
+/// How often each call ran, by its number.
 pub(crate) struct Counts {
     each: Vec<AtomicU8>,
     all: AtomicU64,
@@ -33,7 +33,7 @@ impl Counts {
     }
 }
 
-/// A byte of what goes with a call, or of a result.
+/// Returns the byte at a position of a call's payload or result.
 pub(crate) fn byte(id: u32, at: usize) -> u8 {
     (id as usize ^ (at * 31 / 7)) as u8
 }
@@ -76,7 +76,7 @@ const RETURNED: u8 = b'r';
 const NOT_EXECUTED: u8 = b'n';
 const MAYBE: u8 = b'm';
 
-/// How many calls there are, and who makes them.
+/// The number of calls, and how many clients and threads make them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub(crate) calls: u32,
@@ -85,8 +85,8 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Makes a client's share of the calls, and leaves what became of each in a directory.
-    pub(crate) fn make(self, tally: &TallyClient, number: u32, directory: &Path) {
+    /// Makes one client's share of the calls, and writes their outcomes to a file in `directory`.
+    pub(crate) fn run(self, tally: &TallyClient, number: u32, directory: &Path) {
         let share = self.calls / self.clients;
         let each = share.div_ceil(self.threads);
         let thread = |thread: u32| {
@@ -102,14 +102,14 @@ impl Load {
         std::fs::write(directory.join(format!("outcomes{number}")), outcomes).unwrap();
     }
 
-    /// Holds all outcomes against what ran, asked on the machine's own path: how many calls returned,
-    /// how many were not executed, and of how many nobody knows.
-    pub(crate) fn hold(self, directory: &Path) -> [u32; 3] {
+    /// Checks all outcomes against what ran, which it asks the server over the local path. Returns how many
+    /// calls returned, how many were not executed, and how many may have been executed.
+    pub(crate) fn check(self, directory: &Path) -> [u32; 3] {
         let outcomes: Vec<u8> = (0..self.clients)
             .flat_map(|client| std::fs::read(directory.join(format!("outcomes{client}"))).unwrap())
             .collect();
         assert_eq!(outcomes.len(), self.calls as usize, "every call has an outcome");
-        // A call that was given up may run as long as it is not let go: what counts is the end.
+        // A call that was given up may still run until the server releases it. Only the final counts matter.
         std::thread::sleep(Duration::from_millis(200));
         let mut counts = vec![0; self.calls as usize];
         let mut into = Out::from(&mut counts[..]);
@@ -119,7 +119,7 @@ impl Load {
         for (id, (outcome, count)) in outcomes.iter().zip(&counts).enumerate() {
             match *outcome {
                 RETURNED => assert_eq!(*count, 1, "{id} returned"),
-                NOT_EXECUTED => assert_eq!(*count, 0, "{id} was said not to have run"),
+                NOT_EXECUTED => assert_eq!(*count, 0, "{id} was reported as not executed"),
                 _ => assert!(*count <= 1, "{id} ran {count} times"),
             }
             of[[RETURNED, NOT_EXECUTED, MAYBE].iter().position(|one| one == outcome).unwrap()] += 1;
@@ -129,21 +129,21 @@ impl Load {
 }
 
 fn call(tally: &TallyClient, id: u32) -> u8 {
-    // Some are of several packets, one way or both; some are in a hurry.
+    // Some messages take several packets, in one direction or both. Some calls have short timeouts.
     let load = if id.is_multiple_of(8) { id % 4099 } else { id % 64 };
     let back = if (id / 8).is_multiple_of(8) { id % 6007 } else { id % 64 };
     let load: Vec<u8> = (0..load as usize).map(|at| byte(!id, at)).collect();
     let mut bytes = [0; 6007];
     let mut into = Out::from(&mut bytes[..]);
     let called = if id.is_multiple_of(16) {
-        let hasty = tally.with_timeout(Duration::from_micros(u64::from(id % 7000)));
-        hasty.enter(id, &load, back, into.by_ref())
+        let impatient = tally.with_timeout(Duration::from_micros(u64::from(id % 7000)));
+        impatient.enter(id, &load, back, into.by_ref())
     } else {
         tally.enter(id, &load, back, into.by_ref())
     };
     match called {
-        Ok(said) => {
-            assert_eq!(said, answer(id, &load), "a crossed result");
+        Ok(number) => {
+            assert_eq!(number, answer(id, &load), "the result of another call");
             assert_eq!(into.filled(), back as usize);
             assert!(bytes[..back as usize].iter().zip(0..).all(|(one, at)| *one == byte(id, at)));
             RETURNED

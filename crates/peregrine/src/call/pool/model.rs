@@ -11,7 +11,7 @@ struct Model;
 
 struct ModelWord {
     value: AtomicU32,
-    /// A futex as the kernel has it: the value is compared under a lock.
+    /// Like the kernel's futex, this compares the value under a lock.
     queue: Mutex<()>,
     woken: Condvar,
 }
@@ -19,13 +19,13 @@ struct ModelWord {
 impl Machine for Model {
     type Word = ModelWord;
     type Lock = Mutex<State<Self>>;
-    /// Any number is like two: a look may fall anywhere.
+    /// Two checks cover all interleavings, because each may happen at any moment.
     const LOOKS: u32 = 2;
     fn offer_processor() {
         thread::yield_now();
     }
-    /// A barrier that another thread forces on this one is one that this one might make
-    /// itself, here: where else it may fall, it has no effect.
+    /// Models a barrier that another thread executes on this thread's processor. Only a barrier between the
+    /// store and the load matters, so this thread executes it there itself.
     fn keep_order() {
         fence(Ordering::SeqCst);
     }
@@ -35,7 +35,7 @@ impl Machine for Model {
     fn waiter() -> Arc<Waiter<Self>> {
         Arc::new(Waiter::new())
     }
-    /// Time stands still: whether a look is due, the callers' policy says. Others run meanwhile.
+    /// No time passes. The policy of the caller determines whether a check is due. Other threads run.
     fn clock() -> u32 {
         thread::yield_now();
         0
@@ -84,7 +84,7 @@ impl Lock<Model> for Mutex<State<Model>> {
 
 const LONG: Duration = Duration::MAX;
 
-/// Frames, and what is written in each: whoever has one alone may count there.
+/// Frames, and a count in each. Only the caller that has a frame may change its count.
 struct Frames {
     pool: FramePool<Model>,
     counts: Vec<AtomicU32>,
@@ -93,10 +93,7 @@ struct Frames {
 impl Frames {
     fn new(count: usize, active: u32) -> Arc<Self> {
         let counts = (0..count).map(|_| AtomicU32::new(0)).collect();
-        Arc::new(Self {
-            pool: FramePool::new(count as u32, |index| index as usize, active),
-            counts,
-        })
+        Arc::new(Self { pool: FramePool::new(count as u32, active), counts })
     }
 
     fn take(&self, hint: u32, left: &dyn Fn() -> Duration) -> Option<u32> {
@@ -105,8 +102,8 @@ impl Frames {
         self.pool.take(hint).or_else(slowly)
     }
 
-    /// Not atomic on purpose: two at a time would lose a count, and so would one who
-    /// does not see what the last one wrote.
+    /// Increments the count of a frame. The increment is deliberately not atomic. A count is lost if two
+    /// callers have the frame at once, or if a caller does not see the previous one's store.
     fn count(&self, index: u32) {
         let count = &self.counts[index as usize];
         count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
@@ -122,7 +119,7 @@ impl Frames {
         self.counts.iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
-    /// All is as if nothing had happened: nobody waits, and all frames can be taken.
+    /// Checks that the pool is in its first state: no caller waits, and all frames can be taken.
     fn is_at_rest(&self) {
         let active = self.pool.active();
         assert_eq!((self.pool.waiting(), self.pool.slots.open.load()), (0, active));
@@ -226,8 +223,8 @@ fn new_frames_go_to_those_who_wait() {
     });
 }
 
-/// A path that has everything in it that a connection's `is_released` uses: a lock of its own, the number
-/// of frames, and a frame that its caller gives back meanwhile.
+/// A path whose `is_released` does all that the function of a connection does: it takes a lock, calls the
+/// pool, and finds a frame that another caller returns at the same time.
 struct Path {
     input: Mutex<()>,
     replied: AtomicU32,
@@ -240,7 +237,7 @@ impl Path {
 
     fn is_released(&self, pool: &FramePool<Model>) -> bool {
         let _input = self.input.lock().unwrap();
-        // Every function of the pool that takes its lock.
+        // Calls each function of the pool that takes the pool's lock.
         pool.at_least(1);
         pool.reclaim(&|_| panic!("a frame is asked for by one thread at a time"));
         pool.active() == 1 && self.replied.load(Ordering::Acquire) == 1

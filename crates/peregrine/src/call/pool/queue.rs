@@ -33,7 +33,7 @@ pub(in crate::call) struct State<M: Machine> {
     /// The ticket of the caller that checks for frames for all of them. While callers wait, it is the
     /// ticket of one of them.
     looks: u64,
-    /// How often a caller was told to check.
+    /// How often a caller was asked to check.
     appointed: u32,
     /// How many frames were given to waiting callers since `since`, by [`Machine::clock`].
     given: u32,

@@ -14,8 +14,6 @@ pub(super) const INACTIVE: u32 = 5;
 #[repr(align(128))]
 pub(super) struct Slot<W> {
     pub(super) state: W,
-    /// The offset of the frame in the memory.
-    pub(super) start: usize,
 }
 
 /// The frames of a session, by number.
@@ -29,13 +27,9 @@ pub(super) struct Slots<M: Machine> {
 }
 
 impl<M: Machine> Slots<M> {
-    pub(super) fn new(
-        count: u32,
-        start: impl Fn(u32) -> usize + Send + Sync + 'static,
-        active: u32,
-    ) -> Self {
+    pub(super) fn new(count: u32, active: u32) -> Self {
         let state = move |index| M::Word::new(if index < active { FREE } else { INACTIVE });
-        let slots = Growing::new(count, move |i| Slot { state: state(i), start: start(i) });
+        let slots = Growing::new(count, move |i| Slot { state: state(i) });
         Self { open: M::Word::new(active), active: M::Word::new(active), slots }
     }
 

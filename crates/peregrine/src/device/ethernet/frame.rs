@@ -1,12 +1,12 @@
-//! The header in front of a packet on a link: the Ethernet's own, and which endpoints.
+//! The header before a packet on a link: the Ethernet header, and both endpoints.
 //!
 //! | at | bytes | what |
 //! |---|---|---|
-//! | 0 | 6 | hardware address that it goes to |
-//! | 6 | 6 | hardware address that it comes from |
+//! | 0 | 6 | hardware address of the destination |
+//! | 6 | 6 | hardware address of the source |
 //! | 12 | 2 | [`ETHER_TYPE`], big-endian |
-//! | 14 | 2 | endpoint that it goes to: the tag of a process, and a slot in it |
-//! | 16 | 2 | endpoint that it comes from |
+//! | 14 | 2 | endpoint of the destination: the tag of a process, and a slot in it |
+//! | 16 | 2 | endpoint of the source |
 //! | 18 | | the packet, as in a datagram |
 
 use crate::sys::Address;
@@ -14,16 +14,16 @@ use crate::value::Space;
 
 /// Bytes of the header.
 pub(crate) const LINK_BYTES: usize = 18;
-/// Bytes of it that count as the frame's payload.
+/// Bytes of the header that Ethernet counts as payload of the frame.
 pub(crate) const LINK_PAYLOAD: usize = 4;
-/// The type of our frames: one of the two that are set aside for local experiments (IEEE 802).
+/// The type of the frames: one of the two reserved for local experiments (IEEE 802).
 pub(crate) const ETHER_TYPE: u16 = 0x88b5;
 
 /// An endpoint on a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LinkAddress {
     pub(crate) hardware: [u8; 6],
-    /// Tag of the process, and slot in it.
+    /// The tag of the process, and the slot in it.
     pub(crate) endpoint: [u8; 2],
 }
 
@@ -34,14 +34,14 @@ impl From<LinkAddress> for Address {
 }
 
 impl LinkAddress {
-    /// The endpoint that an address names, if it is one on a link.
+    /// Returns the link address that an address contains, if it contains one.
     #[inline]
     pub(crate) fn of(address: &Address) -> Option<Self> {
         address.link().map(|(hardware, endpoint)| Self { hardware, endpoint })
     }
 }
 
-/// What stands in front of a packet from one to the other.
+/// Makes the header of a packet from one endpoint to another.
 pub(super) fn header(to: LinkAddress, from: LinkAddress) -> [u8; LINK_BYTES] {
     let mut header = [0; LINK_BYTES];
     header[..6].copy_from_slice(&to.hardware);
@@ -52,7 +52,7 @@ pub(super) fn header(to: LinkAddress, from: LinkAddress) -> [u8; LINK_BYTES] {
     header
 }
 
-/// To whom a frame goes, and from whom it comes; `None` if it is none of ours.
+/// Returns the destination and the source of a frame, or `None` if the frame is not Peregrine's.
 #[inline]
 pub(super) fn parse(frame: Space<'_>) -> Option<(LinkAddress, LinkAddress)> {
     let mut header = [0; LINK_BYTES];
@@ -77,7 +77,7 @@ mod tests {
     const B: LinkAddress = LinkAddress { hardware: [2, 0, 0, 0, 0, 2], endpoint: [7, 3] };
 
     #[test]
-    fn a_header_says_from_whom_and_to_whom() {
+    fn header_names_source_and_destination() {
         let mut frame = header(A, B).to_vec();
         frame.extend([5; 40]);
         assert_eq!(parse(Space::of_mut(&mut frame)), Some((A, B)));

@@ -1,4 +1,4 @@
-//! Any frames, received as those of an interface are: what a fuzz target feeds, and unit tests replay.
+//! The fuzz target for the reception of frames. Unit tests replay the corpus.
 
 use std::collections::VecDeque;
 
@@ -15,7 +15,7 @@ const PEERS: [LinkAddress; 2] = [
     LinkAddress { hardware: [2, 0, 0, 0, 0, 2], endpoint: [9, 0] },
     LinkAddress { hardware: [2, 0, 0, 0, 0, 2], endpoint: [9, 1] },
 ];
-/// Bytes of the largest space, and how many spaces there are.
+/// Bytes of the largest space, and the number of spaces.
 const SPACE_MAX: usize = 2048;
 const SPACES_MAX: usize = 3;
 
@@ -52,7 +52,7 @@ impl<'a> Input<'a> {
         first
     }
 
-    /// A frame: raw bytes, or bytes behind a header that says from whom and to whom.
+    /// Makes a frame: raw bytes, or bytes after a valid header.
     fn frame(&mut self) -> Option<Vec<u8>> {
         let kind = self.byte()?;
         let length = self.number()? % SPACE_MAX;
@@ -66,10 +66,12 @@ impl<'a> Input<'a> {
     }
 }
 
-/// Receives frames as `input` has them: its first byte says how, the next bytes say into which spaces.
+/// Receives the frames of `input`. Its first byte selects whether frames are merged, whether only one
+/// sender is accepted, and the number of spaces. The next bytes are the lengths of the spaces.
 ///
 /// # Panics
-/// If what is received is not what frames for this endpoint brought, in order, from one sender at a time.
+/// If the received bytes are not those of the frames for this endpoint, in order, or if one arrival
+/// contains frames of several senders.
 #[cfg_attr(not(fuzzing), allow(unreachable_pub))]
 pub fn frames(input: &[u8]) {
     let mut input = Input(input);
@@ -89,21 +91,24 @@ pub fn frames(input: &[u8]) {
             take(&mut inbox, HERE, only, merges, &spaces, Some(&mut from))
         };
         let taken = &before[..before.len() - inbox.0.len()];
-        assert!(!taken.is_empty(), "a look at frames takes some");
+        assert!(!taken.is_empty(), "`take` consumed no frame");
         let sender = |frame: &Vec<u8>| {
             let (to, from) = parse(Space::of_mut(&mut frame.clone()))?;
             (to == HERE && only.is_none_or(|only| only == from)).then_some(from)
         };
         let first = taken.iter().position(|frame| sender(frame).is_some());
         let Some(arrival) = arrival else {
-            assert!(first.is_none(), "a frame for this endpoint is lost");
+            assert!(first.is_none(), "a frame for this endpoint was lost");
             assert!(inbox.0.is_empty() || taken.len() == STRANGE_MAX);
             continue;
         };
         let ours = &taken[first.expect("a frame for this endpoint")..];
         let who = sender(&ours[0]).expect("a sender");
         assert_eq!(LinkAddress::of(&from), Some(who));
-        assert!(ours.iter().all(|frame| sender(frame) == Some(who)), "senders are mixed");
+        assert!(
+            ours.iter().all(|frame| sender(frame) == Some(who)),
+            "one arrival has frames of several senders"
+        );
         assert!(ours.len() <= if merges { GSO_DATAGRAMS_MAX } else { 1 });
         let payloads: Vec<&[u8]> = ours.iter().map(|frame| &frame[LINK_BYTES..]).collect();
         let room: usize = lengths[..count].iter().sum();
@@ -114,10 +119,13 @@ pub fn frames(input: &[u8]) {
         let all = memory[..count].concat();
         assert_eq!((arrival.bytes, arrival.segment), (expected.len(), payloads[0].len().min(room)));
         assert_eq!(all[..arrival.bytes], expected);
-        assert!(all[arrival.bytes..].iter().all(|byte| *byte == 0xa5), "bytes behind the end");
+        assert!(
+            all[arrival.bytes..].iter().all(|byte| *byte == 0xa5),
+            "bytes were written after the end"
+        );
         if !arrival.cut && arrival.bytes > 0 {
-            let whole = datagrams(arrival).map(|range| &all[range]);
-            assert!(whole.eq(payloads.into_iter().filter(|packet| !packet.is_empty())));
+            let packets = datagrams(arrival).map(|range| &all[range]);
+            assert!(packets.eq(payloads.into_iter().filter(|packet| !packet.is_empty())));
         }
     }
 }
@@ -140,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn trains_strangers_and_short_frames_are_told_apart() {
+    fn batches_foreign_and_short_frames_are_distinguished() {
         let mixed = [(4, 64), (4, 64), (4, 10), (2, 64), (0, 5), (1, 64), (4, 0), (4, 0), (4, 64)];
         for how in 0..16 {
             for spaces in [[2048, 2048, 2048], [64, 100, 7], [0, 0, 0], [5, 0, 200]] {
@@ -166,9 +174,9 @@ mod tests {
         }
     }
 
-    /// The inputs that fuzzers have kept.
+    /// Replays the inputs that fuzzers have kept.
     #[test]
-    fn corpus_of_frames_is_received_without_harm() {
+    fn corpus_of_frames_is_received_safely() {
         let fuzz =
             std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/frames");
         let mut count = 0;

@@ -1,9 +1,10 @@
-//! `LinkPort`: what this process has at an interface, and shares among its sockets there.
+//! A link port: what the sockets of this process at one interface share.
 //!
-//! A queue of an interface belongs to one process, and an interface has one program. Who comes second
-//! receives through `AF_PACKET` what the first one's program lets pass. So that the frames of two
-//! processes cannot be confused, each claims a *tag*, which its endpoints begin with; that, and the
-//! queue, it does by names in the network namespace that vanish with the process.
+//! A queue of an interface belongs to one process, and an interface has one XDP program. Another
+//! process receives through `AF_PACKET` the frames that this program lets pass. To keep the frames
+//! of two processes apart, each process claims a *tag*, with which its endpoints begin. A process
+//! claims its tag and the queue by binding abstract socket names in the network namespace. The
+//! kernel removes these names when the process ends.
 
 use std::io::{self, ErrorKind};
 use std::os::linux::net::SocketAddrExt as _;
@@ -14,38 +15,39 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-use super::pool::{LEAVING, MEMORY};
+use super::pool::MEMORY;
 use super::xdp::XdpQueue;
 use crate::registry::Registry;
 use crate::sync::{Mutex, Rank};
 use crate::sys::{self, NetworkInterface, PerProcess, XDP_SOCKETS_MAX};
 
-/// The queue that is used: the one to which interfaces lead what is no IP packet.
+/// The queue that Peregrine uses. Interfaces direct frames without an IP packet to this queue.
 pub(super) const QUEUE: u32 = 0;
 
-/// By which device a process speaks at an interface.
+/// The device through which a process uses an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum LinkDevice {
-    /// AF_XDP if the queue is to be had, otherwise AF_PACKET.
+    /// AF_XDP if the queue is free, otherwise AF_PACKET.
     Xdp { zero_copy: bool },
     /// AF_PACKET.
     Packet,
-    /// AF_PACKET, because nobody asked for more: AF_XDP attaches a program to the interface, for which
-    /// many drivers reset it. A queue that this process has already is used.
+    /// AF_PACKET, because the user chose no device. AF_XDP attaches a program to the interface, and
+    /// many drivers reset the interface for that. If this process already has the queue, the socket
+    /// uses AF_XDP nevertheless.
     PacketByDefault,
 }
 
-/// What this process has at an interface.
+/// What the sockets of this process at one interface share.
 pub(crate) struct LinkPort {
     interface: NetworkInterface,
     by: LinkDevice,
-    /// What all endpoints of this process begin with.
+    /// The first byte of this process's endpoints.
     tag: u8,
     _claim: UnixDatagram,
     slots: Mutex<Box<[bool]>>,
     /// The queue, or why there is none.
     queue: Result<Arc<XdpQueue>, String>,
-    /// Tells others who has the queue.
+    /// Listens at the name of the queue, so that other processes can find out which process has it.
     holds: Option<UnixListener>,
 }
 
@@ -54,25 +56,26 @@ fn name(what: &str) -> io::Result<UnixAddress> {
 }
 
 impl LinkPort {
-    /// What this process has at an interface, made if it has nothing yet. A server tells the port at
-    /// which it listens.
+    /// Returns the link port of this process at an interface, and makes it if there is none. `port`:
+    /// the UDP port at which a server listens.
     ///
     /// # Errors
-    /// If it is no Ethernet, or there are as many processes at it as can be.
+    /// If the interface is not an Ethernet interface, or too many processes use it.
     pub(crate) fn at(
         interface: &NetworkInterface,
         by: LinkDevice,
         port: Option<u16>,
     ) -> io::Result<Arc<Self>> {
         static LINK_PORTS: Registry<(u64, u32), LinkPort> = Registry::new(Rank::LinkPorts);
-        // An interface's number is valid in one network namespace, and threads may be in several.
+        // The number of an interface is valid in one network namespace, and threads may be in
+        // several.
         let namespace = rustix::fs::stat("/proc/thread-self/ns/net").map_or(0, |stat| stat.st_ino);
         let entry = LINK_PORTS.entry((namespace, interface.number));
         let mut link_ports = entry.lock();
         let find = |fits: &dyn Fn(LinkDevice) -> bool| {
             link_ports.iter().filter_map(Weak::upgrade).find(|link_port| fits(link_port.by))
         };
-        // A process has one queue at an interface, whichever way it was asked for first.
+        // A process has one queue at an interface, whichever device was requested first.
         let has_queue = |by| matches!(by, LinkDevice::Xdp { .. });
         let found = match by {
             LinkDevice::Xdp { .. } => find(&has_queue),
@@ -90,7 +93,7 @@ impl LinkPort {
 
     fn new(interface: &NetworkInterface, by: LinkDevice, port: Option<u16>) -> io::Result<Self> {
         if interface.hardware.is_none() {
-            let text = format!("`{}` is no Ethernet", interface.name);
+            let text = format!("`{}` is not an Ethernet interface", interface.name);
             return Err(io::Error::new(ErrorKind::Unsupported, text));
         }
         let (tag, claim) = claim(interface.number, port)?;
@@ -101,7 +104,7 @@ impl LinkPort {
                 Err("AF_XDP only where `eth:` or a device is asked for".to_owned())
             }
         };
-        let holds = queue.is_ok().then(|| hold(interface).ok()).flatten();
+        let holds = queue.is_ok().then(|| announce_queue(interface).ok()).flatten();
         let slots = vec![false; XDP_SOCKETS_MAX as usize].into_boxed_slice();
         Ok(Self {
             interface: interface.clone(),
@@ -118,7 +121,7 @@ impl LinkPort {
         &self.interface
     }
 
-    /// What its sockets are, in words.
+    /// Describes the device of the sockets at this link port.
     pub(crate) fn describe(&self) -> String {
         match &self.queue {
             Ok(queue) => queue.describe(),
@@ -133,9 +136,9 @@ impl LinkPort {
         }
     }
 
-    /// An endpoint of this process that nobody uses.
+    /// Returns an unused endpoint of this process.
     pub(super) fn endpoint(&self) -> io::Result<[u8; 2]> {
-        // Those who have asked have their answer.
+        // Closes the connections of processes that have asked which process has the queue.
         while self.holds.as_ref().is_some_and(|holds| holds.accept().is_ok()) {}
         let mut slots = self.slots.lock();
         let free = slots.iter().position(|taken| !taken).ok_or(ErrorKind::QuotaExceeded)?;
@@ -148,10 +151,11 @@ impl LinkPort {
     }
 }
 
-/// A tag that no other process in this network namespace has at the interface.
+/// Claims a tag that no other process in this network namespace has at the interface.
 ///
-/// A server that is started again takes the one that it had, if it is free: so those who knew the last
-/// one reach it, and it can tell them that it runs nothing of theirs.
+/// The port of a server determines the first tag that is tried. So a restarted server gets its former
+/// tag if that is free. Clients of its last run then reach it, and learn that it does not know their
+/// handles.
 fn claim(interface: u32, port: Option<u16>) -> io::Result<(u8, UnixDatagram)> {
     let first = match port.map(u16::to_le_bytes) {
         Some([low, high]) => low ^ high,
@@ -164,21 +168,21 @@ fn claim(interface: u32, port: Option<u16>) -> io::Result<(u8, UnixDatagram)> {
             Err(error) => return Err(error),
         }
     }
-    let text = "256 processes are at the interface, more than can be told apart";
+    let text = "256 processes already use the interface";
     Err(io::Error::new(ErrorKind::QuotaExceeded, text))
 }
 
-/// Takes the queue of an interface, or says why it is not to be had.
+/// How long the kernel may take to release a queue that this process gave up. It takes milliseconds,
+/// but the release runs on a thread of the kernel, which a busy machine may delay.
+const RELEASE: Duration = Duration::from_secs(2);
+
+/// Takes the queue of an interface. On failure, returns a text that explains why.
 fn take_queue(interface: &NetworkInterface, tag: u8, zero_copy: bool) -> Result<XdpQueue, String> {
-    let until = Instant::now() + LEAVING;
+    let until = Instant::now() + RELEASE;
     loop {
         match XdpQueue::new(interface, tag, zero_copy) {
-            // Another thread of this process gives it up just now, or has: the kernel takes its time.
             Err(error)
-                if is_taken(&error)
-                    && (matches!(holder(interface.number), Some(Holder::This))
-                        || has_just_left())
-                    && Instant::now() < until =>
+                if is_taken(&error) && is_leaving(interface.number) && Instant::now() < until =>
             {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -187,18 +191,24 @@ fn take_queue(interface: &NetworkInterface, tag: u8, zero_copy: bool) -> Result<
     }
 }
 
-/// When this process gave up a queue last.
+/// When this process last gave up a queue.
 static LEFT: PerProcess<Mutex<Option<Instant>>> = PerProcess::new();
 
-/// Whether this process gave up a queue just now.
-fn has_just_left() -> bool {
-    LEFT.own().lock().is_some_and(|left| left.elapsed() < LEAVING)
+/// Returns whether another thread of this process is giving the queue up, or has done so and the kernel
+/// may not have released it yet.
+fn is_leaving(interface: u32) -> bool {
+    match holder(interface) {
+        Some(Holder::This) => true,
+        Some(_) => false,
+        None => LEFT.own().lock().is_some_and(|left| left.elapsed() < RELEASE),
+    }
 }
 
 impl Drop for LinkPort {
     fn drop(&mut self) {
         if self.queue.is_ok() {
-            // Before it is closed, and before nobody can ask any more who has it.
+            // The time is noted before the fields are dropped. From then on `take_queue` finds the
+            // queue busy without a listener, and waits only because of this time.
             *LEFT.own().lock() = Some(Instant::now());
         }
     }
@@ -208,7 +218,7 @@ fn is_taken(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EBUSY)
 }
 
-/// Why a queue could not be had, in words.
+/// Explains why the queue is not available.
 fn explain(interface: &NetworkInterface, error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::EBUSY) => {
@@ -231,25 +241,25 @@ fn explain(interface: &NetworkInterface, error: &io::Error) -> String {
     }
 }
 
-/// Who has the queue of an interface, as one of us says.
+/// The process that has the queue of an interface.
 enum Holder {
     This,
-    /// Its number and its name.
+    /// Another process, by its number and its name.
     Process(String),
-    /// Too many have asked, or it has just gone.
+    /// Another process that is not known: its listener's backlog is full, or it has just ended.
     Unknown,
 }
 
-/// Lets others know that this process has the queue.
-fn hold(interface: &NetworkInterface) -> io::Result<UnixListener> {
+/// Makes the listener by which other processes find out that this one has the queue.
+fn announce_queue(interface: &NetworkInterface) -> io::Result<UnixListener> {
     let at = name(&format!("{}/queue/{QUEUE}", interface.number))?;
     let listener = UnixListener::bind_addr(&at)?;
     listener.set_nonblocking(true)?;
     Ok(listener)
 }
 
-/// Who has the queue, if it is one of us. Asking is to connect, which waits for nobody: the one who is
-/// asked need not even look.
+/// Returns the process that has the queue, if that process uses Peregrine. This function connects to
+/// the listener of that process without waiting, and reads the peer credentials of the connection.
 fn holder(interface: u32) -> Option<Holder> {
     let at = format!("peregrine/ethernet/{interface}/queue/{QUEUE}");
     let at = SocketAddrUnix::new_abstract_name(at.as_bytes()).ok()?;

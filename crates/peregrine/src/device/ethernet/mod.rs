@@ -1,15 +1,16 @@
-//! Raw Ethernet: packets on a link, in frames of their own type, with no internet protocol.
+//! Raw Ethernet: packets on a link, in frames of a type reserved for experiments, without an
+//! internet protocol.
 //!
-//! It offers what [`udp`](super::udp) does, datagrams alone and in trains, by one of two devices:
-//! AF_XDP, where frames pass through memory shared with the kernel and looking for one is a look at
-//! memory; and AF_PACKET, a socket like any other, for processes that find the queue taken.
-//! AF_XDP has one queue of an interface. Where there are several, an AF_PACKET socket beside it takes the
-//! frames that arrive by the others.
+//! It offers the same as [`udp`](super::udp), datagrams alone and in batches, through one of two
+//! devices. With AF_XDP, frames pass through memory shared with the kernel, and a poll only reads
+//! memory. AF_PACKET is an ordinary socket, for processes that find the queue taken. AF_XDP serves
+//! one queue of an interface. If the interface has several queues, an additional AF_PACKET socket
+//! receives the frames that arrive through the others.
 //!
-//! * A frame is copied once each way: into the place that its receiver names, and out of the parts
-//!   that its sender has. In the memory that the kernel fills, packets begin at multiples of 16.
-//! * What arrives while a train is taken is taken with it: frames of one sender behind each other, of
-//!   one length, are a train here as they are where the kernel merges datagrams.
+//! * A frame is copied once in each direction: to the receiver's spaces, and from the sender's
+//!   parts. In the memory that the kernel fills, packets begin at multiples of 16.
+//! * Consecutive frames of one sender and one length that have arrived together are received as one
+//!   batch, as with UDP's GRO.
 
 mod frame;
 #[cfg(any(fuzzing, test))]
@@ -38,26 +39,26 @@ use crate::sync::Mutex;
 use crate::sys::Address;
 use crate::value::{Space, Window};
 
-/// Frames of others that are passed over at one look.
+/// The most foreign frames that one poll skips.
 const STRANGE_MAX: usize = 64;
 
-/// Bytes behind the Ethernet header of the longest frames that are sent.
+/// The most bytes that follow the Ethernet header of a sent frame.
 const MTU_MAX: usize = 1500;
 
 /// What a socket is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SocketUse {
-    /// One thread's calls.
+    /// The calls of one thread.
     Calls,
-    /// Many threads' calls.
+    /// The calls of many threads.
     Shared,
-    /// Everybody's.
+    /// A server.
     Service,
 }
 
 impl SocketUse {
-    /// Frames that may have arrived, and that may be under way: a client with as many sockets as it can
-    /// have to one server has room for all of them among a queue's frames, and so has a server.
+    /// Returns the numbers of frames for receiving and for sending. The frames of a queue suffice for
+    /// all sockets that a client may have to one server, and also for one server.
     const fn frames(self) -> (u32, u32) {
         match self {
             Self::Calls => (128, 64),
@@ -66,8 +67,8 @@ impl SocketUse {
         }
     }
 
-    /// The same by AF_PACKET, where frames wait in memory that is used in turn: the less there is of
-    /// it, the sooner it is used again while it lies in a cache.
+    /// Returns the number of slots in the receive ring of an AF_PACKET socket. The slots of a smaller
+    /// ring are reused sooner, while they are still in a cache.
     const fn slots(self) -> u32 {
         match self {
             Self::Calls => 128,
@@ -81,14 +82,14 @@ impl SocketUse {
 #[derive(Debug)]
 pub(crate) struct Ethernet {
     node: LinkAddress,
-    /// The only one that it sends to and hears from, and the header for it.
+    /// For a connected socket: the endpoint of the peer, and the header of packets to it.
     peer: Option<(LinkAddress, [u8; LINK_BYTES])>,
     device: Device,
-    /// Beside AF_XDP, which has one queue: what the interface receives by its other queues.
+    /// Receives from the other queues of the interface, if the device is AF_XDP, which has one queue.
     others: Option<Box<AfPacketSocket>>,
     mtu: usize,
     merges: AtomicBool,
-    /// Readable once nobody is to sleep here any more.
+    /// An event that becomes readable when the socket is closed. It wakes threads that sleep here.
     closed: Option<OwnedFd>,
     link_port: Arc<LinkPort>,
 }
@@ -101,19 +102,19 @@ enum Device {
 
 /// Frames that have arrived, the oldest first.
 trait FrameSource {
-    /// The next of them.
+    /// Returns the next frame.
     fn peek(&mut self) -> Option<Space<'_>>;
-    /// It is done with.
+    /// Removes the next frame.
     fn consume(&mut self);
-    /// Nothing is looked at for now.
+    /// Ends a series of peeks. The source may reuse the memory of removed frames from here on.
     fn rest(&mut self) {}
 }
 
 impl Ethernet {
-    /// A socket that anybody on the link may send to.
+    /// Makes a socket that receives from any endpoint on the link.
     ///
     /// # Errors
-    /// If neither device is to be had.
+    /// If neither device is available.
     pub(crate) fn open(link_port: &Arc<LinkPort>, what: SocketUse) -> io::Result<Self> {
         let node = LinkAddress {
             hardware: link_port.interface().hardware.ok_or(ErrorKind::Unsupported)?,
@@ -122,7 +123,7 @@ impl Ethernet {
         let by_queue = link_port.queue().map(|queue| queue.open(node.endpoint[1], what));
         let device = match by_queue {
             Some(Ok(xsk)) => Ok(Device::Xdp(xsk)),
-            // Also if the queue has no frames left for one more.
+            // Opening by the queue fails if it has no frames left for another socket.
             None | Some(Err(_)) => {
                 AfPacketSocket::new(link_port.interface(), node.endpoint, what).map(Device::Packet)
             }
@@ -151,7 +152,7 @@ impl Ethernet {
         Ok(socket)
     }
 
-    /// A socket that sends to and hears from one peer only.
+    /// Makes a socket that sends to and receives from one peer only.
     ///
     /// # Errors
     /// As for [`open`](Self::open).
@@ -165,14 +166,14 @@ impl Ethernet {
         Ok(socket)
     }
 
-    /// Which endpoint it is.
+    /// Returns the link address of the socket.
     pub(crate) const fn node(&self) -> LinkAddress {
         self.node
     }
 
-    /// Bytes behind a header of so many that a frame may have: a multiple of 16. An interface may take
-    /// longer frames than the network behind it, or than its peer, and nothing tells of those that are
-    /// dropped for it. So frames are never longer than every Ethernet takes.
+    /// Returns the largest payload after a header of this size: a multiple of 16. An interface may
+    /// accept longer frames than the network or the peer does, and dropped frames are not reported.
+    /// So frames are never longer than [`MTU_MAX`], which every Ethernet accepts.
     pub(crate) fn payload(&self, header: usize) -> usize {
         let room = match &self.device {
             Device::Xdp(xsk) => xsk.room() - LINK_BYTES,
@@ -181,7 +182,7 @@ impl Ethernet {
         (self.mtu.min(MTU_MAX) - LINK_PAYLOAD).min(room).saturating_sub(header) & !15
     }
 
-    /// Frames that may have arrived and not been taken.
+    /// Returns how many received frames the socket can hold.
     pub(crate) fn frames(&self) -> usize {
         match &self.device {
             Device::Xdp(xsk) => xsk.frames(),
@@ -189,7 +190,7 @@ impl Ethernet {
         }
     }
 
-    /// How many frames found no room.
+    /// Returns the number of frames that were dropped because the socket had no room.
     pub(crate) fn overflowed(&self) -> io::Result<u64> {
         let overflowed = match &self.device {
             Device::Xdp(xsk) => xsk.overflowed(),
@@ -199,12 +200,12 @@ impl Ethernet {
         Ok(overflowed? + others?)
     }
 
-    /// Lets trains arrive in one piece.
+    /// Lets batches arrive as a whole.
     pub(crate) fn enable_gro(&self) {
         self.merges.store(true, Ordering::Relaxed);
     }
 
-    /// Whether trains may arrive in one piece.
+    /// Returns whether batches may arrive as a whole.
     #[inline]
     pub(crate) fn has_gro(&self) -> bool {
         self.merges.load(Ordering::Relaxed)
@@ -222,10 +223,10 @@ impl Ethernet {
         }
     }
 
-    /// Sends one packet made of these parts; without `to` to whom the socket is connected.
+    /// Sends one packet made of these parts, to `to` or to the peer of the socket.
     ///
     /// # Errors
-    /// If it did not go: the interface is down, or has no room. It is as good as lost.
+    /// If the packet was not sent, because the interface is down or has no room. It counts as lost.
     #[inline]
     pub(crate) fn send(&self, parts: &[Window<'_>], to: Option<&Address>) -> io::Result<()> {
         let header = self.header(to)?;
@@ -235,10 +236,10 @@ impl Ethernet {
         }
     }
 
-    /// Sends packets of `segment` bytes each, whose last may be shorter, in order.
+    /// Sends packets of `segment` bytes each, the last perhaps shorter, in order.
     ///
     /// # Errors
-    /// As for [`send`](Self::send); how many of them went is unknown then.
+    /// As for [`send`](Self::send). After an error, the number of sent packets is unknown.
     pub(crate) fn send_batch(
         &self,
         parts: &[Window<'_>],
@@ -252,18 +253,18 @@ impl Ethernet {
         }
     }
 
-    /// Whether something may have arrived. Costs a look at memory.
+    /// Returns whether a frame may have arrived. It only reads memory.
     #[inline]
     pub(crate) fn has_arrived(&self) -> bool {
-        let come = match &self.device {
+        let arrived = match &self.device {
             Device::Xdp(xsk) => xsk.has_arrived(),
             Device::Packet(tap) => tap.has_arrived(),
         };
-        come || self.others.as_deref().is_some_and(AfPacketSocket::has_arrived)
+        arrived || self.others.as_deref().is_some_and(AfPacketSocket::has_arrived)
     }
 
-    /// Receives a packet, or a train if the socket [merges](Self::merge), into these spaces, filled
-    /// one after the other. `None` if nothing came in time.
+    /// Receives a packet, or a batch with [GRO](Self::enable_gro), into these spaces, which are
+    /// filled one after another. Returns `None` if nothing arrived in time.
     ///
     /// # Errors
     /// Those of `poll`.
@@ -280,13 +281,13 @@ impl Ethernet {
                 return Ok(taken);
             }
             if matches!(until, Until::After(_) | Until::Precisely(_)) {
-                // One more look, and then whoever waits looks at its clock.
+                // After one more poll, the caller checks its clock.
                 return Ok(self.take_any(into, from, until));
             }
         }
     }
 
-    /// Takes what has come by any queue.
+    /// Takes what has arrived through any queue.
     #[inline]
     fn take_any(
         &self,
@@ -304,8 +305,8 @@ impl Ethernet {
         }
     }
 
-    /// Takes what has come; with a socket that several threads receive from, if no other does just
-    /// now.
+    /// Takes what has arrived. If another thread is receiving from the socket, a poll returns
+    /// nothing, and other calls wait for that thread.
     #[inline]
     fn take<I: FrameSource>(
         &self,
@@ -323,7 +324,8 @@ impl Ethernet {
         take(&mut *inbox, self.node, only, self.has_gro(), into, from)
     }
 
-    /// Sleeps until something comes; false if the time is over, or nobody is to sleep any more.
+    /// Sleeps until a frame arrives. Returns false if the time has expired, if a signal arrived, or if
+    /// the socket was closed.
     #[cold]
     fn sleep(&self, until: Until) -> io::Result<bool> {
         let limit = match until {
@@ -357,13 +359,13 @@ impl Ethernet {
         if let Some(tap) = tap
             && fds.iter().any(|fd| fd.revents().contains(PollFlags::ERR))
         {
-            // The interface went down, or came back; frames are lost meanwhile.
+            // The interface went down or came up. Reading the error clears it.
             let _ = tap.error();
         }
         Ok(true)
     }
 
-    /// Makes threads that sleep in receiving come back, from now on.
+    /// Makes threads that sleep in receiving return, now and later.
     pub(crate) fn close(&self) {
         if let Some(closed) = &self.closed {
             let _ = rustix::io::write(closed, &1u64.to_ne_bytes());
@@ -394,22 +396,22 @@ impl Drop for Ethernet {
     }
 }
 
-/// Where bytes go that are put behind each other.
-struct Pen<'a> {
+/// Writes bytes one after another into several spaces.
+struct SpacesWriter<'a> {
     into: &'a [Space<'a>],
-    /// Which space, and where in it.
+    /// The current space, and the position in it.
     space: usize,
     at: usize,
 }
 
-impl Pen<'_> {
-    /// Bytes that there is room for.
+impl SpacesWriter<'_> {
+    /// Returns the number of free bytes.
     fn room(&self) -> usize {
         let all: usize = self.into[self.space..].iter().map(|space| space.window().len()).sum();
         all - self.at
     }
 
-    /// Puts bytes; how many there was room for.
+    /// Writes as many bytes as fit. Returns their number.
     fn put(&mut self, from: Window<'_>) -> usize {
         let mut done = 0;
         while done < from.len()
@@ -428,8 +430,8 @@ impl Pen<'_> {
     }
 }
 
-/// Takes a packet for `to`, from anybody or from `only`, and with `merges` those that follow it in a
-/// train.
+/// Takes a packet for `to`, from any endpoint or only from `only`. With `merges`, it also takes the
+/// packets of the same batch that follow.
 #[inline]
 fn take<I: FrameSource>(
     inbox: &mut I,
@@ -440,10 +442,10 @@ fn take<I: FrameSource>(
     from: Option<&mut Address>,
 ) -> Option<Arrival> {
     let is_ours = |frame: Space<'_>, only: Option<LinkAddress>| {
-        let (for_whom, sender) = parse(frame)?;
-        (for_whom == to && only.is_none_or(|only| only == sender)).then_some(sender)
+        let (destination, sender) = parse(frame)?;
+        (destination == to && only.is_none_or(|only| only == sender)).then_some(sender)
     };
-    let mut pen = Pen { into, space: 0, at: 0 };
+    let mut pen = SpacesWriter { into, space: 0, at: 0 };
     let mut strange = 0;
     let (sender, bytes, put) = loop {
         let frame = inbox.peek()?;

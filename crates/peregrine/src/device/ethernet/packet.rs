@@ -1,25 +1,26 @@
-//! A socket by AF_PACKET.
+//! A socket through AF_PACKET.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use super::frame::{ETHER_TYPE, LINK_BYTES};
-use super::{FrameSource, Pen, SocketUse};
+use super::{FrameSource, SocketUse, SpacesWriter};
 use crate::device::gso::cut;
 use crate::sync::{Mutex, Rank};
 use crate::sys::{FRAMES_SENT_MAX, Filter, NetworkInterface, PacketRing, PacketSocket};
 use crate::value::{Space, Window};
 
-/// Bytes of a slot, and of the longest frame that fits into one behind what the kernel says of it.
+/// Bytes of a slot of the receive ring.
 const SLOT: u32 = 2048;
+/// Bytes of the longest frame that fits a slot. The kernel's own data takes the rest.
 pub(super) const ROOM: usize = SLOT as usize - 128;
 
 /// A socket at an interface.
 #[derive(Debug)]
 pub(super) struct AfPacketSocket {
     pub(super) inbox: Mutex<PacketRing>,
-    /// Frames that are sent together are put together here.
+    /// The memory in which frames are built before they are sent.
     outbox: Mutex<Box<[u8]>>,
     socket: PacketSocket,
     frames: usize,
@@ -52,7 +53,7 @@ impl AfPacketSocket {
     }
 
     pub(super) fn overflowed(&self) -> io::Result<u64> {
-        // The kernel tells how many since it told last.
+        // The kernel reports how many were dropped since its last report.
         let more = self.socket.dropped()?;
         Ok(u64::from(self.dropped.fetch_add(more, Ordering::Relaxed).wrapping_add(more)))
     }
@@ -75,7 +76,7 @@ impl AfPacketSocket {
         self.socket.send(frame.range(0, bytes).window())
     }
 
-    /// Sends frames whose packets are `segment` bytes each, but for the last.
+    /// Sends frames whose packets are `segment` bytes each, the last perhaps shorter.
     pub(super) fn send_batch(
         &self,
         header: &[u8; LINK_BYTES],
@@ -100,10 +101,10 @@ impl AfPacketSocket {
     }
 }
 
-/// Puts a frame together; how long it is.
+/// Builds a frame. Returns its length.
 fn put(frame: Space<'_>, header: &[u8; LINK_BYTES], parts: &[Window<'_>]) -> io::Result<usize> {
     let into = [frame];
-    let mut pen = Pen { into: &into, space: 0, at: 0 };
+    let mut pen = SpacesWriter { into: &into, space: 0, at: 0 };
     let mut bytes = pen.put(Window::of(header));
     for part in parts {
         if pen.put(*part) < part.len() {

@@ -1,9 +1,9 @@
-//! `Pool`: frames in memory shared with the kernel, and whose they are just now.
+//! A pool of frames in memory shared with the kernel, and which side owns each frame.
 //!
-//! | a frame | where it is named |
+//! | a frame | where it is |
 //! |---|---|
-//! | for what arrives | fill ring, then a socket's receive ring, then a stash, then spare or the fill ring |
-//! | to be sent | a socket's own list; *under way* from the transmit ring to the completion ring |
+//! | for receiving | the fill ring, then a socket's receive ring, then a return batch, then the spare list or the fill ring |
+//! | for sending | a socket's list; *in flight* from the transmit ring to the completion ring |
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
@@ -14,21 +14,21 @@ use crate::sync::Mutex;
 use crate::sys::{Consumer, Producer, Queue, QueueRings, Umem, UmemLayout};
 use crate::value::Space;
 
-/// Bytes of a frame, and how many there are: those that are sent, and those for what arrives.
-/// Together they are what everybody may lock, as most systems are set up.
+/// Bytes of a frame, the number of all frames, and the numbers of frames for sending and for
+/// receiving. Together they take 8 MiB, which every process may lock on most systems.
 const FRAME: u32 = 2048;
 const FRAMES: u32 = 4096;
 const SENT: u32 = 1280;
 const RECEIVED: u32 = FRAMES - SENT;
-/// Bytes of all of them.
+/// Bytes of all frames.
 pub(super) const MEMORY: u64 = FRAME as u64 * FRAMES as u64;
-/// So that what stands behind both headers begins at a multiple of 16: before a frame the kernel
-/// leaves 256 bytes free, and these.
+/// Bytes that the kernel leaves free before each frame, in addition to its own 256. With them, the
+/// bytes after both headers begin at a multiple of 16.
 const HEADROOM: u32 = 14;
-/// Where the driver receives everybody's frames into this memory, so many are never promised to a
-/// socket: what lies unread in full rings must not stop the traffic of others.
+/// The number of frames that are never promised to a socket, if the driver receives all frames of the
+/// queue into this memory. Unread frames in full rings must not stop the traffic of other programs.
 const OF_OTHERS: u32 = 512;
-/// Frames that a socket has received are given back so many at a time.
+/// A socket gives frames back to the kernel in batches of this size.
 const BATCH: usize = 8;
 const LAYOUT: UmemLayout = UmemLayout {
     frame: FRAME,
@@ -37,44 +37,46 @@ const LAYOUT: UmemLayout = UmemLayout {
     fill: FRAMES,
     completion: SENT.next_power_of_two(),
 };
-/// Frames that the kernel is offered at first, if it copies into them. It takes them in turn, so the
-/// fewer there are the sooner each comes again, while it still lies in a cache. Without copies all are
-/// offered: the driver needs them for everything that arrives at the queue.
+/// The number of frames that the pool offers to the kernel at first, if the kernel copies into them.
+/// The kernel uses them in turn, so a small number stays in a cache. Without copies the pool offers
+/// all frames, because the driver needs them for everything that arrives at the queue.
 const LEVEL: u32 = 32;
-/// For so long, a queue is waited for that nobody should have: who attached the interface's program
-/// takes it, and the one before has ended.
-pub(super) const LEAVING: Duration = Duration::from_millis(500);
+/// How long to wait for a queue that the kernel has not released yet, although the program of the
+/// interface is replaced or the process that had the queue has ended.
+const LEAVING: Duration = Duration::from_millis(500);
 
 /// The frames of a queue.
-pub(super) struct Pool {
+pub(super) struct FrameBuffers {
     umem: Arc<Umem>,
     fill: Mutex<Fill>,
     completion: Mutex<Consumer<u64>>,
-    /// Which of the frames that are sent the kernel has.
-    under_way: Box<[AtomicBool]>,
+    /// For each frame for sending, whether the kernel owns it.
+    in_flight: Box<[AtomicBool]>,
     vacant: Mutex<Vacant>,
 }
 
 /// Frames that no socket has.
 struct Vacant {
-    /// Numbers of those that can be sent.
+    /// The numbers of frames for sending.
     sent: Vec<u32>,
-    /// How many of the others may still be promised. What arrives at a socket that nobody looks at
-    /// stays there, and takes from no other socket only if each has room for as much as its ring has.
+    /// The number of frames for receiving that can still be promised. Frames for a socket that is
+    /// not polled stay in its ring. Each socket is promised as many frames as its ring holds, so
+    /// that these frames are not missing for other sockets.
     arriving: u32,
 }
 
-/// Frames for what arrives.
+/// Frames for receiving.
 struct Fill {
     ring: Producer<u64>,
-    /// Those that the kernel is not offered just now; the last was used last.
+    /// Frames that are not offered to the kernel now, the one used last at the end.
     spare: Vec<u64>,
-    /// How many it is offered.
+    /// The number of frames that the kernel should have.
     level: u32,
 }
 
 impl Fill {
-    /// Offers as many as are due. Had the kernel used up half of them since the last time, more are.
+    /// Offers frames until the kernel has `level` of them. If the kernel has used more than half of
+    /// them since the last time, the level is doubled first.
     fn offer(&mut self) {
         let mut has = self.ring.outstanding();
         if has < self.level / 2 {
@@ -83,7 +85,7 @@ impl Fill {
         while has < self.level
             && let Some(at) = self.spare.pop()
         {
-            // The ring has room for all frames that there are.
+            // The ring has room for all frames that exist.
             self.ring.put(at);
             has += 1;
         }
@@ -91,8 +93,9 @@ impl Fill {
     }
 }
 
-impl Pool {
-    /// Takes a queue of an interface, without copies if the driver supports it and `zero_copy` is set.
+impl FrameBuffers {
+    /// Takes a queue of an interface, without copies if the driver supports it and `zero_copy` is
+    /// set.
     ///
     /// # Errors
     /// As for [`Umem::new`].
@@ -102,10 +105,11 @@ impl Pool {
         Ok(Arc::new(Self::over(umem, rings, alone)))
     }
 
-    /// The frames of a queue into which only what is for our sockets is received (`alone`), or all that
-    /// arrives there.
+    /// Makes the pool of a queue. `alone`: the frames are used only for packets to this process's
+    /// sockets, rather than for everything that arrives at the queue.
     fn over(umem: Umem, QueueRings { fill, completion }: QueueRings, alone: bool) -> Self {
         let spare = (SENT..FRAMES).map(|frame| u64::from(frame) * u64::from(FRAME)).collect();
+        // The first offer doubles the level.
         let (level, promised) =
             if alone { (LEVEL / 2, RECEIVED) } else { (RECEIVED, RECEIVED - OF_OTHERS) };
         let mut fill = Fill { ring: fill, spare, level };
@@ -114,7 +118,7 @@ impl Pool {
             umem: Arc::new(umem),
             fill: Mutex::new(fill),
             completion: Mutex::new(completion),
-            under_way: (0..SENT).map(|_| AtomicBool::new(false)).collect(),
+            in_flight: (0..SENT).map(|_| AtomicBool::new(false)).collect(),
             vacant: Mutex::new(Vacant { sent: (0..SENT).collect(), arriving: promised }),
         }
     }
@@ -123,10 +127,11 @@ impl Pool {
         &self.umem
     }
 
-    /// Frames for a socket to send with, and room for as many that arrive as its ring has.
+    /// Takes `sent` frames for sending for a socket, and promises it `arriving` frames for receiving,
+    /// as many as its ring holds.
     ///
     /// # Errors
-    /// If there are not as many left.
+    /// If too few are left.
     pub(super) fn take(&self, arriving: u32, sent: u32) -> io::Result<Box<[u32]>> {
         let mut vacant = self.vacant.lock();
         let left = vacant.sent.len().checked_sub(sent as usize).ok_or(ErrorKind::QuotaExceeded)?;
@@ -135,57 +140,58 @@ impl Pool {
         Ok(vacant.sent.split_off(left).into_boxed_slice())
     }
 
-    /// The kernel is offered as many frames more, always: those that may lie in a ring, and beside it,
-    /// while nobody looks. Otherwise nothing arrives any more, and nobody notices that it is so.
+    /// Raises the number of offered frames by `frames` and one return batch. A socket that no thread
+    /// polls may keep this many. Without the rise, the kernel would have no frames left, and nothing
+    /// would arrive at any socket.
     pub(super) fn offer_more(&self, frames: u32) {
         let mut fill = self.fill.lock();
         fill.level = (fill.level + frames + BATCH as u32).min(RECEIVED);
         fill.offer();
     }
 
-    /// The memory of a frame to be sent, if the kernel is done with what was in it.
+    /// Returns the memory of a frame for sending, unless the kernel still owns it.
     #[inline]
     pub(super) fn vacant(&self, number: u32) -> Option<(u64, Space<'_>)> {
         // SYNC: frame-sent.
-        if self.under_way[number as usize].load(Ordering::Acquire) {
+        if self.in_flight[number as usize].load(Ordering::Acquire) {
             return None;
         }
         let at = u64::from(number) * u64::from(FRAME);
         Some((at, self.umem.space().part(at as usize, FRAME as usize)?))
     }
 
-    /// The kernel gets the frame.
+    /// Notes that the kernel owns the frame.
     #[inline]
     pub(super) fn leave(&self, number: u32) {
-        self.under_way[number as usize].store(true, Ordering::Relaxed);
+        self.in_flight[number as usize].store(true, Ordering::Relaxed);
     }
 
-    /// Learns which frames have been sent, whosever they are.
+    /// Takes the sent frames of all sockets back from the kernel.
     pub(super) fn reap(&self) {
         let mut completion = self.completion.lock();
         while let Some(at) = completion.take() {
-            if let Some(frame) = self.under_way.get((at / u64::from(FRAME)) as usize) {
-                // SYNC: frame-sent. The kernel reads it no more.
+            if let Some(frame) = self.in_flight.get((at / u64::from(FRAME)) as usize) {
+                // SYNC: frame-sent. The kernel does not read it any more.
                 frame.store(false, Ordering::Release);
             }
         }
         completion.release();
     }
 
-    /// Whether the kernel wants a system call to go on receiving.
+    /// Returns whether the kernel needs a system call to continue receiving.
     #[cold]
     pub(super) fn needs_wakeup(&self) -> bool {
         self.fill.try_lock().is_some_and(|fill| fill.ring.needs_wakeup())
     }
 
-    /// What arrived.
+    /// Returns the memory of a received frame.
     #[inline]
     pub(super) fn arrived(&self, at: u64, bytes: u32) -> Space<'_> {
         self.umem.space().range(at as usize, bytes as usize)
     }
 }
 
-/// Frames that were received, until they are given back together.
+/// Received frames that are given back together.
 #[derive(Debug, Default)]
 pub(super) struct ReturnBatch {
     frames: [u64; BATCH],
@@ -193,7 +199,7 @@ pub(super) struct ReturnBatch {
 }
 
 impl ReturnBatch {
-    /// A frame whose bytes nobody needs any more; whether it is time to give back what there is.
+    /// Adds a frame whose bytes are not needed any more. Returns whether the batch is full.
     #[inline]
     pub(super) fn add(&mut self, at: u64) -> bool {
         self.frames[self.count] = at;
@@ -201,8 +207,8 @@ impl ReturnBatch {
         self.count == BATCH
     }
 
-    /// Gives them back to the kernel; whether it wants a system call for that.
-    pub(super) fn flush(&mut self, pool: &Pool) -> bool {
+    /// Gives the frames back to the kernel. Returns whether it needs a system call for that.
+    pub(super) fn flush(&mut self, pool: &FrameBuffers) -> bool {
         let mut fill = pool.fill.lock();
         let frames = self.frames[..self.count].iter().map(|at| *at & !u64::from(FRAME - 1));
         fill.spare.extend(frames);
@@ -220,15 +226,15 @@ mod tests {
     use crate::sys::interface_of;
 
     #[test]
-    fn frames_of_a_process_have_eight_mebibytes() {
+    fn frames_of_a_process_take_eight_mebibytes() {
         assert_eq!(MEMORY, 8 << 20);
         assert_eq!(u64::from(LAYOUT.frame) * u64::from(LAYOUT.count), MEMORY);
-        assert_eq!(SocketUse::Service.frames().0, 2048, "frames that may wait for a server");
+        assert_eq!(SocketUse::Service.frames().0, 2048, "frames that a server's socket can hold");
     }
 
-    /// No driver here does without copies, so the pool is told that this one did.
+    /// No driver on the test machines works without copies, so the test passes `alone` to the pool.
     #[test]
-    fn driver_that_copies_nothing_is_offered_all_frames() {
+    fn driver_without_copies_is_offered_all_frames() {
         if !rustix::process::geteuid().is_root() {
             eprintln!("skipped: namespaces need root");
             return;
@@ -242,10 +248,10 @@ mod tests {
             for alone in [true, false] {
                 let queue = Queue { interface, queue: 0 };
                 let (umem, rings) = Umem::new(LAYOUT, queue, true, LEAVING).unwrap();
-                let pool = Pool::over(umem, rings, alone);
+                let pool = FrameBuffers::over(umem, rings, alone);
                 let offered = pool.fill.lock().ring.outstanding();
                 assert_eq!(offered, if alone { LEVEL } else { RECEIVED });
-                // However many sockets there are, so many frames stay with the driver.
+                // This many frames stay with the driver, however many sockets there are.
                 let kept = if alone { 0 } else { OF_OTHERS };
                 assert!(pool.take(RECEIVED - kept, 1).is_ok());
                 assert!(pool.take(1, 1).is_err());

@@ -1,4 +1,4 @@
-//! Sockets by AF_XDP, which share the queue that this process has.
+//! Sockets through AF_XDP, which share the queue of this process.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::frame::{ETHER_TYPE, LINK_BYTES};
 use super::link_port::QUEUE;
-use super::pool::{Pool, ReturnBatch};
-use super::{FrameSource, Pen, SocketUse};
+use super::pool::{FrameBuffers, ReturnBatch};
+use super::{FrameSource, SocketUse, SpacesWriter};
 use crate::device::gso::cut;
 use crate::sync::{Mutex, Rank};
 use crate::sys::{
@@ -16,22 +16,23 @@ use crate::sys::{
 };
 use crate::value::{Space, Window};
 
-/// How often the kernel is asked to go on with what it did not take at once.
+/// How often the kernel is asked to continue with what it did not take at once.
 const KICKS_MAX: usize = 64;
 
-/// Frames that go round while they are sent one by one: the fewer, the sooner each is used again, while
-/// it lies in a cache; and the more often somebody has to look which have come back.
+/// The number of frames that single sends use in turn. A smaller number is reused sooner, while the
+/// frames are still in a cache. But then the socket must check more often which frames are free.
 const FEW: usize = 8;
 
-/// After so many looks that found nothing, whether the driver waits for frames to receive into is looked at.
+/// After this many polls without a frame, the socket checks whether the driver waits for frames to
+/// receive into.
 const EMPTY_MAX: u32 = 1024;
 
 /// A queue of an interface.
 pub(super) struct XdpQueue {
-    // First: nothing is led to a socket any more when the others go.
+    // The first field, so that the program is detached before the sockets are dropped.
     program: XdpProgram,
-    pool: Arc<Pool>,
-    /// Sockets that nobody uses now.
+    pool: Arc<FrameBuffers>,
+    /// Sockets that are not used now.
     spare: Mutex<Vec<Arc<Xsk>>>,
 }
 
@@ -40,21 +41,21 @@ pub(super) struct Xsk {
     pub(super) inbox: Mutex<XdpInbox>,
     outbox: Mutex<Outbox>,
     socket: Arc<XdpSocket>,
-    pool: Arc<Pool>,
+    pool: Arc<FrameBuffers>,
     what: SocketUse,
 }
 
-/// What has arrived.
+/// Received frames.
 pub(super) struct XdpInbox {
     ring: Consumer<Described>,
     stash: ReturnBatch,
-    /// Looks in a row that found nothing.
+    /// Polls in a row that found nothing.
     empty: u32,
     socket: Arc<XdpSocket>,
-    pool: Arc<Pool>,
+    pool: Arc<FrameBuffers>,
 }
 
-/// What is to be sent.
+/// Frames to send.
 struct Outbox {
     ring: Producer<Described>,
     frames: Box<[u32]>,
@@ -62,33 +63,36 @@ struct Outbox {
 }
 
 impl XdpQueue {
-    /// Takes the queue of an interface, without copies if the driver supports it and `zero_copy` is set.
+    /// Takes the queue of an interface, without copies if the driver supports it and `zero_copy` is
+    /// set.
     ///
     /// # Errors
-    /// If somebody has it, or the interface's program; if this process may not, or there is no room.
+    /// If another process has the queue or the interface's program, if this process may not use it,
+    /// or if there is no memory.
     pub(super) fn new(interface: &NetworkInterface, tag: u8, zero_copy: bool) -> io::Result<Self> {
-        // The program first: an interface has only one, whoever's it is.
+        // The program is attached first, because another process may already have attached one.
         let ours = Ours { ether_type: ETHER_TYPE, queue: QUEUE, tag };
-        // Frames of a veth pair come from the rest of the kernel, which copies each once more before
-        // the driver runs a program: that takes a quarter longer for a small one, there and back, and
-        // costs both ends their segmentation offload.
+        // For a veth pair the program runs after the driver. If it ran in the driver, the kernel would
+        // copy each frame once more. The round trip of a small frame would take a quarter longer, and
+        // both ends would lose their segmentation offload.
         let attach = match &*interface.driver {
             "veth" => XdpProgram::attach_behind,
             _ => XdpProgram::attach,
         };
         let program = attach(interface.number, ours)?;
-        let pool = Pool::new(Queue { interface: interface.number, queue: QUEUE }, zero_copy)?;
+        let pool =
+            FrameBuffers::new(Queue { interface: interface.number, queue: QUEUE }, zero_copy)?;
         Ok(Self { program, pool, spare: Mutex::default() })
     }
 
-    /// What it is, in words.
+    /// Describes the device.
     pub(super) fn describe(&self) -> String {
         let place = if self.program.is_in_driver() { "in the driver" } else { "behind the driver" };
         let zero = self.pool.umem().is_zero_copy().unwrap_or(false);
         format!("AF_XDP, {place}, with{} a copy of the kernel's", if zero { "out" } else { "" })
     }
 
-    /// A socket for an endpoint.
+    /// Makes a socket for an endpoint.
     ///
     /// # Errors
     /// If there are no frames or descriptors left.
@@ -107,8 +111,8 @@ impl XdpQueue {
         Ok(xsk)
     }
 
-    /// A socket is used no more. It is kept for the next one: so no frame is lost with it that arrives
-    /// just now.
+    /// Keeps a socket that is not used any more, for the next endpoint. If it were closed, the memory
+    /// of a frame that arrives at this moment would be lost to the pool.
     pub(super) fn close(&self, slot: u8, xsk: &Arc<Xsk>) {
         self.program.leave(slot);
         xsk.clear();
@@ -117,13 +121,13 @@ impl XdpQueue {
 }
 
 impl Xsk {
-    fn new(pool: &Arc<Pool>, what: SocketUse) -> io::Result<Self> {
+    fn new(pool: &Arc<FrameBuffers>, what: SocketUse) -> io::Result<Self> {
         let (receive, transmit) = what.frames();
         let (socket, rings) = XdpSocket::new(pool.umem(), receive, transmit)?;
-        // Last, for what fails has not taken any.
+        // This is the last step that can fail, so that a failure takes no frames.
         let frames = pool.take(receive, transmit)?;
         if what != SocketUse::Service {
-            // The server's threads always look.
+            // A server's socket needs no further frames, because its threads always receive.
             pool.offer_more(receive);
         }
         let SocketRings { receive, transmit } = rings;
@@ -147,7 +151,7 @@ impl Xsk {
         })
     }
 
-    /// Gives back what has arrived, unseen.
+    /// Gives received frames back unread.
     fn clear(&self) {
         let mut inbox = self.inbox.lock();
         while inbox.peek().is_some() {
@@ -158,12 +162,12 @@ impl Xsk {
         stash.flush(pool);
     }
 
-    /// Bytes of the longest frame that can arrive.
+    /// Returns the bytes of the longest frame that can arrive.
     pub(super) fn room(&self) -> usize {
         self.pool.umem().room()
     }
 
-    /// Frames that may have arrived.
+    /// Returns how many received frames the socket can hold.
     pub(super) const fn frames(&self) -> usize {
         self.what.frames().0 as usize
     }
@@ -174,7 +178,7 @@ impl Xsk {
 
     #[inline]
     pub(super) fn has_arrived(&self) -> bool {
-        // Who has the lock looks.
+        // If another thread holds the lock, that thread is polling.
         self.inbox.try_lock().is_some_and(|mut inbox| inbox.ring.peek().is_some())
     }
 
@@ -187,12 +191,12 @@ impl Xsk {
         }
         self.put(&mut outbox, header, parts)?;
         outbox.ring.publish();
-        // Whoever has put more meanwhile has it sent, or this call has.
+        // Frames that another thread added meanwhile are sent by that thread, or by this call.
         drop(outbox);
         self.kick()
     }
 
-    /// Sends frames whose packets are `segment` bytes each, but for the last.
+    /// Sends frames whose packets are `segment` bytes each, the last perhaps shorter.
     pub(super) fn send_batch(
         &self,
         header: &[u8; LINK_BYTES],
@@ -206,7 +210,7 @@ impl Xsk {
         self.kick()
     }
 
-    /// Puts a frame among those to be sent; if all are under way, once one has been sent.
+    /// Adds a frame to the frames to send. If all frames are in flight, it retries until one was sent.
     #[inline]
     fn put(
         &self,
@@ -228,7 +232,7 @@ impl Xsk {
         Err(ErrorKind::WouldBlock.into())
     }
 
-    /// Has the kernel send what there is.
+    /// Makes the kernel send the frames.
     #[inline]
     fn kick(&self) -> io::Result<()> {
         match self.socket.kick() {
@@ -245,7 +249,7 @@ impl Xsk {
             if !busy {
                 return Err(error);
             }
-            // Nobody can learn of a frame that was sent while there is no room to tell.
+            // The kernel cannot report a sent frame while the completion ring is full.
             self.pool.reap();
             match self.socket.kick() {
                 Ok(()) => return Ok(()),
@@ -257,11 +261,11 @@ impl Xsk {
 }
 
 impl Outbox {
-    /// Writes a frame and names it; false if all frames are under way.
+    /// Writes a frame and adds it to the ring. Returns false if all frames are in flight.
     #[inline]
     fn put(
         &mut self,
-        pool: &Pool,
+        pool: &FrameBuffers,
         header: &[u8; LINK_BYTES],
         parts: &[Window<'_>],
     ) -> io::Result<bool> {
@@ -271,7 +275,7 @@ impl Outbox {
         };
         let _ = frame.write(0, header);
         let rest = [frame.range(LINK_BYTES, frame.window().len() - LINK_BYTES)];
-        let mut pen = Pen { into: &rest, space: 0, at: 0 };
+        let mut pen = SpacesWriter { into: &rest, space: 0, at: 0 };
         let mut bytes = LINK_BYTES;
         for part in parts {
             if pen.put(*part) < part.len() {
@@ -287,9 +291,10 @@ impl Outbox {
         Ok(true)
     }
 
-    /// The next frame has not come back: it may have, or another one.
+    /// Looks for a free frame after taking sent frames back. The next frame is preferred, then any
+    /// other.
     #[cold]
-    fn find<'p>(&mut self, pool: &'p Pool) -> Option<(u64, Space<'p>)> {
+    fn find<'p>(&mut self, pool: &'p FrameBuffers) -> Option<(u64, Space<'p>)> {
         pool.reap();
         let is_vacant = |number: &u32| pool.vacant(*number).is_some();
         if !is_vacant(&self.frames[self.next]) {
@@ -300,7 +305,7 @@ impl Outbox {
 }
 
 impl XdpInbox {
-    /// A driver that had no frames to receive into goes on when it is told. Those that copy never wait.
+    /// Wakes the driver if it waits for frames to receive into. It never waits if the kernel copies.
     #[inline]
     fn wake_if(&self, wanted: bool) {
         if wanted {

@@ -8,8 +8,8 @@ use super::{
 };
 use crate::interface::Shape;
 
-/// A part of a description beside the whole, in which the names of types stand.
-struct Of<'a, T: ?Sized>(&'a Described, &'a T);
+/// A part of a description, with the whole, which has the names of the types.
+struct InDescription<'a, T: ?Sized>(&'a Described, &'a T);
 
 fn separated<'a, T: 'a>(
     f: &mut fmt::Formatter<'_>,
@@ -17,10 +17,10 @@ fn separated<'a, T: 'a>(
     parts: &'a [T],
 ) -> fmt::Result
 where
-    Of<'a, T>: Display,
+    InDescription<'a, T>: Display,
 {
     for (i, part) in parts.iter().enumerate() {
-        write!(f, "{}{}", if i > 0 { ", " } else { "" }, Of(whole, part))?;
+        write!(f, "{}{}", if i > 0 { ", " } else { "" }, InDescription(whole, part))?;
     }
     Ok(())
 }
@@ -29,10 +29,10 @@ impl Display for Described {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "interface {} version {}", self.name, self.version)?;
         for procedure in &self.procedures {
-            writeln!(f, "{}", Of(self, procedure))?;
+            writeln!(f, "{}", InDescription(self, procedure))?;
         }
         for (number, named) in self.types.iter().enumerate() {
-            writeln!(f, "{}#{number} = {}", named.name, Of(self, &named.body))?;
+            writeln!(f, "{}#{number} = {}", named.name, InDescription(self, &named.body))?;
         }
         Ok(())
     }
@@ -41,57 +41,69 @@ impl Display for Described {
 impl Described {
     /// A type as the canonical text has it.
     pub fn type_text(&self, ty: &DescribedType) -> String {
-        Of(self, ty).to_string()
+        InDescription(self, ty).to_string()
     }
 
     /// A parameter as the canonical text has it.
     pub fn parameter_text(&self, parameter: &DescribedParameter) -> String {
-        Of(self, parameter).to_string()
+        InDescription(self, parameter).to_string()
     }
 
-    /// What a named type is made of, as behind the `=` of its line.
+    /// What a named type is made of, as after the `=` of its line.
     pub fn body_text(&self, body: &DescribedBody) -> String {
-        Of(self, body).to_string()
+        InDescription(self, body).to_string()
     }
 
     /// A procedure as its line in the canonical text.
     pub fn procedure_text(&self, procedure: &DescribedProcedure) -> String {
-        Of(self, procedure).to_string()
+        InDescription(self, procedure).to_string()
     }
 }
 
-impl Display for Of<'_, DescribedProcedure> {
+impl Display for InDescription<'_, DescribedProcedure> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(whole, one) = self;
         write!(f, "{}{}(", if one.idempotent { "idempotent " } else { "" }, one.name)?;
         separated(f, whole, &one.parameters)?;
-        write!(f, ") -> {} or {}", Of(whole, &one.result), Of(whole, &one.error))
+        write!(
+            f,
+            ") -> {} or {}",
+            InDescription(whole, &one.result),
+            InDescription(whole, &one.error)
+        )
     }
 }
 
-impl Display for Of<'_, DescribedParameter> {
+impl Display for InDescription<'_, DescribedParameter> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(whole, one) = self;
         let direction = DIRECTIONS.iter().find(|(_, direction)| *direction == one.direction);
         write!(f, "{}{}: ", direction.map_or("", |(text, _)| text), one.name)?;
         match one.shape {
-            Shape::One => write!(f, "{}", Of(whole, &one.ty))?,
-            Shape::Buffer => write!(f, "[{}]", Of(whole, &one.ty))?,
+            Shape::One => write!(f, "{}", InDescription(whole, &one.ty))?,
+            Shape::Buffer => write!(f, "[{}]", InDescription(whole, &one.ty))?,
             Shape::Text => write!(f, "str")?,
         }
         one.max_len.map_or(Ok(()), |max_len| write!(f, " max {max_len}"))
     }
 }
 
-impl Display for Of<'_, DescribedType> {
+impl Display for InDescription<'_, DescribedType> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(whole, ty) = self;
         match ty {
-            DescribedType::Array(one, count) => write!(f, "[{}; {count}]", Of(whole, &**one)),
-            DescribedType::Sequence(one) => write!(f, "sequence<{}>", Of(whole, &**one)),
-            DescribedType::Option(one) => write!(f, "option<{}>", Of(whole, &**one)),
+            DescribedType::Array(one, count) => {
+                write!(f, "[{}; {count}]", InDescription(whole, &**one))
+            }
+            DescribedType::Sequence(one) => write!(f, "sequence<{}>", InDescription(whole, &**one)),
+            DescribedType::Option(one) => write!(f, "option<{}>", InDescription(whole, &**one)),
             DescribedType::Result(ok, err) => {
-                write!(f, "result<{}, {}>", Of(whole, &**ok), Of(whole, &**err))
+                write!(
+                    f,
+                    "result<{}, {}>",
+                    InDescription(whole, &**ok),
+                    InDescription(whole, &**err)
+                )
             }
             DescribedType::Tuple(parts) => {
                 write!(f, "tuple<")?;
@@ -110,13 +122,13 @@ impl Display for Of<'_, DescribedType> {
     }
 }
 
-impl Display for Of<'_, DescribedField> {
+impl Display for InDescription<'_, DescribedField> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.1.name, Of(self.0, &self.1.ty))
+        write!(f, "{}: {}", self.1.name, InDescription(self.0, &self.1.ty))
     }
 }
 
-impl Display for Of<'_, DescribedBody> {
+impl Display for InDescription<'_, DescribedBody> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(whole, body) = self;
         match body {
@@ -126,7 +138,7 @@ impl Display for Of<'_, DescribedBody> {
                 write!(f, "}}")
             }
             DescribedBody::PlainEnum { repr, variants } => {
-                write!(f, "plain enum {}", Of(whole, repr))?;
+                write!(f, "plain enum {}", InDescription(whole, repr))?;
                 variants.iter().try_for_each(|(name, value)| write!(f, " {name}={value}"))
             }
             DescribedBody::Struct(fields) => {

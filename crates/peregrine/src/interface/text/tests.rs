@@ -47,7 +47,7 @@ fn refusals_say_where_and_why() {
     let texts = [
         ("f( -> unit or unit\n", "line 2", "a direction"),
         ("f() -> unit or unit \n", "line 2", "the line's end"),
-        ("f() -> u9 or unit\n", "line 2", "`u9 or unit` stands where a type should"),
+        ("f() -> u9 or unit\n", "line 2", "expected a type, found `u9 or unit`"),
         ("f() -> tuple<> or unit\n", "line 2", "a type"),
         ("f() -> option<u8, u8> or unit\n", "line 2", "a type"),
         ("f() -> [u8; 01] or unit\n", "line 2", "a number"),

@@ -1,9 +1,9 @@
-//! The client's end of a call: a caller for each binding and frame, its packets out, its result in.
+//! The client's end of the datagram path: one activity for each binding and frame.
 //!
-//! The thread that calls sends, waits and receives on its frame's own socket, so the kernel wakes the
-//! right one (Firefly's direct wake-up). Beyond so many sockets the others share one. What is owed when no
-//! call is under way, the keeper does: it acknowledges results, and asks whether calls that were given up
-//! have been let go. Both stand in [`association`](super::association).
+//! The calling thread sends, waits and receives on its frame's own socket, so the kernel wakes the
+//! right thread (Firefly's direct wake-up). The number of such sockets is limited; further frames
+//! share one socket. Between calls the keeper acknowledges results, and asks whether the server has
+//! released cancelled calls (see [`association`](super::association)).
 
 pub(super) mod activity;
 pub(super) mod association;
@@ -21,7 +21,7 @@ use self::activity::{
 };
 use self::association::{Association, LostReason};
 use self::handles::{Granted, lost, say_goodbye};
-use self::shared_socket::{ReceiveTurn, SharedSocket};
+use self::shared_socket::{HeldLead, SharedSocket};
 use super::peer::moment;
 use super::wire::message::{Message, PARTS_MAX, Parts};
 use crate::call::chain::WaitingInside;
@@ -41,44 +41,44 @@ use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys;
 use crate::value::Window;
 
-/// A server that is known to be there answers within this, or within four round trips if that is longer.
-/// Beyond it there may be another way to it.
+/// A server that is alive answers within this time, or within four round trips if these are longer.
+/// After that, the client assumes that it must reach the server over another socket.
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 
-/// A result of so many bytes is acknowledged at once, for the server's sake that keeps it: one packet
-/// more, among many.
+/// A result of at least this many bytes is acknowledged at once, so that the server can free its
+/// memory. One packet more hardly matters after the many packets of such a result.
 const ACKNOWLEDGED_AT_ONCE: u32 = 1 << 20;
 
-/// What a binding says when one of its callers asks for a handle.
-pub(crate) trait Renew: Send + Sync {
-    /// What it wishes.
-    fn wish(&self) -> BindRequest;
+/// What a binding provides so that one of its frames can request a handle.
+pub(crate) trait HandleProvider: Send + Sync {
+    /// Returns the request that the binding sends.
+    fn request(&self) -> BindRequest;
 
-    /// Until when that may take, for a call with this deadline.
+    /// Returns the time until which a call with this deadline may bind.
     fn until(&self, deadline: Option<Instant>) -> Instant;
 
-    /// Something is owed: the keeper is to look after it.
+    /// Wakes the keeper soon, because packets are due.
     fn remind(&self);
 
-    /// Whether this process bound, and is not a forked child of the one that did.
+    /// Returns whether this process made the binding, rather than its parent before a fork.
     fn is_own(&self) -> bool;
 }
 
-/// Over what a binding's first handle was bound.
+/// The socket over which the first handle of a binding was granted.
 pub(crate) enum BoundOver {
-    /// The way of this frame, which the caller has.
+    /// The socket of this frame, which the caller holds.
     Frame(u32),
-    /// A socket that is the way of no frame yet.
+    /// A socket that no frame uses yet.
     Socket(Socket),
 }
 
-/// A binding's way to its export.
-pub(crate) struct DatagramPath<R: Renew> {
+/// A binding to an export, over datagrams.
+pub(crate) struct DatagramPath<R: HandleProvider> {
     association: Arc<Association>,
     activities: Growing<OnceLock<Arc<Mutex<Activity>>>>,
-    /// Handles that were bound over the shared socket and that no caller has yet.
+    /// Handles that were granted over the shared socket and that no frame uses yet.
     spare: Mutex<Vec<GrantedHandle>>,
-    /// When the server granted the first of its handles.
+    /// When the server granted the first handle of the binding.
     bound: Moment,
     terms: ClientTerms,
     checked: bool,
@@ -86,26 +86,27 @@ pub(crate) struct DatagramPath<R: Renew> {
     /// See [`ClientEnd::ask_after`], in nanoseconds.
     ask_after: u64,
     wait: Wait,
-    /// Whether the last call found a server.
+    /// Whether the last call failed because its handle was closed or captured.
     lost: AtomicBool,
-    /// When the first of those calls began, or heard something last, that have failed since for want of
-    /// answers; 0 if none has.
+    /// For calls that have failed in a row without an answer: when the first of them began, or when
+    /// it last received a packet from the server. 0 if the last call did not fail in this way.
     silent_since: AtomicU64,
-    /// The socket over which it was bound, and its handle, until a frame without a way is used.
+    /// The socket and the handles of the first bind, until the first frame without a socket takes
+    /// them.
     first: Mutex<Option<(Socket, Granted)>>,
-    renew: R,
+    provider: R,
 }
 
-impl<R: Renew> DatagramPath<R> {
-    /// A binding of which the first handle was bound so. Its callers ask about their calls after so
-    /// much silence, at least.
+impl<R: HandleProvider> DatagramPath<R> {
+    /// Makes a binding whose first handle was granted over `first`. Its activities ask about their
+    /// calls after at least `ask_after` of silence.
     pub(crate) fn new(
         association: Arc<Association>,
         first: BoundOver,
         granted: Granted,
         wait: Wait,
         ask_after: Duration,
-        renew: R,
+        provider: R,
     ) -> Self {
         let count = association.frames.layout().count;
         let path = Self {
@@ -121,11 +122,11 @@ impl<R: Renew> DatagramPath<R> {
             lost: AtomicBool::new(false),
             silent_since: AtomicU64::new(0),
             first: Mutex::default(),
-            renew,
+            provider,
         };
         match first {
             BoundOver::Frame(frame) => {
-                let handle = path.first_of(&granted);
+                let handle = path.take_first(&granted);
                 if let (Some(call_socket), Some(handle)) =
                     (path.association.socket_of(frame), handle)
                 {
@@ -141,7 +142,7 @@ impl<R: Renew> DatagramPath<R> {
         path
     }
 
-    /// For how long calls have failed in a row of which nothing was heard, in nanoseconds.
+    /// Returns the time during which all calls have failed without an answer, in nanoseconds.
     #[cold]
     pub(super) fn silence(&self) -> u64 {
         match self.silent_since.load(Ordering::Relaxed) {
@@ -150,8 +151,8 @@ impl<R: Renew> DatagramPath<R> {
         }
     }
 
-    /// A call that began then fails; if the server is `dead` to it, it has asked in vain for long
-    /// since it heard anything.
+    /// Notes that the call that began at `began` failed. `dead`: it failed because the server did not
+    /// answer any more.
     #[cold]
     fn note_failure(&self, activity: &Activity, began: Moment, dead: bool) {
         let order = Ordering::Relaxed;
@@ -163,23 +164,23 @@ impl<R: Renew> DatagramPath<R> {
         let _ = self.silent_since.compare_exchange(0, since.0, order, order);
     }
 
-    /// Binds over the way of a frame, which the caller has.
+    /// Binds over the socket of a frame, which the caller holds.
     #[cold]
     fn bind(&self, frame: u32, deadline: Option<Instant>) -> Result<Granted, CallError> {
-        let patience = ANSWER_LIMIT.max(Duration::from_nanos(self.round_trip.saturating_mul(4)));
-        let until = self.renew.until(deadline).min(Instant::now() + patience);
-        let bound = self.association.bind(frame, self.renew.wish(), until);
+        let limit = ANSWER_LIMIT.max(Duration::from_nanos(self.round_trip.saturating_mul(4)));
+        let until = self.provider.until(deadline).min(Instant::now() + limit);
+        let bound = self.association.bind(frame, self.provider.request(), until);
         bound.map_err(|error| lost(error, deadline))
     }
 
-    /// The first handle that was granted; the others are kept for callers on the same socket.
-    fn first_of(&self, granted: &Granted) -> Option<GrantedHandle> {
+    /// Returns the first handle of a grant, and keeps the others for frames that use the shared socket.
+    fn take_first(&self, granted: &Granted) -> Option<GrantedHandle> {
         let (first, rest) = granted.grant.handles().split_first()?;
         *self.spare.lock() = rest.to_vec();
         Some(*first)
     }
 
-    /// A handle for a frame, on the terms on which it was granted.
+    /// Requests a handle for a frame. Returns the handle, its terms and the round trip.
     #[cold]
     fn handle(
         &self,
@@ -190,7 +191,7 @@ impl<R: Renew> DatagramPath<R> {
         let handle = if let Some(CallSocket::Own(_)) = self.association.socket_of(frame) {
             granted.grant.handles().first().copied()
         } else {
-            self.first_of(&granted)
+            self.take_first(&granted)
         };
         let handle = handle.ok_or_else(|| {
             CallError::not_executed(Kind::Exhausted, Phase::Bind, "the server granted no handle")
@@ -198,8 +199,8 @@ impl<R: Renew> DatagramPath<R> {
         Ok((handle, granted.terms, granted.round_trip_ns))
     }
 
-    /// A caller of a new handle, for a frame that goes that way.
-    fn caller(
+    /// Makes the client end of a new handle, for a frame with this socket.
+    fn client_end(
         &self,
         (granted, terms, round_trip): (GrantedHandle, ClientTerms, u64),
         call_socket: &CallSocket,
@@ -223,12 +224,12 @@ impl<R: Renew> DatagramPath<R> {
     }
 
     #[cold]
-    fn not_begun(&self, unbegun: BeginError, bytes: u32) -> CallError {
-        match unbegun {
+    fn not_begun(&self, error: BeginError, bytes: u32) -> CallError {
+        match error {
             BeginError::TooLarge => self.too_large(bytes as usize),
-            // The caller binds a new handle. This error is seen only if that fails.
+            // `transport` then requests a new handle. The user sees this error only if that fails.
             BeginError::Busy | BeginError::Closed => {
-                let text = "the caller's handle is of no use any more";
+                let text = "the server has closed the handle of this frame";
                 CallError::not_executed(Kind::ServerGone, Phase::Call, text)
             }
         }
@@ -240,7 +241,7 @@ impl<R: Renew> DatagramPath<R> {
         CallError::too_large(bytes, own, Some(server))
     }
 
-    /// The caller of a frame.
+    /// Returns the activity of a frame.
     fn activity(
         &self,
         index: u32,
@@ -282,18 +283,18 @@ impl<R: Renew> DatagramPath<R> {
         Ok(activity)
     }
 
-    /// The lane of a frame, which nobody else has.
+    /// Makes the activity of a frame, which the caller holds.
     fn begin_activity(
         &self,
         index: u32,
         (granted, terms, round_trip): (GrantedHandle, ClientTerms, u64),
         call_socket: &CallSocket,
     ) -> &Arc<Mutex<Activity>> {
-        let caller = self.caller((granted, terms, round_trip), call_socket);
+        let client_end = self.client_end((granted, terms, round_trip), call_socket);
         self.activities[index as usize].get_or_init(|| {
             let activity = Arc::new(Mutex::ranked(
                 Rank::Activity,
-                Activity::new(caller, self.association.flow(), index, self.checked),
+                Activity::new(client_end, self.association.flow(), index, self.checked),
             ));
             if let CallSocket::Shared(shared) = call_socket {
                 shared.add(granted.handle, &activity);
@@ -303,15 +304,15 @@ impl<R: Renew> DatagramPath<R> {
         })
     }
 
-    /// The way of a frame that has a lane.
+    /// Returns the socket of a frame that has an activity.
     fn socket_of(&self, index: u32) -> Result<&CallSocket, CallError> {
         self.association.socket_of(index).ok_or_else(|| LostReason::Silent.failure())
     }
 
-    /// Something kept packets of a call from leaving this machine, or makes them too large for what lies
-    /// on their way. The error with which the call fails, if it does.
+    /// Handles packets that did not leave this machine, or are too large for the route. Returns an
+    /// error if the call must fail.
     #[cold]
-    fn settle(
+    fn handle_send_failure(
         &self,
         activity: &mut Activity,
         call_socket: &CallSocket,
@@ -321,7 +322,7 @@ impl<R: Renew> DatagramPath<R> {
             SendFailure::TooLarge => {
                 let piece = call_socket.socket().payload(HEADER_BYTES).unwrap_or(0) as u32;
                 if piece < PIECE_MIN {
-                    // There is nothing smaller to send.
+                    // The protocol has no smaller pieces, so the kernel must fragment the packets.
                     let _ = call_socket.socket().allow_fragmentation();
                 }
                 activity.piece_max = activity.piece_max.min(piece.max(PIECE_MIN));
@@ -330,7 +331,7 @@ impl<R: Renew> DatagramPath<R> {
             }
             SendFailure::NoRoute => {
                 if !self.association.has_moved(call_socket.socket()) {
-                    // It may come back: what did not leave is sent again.
+                    // The route may return. Then the client retransmits what did not leave.
                     return None;
                 }
                 self.association.lose(LostReason::AddressLost);
@@ -342,7 +343,7 @@ impl<R: Renew> DatagramPath<R> {
         }
     }
 
-    /// One call, with the caller's lane.
+    /// Makes one call on this activity.
     fn exchange<'m>(
         &self,
         (mutex, mut activity): (&'m Mutex<Activity>, MutexGuard<'m, Activity>),
@@ -357,16 +358,17 @@ impl<R: Renew> DatagramPath<R> {
             Err(error) => return (activity, Err(error)),
         };
         if activity.client_end.piece() > activity.piece_max {
-            let narrow = activity.piece_max;
-            activity.client_end.reduce_piece(narrow, moment());
+            let piece = activity.piece_max;
+            activity.client_end.reduce_piece(piece, moment());
         }
-        if let Err(unbegun) = activity.client_end.begin(shape) {
-            return (activity, Err(self.not_begun(unbegun, shape.total)));
+        if let Err(error) = activity.client_end.begin(shape) {
+            return (activity, Err(self.not_begun(error, shape.total)));
         }
         if let CallSocket::Shared(shared) = call_socket {
             shared.begin(&mut activity);
         }
-        // A result of several packets goes where there is room for whole trains.
+        // If the result may take several packets, it is received into memory with room for a whole GRO
+        // batch.
         let outs: usize = call.outs.iter().map(|out| out.capacity()).sum();
         let mut receiving = ResultPlacement {
             half: association.reply_half(activity.index),
@@ -374,7 +376,7 @@ impl<R: Renew> DatagramPath<R> {
         };
         let call_half = association.half(activity.index, association.frames.layout().call_at);
         let mut waiting = ReceiveWait::new(self.wait, deadline);
-        let mut turn: ReceiveTurn<'_> = None;
+        let mut leader: HeldLead<'_> = None;
         let mut now = moment();
         let began = now;
         activity.heard = None;
@@ -382,7 +384,8 @@ impl<R: Renew> DatagramPath<R> {
         let result = loop {
             send(&mut activity, call_socket, message, call_half, shape.total, now);
             if let Some(send_failure) = activity.send_failure.take()
-                && let Some(error) = self.settle(&mut activity, call_socket, send_failure)
+                && let Some(error) =
+                    self.handle_send_failure(&mut activity, call_socket, send_failure)
             {
                 break Err(error);
             }
@@ -390,7 +393,7 @@ impl<R: Renew> DatagramPath<R> {
                 Some(Outcome::Returned(shape)) => {
                     activity.ended = now;
                     if activity.client_end.piece() < self.terms.piece {
-                        self.association.learn(activity.client_end.piece());
+                        self.association.learn_piece(activity.client_end.piece());
                     }
                     break Ok(shape);
                 }
@@ -405,20 +408,22 @@ impl<R: Renew> DatagramPath<R> {
                 }
                 None => {}
             }
-            let came = match call_socket {
+            let waited = match call_socket {
                 CallSocket::Own(socket) => receiving.receive(&mut activity, socket, &mut waiting),
                 CallSocket::Shared(shared) => {
-                    let came;
-                    let open = (mutex, activity);
-                    (activity, came) = shared.receive(association, open, &mut turn, &mut waiting);
-                    came
+                    let waited;
+                    let locked = (mutex, activity);
+                    (activity, waited) =
+                        shared.receive(association, locked, &mut leader, &mut waiting);
+                    waited
                 }
             };
-            now = if let Waited::Packets(now) = came { now } else { moment() };
-            if let Waited::Unreachable = came {
+            now = if let Waited::Packets(now) = waited { now } else { moment() };
+            if let Waited::Unreachable = waited {
                 activity.client_end.note_unreachable();
             }
-            // Also after a packet: they may come faster than they are looked at.
+            // The deadline is also checked after packets, because they may arrive faster than this
+            // thread handles them.
             if activity.client_end.is_in_progress()
                 && deadline.is_some_and(|deadline| Instant::now() >= deadline)
             {
@@ -451,22 +456,22 @@ fn failed(executed: client_end::Executed, why: FailureReason) -> CallError {
     let (kind, text) = match why {
         FailureReason::Dead => (Kind::ServerGone, "the server does not answer any more"),
         FailureReason::Unreachable => {
-            (Kind::ServerGone, "nobody listens any more where the server was")
+            (Kind::ServerGone, "no server listens any more where the server was")
         }
         FailureReason::Refused => {
-            (Kind::ServerGone, "the server does not know this caller any more")
+            (Kind::ServerGone, "the server does not know this client any more")
         }
         FailureReason::AddressChanged => {
-            let text = "this machine has lost the address from which the caller bound";
+            let text = "this machine has lost the address from which the client bound";
             (Kind::ServerGone, text)
         }
-        FailureReason::Cancelled => (Kind::TimedOut, "the call was given up"),
+        FailureReason::Cancelled => (Kind::TimedOut, "the call was cancelled"),
         FailureReason::Protocol => (Kind::BadResult, "the result is larger than agreed"),
     };
     CallError::new(kind, executed, text)
 }
 
-impl<R: Renew> CallPath for DatagramPath<R> {
+impl<R: HandleProvider> CallPath for DatagramPath<R> {
     fn explain(&self) -> String {
         format!("datagrams to {}", self.association.to())
     }
@@ -485,7 +490,7 @@ impl<R: Renew> CallPath for DatagramPath<R> {
         let mut activity_guard = activity.lock();
         let (inside, carried) = (inside(), &mut None);
         let extension = if inside.is_some() || deadline.is_some() {
-            // What travels is a multiple of 16.
+            // The length of an extension is a multiple of 16.
             Window::from(carried.insert(Extensions::of(inside, deadline)?).padded())
         } else {
             Window::empty()
@@ -493,23 +498,23 @@ impl<R: Renew> CallPath for DatagramPath<R> {
         let _waiting = inside.map(|_| WaitingInside::begin());
         let blocks = call.ins.len() + call.lent.len();
         let piece = activity_guard.client_end.piece() as usize;
-        // Blocks are sent from where they lie, unless they are few bytes, or many, or to be converted:
-        // then by way of the frame.
+        // Blocks are sent from the caller's memory. They are first copied to the frame if the message
+        // fits one packet, if there are too many blocks, or if they need conversion.
         let whole = !call.is_unconverted() || layout.total <= piece || blocks + 2 > PARTS_MAX;
         if whole {
             call.put(usize::MAX).ok_or_else(|| self.too_large(layout.total))?;
         }
         call.head.flush();
-        let there = if whole { layout.total } else { layout.head };
-        let there = call.frame.call_space().range(0, there).window();
+        let copied = if whole { layout.total } else { layout.head };
+        let copied_space = call.frame.call_space().range(0, copied).window();
         let message = if whole && extension.is_empty() {
-            Message::Whole(there)
+            Message::Whole(copied_space)
         } else {
             let mut parts = Parts::new();
             let mut fits = extension.is_empty() || parts.push(extension);
-            fits &= parts.push(there);
+            fits &= parts.push(copied_space);
             for block in call.ins.iter().chain(call.lent).filter(|_| !whole) {
-                fits &= parts.push(block.unconverted().expect("no block is converted"));
+                fits &= parts.push(block.unconverted().expect("converted blocks were copied"));
             }
             if !fits {
                 return Err(self.too_large(layout.total));
@@ -530,15 +535,17 @@ impl<R: Renew> CallPath for DatagramPath<R> {
         if let Err(error) = &result
             && (client_end.is_closed() || client_end.is_captured())
         {
-            // The handle is of no use; if nothing ran, an idle caller was forgotten, or is captured.
+            // If the call did not run, the server had forgotten an idle client, or an earlier call
+            // still occupies the handle.
             self.lost.store(true, Ordering::Relaxed);
             let not_run = error.executed() == Executed::No && error.kind() != Kind::TimedOut;
             if not_run && !self.association.is_lost() {
                 if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                     return Err(no_time_left());
                 }
-                let gone = client_end.bound_handle();
-                // Who has the receive turn is not to wait for it.
+                let closed = client_end.bound_handle();
+                // The lock is released while this thread binds, because the leader of a shared socket
+                // must not wait for this activity.
                 drop(activity_guard);
                 let granted = self.handle(index, deadline)?;
                 if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
@@ -546,10 +553,10 @@ impl<R: Renew> CallPath for DatagramPath<R> {
                 }
                 activity_guard = activity.lock();
                 let call_socket = self.socket_of(index)?;
-                activity_guard.client_end = self.caller(granted, call_socket);
+                activity_guard.client_end = self.client_end(granted, call_socket);
                 activity_guard.client_end.set_last_heard(moment());
                 if let CallSocket::Shared(shared) = call_socket {
-                    shared.remove(&gone);
+                    shared.remove(&closed);
                     shared.add(granted.0.handle, activity);
                 }
                 (activity_guard, result) =
@@ -559,21 +566,21 @@ impl<R: Renew> CallPath for DatagramPath<R> {
         if result.as_ref().is_ok_and(|result| result.total >= ACKNOWLEDGED_AT_ONCE) {
             activity_guard.client_end.acknowledge();
             let now = activity_guard.ended;
-            self.association.say(&mut activity_guard, now);
+            self.association.send_control(&mut activity_guard, now);
         }
         if activity_guard.client_end.is_captured() {
             self.association.capture(index, activity);
         }
         drop(activity_guard);
-        if self.association.owes() {
-            self.renew.remind();
+        if self.association.note_due() {
+            self.provider.remind();
         }
         let Shape { what, total, head, at, .. } = result?;
         self.lost.store(false, Ordering::Relaxed);
         if self.silent_since.load(Ordering::Relaxed) != 0 {
             self.silent_since.store(0, Ordering::Relaxed);
         }
-        self.association.heard_over(index);
+        self.association.note_answer(index);
         let answer = match Answer::from_number(what) {
             Some(Answer::PostAgain) | None => {
                 return Err(CallError::bad_result("unknown kind of answer"));
@@ -607,22 +614,22 @@ impl<R: Renew> CallPath for DatagramPath<R> {
     }
 }
 
-impl<R: Renew> Drop for DatagramPath<R> {
+impl<R: HandleProvider> Drop for DatagramPath<R> {
     fn drop(&mut self) {
-        // A forked child would speak in its parent's name.
-        if !self.renew.is_own() {
+        // A forked child must not send goodbyes for the handles of its parent.
+        if !self.provider.is_own() {
             return;
         }
         let now = moment();
         for activity in self.activities.iter().filter_map(OnceLock::get) {
             let mut activity = activity.lock();
             activity.client_end.close();
-            self.association.say(&mut activity, now);
+            self.association.send_control(&mut activity, now);
             if let Some(CallSocket::Shared(shared)) = self.association.socket_of(activity.index) {
                 shared.remove(&activity.client_end.bound_handle());
             }
         }
-        // Nor are those needed that no thread has used.
+        // Goodbyes for the handles that no frame has used.
         self.association.say_goodbye(&self.spare.lock(), self.terms);
         let first = self.first.lock().take();
         if let Some((socket, granted)) = first {

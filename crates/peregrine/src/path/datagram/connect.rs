@@ -1,14 +1,14 @@
-//! Binding over datagrams: a handle from whoever listens at an address, and an association with it
-//! that all bindings of this process share.
+//! Binds over datagrams: requests a handle from the server at an address. All bindings of this process
+//! to that server share one association.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use super::client::association::{Association, OWED};
+use super::client::association::{ACKNOWLEDGE_WITHIN, Association};
 use super::client::fallback::{Fallback, LinkedPath};
 use super::client::handles::{self as handles, Granted, where_on_link};
-use super::client::{BoundOver, DatagramPath, Renew};
+use super::client::{BoundOver, DatagramPath, HandleProvider};
 use super::wire::DESCRIBE;
 use crate::address::{Address, Place};
 use crate::call::{CallPath, OnExhausted, PathKind, Wait, block_cost, frames_that_fit};
@@ -68,38 +68,39 @@ impl Connect for OverEthernet {
     }
 }
 
-/// How long a server may be silent on the link, at first, until it is asked again where it is.
+/// How long the client first waits for an answer on the link. After that it asks the server again over
+/// UDP for its location on the link, and then waits twice as long.
 const LINK_PATIENCE: Duration = Duration::from_millis(500);
 
-/// Handles that are asked for together by those who share a socket.
+/// The number of handles that a frame with the shared socket requests at once, for later frames too.
 const HANDLES_ASKED: u32 = 4;
 
-/// An association, and the keeper's eye on it.
-struct Joined {
-    // First, so that nothing is tended any more when the rest goes.
+/// An association that the keeper maintains.
+struct Maintained {
+    // The first field, so that the keeper stops before the association is dropped.
     watch: Watch,
     association: Arc<Association>,
     mark: ForkMark,
 }
 
-/// What a binding needs to get further handles.
-struct Again {
-    joined: Arc<Joined>,
-    wish: BindRequest,
+/// What a binding needs to request further handles.
+struct HandleSource {
+    joined: Arc<Maintained>,
+    request: BindRequest,
     limit: Duration,
 }
 
-impl Renew for Again {
-    fn wish(&self) -> BindRequest {
-        self.wish
+impl HandleProvider for HandleSource {
+    fn request(&self) -> BindRequest {
+        self.request
     }
 
     fn until(&self, deadline: Option<Instant>) -> Instant {
-        in_time(self.limit, deadline)
+        bind_until(self.limit, deadline)
     }
 
     fn remind(&self) {
-        self.joined.watch.remind(OWED / 2);
+        self.joined.watch.remind(ACKNOWLEDGE_WITHIN / 2);
     }
 
     fn is_own(&self) -> bool {
@@ -107,74 +108,78 @@ impl Renew for Again {
     }
 }
 
-/// The associations of this process, in one entry, the newest last. Its lock is not held while a
-/// thread binds: an association is found by any of its routes.
-static ASSOCIATIONS: Registry<(), Joined> = Registry::new(Rank::Associations);
+/// The associations of this process, the newest last. All are in one entry of the registry, because a
+/// binding may find an association by any of several routes. So the lock of the entry is not held while
+/// a thread binds.
+static ASSOCIATIONS: Registry<(), Maintained> = Registry::new(Rank::Associations);
 
-/// Runs `with` on the associations that live.
-fn with_table<T>(with: impl FnOnce(&mut Vec<Weak<Joined>>) -> T) -> T {
+/// Runs `with` on the associations that are in use.
+fn with_table<T>(with: impl FnOnce(&mut Vec<Weak<Maintained>>) -> T) -> T {
     let entry = ASSOCIATIONS.entry(());
     let mut joined = entry.lock();
     joined.retain(|one| one.strong_count() > 0);
     with(&mut joined)
 }
 
-/// Associations that one who binds tries before others: behind a balancer there is one for each server.
+/// The number of associations that a new binding tries before it makes a socket. With a load balancer,
+/// there may be an association for each server.
 const KNOWN_MAX: usize = 2;
 
-/// The associations of this process that take one of some routes, for messages of so many bytes.
-fn known(routes: &[Route], bytes: usize) -> Vec<Arc<Joined>> {
-    let fits = |one: &Arc<Joined>| {
+/// Returns the associations of this process over one of these routes whose messages have at least
+/// `bytes` bytes.
+fn known(routes: &[Route], bytes: usize) -> Vec<Arc<Maintained>> {
+    let fits = |one: &Arc<Maintained>| {
         let association = &one.association;
         !association.is_lost()
             && association.message_bytes() >= bytes
             && routes.contains(association.to())
     };
-    // They are dropped elsewhere than under the table's lock.
+    // Associations that do not fit are dropped after the lock of the table is released.
     let all =
         with_table(|joined| joined.iter().rev().filter_map(Weak::upgrade).collect::<Vec<_>>());
     all.into_iter().filter(fits).take(KNOWN_MAX).collect()
 }
 
-/// No binding joins an association any more over which there was no answer. Its own bindings keep it.
-fn retire(silent: &Arc<Joined>) {
+/// Removes an association that did not answer from the table, so that no new binding joins it. Its
+/// bindings keep it alive.
+fn retire(silent: &Arc<Maintained>) {
     with_table(|joined| joined.retain(|one| Weak::as_ptr(one) != Arc::as_ptr(silent)));
 }
 
 /// A binding to a name, over the socket of one frame.
 struct Attached {
-    joined: Arc<Joined>,
-    path: DatagramPath<Again>,
+    joined: Arc<Maintained>,
+    path: DatagramPath<HandleSource>,
     order: ByteOrder,
 }
 
-/// Binds by the first of some routes where a server answers. What this process has at one of them is
-/// tried first, for a moment.
+/// Binds over the first of these routes on which a server answers. For a short time it first tries the
+/// associations that this process has on these routes.
 fn attach(
     routes: &[Route],
-    wish: BindRequest,
+    request: BindRequest,
     bytes: usize,
     options: &BindOptions,
     until: Instant,
 ) -> Result<Attached, CallError> {
-    for joined in known(routes, wish.result_bytes_max as usize) {
+    for joined in known(routes, request.result_bytes_max as usize) {
         let association = &*joined.association;
         let (now, patience) = (Instant::now(), STAGGER.max(association.round_trip() * 4));
-        // A new socket is to have its time, too, however little there is.
+        // At least half of the time is left for a new socket.
         let soon = now + patience.min(until.saturating_duration_since(now) / 2);
         let is_released = |frame| association.is_released(frame);
         let Some(taken) = association.frames.take(|| Some(soon), is_released, OnExhausted::More)
         else {
             continue;
         };
-        match association.bind(taken.index(), wish, soon) {
+        match association.bind(taken.index(), request, soon) {
             Ok(granted) => {
                 let first = BoundOver::Frame(taken.index());
-                return Ok(attached(Arc::clone(&joined), first, granted, wish, options));
+                return Ok(attached(Arc::clone(&joined), first, granted, request, options));
             }
             Err(error) if is_answer(error.kind()) => return Err(error),
-            // Perhaps its sockets are of no use any more. Not even the next one who binds tries them:
-            // it may have as little time.
+            // The sockets of this association may be dead. Later bindings do not try them either,
+            // because they may have as little time as this one.
             Err(error) => {
                 drop(taken);
                 if matches!(error.kind(), Kind::TimedOut | Kind::Unreachable) {
@@ -183,18 +188,18 @@ fn attach(
             }
         }
     }
-    let (route, socket, granted) = handles::bind(routes, wish, until)?;
+    let (route, socket, granted) = handles::bind(routes, request, until)?;
     let count = frames_that_fit(options.astacks.max(limits::ASTACKS_SPARSE), bytes);
     let (to, active) = (routes[route].clone(), options.astacks.min(count));
     let association = Association::new(to, &granted, count, active, bytes).map_err(|error| {
         CallError::system(Phase::Bind, "no memory for the frames".to_owned(), error)
     })?;
-    let joined = watched(Arc::new(association))?;
+    let joined = maintained(Arc::new(association))?;
     with_table(|table| table.push(Arc::downgrade(&joined)));
-    Ok(attached(joined, BoundOver::Socket(socket), granted, wish, options))
+    Ok(attached(joined, BoundOver::Socket(socket), granted, request, options))
 }
 
-/// Whether a server has said so.
+/// Returns whether the server itself reported an error of this kind.
 const fn is_answer(kind: Kind) -> bool {
     !matches!(
         kind,
@@ -202,58 +207,61 @@ const fn is_answer(kind: Kind) -> bool {
     )
 }
 
-/// A binding whose first handle was bound so.
+/// Makes a binding whose first handle was granted over `first`.
 fn attached(
-    joined: Arc<Joined>,
+    joined: Arc<Maintained>,
     first: BoundOver,
     granted: Granted,
-    wish: BindRequest,
+    request: BindRequest,
     options: &BindOptions,
 ) -> Attached {
     let association = Arc::clone(&joined.association);
     association.frames.at_least(options.astacks);
     let order = if granted.grant.big_endian { ByteOrder::Big } else { ByteOrder::Little };
-    let wish = BindRequest { handles: options.astacks.min(HANDLES_ASKED) as u16, ..wish };
-    let again = Again { joined: Arc::clone(&joined), wish, limit: options.bind_limit };
+    let request = BindRequest { handles: options.astacks.min(HANDLES_ASKED) as u16, ..request };
+    let again = HandleSource { joined: Arc::clone(&joined), request, limit: options.bind_limit };
     let (wait, ask_after) = (options.wait, options.ask_after);
     let path = DatagramPath::new(association, first, granted, wait, ask_after, again);
     Attached { joined, path, order }
 }
 
-/// An association, and the keeper's eye on it.
-fn watched(association: Arc<Association>) -> Result<Arc<Joined>, CallError> {
+/// Registers an association with the keeper, which sends its due packets.
+fn maintained(association: Arc<Association>) -> Result<Arc<Maintained>, CallError> {
     let keeper = Keeper::of_process().map_err(system(NO_THREAD))?;
-    let tended = Arc::clone(&association);
-    // Now and then something is owed.
-    let tick = move || if tended.tend() { Next::SleepAndTick(OWED / 2) } else { Next::Sleep };
-    let watch = keeper.watch_timer(tick).map_err(system("watching the association"))?;
+    let maintained = Arc::clone(&association);
+    let tick = move || {
+        if maintained.maintain() { Next::SleepAndTick(ACKNOWLEDGE_WITHIN / 2) } else { Next::Sleep }
+    };
+    let watch = keeper
+        .watch_timer(tick)
+        .map_err(system("cannot have the keeper maintain the association"))?;
     let mark = ForkMark::of_process().map_err(system("no memory for the fork mark"))?;
-    Ok(Arc::new(Joined { watch, association, mark }))
+    Ok(Arc::new(Maintained { watch, association, mark }))
 }
 
-/// What a binding over a link needs to go on over UDP.
-struct Otherwise {
-    link: Arc<Joined>,
+/// What a binding over a link needs to continue over UDP.
+struct OverUdpInstead {
+    link: Arc<Maintained>,
     link_port: Arc<LinkPort>,
     to: SocketAddr,
-    wish: BindRequest,
+    request: BindRequest,
     limit: Duration,
     wait: Wait,
     ask_after: Duration,
 }
 
-impl Fallback for Otherwise {
-    type Renew = Again;
+impl Fallback for OverUdpInstead {
+    type Provider = HandleSource;
 
     fn fall_back(
         &self,
         frame: u32,
         deadline: Option<Instant>,
-    ) -> Result<DatagramPath<Again>, CallError> {
-        let association = Arc::new(self.link.association.beside(Route::Udp(self.to)));
-        let granted = association.bind(frame, self.wish, in_time(self.limit, deadline))?;
-        let joined = watched(Arc::clone(&association))?;
-        let again = Again { joined, wish: self.wish, limit: self.limit };
+    ) -> Result<DatagramPath<HandleSource>, CallError> {
+        let association = Arc::new(self.link.association.with_route(Route::Udp(self.to)));
+        let granted = association.bind(frame, self.request, bind_until(self.limit, deadline))?;
+        let joined = maintained(Arc::clone(&association))?;
+        let again = HandleSource { joined, request: self.request, limit: self.limit };
         let first = BoundOver::Frame(frame);
         let (wait, ask_after) = (self.wait, self.ask_after);
         Ok(DatagramPath::new(association, first, granted, wait, ask_after, again))
@@ -264,8 +272,8 @@ impl Fallback for Otherwise {
     }
 }
 
-/// The moment until which a call may wait for what it needs of binding.
-fn in_time(limit: Duration, deadline: Option<Instant>) -> Instant {
+/// Returns the time until which a call with this deadline may bind.
+fn bind_until(limit: Duration, deadline: Option<Instant>) -> Instant {
     let until = until(limit);
     deadline.map_or(until, |deadline| deadline.min(until))
 }
@@ -274,14 +282,14 @@ fn in_time(limit: Duration, deadline: Option<Instant>) -> Instant {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Over {
     Udp,
-    /// Whether the address names it.
+    /// `asked`: whether the address names raw Ethernet explicitly.
     Ethernet {
         asked: bool,
     },
 }
 
-/// The route over the link to the first server that answers at some addresses, and what this process has
-/// there. `asked`: the address names raw Ethernet.
+/// Returns the route over the link to the first server that answers at these addresses, and the
+/// link port of this process there. `asked`: whether the address names raw Ethernet explicitly.
 fn link_to(
     addresses: &[SocketAddr],
     asked: bool,
@@ -299,22 +307,23 @@ fn link_to(
     let own = Udp::connected(to).and_then(|socket| socket.local());
     let interface = own.and_then(|own| sys::interface_of(own.ip()));
     let interface = interface.map_err(|error| {
-        CallError::system(Phase::Bind, "finding the interface that leads there", error)
+        CallError::system(Phase::Bind, "cannot find the interface that leads there", error)
     })?;
     let by = EthernetDevice::by(options.ethernet, asked);
     let link_port = LinkPort::at(&interface, by, None).map_err(|error| {
-        let what = format!("speaking raw Ethernet at `{}`", interface.name);
+        let what = format!("cannot use raw Ethernet at `{}`", interface.name);
         CallError::system(Phase::Bind, what, error).denied_means(NO_RAW_ETHERNET)
     })?;
     Ok((to, Route::Link(Arc::clone(&link_port), node), link_port))
 }
 
-/// Binds over the link to the first server that answers at some addresses. One that does not answer where
-/// it said it is may be gone, and another one be elsewhere: after a while the addresses are asked again.
+/// Binds over the link to the first server that answers at these addresses. If the server does not
+/// answer at its location on the link, it may be gone, and another one may have started at another
+/// location. So the client asks for the location again from time to time.
 fn attach_over_link(
     addresses: &[SocketAddr],
     asked: bool,
-    wish: BindRequest,
+    request: BindRequest,
     bytes: usize,
     options: &BindOptions,
     until: Instant,
@@ -323,7 +332,7 @@ fn attach_over_link(
     loop {
         let (to, route, link_port) = link_to(addresses, asked, options, until)?;
         let soon = until.min(Instant::now() + patience);
-        match attach(&[route], wish, bytes, options, soon) {
+        match attach(&[route], request, bytes, options, soon) {
             Err(error) if error.kind() == Kind::TimedOut && Instant::now() < until => {
                 patience *= 2;
             }
@@ -336,14 +345,14 @@ fn over_udp(addresses: &[SocketAddr]) -> Vec<Route> {
     addresses.iter().copied().map(Route::Udp).collect()
 }
 
-fn wish(
+fn bind_request(
     name: &str,
     digest: Option<Digest>,
     bytes: usize,
     payload_check: bool,
 ) -> Result<BindRequest, CallError> {
     let Some(name) = ExportName::new(name.as_bytes()) else {
-        let text = format!("`{name}` is longer than a name may be");
+        let text = format!("`{name}` is too long for a name");
         return Err(CallError::not_executed(Kind::BadName, Phase::Resolve, text));
     };
     Ok(BindRequest {
@@ -357,8 +366,8 @@ fn wish(
     })
 }
 
-/// Binds to a name at a place. A server may refuse the size of message that this client requests by
-/// default. Then the client requests the size that every server grants.
+/// Binds to a name at a place. If the server refuses the default message size, the client requests the
+/// smaller size that every server grants.
 fn bind(over: Over, place: &Place, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {
     let Wanted { interface, options, .. } = *wanted;
     let message_bytes = options.message_bytes_for(interface);
@@ -371,7 +380,7 @@ fn bind(over: Over, place: &Place, wanted: &Wanted<'_>) -> Result<BoundPath, Cal
     }
 }
 
-/// Binds for messages of at most so many bytes.
+/// Binds for messages of at most `asked` bytes.
 fn bind_for(
     over: Over,
     place: &Place,
@@ -379,34 +388,35 @@ fn bind_for(
     asked: usize,
 ) -> Result<BoundPath, CallError> {
     let Wanted { name, interface, digest, options, until } = *wanted;
-    // Bindings share an association, so its frames have the size that most bindings need.
+    // The frames have at least the default size, because further bindings may share the association.
     let bytes = asked.max(options.message_bytes_default());
-    // One handle is one record at the server. Who calls from several threads gets more when they do.
+    // Each handle occupies a record of the server. So the first request is for one handle, and frames
+    // of further threads request their own.
     let check = options.payload_check.unwrap_or(over != Over::Udp);
-    let wish = wish(name, digest, asked, check)?;
+    let request = bind_request(name, digest, asked, check)?;
     let addresses = place.resolve()?;
     if options.wait == Wait::Adaptive {
-        // Measured before the first call rather than in it.
+        // The cost is measured here, so that the first call does not wait for the measurement.
         block_cost();
     }
     let (path, joined, order): (Box<dyn CallPath>, _, _) = match over {
         Over::Udp => {
             let Attached { joined, path, order } =
-                attach(&over_udp(&addresses), wish, bytes, options, until)?;
+                attach(&over_udp(&addresses), request, bytes, options, until)?;
             options.check_granted(interface, path.call_bytes_max())?;
             (Box::new(path), joined, order)
         }
         Over::Ethernet { asked } => {
             let (to, link_port, Attached { joined, path, order }) =
-                attach_over_link(&addresses, asked, wish, bytes, options, until)?;
+                attach_over_link(&addresses, asked, request, bytes, options, until)?;
             options.check_granted(interface, path.call_bytes_max())?;
             let (link, limit, wait) = (Arc::clone(&joined), options.bind_limit, options.wait);
             let ask_after = options.ask_after;
             let handles = options.astacks.min(HANDLES_ASKED) as u16;
             let payload_check = options.payload_check.unwrap_or(false);
-            let wish = BindRequest { payload_check, handles, ..wish };
-            let otherwise = Otherwise { link, link_port, to, wish, limit, wait, ask_after };
-            (Box::new(LinkedPath::new(path, otherwise)), joined, order)
+            let request = BindRequest { payload_check, handles, ..request };
+            let instead = OverUdpInstead { link, link_port, to, request, limit, wait, ask_after };
+            (Box::new(LinkedPath::new(path, instead)), joined, order)
         }
     };
     Ok(BoundPath { path, frames: Arc::clone(&joined.association.frames), order })

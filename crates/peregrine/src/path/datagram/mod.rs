@@ -1,13 +1,14 @@
 //! The datagram path: calls as packets over UDP or raw Ethernet.
 //!
 //! The protocol is [`exchange`](crate::protocol::exchange), which handles headers and lengths only.
-//! This module has what the protocol must not know: sockets, clocks, locks and the memory of messages.
+//! This module has the parts that do not belong to the protocol: sockets, clocks, locks and memory of
+//! messages.
 //!
 //! * [`connect`] binds a client to an export, and shares sockets between the bindings of a process.
 //! * [`client`] makes calls.
 //! * [`server`] receives and runs calls.
-//! * [`peer`] has what both ends keep of the other end of a path.
-//! * [`wire`] says where the bytes of a message are in memory, and checks them.
+//! * [`peer`] has the state that each end keeps about the other end of a path.
+//! * [`wire`] finds the bytes of a message in memory, and computes their checksums.
 
 mod client;
 mod connect;

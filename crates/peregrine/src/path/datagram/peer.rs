@@ -1,4 +1,4 @@
-//! What client and server keep of the other end of a path, and the settings that both use.
+//! The state that client and server keep about the other end of a path, and the settings of both.
 
 pub(super) mod piece_sizes;
 
@@ -14,7 +14,7 @@ use crate::sys::{self, Address};
 /// Bytes of a socket's receive buffer and of its send buffer.
 pub(super) const BUFFER_BYTES: usize = 8 << 20;
 
-/// Returns the time as the protocol counts it. It also advances while the machine is suspended.
+/// Returns the time of the protocol's clock. This clock also advances while the machine is suspended.
 #[inline]
 pub(super) fn moment() -> Moment {
     Moment(sys::boot_ns())
@@ -25,7 +25,7 @@ pub(super) fn moment() -> Moment {
 pub(super) struct PeerFlow(Mutex<Flow>);
 
 impl PeerFlow {
-    /// Returns the state of a path of which nothing is known yet.
+    /// Makes the state of a path about which nothing is known yet.
     pub(super) fn new() -> Arc<Self> {
         Arc::new(Self(Mutex::new(Flow::new(None))))
     }
@@ -37,7 +37,7 @@ impl FlowAccess for PeerFlow {
     }
 }
 
-/// Where a caller is, as far as the network shows it.
+/// The address of a client, as far as the network shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum PeerAddress {
     Ip(IpAddr),
@@ -54,7 +54,7 @@ impl PeerAddress {
         }
     }
 
-    /// Returns the host that bounds per host apply to.
+    /// Returns the address to which limits per host apply.
     pub(super) fn host(self) -> Self {
         match self {
             Self::Ip(address) => Self::Ip(host_of(address)),
@@ -65,10 +65,10 @@ impl PeerAddress {
 
 /// Decides when a thread that polls yields its processor.
 ///
-/// To yield takes as long as several polls. So the thread yields seldom, unless the last yield helped.
+/// A yield takes as long as several polls. So the thread yields seldom, unless the last yield helped.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct YieldPolicy {
-    /// A datagram arrived during the last yield: sender and receiver share a processor.
+    /// Whether a datagram arrived during the last yield. Then sender and receiver share a processor.
     helped: bool,
 }
 
@@ -90,8 +90,9 @@ impl YieldPolicy {
     }
 }
 
-/// Returns how many datagrams with pieces of this size fit a receive buffer that many senders share.
-/// The kernel counts some 700 bytes more for each, and half of the buffer is left for other senders.
+/// Returns the number of datagrams with pieces of this size that one sender may have in a receive
+/// buffer. The kernel counts some 700 bytes more for each datagram. Half of the buffer is left for other
+/// senders.
 pub(super) fn credits(buffer: usize, piece: u32) -> u16 {
     let each = piece as usize + 64 + 768;
     u16::try_from(buffer / 2 / each).unwrap_or(u16::MAX).clamp(2, 1024)

@@ -1,8 +1,8 @@
-//! The server's end of a datagram socket: records of callers, and the memory of their calls.
+//! The server's end of a datagram socket: the records of clients, and the memory of their calls.
 //!
-//! Any thread may receive any packet. It locks the caller's record for as long as the protocol needs
-//! to say what is to be done, and runs a call where it was received, with no lock held. The result is
-//! put together in the thread's frame, and the record keeps it until it is acknowledged.
+//! Any thread may receive any packet. It holds the lock of the client's record while the protocol
+//! decides what to do. Then it runs the call itself, without a lock. The procedure builds its result
+//! in the thread's frame. The record keeps the result until the client acknowledges it.
 
 mod in_place;
 mod liveness;
@@ -20,6 +20,7 @@ mod waiting;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
 
+use core::any::Any;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::io;
@@ -27,9 +28,8 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use self::in_place::{ExpectedPieces, place};
-pub(crate) use self::liveness::CHECKED_AFTER;
-use self::liveness::KeeperReminder;
 use self::pacing::{Flows, Pacer};
+use self::receivers::{ReceiveMode, ReceiveOutcome};
 use self::records::{Inner, Record, Records, call_number};
 use self::retention::{FreeList, MemoryBudget, ResultFrame, RetainedResults, ThreadCache};
 use self::sending::UnverifiedHosts;
@@ -45,6 +45,7 @@ use crate::call::{
 use crate::counters::{Counting, Page, ThreadKind};
 use crate::device::{Arrival, BYTES_MAX, LinkAddress, Socket, Until, datagrams};
 use crate::error::Kind as ErrorKind;
+use crate::keeper::Watch;
 use crate::limits;
 use crate::protocol::description as wire_description;
 use crate::protocol::exchange::bind::{Cookies, LinkLocation};
@@ -60,17 +61,19 @@ use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys::{self, Address};
 use crate::value::{Space, Window};
 
-/// Bytes of a packet that are copied, for less than it costs a thread to wait for another one.
+/// Results of at most this many bytes, with their header, are copied before they are sent, so that the
+/// record is unlocked during the send. The copy costs less than a wait of another thread for the lock.
 const COPIED: usize = 4096;
-/// So often at most, those who hold memory are looked at for whether they are still heard of.
+/// The shortest time between two checks for silent clients that hold memory.
 const SWEEP: u64 = 100 * MILLISECOND;
 
-/// What the server decides for its sockets.
+/// What the server provides to its sockets.
 pub(crate) trait ExportHost: Send + Sync {
-    /// A row for a new binding to a name, for messages of so many bytes, wanted from an address.
+    /// Makes a row of the binding table for a new binding to a name. `bytes`: the size of messages.
+    /// `from`: the address of the client.
     ///
     /// # Errors
-    /// Why there will be none.
+    /// The reason why the binding is refused.
     fn bind(
         &self,
         name: &str,
@@ -79,79 +82,88 @@ pub(crate) trait ExportHost: Send + Sync {
         from: &Address,
     ) -> Result<Arc<BindingRow>, (ErrorKind, String)>;
 
-    /// What the export of a row says of itself, if it is still there.
+    /// Returns the description of a row's export, if the export still exists.
     fn describe(&self, row: &BindingRow) -> Option<crate::interface::Description>;
 
-    /// Whether calls are refused because the server stops.
+    /// Returns whether calls are refused because the server is stopping.
     fn is_stopping(&self) -> bool;
 
-    /// So many procedures more, or fewer, run although their callers have given them up.
+    /// Adds `more` to the number of procedures that run although their clients have cancelled the
+    /// calls, and subtracts `fewer`.
     fn captured(&self, more: usize, fewer: usize);
 
-    /// Runs the work of a service thread, again and again if it panics.
+    /// Runs the work of a service thread. If the work panics, runs it again.
     fn outlive(&self, thread: &str, work: &mut dyn FnMut());
+
+    /// Reports that a receiving thread panicked.
+    fn report_panic(&self, panic: Box<dyn Any + Send>);
 }
 
-/// A socket to which any number of clients send, and what is known of each.
+/// A socket that serves any number of clients, with a record for each.
 pub(crate) struct ServerSocket {
     socket: Socket,
-    /// Where else this server is, on a link.
+    /// The location of this server on a link, if it has one.
     link: Option<LinkLocation>,
     host: Arc<dyn ExportHost>,
     records: Arc<Records>,
     table: Mutex<Table>,
     cookies: Cookies,
-    /// Keeps addresses from choosing with whom they share a number.
+    /// The secret from which the numbers of peers are computed, so that clients cannot cause two
+    /// addresses to share a number.
     peers: [u8; 16],
-    /// Names the table of this socket, and no other: random.
+    /// A random number that identifies the table of this socket.
     number: u64,
-    /// Tells this server from others that listened here before or will.
+    /// Distinguishes this server from earlier and later ones at this address.
     incarnation: u64,
+    /// Bytes of the receive buffer.
     buffer: usize,
-    /// Calls of several packets, or that wait, and memory for them.
+    /// The budget for the bytes of calls of several packets and of waiting calls.
     calls: MemoryBudget,
     estacks: FreeList<EStack>,
     results: RetainedResults,
-    /// Calls that wait for room: at their clients, and here, for their results.
-    line: FairQueue<QueuedCall>,
+    /// Calls that wait at their clients, for memory for their arguments.
+    queued: FairQueue<QueuedCall>,
+    /// Calls that wait here, for memory for their results.
     deferred: FairQueue<Work>,
-    /// When silent callers were last looked for.
+    /// When the server last searched for silent clients.
     swept: AtomicU64,
-    /// Datagrams that were not understood, and those that there was no room to send.
+    /// The number of datagrams that could not be read.
     dropped: AtomicU64,
+    /// The number of datagrams that were not sent, because the send buffer had no room.
     unsent: AtomicU64,
     unverified: UnverifiedHosts,
-    /// Whether callers of procedures are looked after, and who is told that they are to be.
+    /// Whether the keeper checks the clients of running procedures.
     is_checking: AtomicBool,
-    remind: OnceLock<KeeperReminder>,
+    /// The keeper's watch for these checks.
+    watch: OnceLock<Watch>,
     page: Arc<Page>,
     flows: Flows,
     pacer: Pacer,
-    /// For the thread that paces.
+    /// A reference to this socket, for the pacing thread.
     this: Weak<Self>,
 }
 
-/// What a thread that receives has of its own.
+/// The memory and state of one receiving thread.
 pub(crate) struct ReceiverState {
     input: EStack,
     from: Address,
-    /// Datagrams of a train that were not looked at yet: what arrived, and which is next.
+    /// A GRO batch with datagrams that were not handled yet, and the index of the first of them.
     rest: Option<(Arrival, usize)>,
-    /// What comes next, if that is known.
+    /// The pieces that probably arrive next, if the thread can predict them.
     expected: Option<ExpectedPieces>,
     output: Vec<u8>,
     spare: ThreadCache,
-    /// Whose record is to be forgotten.
+    /// The handle of a record that this thread must forget once it holds no lock.
     leaves: Option<Handle>,
     blocks: Vec<u32>,
     serving: Serving,
 }
 
-/// A call that is to be run.
+/// A call that is ready to run.
 pub(crate) struct Work {
     place: u32,
     sequence: u32,
-    /// When the last of it was taken off the wire.
+    /// When the last packet of the call arrived.
     came: Moment,
     group: u16,
     shape: Shape,
@@ -160,12 +172,12 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// Who calls.
+    /// Returns the number of the caller's record.
     pub(crate) const fn caller(&self) -> u32 {
         self.place
     }
 
-    /// Bytes of its message, without what it carries besides.
+    /// Returns the bytes of the message, without extensions.
     const fn body(&self) -> u32 {
         self.shape.total.saturating_sub(self.shape.extension as u32)
     }
@@ -173,33 +185,26 @@ impl Work {
 
 /// Where the bytes of a call are.
 enum CallBytes {
-    /// In the hand that received it.
+    /// In the state of the thread that received the call.
     Received(Range<usize>),
-    /// In memory of its own, for which so much is reckoned.
+    /// In the call's own memory. The number is the bytes charged to the budget.
     Owned(EStack, usize),
 }
 
-/// What was received.
-pub(crate) enum Got {
-    Nothing,
-    Settled,
-    Work(Work),
-}
-
-/// What a datagram was to its record.
+/// What a datagram changed in its record.
 enum DatagramEffect {
     Nothing,
     Call(Work),
-    /// Its caller does not need it any more.
+    /// The client does not need the record any more.
     Bye,
 }
 
 impl ServerSocket {
-    /// Serves whoever sends to a socket. `link`: where else this server is; `incarnation`: random, the
-    /// same for all places of one server.
+    /// Makes the server's end of a socket. `link`: the server's location on a link. `incarnation`: a
+    /// random number, the same for all sockets of one server.
     ///
     /// # Errors
-    /// Those of the socket.
+    /// If the socket or the random numbers fail.
     pub(crate) fn new(
         socket: Socket,
         link: Option<LinkAddress>,
@@ -227,14 +232,14 @@ impl ServerSocket {
             calls: MemoryBudget::new(limits::PARTIAL_BYTES_MAX, limits::PARTIAL_BYTES_PER_HOST),
             estacks: FreeList::new(limits::SPARE_BYTES_MAX),
             results: RetainedResults::new(),
-            line: FairQueue::new(Rank::Leaf),
+            queued: FairQueue::new(Rank::Leaf),
             deferred: FairQueue::new(Rank::Deferred),
             swept: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
             unsent: AtomicU64::new(0),
             unverified: UnverifiedHosts::new(),
             is_checking: AtomicBool::new(false),
-            remind: OnceLock::new(),
+            watch: OnceLock::new(),
             page,
             flows: Flows::default(),
             pacer: Pacer::default(),
@@ -242,12 +247,12 @@ impl ServerSocket {
         }))
     }
 
-    /// How many looks are worth a look at the clock.
+    /// Returns the number of polls between two readings of the clock.
     pub(crate) fn looks(&self) -> u32 {
         self.socket.looks()
     }
 
-    /// What a new thread needs.
+    /// Makes the state of a new receiving thread.
     pub(crate) fn receiver(&self) -> io::Result<ReceiverState> {
         let mut input = EStack::default();
         if !input.reserve(BYTES_MAX) {
@@ -266,14 +271,15 @@ impl ServerSocket {
         })
     }
 
-    /// Datagrams that found no room, those that were not understood, and those that were not sent.
+    /// Returns three numbers of datagrams: those that overflowed the receive buffer, those that could not
+    /// be read, and those that were not sent.
     pub(crate) fn losses(&self) -> [u64; 3] {
         let overflowed = self.socket.overflowed().unwrap_or(0);
         let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
         [overflowed, count(&self.dropped), count(&self.unsent)]
     }
 
-    /// Makes threads that sleep in receiving come back.
+    /// Makes threads that sleep in the kernel return.
     pub(crate) fn close(&self) {
         self.pacer.close();
         self.socket.close();
@@ -301,7 +307,7 @@ impl ServerSocket {
         self.records.record(place)
     }
 
-    /// A number for a host, which nobody can choose.
+    /// Returns a number for a host, which clients cannot predict.
     fn peer(&self, from: PeerAddress) -> u64 {
         use core::hash::{Hash as _, Hasher as _};
         let mut hasher = siphasher::sip::SipHasher13::new_with_key(&self.peers);
@@ -309,20 +315,29 @@ impl ServerSocket {
         hasher.finish()
     }
 
-    /// Takes the next datagram; asleep it waits for one. `alone`: no other thread receives.
-    pub(crate) fn receive(&self, receiver: &mut ReceiverState, asleep: bool, alone: bool) -> Got {
+    /// Receives datagrams and handles them, until one is a call that is ready to run. `alone`: no other
+    /// thread receives.
+    fn receive(
+        &self,
+        receiver: &mut ReceiverState,
+        mode: ReceiveMode,
+        alone: bool,
+    ) -> ReceiveOutcome<Work> {
         if !alone && receiver.expected.is_some() {
             self.release_expected(receiver);
         }
-        let until = if asleep { Until::Ever } else { Until::Now };
+        let until = match mode {
+            ReceiveMode::Sleep => Until::Ever,
+            ReceiveMode::Poll => Until::Now,
+        };
         if receiver.expected.is_some() {
-            if !asleep && !self.socket.may_have_arrived() {
-                return Got::Nothing;
+            if mode == ReceiveMode::Poll && !self.socket.may_have_arrived() {
+                return ReceiveOutcome::Nothing;
             }
             match self.receive_expected(receiver, until) {
-                None => return Got::Nothing,
-                Some(DatagramEffect::Call(work)) => return Got::Work(work),
-                Some(_) if receiver.rest.is_none() => return Got::Settled,
+                None => return ReceiveOutcome::Nothing,
+                Some(DatagramEffect::Call(work)) => return ReceiveOutcome::Work(work),
+                Some(_) if receiver.rest.is_none() => return ReceiveOutcome::Settled,
                 Some(_) => {}
             }
         }
@@ -330,29 +345,29 @@ impl ServerSocket {
             let into = [Space::of_mut(receiver.input.memory())];
             match self.socket.receive(&into, Some(&mut receiver.from), until) {
                 Ok(Some(arrival)) => receiver.rest = Some((arrival, 0)),
-                // What is wrong with one datagram is no reason to stop.
-                Ok(None) | Err(_) => return Got::Nothing,
+                // An error concerns a single datagram, so the thread continues to receive.
+                Ok(None) | Err(_) => return ReceiveOutcome::Nothing,
             }
         }
         let work = self.take(receiver, alone);
-        if self.line.any() {
+        if self.queued.any() {
             self.give_room(receiver);
         }
         match work {
-            Some(work) => Got::Work(work),
-            None => Got::Settled,
+            Some(work) => ReceiveOutcome::Work(work),
+            None => ReceiveOutcome::Settled,
         }
     }
 
-    /// What arrived, datagram by datagram, up to a call to run. Most of a train is for one record:
-    /// that is locked once.
+    /// Handles what arrived, datagram by datagram, until a call is ready to run. Most datagrams of
+    /// a batch are for one record, so its lock is kept between them.
     fn take(&self, receiver: &mut ReceiverState, alone: bool) -> Option<Work> {
         let (arrival, first) = receiver.rest.take()?;
         let (now, mut peer) = (moment(), None);
         let mut held: Option<(u32, MutexGuard<'_, Inner>)> = None;
         for (number, at) in datagrams(arrival).enumerate().skip(first) {
             if arrival.cut && at.end == arrival.bytes {
-                // The rest of it is lost.
+                // The last datagram of the batch is truncated.
                 break;
             }
             let payload = at.start + HEADER_BYTES..at.end;
@@ -367,7 +382,7 @@ impl ServerSocket {
             };
             let place = header.handle.place;
             if header.kind.binds() {
-                // That locks records itself.
+                // `bind` locks records itself.
                 if let Some((_, before)) = held.take() {
                     self.send_pending(before, &mut receiver.output, &receiver.serving.counting);
                 }
@@ -380,14 +395,14 @@ impl ServerSocket {
                     self.send_pending(before, &mut receiver.output, &receiver.serving.counting);
                 }
                 let Some(record) = self.record(place) else {
-                    let nobody = ServerEnd::vacant(place);
-                    self.refuse(&nobody, now, &header, &receiver.from);
+                    let vacant = ServerEnd::vacant(place);
+                    self.refuse(&vacant, now, &header, &receiver.from);
                     continue;
                 };
                 held = Some((place, record.0.lock()));
             }
             let Some((_, inner)) = &mut held else { continue };
-            // Who is where it was heard last is who it was.
+            // A packet with the right handle from the client's last address needs no further check.
             let known = inner.to == receiver.from && inner.server_end.is_for(&header);
             let from = receiver.from;
             let mut peer = || *peer.get_or_insert_with(|| self.peer(PeerAddress::of(&from)));
@@ -399,7 +414,7 @@ impl ServerSocket {
                 self.dropped.fetch_add(1, Ordering::Relaxed);
                 continue;
             }
-            match self.heard(receiver, inner, now, &header, payload) {
+            match self.handle_known(receiver, inner, now, &header, payload) {
                 DatagramEffect::Nothing => {}
                 DatagramEffect::Call(work) => {
                     if number + 1 < datagrams(arrival).len() {
@@ -425,8 +440,8 @@ impl ServerSocket {
         None
     }
 
-    /// A datagram for a record that knows it.
-    fn heard(
+    /// Handles a datagram that has the handle of a record.
+    fn handle_known(
         &self,
         receiver: &mut ReceiverState,
         inner: &mut Inner,
@@ -435,7 +450,8 @@ impl ServerSocket {
         payload: Range<usize>,
     ) -> DatagramEffect {
         if inner.lent.is_some() && inner.server_end.is_of_assembly(header) {
-            // There is no place for it now: as good as lost.
+            // A thread has borrowed the memory of the call, so the piece cannot be placed. The client
+            // retransmits it.
             return DatagramEffect::Nothing;
         }
         let bitmap =
@@ -445,7 +461,7 @@ impl ServerSocket {
             self.note_given_up(inner);
         }
         if !matches!(effect.action, Action::Dropped(why) if why != DropReason::Duplicate) {
-            // Whoever repeats what is over gets no result for it.
+            // Except for duplicates, dropped packets do not change the address to which results are sent.
             inner.to = receiver.from;
         }
         if effect.release
@@ -461,7 +477,8 @@ impl ServerSocket {
         } else if header.kind == PacketKind::Probe
             && inner.server_end.phase() == RecordPhase::Running
         {
-            // Its arguments take room for as long as its procedure runs.
+            // The probe shows that the client still waits for the procedure, whose arguments occupy
+            // memory until it ends. So the probe counts as progress.
             self.calls.note_progress(inner.group);
         }
         match effect.action {
@@ -469,8 +486,8 @@ impl ServerSocket {
             Action::Nothing | Action::Dropped(_) => {}
             Action::Begin(range) => {
                 if !self.socket.has_gro() {
-                    // Otherwise each datagram of a train comes alone. Until the first of them is
-                    // seen, receiving costs a little less without.
+                    // Without GRO, the kernel delivers each datagram of a batch alone. GRO is enabled
+                    // when the first batch arrives, because without it receiving costs a little less.
                     let _ = self.socket.enable_gro();
                 }
                 self.begin(receiver, inner, now, header);
@@ -483,7 +500,7 @@ impl ServerSocket {
             Action::Execute(range) => {
                 if header.fragments().count() > 1 {
                     place(inner, receiver, range, payload);
-                    return inner.whole(now, header);
+                    return inner.note_complete(now, header);
                 }
                 self.drop_call(inner);
                 return inner.work(now, header, CallBytes::Received(payload));
@@ -498,7 +515,7 @@ impl ServerSocket {
 
     // Calls.
 
-    /// Whether a thread of this process waits for the call to end, by way of others.
+    /// Returns whether a thread of this process waits for this call, through nested calls.
     pub(crate) fn is_from_inside(&self, receiver: &mut ReceiverState, work: &mut Work) -> bool {
         let extension = usize::from(work.shape.extension);
         extension > 0 && {
@@ -507,14 +524,14 @@ impl ServerSocket {
         }
     }
 
-    /// Answers a call that is not run.
+    /// Counts a call as refused, and answers it with the refusal.
     #[cold]
     pub(crate) fn refuse_work(&self, receiver: &mut ReceiverState, work: Work, refusal: &Refusal) {
         receiver.serving.counting.refused(Some(&work.row.tally));
         self.answer_refusal(receiver, work, refusal);
     }
 
-    /// As [`refuse_work`](Self::refuse_work), of a call that is counted as refused already.
+    /// Answers a call with a refusal that is already counted.
     #[cold]
     fn answer_refusal(&self, receiver: &mut ReceiverState, work: Work, refusal: &Refusal) {
         if let CallBytes::Owned(estack, bytes) = work.message {
@@ -526,12 +543,12 @@ impl ServerSocket {
         self.reply_refusal(receiver, &mut inner, refusal);
         self.send_pending(inner, &mut receiver.output, &receiver.serving.counting);
         self.forget_closed(receiver);
-        if self.line.any() {
+        if self.queued.any() {
             self.give_room(receiver);
         }
     }
 
-    /// Answers the call of a record, whose thread panicked outside of its procedure.
+    /// Answers the call of a record whose thread panicked outside of the procedure.
     #[cold]
     pub(crate) fn fail(&self, receiver: &mut ReceiverState, place: u32, refusal: &Refusal) {
         receiver.serving.forget();
@@ -544,7 +561,7 @@ impl ServerSocket {
     /// Replies with a refusal.
     #[cold]
     fn reply_refusal(&self, receiver: &mut ReceiverState, inner: &mut Inner, refusal: &Refusal) {
-        // Without memory nothing is kept, and what the client asks for again is empty.
+        // If there is no memory, the record keeps no result, and the client receives an empty one.
         let frame = self.results.frame(&mut receiver.spare, limits::MESSAGE_BYTES_MIN);
         let space = frame.as_ref().map(|frame| frame.reply(limits::MESSAGE_BYTES_MIN));
         let Ran { answer, head_at: at, head_bytes: head, .. } =
@@ -584,8 +601,8 @@ impl ServerSocket {
         }
     }
 
-    /// Forgets the record of a caller that said goodbye while its last call ran, once that has ended
-    /// and no record is locked.
+    /// Forgets the record of a client that said goodbye during its last call, which has ended now. The
+    /// caller must not hold the lock of a record.
     #[inline]
     fn forget_closed(&self, receiver: &mut ReceiverState) {
         if let Some(handle) = receiver.leaves.take() {
@@ -593,8 +610,9 @@ impl ServerSocket {
         }
     }
 
-    /// Runs a call and sends its result. When that was done, but for sending a small one: meanwhile
-    /// the client may have run, on this very processor.
+    /// Runs a call and sends its result. Returns the time at which the result was sent. For a small
+    /// result, returns the time before it was sent, because the client may run on this processor during
+    /// the send.
     pub(crate) fn run(&self, receiver: &mut ReceiverState, mut work: Work) -> Moment {
         let is_given_up = work.message.begins_given_up(self, work.place);
         if self.host.is_stopping() {
@@ -632,13 +650,13 @@ impl ServerSocket {
             self.send_pending(inner, &mut receiver.output, &receiver.serving.counting);
             self.forget_closed(receiver);
         }
-        if self.line.any() {
+        if self.queued.any() {
             self.give_room(receiver);
         }
         if result.total as usize > COPIED { moment() } else { ended }
     }
 
-    /// Runs the procedure of a call; its result is in the frame.
+    /// Runs the procedure of a call, which builds its result in `frame`.
     fn procedure(
         &self,
         receiver: &mut ReceiverState,
@@ -661,7 +679,7 @@ impl ServerSocket {
         };
         let calls = || Arc::clone(&self.records) as Arc<dyn Calls>;
         let mut guard = serving.begin(row, call, calls)?;
-        self.note_procedure_runs();
+        self.ensure_callers_are_checked();
         let reply = frame.reply(row.message_bytes);
         let placed = Placed {
             procedure: shape.what,
@@ -677,7 +695,7 @@ impl ServerSocket {
         let outs = if answer == Answer::Ok { &**blocks } else { &[] };
         let touched = match answer {
             Answer::Ok => written(reply, outs).max(head_at as usize + head_bytes as usize),
-            // What the procedure had begun before.
+            // The procedure may have written anywhere before it failed.
             _ => row.message_bytes,
         };
         let (at, total) = pack(reply, outs, head_at as usize, head_bytes as usize);
@@ -687,7 +705,7 @@ impl ServerSocket {
         Ok(Shape { what: answer as u32, total, head: head_bytes, at, extension: 0 })
     }
 
-    /// What the export says of itself, as the head of a result.
+    /// Writes the description of the export, as the head of a result.
     #[cold]
     fn describe(&self, work: &Work, frame: &mut ResultFrame) -> Result<Shape, Refusal> {
         let row = &work.row;
@@ -705,14 +723,14 @@ impl ServerSocket {
 }
 
 impl Inner {
-    /// A packet that its record knows.
+    /// Handles a packet for this record's handle.
     #[inline]
     fn handle(&mut self, now: Moment, header: &Header, bitmap: &[u8]) -> Effect {
         self.server_end.handle(now, &*self.flow, header, bitmap)
     }
 
-    /// All of a call has come.
-    fn whole(&mut self, now: Moment, header: &Header) -> DatagramEffect {
+    /// Notes that a call of several packets has arrived completely.
+    fn note_complete(&mut self, now: Moment, header: &Header) -> DatagramEffect {
         let (estack, bytes) = self.call.take().unwrap_or_default();
         self.work(now, header, CallBytes::Owned(estack, bytes))
     }
@@ -726,15 +744,15 @@ impl Inner {
 }
 
 impl CallBytes {
-    /// The procedure is about to run: whether the call was given up while it waited. Those that did
-    /// not wait are not looked at.
+    /// Ends the wait of a call, and returns whether the call was cancelled while it waited. Returns false
+    /// for calls that did not wait.
     #[inline]
     fn begins_given_up(&self, service: &ServerSocket, place: u32) -> bool {
         let waited = matches!(self, Self::Owned(..));
         waited && service.stops_waiting(place)
     }
 
-    /// Whether the call of a record was given up meanwhile. Those that did not wait are not looked at.
+    /// Returns whether a waiting call was cancelled. Returns false for calls that did not wait.
     #[inline]
     fn is_given_up(&self, service: &ServerSocket, place: u32) -> bool {
         let waited = matches!(self, Self::Owned(..));
@@ -743,11 +761,11 @@ impl CallBytes {
     }
 
     fn memory<'a>(&'a mut self, input: &'a mut EStack, total: u32) -> &'a mut [u8] {
-        let whole = match self {
+        let bytes = match self {
             Self::Received(range) => input.memory().get_mut(range.clone()),
             Self::Owned(estack, _) => estack.memory().get_mut(..total as usize),
         };
-        whole.unwrap_or(&mut [])
+        bytes.unwrap_or(&mut [])
     }
 }
 

@@ -1,4 +1,5 @@
-//! A message between memory and packets: where its bytes are, and whether they arrived unharmed.
+//! Messages between memory and packets: finds the bytes of a message, and checks whether they arrived
+//! undamaged.
 
 pub(super) mod checks;
 pub(super) mod message;
@@ -9,7 +10,7 @@ use core::ops::Range;
 use crate::protocol::exchange::header::{HEADER_BYTES, Header};
 use crate::value::Space;
 
-/// The number of the procedure that describes an export. Every export has it.
+/// The number of the procedure that returns the description of an export. Every export has it.
 pub(super) const DESCRIBE: u32 = u32::MAX - 1;
 
 /// A datagram with a valid header, in the memory into which it was received.

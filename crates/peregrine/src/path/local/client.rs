@@ -1,7 +1,7 @@
 //! The client's half of a local call: write the call line, post, wait, read the reply line.
 //!
-//! [`LocalPath::transport`] makes small calls. `large` makes calls with a large message or a large reply,
-//! and posts a call again if the server asks for it.
+//! [`LocalPath::transport`] makes small calls. The `large` module makes calls with a large message or a large
+//! reply. It posts a call again if the server asks for that.
 
 mod large;
 
@@ -23,7 +23,7 @@ use crate::stats::{Moment, stamp};
 use crate::sys;
 use crate::value::align_up;
 
-/// The path of a binding to its export: the number of the binding in a session.
+/// The path of a binding to its export. The binding is identified by its number in a session.
 #[derive(Debug)]
 pub(crate) struct LocalPath {
     pub(crate) region: Arc<ClientRegion>,
@@ -36,11 +36,12 @@ pub(crate) struct LocalPath {
     pub(crate) wait: Wait,
 }
 
-/// A message with more bytes is large.
+/// The size in bytes of the largest small message. A message with more bytes is large.
 const SMALL_BYTES: usize = SLOT_BYTES;
 
 impl CallPath for LocalPath {
-    /// Makes a small call. Other calls leave before the point of no return.
+    /// Makes a small call. Calls with a large message or a large reply branch off before the point of no
+    /// return.
     #[inline]
     fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
         let index = call.frame.index();
@@ -110,7 +111,8 @@ impl LocalPath {
         CallError::too_large(call.layout().total, self.own_bytes, Some(server))
     }
 
-    /// Posts a call that is in place but for its head and header. Returns the value of its call word.
+    /// Posts a call whose message is in place, except for its head and its header. Returns the value of its
+    /// call word.
     #[inline(always)]
     fn post(
         &self,
@@ -119,7 +121,7 @@ impl LocalPath {
         layout: &Layout,
         flags: CallFlags,
     ) -> u32 {
-        let CallState { astack, index, cpu, deadline } = *state;
+        let CallState { astack, index, cpu, .. } = *state;
         let header = CallHeader {
             binding: self.binding,
             procedure: call.procedure,
@@ -142,13 +144,13 @@ impl LocalPath {
         match word::post(call_word, id) {
             Notify::Nothing => {}
             Notify::Wake => drop(sys::futex_wake(call_word)),
-            Notify::Ring => self.region.session.ring(index, deadline),
+            Notify::Ring => self.region.session.ring(index),
         }
         stamp(Moment::Posted);
         id
     }
 
-    /// Waits for the reply to call `id` by means of `wait`, and reads its header.
+    /// Waits with `wait` for the reply to call `id`, and reads the header of the reply.
     #[inline(always)]
     fn receive<'a>(
         &'a self,
@@ -184,11 +186,11 @@ impl LocalPath {
     }
 }
 
-/// What a call knows when it is posted.
+/// The state of a call from when it is posted.
 struct CallState<'a> {
     astack: &'a ClientAstack,
     index: u32,
-    /// The processor on which the caller last found itself.
+    /// The processor on which the caller last ran, as far as it knows.
     cpu: u32,
     deadline: Option<Instant>,
 }
@@ -210,8 +212,8 @@ fn unknown_answer() -> CallError {
     CallError::bad_result("unknown kind of answer")
 }
 
-/// Writes the extensions of a call after its message, because a procedure makes it or it has a limit.
-/// Returns their size in bytes.
+/// Writes the extensions of a call after its message. A call has extensions if a procedure makes it, or if it
+/// has a limit. Returns their size in bytes.
 #[cold]
 fn extend(
     call: &Call<'_, '_, '_>,
@@ -222,13 +224,13 @@ fn extend(
     let extensions = Extensions::of(inside, deadline)?;
     let extensions = extensions.as_bytes();
     let written = call.head.space().write(align_up(total), extensions);
-    // The largest message leaves room for the extensions, wherever it begins: a slot at least.
+    // Wherever the largest message begins, at least one slot is left after it for the extensions.
     written
         .map(|()| extensions.len() as u32)
         .ok_or_else(|| CallError::too_large(total, total, None))
 }
 
-/// A caller that waits for the reply to its call.
+/// The wait of a caller for the reply to its call.
 struct ReplyWait<'a> {
     region: &'a ClientRegion,
     index: u32,
@@ -246,12 +248,12 @@ impl Waiter for ReplyWait<'_> {
         !self.region.session.is_alive()
     }
 
-    /// Rings if the server has not taken the call: its thread may be running another procedure, or the
-    /// first ring was lost. Calls that were taken cost the server nothing here.
+    /// Rings if the server has not taken the call: its thread may be running another procedure, or the first
+    /// ring was lost. Checking a call that was taken costs the server nothing.
     fn on_long_wait(&self) {
         self.region.check_words(self.index, self.id);
         if !self.region.was_taken(self.index, self.id) {
-            self.region.session.ring(self.index, self.deadline);
+            self.region.session.ring(self.index);
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Binding to a server of this machine: connect, join the session with its process or make one,
-//! and watch for its end.
+//! Binds to a server of this machine: connects, joins the existing session with the server's process or makes
+//! a new one, and watches for the end of the session.
 //!
-//! All bindings between two processes share one session: one socket, one process handle, one
-//! region. A binding is a number in it.
+//! All bindings between two processes share one session: one socket, one process handle and one region. A
+//! binding is identified by its number in the session.
 
 use std::collections::HashMap;
 use std::io;
@@ -11,7 +11,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use super::{Answer, Bind, Bound, ClientRegion, LocalPath, RegionLayout, Request, Session, Token};
+use super::{
+    BindGrant, BindRequest, ClientMessage, ClientRegion, LocalPath, RegionLayout, ServerMessage,
+    Session, Token,
+};
 use crate::address::Address;
 use crate::call::{Call, CallPath, PathKind, Returned, Wait, block_cost};
 use crate::directory;
@@ -44,49 +47,50 @@ impl Connect for Local {
 
     fn inquire(&self, _: &Target<'_>, wanted: &Wanted<'_>) -> Result<Inquiry, CallError> {
         let socket = directory::resolve(wanted.name, wanted.until)?;
-        match ask(&socket, &Request::Describe, wanted.until)?.0 {
-            Answer::Description(description) => Ok(Inquiry::Answer(description)),
+        match ask(&socket, &ClientMessage::Describe, wanted.until)?.0 {
+            ServerMessage::Description(description) => Ok(Inquiry::Answer(description)),
             answer => Err(unexpected(answer)),
         }
     }
 }
 
-/// The sessions of this process, by the server's process.
-static SESSIONS: Registry<u32, Joined> = Registry::new(Rank::Server);
+/// The sessions of this process, by the number of the server's process.
+static SESSIONS: Registry<u32, JoinedSession> = Registry::new(Rank::Server);
 
-/// A session, and the bindings that it carries; it ends with the last of them.
-struct Joined {
-    // First, so that nothing is watched any more when the rest goes.
+/// A session that bindings of this process share. It ends when the last of these bindings is dropped.
+struct JoinedSession {
+    // The watches are dropped first, so that the keeper watches nothing when the other fields are dropped.
     watches: [Watch; 2],
-    end: Arc<End>,
+    watched: Arc<SessionWatch>,
     token: Token,
 }
 
-impl Joined {
+impl JoinedSession {
     fn region(&self) -> &Arc<ClientRegion> {
-        &self.end.region
+        &self.watched.region
     }
 
     #[cold]
     fn tidy_later(&self) {
-        if !self.end.tidies.swap(true, Ordering::AcqRel) {
+        if !self.watched.is_tidying.swap(true, Ordering::AcqRel) {
             self.watches[0].remind(TIDY);
         }
     }
 }
 
-/// How long memory must have been idle, twice, before it is given back.
+/// The interval between two passes that look for unused memory. Memory that two passes in a row find
+/// unused is given back.
 const TIDY: Duration = Duration::from_secs(1);
 
-/// The local path together with the session that it belongs to.
-struct Member {
+/// The local path of one binding, and the session to which it belongs.
+struct BoundLocalPath {
     path: LocalPath,
-    end: Arc<End>,
-    /// Until it goes.
-    joined: Option<Arc<Joined>>,
+    watched: Arc<SessionWatch>,
+    /// `None` only while this value is dropped.
+    joined: Option<Arc<JoinedSession>>,
 }
 
-impl CallPath for Member {
+impl CallPath for BoundLocalPath {
     #[inline]
     fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
         let returned = self.path.transport(call);
@@ -101,7 +105,7 @@ impl CallPath for Member {
     }
 
     fn explain(&self) -> String {
-        format!("memory shared with process {}", self.end.session().process.pid)
+        format!("memory shared with process {}", self.watched.session().process.pid)
     }
 
     fn is_alive(&self) -> bool {
@@ -113,160 +117,166 @@ impl CallPath for Member {
     }
 }
 
-impl Drop for Member {
+impl Drop for BoundLocalPath {
     fn drop(&mut self) {
-        self.end.bindings().told.remove(&self.path.binding);
-        // The last one ends the session, which says it all. Exactly one of those who go at the
-        // same time is the last, and none if somebody is about to join.
+        self.watched.revocations().flags.remove(&self.path.binding);
+        // The last binding ends the session, so the server needs no message about the binding. If several
+        // bindings are dropped at once, at most one of them is the last. None is the last if another thread
+        // is about to join the session.
         if self.joined.take().and_then(Arc::into_inner).is_none() {
-            self.end.session().unbind(self.path.binding);
+            self.watched.session().unbind(self.path.binding);
         }
     }
 }
 
-/// The keeper's view of a session: what must be told to whom when it ends.
-struct End {
+/// The keeper's view of a session. The keeper reads the server's messages, and wakes the callers when the
+/// session ends.
+struct SessionWatch {
     region: Arc<ClientRegion>,
-    bindings: Mutex<Bindings>,
-    /// How often everybody inside is told again: a server that closed its socket but lives could
-    /// have written over the notice.
-    tells: AtomicU32,
-    /// Whether the keeper will tidy up.
-    tidies: AtomicBool,
+    revocations: Mutex<Revocations>,
+    /// How often all callers were woken after the end of the session. They are woken more than once, because
+    /// a server that closed its socket but still runs could overwrite the words that mark the end.
+    wakeups: AtomicU32,
+    /// Whether the keeper looks for unused memory from time to time.
+    is_tidying: AtomicBool,
     /// Whether the server has closed the socket.
-    closes: AtomicBool,
+    is_socket_closed: AtomicBool,
 }
 
-/// Which bindings are to be told that their export was withdrawn.
+/// The bindings whose exports may be withdrawn.
 #[derive(Default)]
-struct Bindings {
-    told: HashMap<u32, Arc<AtomicBool>>,
-    /// Numbers that were revoked and that nobody here has, or not yet: a binding's own answer comes
-    /// on another connection. Kept while somebody binds.
+struct Revocations {
+    /// The flag of each binding.
+    flags: HashMap<u32, Arc<AtomicBool>>,
+    /// Revoked numbers of bindings that this process does not know. It may learn of such a binding later,
+    /// because the answer that grants a binding arrives on another connection. The list is cleared when a
+    /// thread begins to bind.
     early: Vec<u32>,
 }
 
-impl Bindings {
-    /// Numbers that are kept for those who bind.
+impl Revocations {
+    /// The largest number of early revocations.
     const EARLY_MAX: usize = 256;
 
     fn revoke(&mut self, binding: u32) {
-        match self.told.remove(&binding) {
+        match self.flags.remove(&binding) {
             Some(revoked) => revoked.store(true, Ordering::Release),
             None if self.early.len() < Self::EARLY_MAX => self.early.push(binding),
             None => {}
         }
     }
 
-    /// A new binding, which may have been revoked already.
+    /// Adds a binding, and returns its flag. The binding may have been revoked already.
     fn add(&mut self, binding: u32) -> Arc<AtomicBool> {
         let revoked = Arc::new(AtomicBool::new(self.early.contains(&binding)));
-        self.told.insert(binding, Arc::clone(&revoked));
+        self.flags.insert(binding, Arc::clone(&revoked));
         revoked
     }
 }
 
-impl End {
+impl SessionWatch {
     fn session(&self) -> &Session {
         &self.region.session
     }
 
     #[track_caller]
-    fn bindings(&self) -> MutexGuard<'_, Bindings> {
-        self.bindings.lock()
+    fn revocations(&self) -> MutexGuard<'_, Revocations> {
+        self.revocations.lock()
     }
 
-    fn tell(&self) -> Next {
+    /// Wakes all callers, because the session has ended.
+    fn wake_callers(&self) -> Next {
         self.region.wake_all();
-        match self.tells.fetch_add(1, Ordering::Relaxed) {
+        match self.wakeups.fetch_add(1, Ordering::Relaxed) {
             0..20 => Next::Tick(Duration::from_millis(10)),
             _ => Next::Forget,
         }
     }
 
-    /// Whether the server has something to say, were it that it says no more.
+    /// Returns whether a message or the end of the stream can be read.
     fn has_more(&self) -> bool {
         self.session().socket.readable_within(Duration::ZERO).unwrap_or(true)
     }
 
-    /// What the server has to say; `None` when it says no more.
-    fn listen(&self) -> Option<Answer> {
+    /// Reads a message of the server. Returns `None` if the stream has ended or the message is invalid.
+    fn read_message(&self) -> Option<ServerMessage> {
         let mut buffer = [0; 64];
         match receive(&self.session().socket, &mut buffer) {
             Ok(Received { bytes, whole: true, .. }) if bytes > 0 => {
-                Answer::from_bytes(&buffer[..bytes]).ok()
+                ServerMessage::from_bytes(&buffer[..bytes]).ok()
             }
             _ => None,
         }
     }
 }
 
-impl Watched for End {
+impl Watched for SessionWatch {
     fn fd(&self) -> BorrowedFd<'_> {
         self.region.session.socket.as_fd()
     }
 
     fn ready(self: Arc<Self>) -> Next {
-        /// A process that ends closes its sockets a moment before its handle tells so.
-        const MOMENT: Duration = Duration::from_millis(20);
-        /// Withdrawn bindings that are noted at a time, and the time for which the keeper then looks
-        /// after others. A server with more bindings to withdraw is waited for.
-        const AT_A_TIME: u32 = 64;
-        const REST: Duration = Duration::from_millis(5);
-        let mut heard = None;
-        for _ in 0..AT_A_TIME {
+        /// The longest time between the moment when a process that ends closes its sockets, and the moment
+        /// when its process handle becomes readable.
+        const EXIT_TIME: Duration = Duration::from_millis(20);
+        /// The number of messages that are read at a time. The keeper then serves other sessions for `PAUSE`.
+        const MESSAGES: u32 = 64;
+        const PAUSE: Duration = Duration::from_millis(5);
+        let mut last = None;
+        for _ in 0..MESSAGES {
             if !self.has_more() {
                 return Next::Sleep;
             }
-            heard = self.listen();
-            let Some(Answer::Revoked(binding)) = heard else { break };
-            self.bindings().revoke(binding);
+            last = self.read_message();
+            let Some(ServerMessage::Revoked(binding)) = last else { break };
+            self.revocations().revoke(binding);
         }
-        match heard {
-            Some(Answer::Revoked(_)) => return Next::Pause(REST),
-            Some(Answer::Goodbye) => self.session().mark_withdrawn(),
+        match last {
+            Some(ServerMessage::Revoked(_)) => return Next::Pause(PAUSE),
+            Some(ServerMessage::Goodbye) => self.session().mark_withdrawn(),
             _ if !self.session().process.ended() => {
-                self.closes.store(true, Ordering::Release);
-                return Next::Tick(MOMENT);
+                self.is_socket_closed.store(true, Ordering::Release);
+                return Next::Tick(EXIT_TIME);
             }
             _ => self.session().mark_closed(),
         }
-        self.tell()
+        self.wake_callers()
     }
 
     fn tick(self: Arc<Self>) -> Next {
-        if self.tidies.load(Ordering::Acquire)
+        if self.is_tidying.load(Ordering::Acquire)
             && self.session().is_alive()
-            && !self.closes.load(Ordering::Acquire)
+            && !self.is_socket_closed.load(Ordering::Acquire)
         {
             if self.region.tidy() {
                 return Next::SleepAndTick(TIDY);
             }
-            self.tidies.store(false, Ordering::Release);
+            self.is_tidying.store(false, Ordering::Release);
             return Next::Sleep;
         }
         self.session().mark_closed();
-        self.tell()
+        self.wake_callers()
     }
 }
 
-/// The server's process, whose end is certain even while a child of it holds the socket open.
-struct Death(Arc<End>);
+/// The keeper's view of the server's process. When this process ends, the session ends, even if a child of
+/// the process still has the socket open.
+struct ProcessWatch(Arc<SessionWatch>);
 
-impl Watched for Death {
+impl Watched for ProcessWatch {
     fn fd(&self) -> BorrowedFd<'_> {
         self.0.session().process.as_fd()
     }
 
     fn ready(self: Arc<Self>) -> Next {
         self.0.session().mark_closed();
-        self.0.tell();
+        self.0.wake_callers();
         Next::Forget
     }
 }
 
-/// Receives a message. A peer that closed while something of ours was unread makes the first
-/// attempt fail, although what it had said before is still there.
+/// Receives a message. If the peer closed the socket before it had read everything, the first attempt fails.
+/// A second attempt can still read messages that the peer sent before.
 fn receive(socket: &Seqpacket, buffer: &mut [u8]) -> io::Result<Received> {
     match socket.receive(buffer) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionReset => socket.receive(buffer),
@@ -275,24 +285,26 @@ fn receive(socket: &Seqpacket, buffer: &mut [u8]) -> io::Result<Received> {
 }
 
 /// Returns the error for an answer that grants nothing.
-fn unexpected(answer: Answer) -> CallError {
+fn unexpected(answer: ServerMessage) -> CallError {
     match answer {
-        Answer::Refused { kind, text } => refused(kind, text),
-        _ => violated("the server answered another request than the client's"),
+        ServerMessage::Refused { kind, text } => refused(kind, text),
+        _ => violated("the server's answer does not fit the client's request"),
     }
 }
 
 /// Sends a request and waits for the answer.
 fn ask(
     socket: &Seqpacket,
-    request: &Request,
+    request: &ClientMessage,
     until: Instant,
-) -> Result<(Answer, Received), CallError> {
+) -> Result<(ServerMessage, Received), CallError> {
     let failed = |what: &str, error| CallError::system(Phase::Bind, what.to_owned(), error);
-    // A server that refused at once may have closed already: what it said is there to be read.
+    // A server that refuses a client at once may close the socket before the request is sent. Its answer can
+    // still be read.
     let sent = socket.send(&request.to_bytes(), None);
     let left = until.saturating_duration_since(Instant::now());
-    let readable = socket.readable_within(left).map_err(|error| failed("waiting", error))?;
+    let readable =
+        socket.readable_within(left).map_err(|error| failed("waiting for the answer", error))?;
     if !readable {
         let text = "the server does not answer the handshake";
         return Err(CallError::not_executed(Kind::TimedOut, Phase::Bind, text));
@@ -308,57 +320,61 @@ fn ask(
         return Err(CallError::not_executed(Kind::ServerGone, Phase::Bind, text));
     }
     if !received.whole {
-        let text = "the server's answer is longer than any answer is";
+        let text = "the server's answer is longer than the protocol allows";
         return Err(CallError::not_executed(Kind::ProtocolMismatch, Phase::Bind, text));
     }
-    Ok((Answer::from_bytes(&buffer[..received.bytes])?, received))
+    Ok((ServerMessage::from_bytes(&buffer[..received.bytes])?, received))
 }
 
-/// The counters of the server that exports a name: how many bytes they have, and what to map.
+/// Returns the size in bytes of the counters of the server that exports a name, and the descriptor of
+/// their memory.
 pub(crate) fn counters(name: &str, until: Instant) -> Result<(u64, OwnedFd), CallError> {
     let socket = directory::resolve(name, until)?;
     socket.admit_files(true);
-    let (answer, mut received) = ask(&socket, &Request::Count, until)?;
+    let (answer, mut received) = ask(&socket, &ClientMessage::Count, until)?;
     let file = received.files.pop().filter(|_| received.files.is_empty());
     match (answer, file) {
-        (Answer::Counters(bytes), Some(file)) => Ok((bytes, file)),
+        (ServerMessage::Counters(bytes), Some(file)) => Ok((bytes, file)),
         (answer, _) => Err(unexpected(answer)),
     }
 }
 
 fn bind_socket(socket: Seqpacket, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {
     let Wanted { interface, digest, options, until, .. } = *wanted;
-    let credentials = socket.credentials().map_err(system("asking who serves"))?;
+    let credentials =
+        socket.credentials().map_err(system("asking for the identity of the server"))?;
     let message_bytes = options.message_bytes_for(interface);
     let asked = options.message_bytes_asked(interface);
     let entry = SESSIONS.entry(credentials.pid);
     let mut sessions = hold(&entry, until)?;
     sessions.retain(|session| session.strong_count() > 0);
-    let fits = |joined: &Arc<Joined>| {
+    let fits = |joined: &Arc<JoinedSession>| {
         joined.region().session.is_alive() && joined.region().message_bytes() >= asked
     };
-    let known: Vec<Arc<Joined>> = sessions.iter().filter_map(Weak::upgrade).filter(fits).collect();
-    known.iter().for_each(|joined| joined.end.bindings().early.clear());
-    let request = Request::Bind(Bind {
+    let known: Vec<Arc<JoinedSession>> =
+        sessions.iter().filter_map(Weak::upgrade).filter(fits).collect();
+    known.iter().for_each(|joined| joined.watched.revocations().early.clear());
+    let request = ClientMessage::Bind(BindRequest {
         digest: digest.map(|digest| digest.0),
         count: options.astacks.max(limits::ASTACKS_SPARSE),
         bytes: asked as u64,
         sessions: known.iter().map(|joined| joined.token).take(limits::TOKENS_MAX).collect(),
     });
-    // A region may come with the answer, and nothing of the kind after it.
+    // The descriptor of a region may come with the answer. Later messages carry no descriptors.
     socket.admit_files(true);
     let asked = ask(&socket, &request, until);
     socket.admit_files(false);
     let (answer, received) = asked?;
     let bound = match answer {
-        Answer::Bound(bound) => bound,
+        ServerMessage::Bound(bound) => bound,
         answer => return Err(unexpected(answer)),
     };
     let order = byte_order(bound.representation)?;
     let joined = match known.into_iter().find(|joined| joined.token == bound.session) {
         Some(joined) => joined,
         None => {
-            let process = Process::open(credentials.pid).map_err(system("watching it"))?;
+            let process =
+                Process::open(credentials.pid).map_err(system("watching the server's process"))?;
             let session = Session::new(socket, process);
             let joined = Arc::new(join(session, &bound, received, options, until)?);
             sessions.push(Arc::downgrade(&joined));
@@ -366,7 +382,7 @@ fn bind_socket(socket: Seqpacket, wanted: &Wanted<'_>) -> Result<BoundPath, Call
         }
     };
     joined.region().frames.at_least(options.astacks);
-    let revoked = joined.end.bindings().add(bound.binding);
+    let revoked = joined.watched.revocations().add(bound.binding);
     let region = Arc::clone(joined.region());
     let frames = Arc::clone(&region.frames);
     let (binding, wait) = (bound.binding, options.wait);
@@ -375,24 +391,28 @@ fn bind_socket(socket: Seqpacket, wanted: &Wanted<'_>) -> Result<BoundPath, Call
     let path = LocalPath { region, binding, revoked, message_bytes, own_bytes, wait };
     drop(sessions);
     if options.wait == Wait::Adaptive {
-        // Measured before the first call rather than in it.
+        // The cost is measured here, so that it does not delay the first call.
         block_cost();
     }
-    let path = Box::new(Member { path, end: Arc::clone(&joined.end), joined: Some(joined) });
+    let path = Box::new(BoundLocalPath {
+        path,
+        watched: Arc::clone(&joined.watched),
+        joined: Some(joined),
+    });
     Ok(BoundPath { path, frames, order })
 }
 
-/// Maps the region of a new session, and has it watched.
+/// Maps the region of a new session, and registers the session with the keeper.
 fn join(
     session: Session,
-    bound: &Bound,
+    bound: &BindGrant,
     mut received: Received,
     options: &BindOptions,
     until: Instant,
-) -> Result<Joined, CallError> {
+) -> Result<JoinedSession, CallError> {
     let (count, bytes) = (bound.count, usize::try_from(bound.bytes).unwrap_or(0));
     let layout = RegionLayout::checked(count, bytes).ok_or_else(|| {
-        violated(format!("the server offers {count} A-stacks of {bytes} bytes, which cannot be"))
+        violated(format!("the server grants {count} A-stacks of {bytes} bytes, which is invalid"))
     })?;
     let file = received.files.pop().filter(|_| received.files.is_empty());
     let file = file.ok_or_else(|| violated("the server sent no shared memory with its answer"))?;
@@ -404,21 +424,22 @@ fn join(
     let region =
         ClientRegion::new(memory, layout, session, active).map_err(system("mapping the region"))?;
     let keeper = Keeper::of_process().map_err(system(NO_THREAD))?;
-    let end = Arc::new(End {
+    let watched = Arc::new(SessionWatch {
         region: Arc::new(region),
-        bindings: Mutex::default(),
-        tells: AtomicU32::new(0),
-        tidies: AtomicBool::new(false),
-        closes: AtomicBool::new(false),
+        revocations: Mutex::default(),
+        wakeups: AtomicU32::new(0),
+        is_tidying: AtomicBool::new(false),
+        is_socket_closed: AtomicBool::new(false),
     });
-    // What was sent while descriptors were admitted is received here: if one of them is slow to
-    // close, that is this thread's trouble, and not the keeper's, who has others to look after.
-    while Arc::clone(&end).ready() == Next::Sleep && end.has_more() {
+    // Messages that arrived while descriptors were admitted are received here and not by the keeper. They may
+    // carry descriptors that are slow to close, which then delays only this thread.
+    while Arc::clone(&watched).ready() == Next::Sleep && watched.has_more() {
         if Instant::now() >= until {
             return Err(violated("the server kept sending during the handshake"));
         }
     }
     let watch = |what| keeper.watch(what).map_err(system("watching the session"));
-    let watches = [watch(Arc::clone(&end) as _)?, watch(Arc::new(Death(Arc::clone(&end))) as _)?];
-    Ok(Joined { watches, end, token: bound.session })
+    let process = Arc::new(ProcessWatch(Arc::clone(&watched)));
+    let watches = [watch(Arc::clone(&watched) as _)?, watch(process as _)?];
+    Ok(JoinedSession { watches, watched, token: bound.session })
 }

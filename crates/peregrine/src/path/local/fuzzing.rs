@@ -1,5 +1,5 @@
-//! What only fuzz targets see of the local path: messages of the handshake, words, and a client whose
-//! server plays a script.
+//! The parts of the local path that only fuzz targets use: messages of the handshake, words, and a client
+//! whose server follows a script.
 
 #![allow(missing_docs)]
 
@@ -13,19 +13,19 @@ use super::peer::ClientRegion;
 use super::peer::session::Session;
 use super::region::word::{self, Look, Notify};
 use super::region::{HEADER_BYTES, RegionLayout};
-use super::wire::{Answer, Request};
+use super::wire::{ClientMessage, ServerMessage};
 use crate::call::{Call, CallPath, PathKind, Returned, Wait};
 use crate::error::CallError;
 use crate::sys::{Memory, Process, Seqpacket};
 
 /// Reads a request and writes it again. Returns `None` if the bytes are not a request.
 pub fn request(bytes: &[u8]) -> Option<Vec<u8>> {
-    Request::from_bytes(bytes).ok().map(|request| request.to_bytes())
+    ClientMessage::from_bytes(bytes).ok().map(|request| request.to_bytes())
 }
 
 /// Reads an answer and writes it again. Returns `None` if the bytes are not an answer.
 pub fn answer(bytes: &[u8]) -> Option<Vec<u8>> {
-    Answer::from_bytes(bytes).ok().map(|answer| answer.to_bytes())
+    ServerMessage::from_bytes(bytes).ok().map(|answer| answer.to_bytes())
 }
 
 /// A word of an A-stack, with all operations on words.
@@ -117,7 +117,7 @@ impl Script {
         let _ = space.write(0, &message[..message.len().min(space.len())]);
     }
 
-    /// Posts the reply to a call that is about to be made, and that will not ring.
+    /// Posts the reply to the next call before the client makes the call. The client will not ring.
     fn post(&self) {
         let (call, reply) = (self.layout.call_word(0), self.layout.reply_word(0));
         let word = self.memory.word(call);
@@ -130,7 +130,7 @@ impl Script {
     }
 }
 
-/// The local path to a script, which posts the reply to each call just before the call is made.
+/// The local path to a scripted server, which posts the reply to each call just before the call is made.
 pub(crate) struct Scripted {
     pub(crate) path: LocalPath,
     script: Arc<Script>,

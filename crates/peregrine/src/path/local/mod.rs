@@ -29,4 +29,4 @@ pub(crate) use server::handle::{Astack, WorkerHandle, wake_one};
 pub(crate) use server::processors::{PROCESSORS_BYTES, Processors};
 pub(crate) use server::sessions::Sessions;
 pub(crate) use server::worker::{ASSIGNED_MAX, AstackRef, Pause, Worker};
-pub(crate) use wire::{Answer, Bind, Bound, Request, Token};
+pub(crate) use wire::{BindGrant, BindRequest, ClientMessage, ServerMessage, Token};

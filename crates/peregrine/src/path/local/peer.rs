@@ -28,12 +28,12 @@ pub(crate) struct ClientRegion {
     pub(super) astacks: Growing<ClientAstack>,
     pub(crate) session: Session,
     pub(crate) frames: Arc<Frames>,
-    /// Whether memory was used that is to be given back when it becomes idle.
+    /// Whether A-stacks have memory that is to be given back once it is idle.
     untidy: AtomicBool,
 }
 
-/// What only the client knows of an A-stack. Only the call that has taken its frame uses it, so that the
-/// atomic accesses cost no more than plain ones.
+/// The client's private record of an A-stack. Only the call that holds the frame uses it, so the atomic
+/// accesses are uncontended and cost no more than plain ones.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct ClientAstack {
@@ -50,7 +50,7 @@ pub(super) struct ClientAstack {
     /// How many rounds of [tidying](ClientRegion::tidy) will pass before the memory of large messages is
     /// given back.
     keep_rounds: AtomicU32,
-    /// Where the next large message of each direction begins. The slot of the reply is 0 if the last
+    /// The slots at which the next large messages of the two directions begin. `next_reply` is 0 if the last
     /// reply was small.
     pub(super) next_call: NextSlot,
     pub(super) next_reply: NextSlot,
@@ -58,7 +58,8 @@ pub(super) struct ClientAstack {
 }
 
 impl ClientRegion {
-    /// Uses a region that the server sent. `active` of its A-stacks are in use from now on.
+    /// Makes the client's side of a region that the server sent. The first `active` A-stacks are in use at
+    /// once.
     pub(crate) fn new(
         memory: Memory,
         layout: RegionLayout,
@@ -86,10 +87,11 @@ impl ClientRegion {
         Ok(Self { memory, layout, astacks, session, frames, untidy: AtomicBool::new(false) })
     }
 
-    /// Wakes all callers because the session has ended. The session must be marked as ended before.
+    /// Wakes all callers because the session has ended. The caller of this function must have marked the
+    /// session as ended.
     pub(crate) fn wake_all(&self) {
-        // Only A-stacks in use: reading the words of others would allocate their memory. A caller that
-        // puts another one into use later sees that the session has ended.
+        // Wakes only at A-stacks in use: reading the words of others would allocate their memory. A caller
+        // that later takes another A-stack into use sees that the session has ended.
         for index in 0..self.frames.active() {
             let reply = self.memory.word(self.layout.reply_word(index));
             word::mark_dead(reply);
@@ -102,8 +104,8 @@ impl ClientRegion {
         self.layout.bytes
     }
 
-    /// Notes that memory of an A-stack will have to be given back: a large message uses it, or the A-stack
-    /// is in use only for as long as there are many callers.
+    /// Notes that memory of an A-stack must be given back later: a large message uses it, or the A-stack was
+    /// added because many callers made calls at the same time.
     #[cold]
     pub(super) fn note_large(&self, index: u32) {
         self.astacks[index as usize].keep_rounds.store(2, Ordering::Relaxed);
@@ -116,7 +118,8 @@ impl ClientRegion {
         self.untidy.load(Ordering::Relaxed)
     }
 
-    /// Gives back memory that was not used since the previous round. Returns whether there is more.
+    /// Gives back memory that was not used since the previous round. Returns whether a later round may give
+    /// back more.
     pub(crate) fn tidy(&self) -> bool {
         self.untidy.store(false, Ordering::Relaxed);
         let before = self.frames.active();
@@ -147,8 +150,8 @@ impl ClientRegion {
         let reply = self.memory.word(self.layout.reply_word(frame));
         match word::look(reply, astack.last_reply.load(Ordering::Relaxed)) {
             Look::Posted(late) => {
-                // The next call must not take this late reply for its own. Nor may a later call that
-                // gets the same number, after numbers have wrapped, count as given up.
+                // The next call must not take this late reply for its own. Once the sequence numbers have
+                // wrapped, a call with the same number must not count as given up.
                 astack.last_reply.store(late, Ordering::Relaxed);
                 self.given_up_word(frame).store(word::AWAY, Ordering::Relaxed);
                 true
@@ -156,7 +159,8 @@ impl ClientRegion {
             Look::Dead => true,
             Look::Nothing(_) => {
                 let last = posted(astack.sequence.load(Ordering::Relaxed));
-                // The client has taken the reply, but it said that the call may have run, or was invalid.
+                // The client has taken the reply. The frame was given up because the reply was invalid, or
+                // reported that the call may have executed.
                 if astack.last_reply.load(Ordering::Relaxed) == last {
                     return true;
                 }
@@ -166,7 +170,7 @@ impl ClientRegion {
         }
     }
 
-    /// Returns the error of call `id`, whose wait ended without a reply. Gives the call up.
+    /// Gives up call `id`, whose wait ended without a reply. Returns the error of the call.
     #[cold]
     pub(super) fn no_reply(&self, index: u32, id: u32, end: WaitEnd) -> CallError {
         if end == WaitEnd::Late && self.session.is_alive() {
@@ -201,15 +205,15 @@ impl ClientRegion {
         }
     }
 
-    /// Returns whether the server has written that it has taken call `id`. This is certain only once the
-    /// server cannot write any more.
+    /// Returns whether the server has written that it has taken call `id`. A result of false is final only
+    /// when the server cannot write any more.
     #[cold]
     pub(super) fn was_taken(&self, index: u32, id: u32) -> bool {
         self.memory.word(self.layout.taken_word(index)).load(Ordering::Acquire) == id
     }
 
-    /// Returns the word that names the last call that was given up. It needs no order with other memory,
-    /// because the server may see it late.
+    /// Returns the word that names the last call that was given up. The accesses to this word need no memory
+    /// order, because the server may see a new value late.
     fn given_up_word(&self, index: u32) -> &AtomicU32 {
         self.memory.word(self.layout.given_up_word(index))
     }

@@ -1,11 +1,12 @@
 //! The region of a session: the memory that client and server share, and where its A-stacks are.
 //!
-//! The A-stacks belong to the two processes and not to a binding. All bindings between the processes
-//! share them, pairwise as in LRPC. Each A-stack is as large as the largest message that it may have to
-//! hold. The memory is sparse: pages that were never touched cost nothing. Pages that one large message
-//! touched are given back when no large message has followed for a while.
+//! The A-stacks belong to the pair of processes and not to a binding: all bindings between the two share
+//! them, as in LRPC. Each A-stack is as large as the largest message that it may have to hold. The memory is
+//! sparse: pages that were never touched cost nothing. Pages that a large message has touched are given back
+//! when no large message has followed for a while.
 //!
-//! Offsets within an A-stack. A null call moves the first cache line of each half, and no other line:
+//! Offsets within an A-stack. A null call moves only the first cache line of each half between the
+//! processors:
 //!
 //! | at | bytes | written by | what |
 //! |---|---|---|---|
@@ -16,9 +17,9 @@
 //! | R+4 | 28 | server | answer, processor, offset of the head, head bytes, reserved |
 //! | R+32 | n + 2 MiB | server | the message of the reply |
 //! | T | 4 | server | taken word: the call word of the last call that the server took |
-//! | P | 4 | client | progress of the call: bytes in place of a large call that is still being written |
+//! | P | 4 | client | progress of the call: bytes of a large call that are in place so far |
 //! | P+4 | 4 | client | given-up word: the call word of the last call that the client gave up |
-//! | Q | 4 | server | progress of the reply: the same for a large reply |
+//! | Q | 4 | server | progress of the reply: bytes of a large reply that are in place so far |
 //!
 //! R, T, P and Q are multiples of 128. No two of them share a cache line, nor a pair of lines, because
 //! processors prefetch lines in pairs.
@@ -63,19 +64,19 @@ impl RegionLayout {
         if !in_bounds {
             return None;
         }
-        // After the check of `bytes`: a sum with an unchecked number of the peer may overflow.
+        // This comes after the check of `bytes`: a sum with an unchecked number of the peer may overflow.
         let half = (bytes + ROTATION_BYTES + HEADER_BYTES).next_multiple_of(LINES);
         let layout = Self { count, bytes, half };
         (layout.region_bytes() <= limits::REGION_BYTES_MAX).then_some(layout)
     }
 
-    /// Returns the layout with `count` A-stacks, or fewer if the limits do not allow as many.
+    /// Returns the layout with `count` A-stacks, or with fewer if the limits do not allow that many.
     pub(crate) fn at_most(count: u32, bytes: usize) -> Option<Self> {
         Self::checked(frames_that_fit(count, bytes), bytes)
     }
 
-    /// Maps the memory of the layout with `map`. Tries fewer A-stacks if the process has too little address
-    /// space. The offsets of the remaining ones stay the same.
+    /// Maps the memory of the layout with `map`. If the process has too little address space, tries again
+    /// with fewer A-stacks. The offsets of the remaining A-stacks stay the same.
     pub(crate) fn mapped<T>(
         mut self,
         map: impl Fn(Self) -> io::Result<T>,
@@ -112,8 +113,8 @@ impl RegionLayout {
         }
     }
 
-    /// Returns the size in bytes of the space for a message of either direction. The largest message
-    /// fits at each slot of it.
+    /// Returns the size in bytes of the space for a message of either direction. The largest message fits
+    /// into the space at every slot.
     pub(crate) const fn space_bytes(self) -> usize {
         self.bytes + ROTATION_BYTES
     }

@@ -35,9 +35,9 @@ pub(crate) struct Executor {
     estack: EStack,
     pub(super) serving: Serving,
     rows: BindingCache,
-    /// The number of calls that it has served.
+    /// The number of calls that the thread has served.
     pub(super) served: u64,
-    /// The processor on which the thread last found itself.
+    /// The processor on which the thread last ran, as far as it knows.
     pub(super) cpu: u32,
 }
 
@@ -52,8 +52,8 @@ impl Executor {
         }
     }
 
-    /// Forgets the last caller and frees memory that is not needed now. An exported object must not live
-    /// longer because a sleeping thread refers to it.
+    /// Forgets the last caller and frees memory that is not needed now. A sleeping thread must not keep an
+    /// exported object alive.
     pub(crate) fn forget(&mut self) {
         self.rows.forget();
         self.serving.forget();
@@ -74,7 +74,8 @@ impl ServerRegion {
         astack.last_call.store(id, Ordering::Relaxed);
         let queued = astack.queued.load(Ordering::Relaxed);
         if queued != NO_CALL && queued != id {
-            // It names an earlier call. When numbers wrap, a call that was not queued may get its number.
+            // The number in `queued` is of an earlier call. When numbers wrap, a call that was not queued may
+            // get the same number.
             astack.queued.store(NO_CALL, Ordering::Relaxed);
         }
         executor.served += 1;
@@ -126,7 +127,8 @@ impl ServerRegion {
                 departs = Some(&writer);
             }
         }
-        // Before the procedure begins: if this process dies, the client reads here that it may have run.
+        // This is written before the procedure begins: if this process dies, the client reads in this word
+        // that the call may have executed.
         self.memory.word(astack.taken_at).store(id, Ordering::Relaxed);
         let incoming = Incoming {
             procedure: header.procedure,
@@ -144,7 +146,7 @@ impl ServerRegion {
         let Ran { answer, head_at, head_bytes, block_bytes } = ran;
         let reply = ReplyHeader { answer: answer as u32, cpu: *cpu, head_at, head_bytes };
         self.post(astack, id, reply);
-        // The caller has its result already, so that counting the call does not delay it.
+        // The reply was posted already, so that counting the call does not delay the caller.
         guard.end(answer, u64::from(head_bytes) + block_bytes as u64);
         header.cpu
     }
@@ -152,12 +154,12 @@ impl ServerRegion {
     /// Reads the header of the call on an A-stack.
     #[inline]
     fn header(&self, astack: &ServerAstack) -> CallHeader {
-        // The layout keeps it inside of the region, so reading cannot fail.
+        // The header lies inside of the region, as the layout ensures, so reading cannot fail.
         let words = self.memory.space().read_plain(astack.call_at + 4);
         CallHeader::of(words.unwrap_or([u32::MAX; 7]))
     }
 
-    /// Returns where the messages of a call without flags are.
+    /// Returns the spaces of the call and of the reply, for a call without flags.
     #[inline]
     fn spaces(&self, astack: &ServerAstack) -> (Window<'_>, Space<'_>) {
         let part = |at| self.memory.space().part(at + HEADER_BYTES, self.layout.bytes);
@@ -165,12 +167,12 @@ impl ServerRegion {
         (call.window(), part(astack.reply_at).unwrap_or(Space::none()))
     }
 
-    /// Returns where the messages of any call are.
+    /// Returns the spaces of the call and of the reply, for a call with any flags.
     #[cold]
     fn spaces_of(&self, astack: &ServerAstack, flags: CallFlags) -> (Window<'_>, Space<'_>) {
         let half = |at| self.memory.space().part(at + HEADER_BYTES, self.layout.space_bytes());
         let (call, reply) = (half(astack.call_at), half(astack.reply_at));
-        // Every slot that the client can name exists.
+        // The region has a space for every slot number that fits into the flags.
         let (at, bytes) = (flags.call_offset(), self.layout.space_bytes());
         let call = call.and_then(|half| half.part(at, bytes - at));
         let reply = reply.and_then(|half| half.part(flags.reply_offset(), self.layout.bytes));
@@ -181,7 +183,7 @@ impl ServerRegion {
     #[inline]
     fn post(&self, astack: &ServerAstack, id: u32, header: ReplyHeader) {
         let reply_at = astack.reply_at;
-        // The layout keeps it inside of the region, so writing cannot fail.
+        // The header lies inside of the region, as the layout ensures, so writing cannot fail.
         let _ = self.memory.space().write_plain(reply_at + 4, &header.words());
         let reply = self.memory.word(reply_at);
         stamp(Moment::Ready);
@@ -191,7 +193,7 @@ impl ServerRegion {
         stamp(Moment::Posted);
     }
 
-    /// Posts a refusal instead of a result, where the client expects the result.
+    /// Posts a refusal in the place of the result.
     #[cold]
     fn post_refusal(&self, astack: &ServerAstack, id: u32, refusal: &Refusal) {
         let (_, reply) = self.spaces_of(astack, self.header(astack).flags);
@@ -207,10 +209,11 @@ impl ServerRegion {
         self.post_refusal(astack, astack.last_call.load(Ordering::Relaxed), refusal);
     }
 
-    /// Refuses the call on a queued A-stack without running it. The next call there rings. Returns false
-    /// if the client posts calls so fast that one is still posted: then that call must be served.
+    /// Refuses the call on a queued A-stack without running it. The client rings again for the next call
+    /// there. Returns false if the client posts calls so fast that another call is posted already, which must
+    /// then be served.
     pub(crate) fn refuse(&self, index: u32, refusal: &Refusal) -> bool {
-        /// Calls that are refused in a row.
+        /// The number of calls that are refused in a row.
         const ATTEMPTS: u32 = 64;
         let Some(astack) = self.astacks.get(index as usize) else { return true };
         for _ in 0..ATTEMPTS {
@@ -228,8 +231,7 @@ impl ServerRegion {
         false
     }
 
-    /// Returns whether the posted call comes, perhaps through other processes, from a procedure of this
-    /// process.
+    /// Returns whether a procedure of this process made the posted call, directly or through other processes.
     pub(crate) fn is_from_inside(&self, index: u32) -> bool {
         let astack = &self.astacks[index as usize];
         let header = self.header(astack);

@@ -13,26 +13,26 @@ use crate::value::{Invalid, Overflow, Reader, Space, Value, Window, Writer};
 const MAGIC: u32 = u32::from_be_bytes(*b"PRG\x01");
 /// The version of region and handshake. Both sides must have the same one.
 pub(crate) const VERSION: u32 = 4;
-/// A secret number of a session. A client shows it to bind in that session.
+/// A secret number of a session. A client sends it to bind in that session.
 pub(crate) type Token = [u8; 16];
 
 /// A message of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Request {
+pub(crate) enum ClientMessage {
     /// Binds to the export, in an existing session or in a new one.
-    Bind(Bind),
+    Bind(BindRequest),
     /// Ends a binding.
     Unbind(u32),
     /// Asks for the description of the export.
     Describe,
-    /// Says that a call is posted on an A-stack that no thread polls.
+    /// Reports that a call is posted on an A-stack that no thread polls.
     Ring(u32),
     /// Asks for the server's counters.
     Count,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Bind {
+pub(crate) struct BindRequest {
     /// The identity of the client's interface. `None` binds to any interface.
     pub(crate) digest: Option<[u8; 16]>,
     /// The number of A-stacks of a new session, and the size of the largest message in bytes.
@@ -44,25 +44,25 @@ pub(crate) struct Bind {
 
 /// A message of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum ServerMessage {
     /// Grants a binding. If the session is new, the descriptor of its region comes with this message, and
     /// the socket belongs to that session from now on.
-    Bound(Bound),
+    Bound(BindGrant),
     /// Refuses a request.
     Refused { kind: u32, text: String },
     /// Describes the exported interface.
     Description(Description),
     /// Ends the session: the server takes no more calls.
     Goodbye,
-    /// Says that the export of a binding was withdrawn. Its calls are refused from now on.
+    /// Reports that the export of a binding was withdrawn. Its calls are refused from now on.
     Revoked(u32),
-    /// Has the size in bytes of the server's counters. The descriptor of their memory comes with this
-    /// message, for reading only.
+    /// Reports the size in bytes of the server's counters. The descriptor of their memory, which is for
+    /// reading only, comes with this message.
     Counters(u64),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Bound {
+pub(crate) struct BindGrant {
     /// Differs each time the server starts.
     pub(crate) epoch: u64,
     pub(crate) session: Token,
@@ -98,13 +98,13 @@ fn message(write: impl FnOnce(&mut Writer<'_>) -> Result<(), Overflow>) -> Optio
     Some(buffer)
 }
 
-impl Request {
+impl ClientMessage {
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let written = message(|head| {
             head.plain(&MAGIC)?;
             head.plain(&VERSION)?;
             match self {
-                Self::Bind(Bind { digest, count, bytes, sessions }) => {
+                Self::Bind(BindRequest { digest, count, bytes, sessions }) => {
                     head.plain(&BIND)?;
                     (*digest, *count, *bytes).encode(head)?;
                     sessions.encode(head)
@@ -127,7 +127,7 @@ impl Request {
     /// Reads a message of a client.
     ///
     /// # Errors
-    /// Returns the refusal to be sent back.
+    /// If the message is invalid. The error is the refusal to send back.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Self, (Kind, String)> {
         let unreadable = |invalid: Invalid| (Kind::ProtocolMismatch, invalid.to_string());
         let head = &mut Reader::new(Window::from(bytes));
@@ -143,7 +143,7 @@ impl Request {
             BIND => {
                 let (digest, count, bytes) = Value::decode(head).map_err(unreadable)?;
                 let sessions = Value::decode(head).map_err(unreadable)?;
-                Self::Bind(Bind { digest, count, bytes, sessions })
+                Self::Bind(BindRequest { digest, count, bytes, sessions })
             }
             UNBIND => Self::Unbind(head.plain().map_err(unreadable)?),
             DESCRIBE => Self::Describe,
@@ -156,7 +156,7 @@ impl Request {
     }
 }
 
-impl Answer {
+impl ServerMessage {
     /// Makes a refusal.
     pub(crate) fn refused(kind: Kind, text: impl Into<String>) -> Self {
         Self::Refused { kind: kind as u32, text: text.into() }
@@ -164,7 +164,7 @@ impl Answer {
 
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let written = message(|head| match self {
-            Self::Bound(Bound { epoch, session, binding, count, bytes, representation }) => {
+            Self::Bound(BindGrant { epoch, session, binding, count, bytes, representation }) => {
                 head.plain(&BOUND)?;
                 (VERSION, *epoch, *session, *binding, *count, *bytes, *representation).encode(head)
             }
@@ -204,7 +204,7 @@ impl Answer {
                     }
                     let (epoch, session, binding, count, bytes, representation) =
                         Value::decode(head)?;
-                    Self::Bound(Bound { epoch, session, binding, count, bytes, representation })
+                    Self::Bound(BindGrant { epoch, session, binding, count, bytes, representation })
                 }
                 REFUSED => {
                     let (kind, text) = Value::decode(head)?;
@@ -268,22 +268,31 @@ mod tests {
     #[test]
     fn messages_are_read_as_written_and_truncated_ones_are_refused() {
         let sessions = vec![[1; 16], [2; 16]];
-        let bind = Request::Bind(Bind { digest: Some([7; 16]), count: 8, bytes: 16384, sessions });
-        for request in
-            [bind, Request::Describe, Request::Count, Request::Ring(3), Request::Unbind(9)]
-        {
+        let bind = ClientMessage::Bind(BindRequest {
+            digest: Some([7; 16]),
+            count: 8,
+            bytes: 16384,
+            sessions,
+        });
+        for request in [
+            bind,
+            ClientMessage::Describe,
+            ClientMessage::Count,
+            ClientMessage::Ring(3),
+            ClientMessage::Unbind(9),
+        ] {
             let bytes = request.to_bytes();
-            assert_eq!(Request::from_bytes(&bytes), Ok(request));
+            assert_eq!(ClientMessage::from_bytes(&bytes), Ok(request));
             for short in 0..bytes.len() {
-                assert!(Request::from_bytes(&bytes[..short]).is_err());
+                assert!(ClientMessage::from_bytes(&bytes[..short]).is_err());
             }
         }
-        let mut other = Request::Describe.to_bytes();
+        let mut other = ClientMessage::Describe.to_bytes();
         other[4] += 1;
-        let (kind, text) = Request::from_bytes(&other).unwrap_err();
+        let (kind, text) = ClientMessage::from_bytes(&other).unwrap_err();
         assert_eq!(kind, Kind::ProtocolMismatch);
         assert!(text.contains("version 5"), "{text}");
-        let description = Answer::Description(Description {
+        let description = ServerMessage::Description(Description {
             interface: "Files".into(),
             version: 1,
             digest: Digest([3; 16]),
@@ -296,14 +305,21 @@ mod tests {
             network: 7,
         });
         let (binding, count, bytes, representation) = (4, 2, 4096, 1);
-        let bound = Bound { epoch: 1, session: [3; 16], binding, count, bytes, representation };
-        let (bound, revoked) = (Answer::Bound(bound), Answer::Revoked(4));
-        let refused = Answer::refused(Kind::Denied, "no");
-        for answer in [bound, refused, description, Answer::Goodbye, revoked, Answer::Counters(8)] {
+        let bound = BindGrant { epoch: 1, session: [3; 16], binding, count, bytes, representation };
+        let (bound, revoked) = (ServerMessage::Bound(bound), ServerMessage::Revoked(4));
+        let refused = ServerMessage::refused(Kind::Denied, "no");
+        for answer in [
+            bound,
+            refused,
+            description,
+            ServerMessage::Goodbye,
+            revoked,
+            ServerMessage::Counters(8),
+        ] {
             let bytes = answer.to_bytes();
-            assert_eq!(Answer::from_bytes(&bytes).unwrap(), answer);
+            assert_eq!(ServerMessage::from_bytes(&bytes).unwrap(), answer);
             for short in 0..bytes.len() {
-                assert!(Answer::from_bytes(&bytes[..short]).is_err());
+                assert!(ServerMessage::from_bytes(&bytes[..short]).is_err());
             }
         }
     }

@@ -1,5 +1,5 @@
-//! The client's end of a connection: calls go out as they come; whoever waits may hold the *receive
-//! turn*, reads for all, and wakes those whose replies it read.
+//! The client's half of a call: a connection with many calls in flight. One of the waiting callers is the
+//! *leader*: it receives for all callers, and wakes those whose replies it has received.
 
 mod ask;
 mod call;
@@ -22,7 +22,7 @@ use self::stall::CallerStall;
 use super::peer::send_lock::SendLock;
 use super::peer::sending::Sending;
 use crate::call::{FrameLayout, Frames, OnExhausted, Wait, block_cost, sparse_memory};
-use crate::device::tcp::{For, Stream};
+use crate::device::tcp::{Stream, WaitFor};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::limits;
 use crate::protocol::stream::client_end::{
@@ -35,18 +35,18 @@ use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys;
 use crate::value::{Space, Window, align_up};
 
-/// Bytes that are received with a header, in the hope that they belong to it.
+/// The number of bytes to receive together with a header: probably the body of its message.
 const GUESS: usize = 16 << 10;
 
-/// Empty polls between two examinations of the connection.
+/// The number of empty polls between two examinations of the connection.
 const POLLS: u32 = 1 << 12;
 
-/// What the server granted when the connection was made.
+/// The terms of a connection, from its first binding.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grant {
-    /// Calls in flight at one time.
+    /// The largest number of calls in flight.
     pub(crate) count: u32,
-    /// Bytes of the largest message.
+    /// The number of bytes of the largest message.
     pub(crate) bytes: usize,
 }
 
@@ -55,28 +55,30 @@ pub(crate) struct Connection {
     stream: Stream,
     pub(crate) frames: Arc<Frames>,
     end: ClientEnd,
-    /// For each frame: how many rounds of tidying keep the memory of a large message.
+    /// For each frame, the number of rounds of tidying during which the memory of a large message is kept.
     large: Box<[AtomicU32]>,
-    /// What has been received. The thread that has the lock receives for all callers.
+    /// The received bytes. The thread that holds the lock is the leader: it receives for all callers.
     input: Mutex<Input>,
     output: SendLock,
-    /// Callers that wait while another one receives.
+    /// The number of callers that wait while another caller receives.
     waiting: AtomicU32,
     bindings: Mutex<Bindings>,
-    /// Whether memory was used that is to be given back, and whether the keeper sees to it.
+    /// Whether memory was used that is to be released later.
     untidy: AtomicBool,
+    /// Whether the keeper releases unused memory from time to time.
     tidies: AtomicBool,
 }
 
-/// Which bindings are to be told that their export was withdrawn.
+/// The bindings of a connection, with flags for the withdrawal of their exports.
 #[derive(Default)]
 struct Bindings {
-    told: HashMap<u32, Arc<AtomicBool>>,
-    /// Numbers of bindings that were revoked before their clients could add them.
+    /// The flag of each binding: whether its export was withdrawn.
+    flags: HashMap<u32, Arc<AtomicBool>>,
+    /// The numbers of bindings that were revoked before this process added them.
     early: Vec<u32>,
 }
 
-/// Why a wait has ended.
+/// Why a wait ended.
 enum Event {
     Done,
     Ended,
@@ -84,10 +86,10 @@ enum Event {
 }
 
 impl Connection {
-    /// A connection whose first binding has been made.
+    /// Makes a connection on which the first binding has been made.
     pub(crate) fn new(stream: Stream, grant: Grant, active: u32) -> io::Result<Self> {
-        // A caller that waits for longer examines whether the server is still there.
-        stream.patience(EXAMINE_EVERY)?;
+        // A caller that waits longer than this checks whether the server is still there.
+        stream.set_receive_timeout(EXAMINE_EVERY)?;
         let bytes = align_up(grant.bytes);
         let stride = 2 * bytes;
         let (memory, count) = sparse_memory(stride, grant.count.clamp(1, limits::ASTACKS_MAX))?;
@@ -106,7 +108,7 @@ impl Connection {
         })
     }
 
-    /// Bytes of the largest message.
+    /// Returns the number of bytes of the largest message.
     pub(crate) fn message_bytes(&self) -> usize {
         self.frames.layout().bytes
     }
@@ -120,11 +122,11 @@ impl Connection {
         self.end.has_ended()
     }
 
-    /// Notes a new binding; what tells that it was revoked.
+    /// Adds a binding. Returns its flag, which is set when the binding is revoked.
     pub(crate) fn add(&self, binding: u32) -> Arc<AtomicBool> {
         let mut bindings = self.bindings();
         let revoked = Arc::new(AtomicBool::new(bindings.early.contains(&binding)));
-        bindings.told.insert(binding, Arc::clone(&revoked));
+        bindings.flags.insert(binding, Arc::clone(&revoked));
         revoked
     }
 
@@ -133,7 +135,7 @@ impl Connection {
         self.bindings.lock()
     }
 
-    /// The receive turn, if nobody has it.
+    /// Makes this thread the leader, unless another thread is the leader.
     #[inline]
     #[track_caller]
     fn try_turn(&self) -> Option<MutexGuard<'_, Input>> {
@@ -152,8 +154,8 @@ impl Connection {
 
     // Sending.
 
-    /// Sends a message that `write` puts together. If it fails nothing was sent, unless the error
-    /// says that the call may have executed; then the connection has ended.
+    /// Sends the message that `write` makes. If this fails, either nothing was sent, or the connection has
+    /// ended and the error reports that the call may have executed.
     #[inline]
     fn send<'a>(
         &'a self,
@@ -167,12 +169,12 @@ impl Connection {
         if self.has_ended() {
             return Err(self.not_sent());
         }
-        // From here on the server may run the call.
+        // From here on the server may execute the call.
         let mut sending = Sending::new(&self.stream, CallerStall { connection: self, deadline });
         let sent = write(&mut sending).and_then(|()| sending.end());
         let sent = sent.map_err(|error| self.failed_to_send(&error, sending.begun));
-        // SYNC: cancels. A thread notes a cancel, then tries the lock. This thread releases the lock,
-        // then looks for cancels.
+        // SYNC: cancels. A thread notes a cancellation, then tries the lock. This thread releases the lock,
+        // then looks for cancellations. So at least one of the two sees the other.
         drop(lock);
         if self.end.has_cancels() {
             self.send_cancels();
@@ -180,7 +182,8 @@ impl Connection {
         sent
     }
 
-    /// Tells the server that a call is cancelled. If another thread is sending now, that thread does.
+    /// Notifies the server that a call is cancelled. If another thread is sending now, that thread sends the
+    /// cancellation.
     #[cold]
     fn cancel(&self, index: u32) {
         self.end.cancel(index);
@@ -194,7 +197,7 @@ impl Connection {
             let mut failed = false;
             self.end.send_cancels(|header| {
                 let header = header.to_bytes();
-                // Does not wait for a server that takes nothing.
+                // Does not wait if the socket is full.
                 let at_once = CallerStall { connection: self, deadline: Some(Instant::now()) };
                 let mut sending = Sending::new(&self.stream, at_once);
                 let sent = sending.part(Window::from(&header[..])).and_then(|()| sending.end());
@@ -212,7 +215,7 @@ impl Connection {
 
     #[cold]
     fn failed_to_send(&self, error: &io::Error, begun: bool) -> CallError {
-        // The deadline. The system's own time-out is an error of the connection.
+        // This is the deadline of the call. The system's own time-out is an error of the connection.
         let is_late = error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_none();
         let failure =
             if is_late { SendFailure::Late } else { SendFailure::Failed(error.to_string()) };
@@ -261,10 +264,10 @@ impl Connection {
         self.wake_all();
     }
 
-    /// The connection has ended: lets all callers know.
+    /// Wakes all callers because the connection has ended.
     #[cold]
     fn wake_all(&self) {
-        // The thread that receives returns.
+        // The end of the stream makes the receiving thread return.
         self.stream.end();
         for slot in self.end.sleepers() {
             sys::futex_wake(&slot.state);
@@ -277,7 +280,7 @@ impl Connection {
     #[inline]
     fn wait(&self, index: u32, wait: Wait, deadline: Option<Instant>) -> Event {
         let slot = self.slot(index);
-        // Unless the reply was quicker.
+        // This fails if the reply has arrived already.
         slot.moves(SENDING, WAITING);
         let event = match self.try_turn() {
             Some(mut input) => self.receive_until(&mut input, index, wait, deadline),
@@ -287,7 +290,7 @@ impl Connection {
         event
     }
 
-    /// Others receive: waits until one of them brings the reply, or passes the turn on.
+    /// Waits while another thread is the leader: until the reply arrives, or this thread becomes the leader.
     #[cold]
     fn wait_among_others(&self, index: u32, wait: Wait, deadline: Option<Instant>) -> Event {
         struct Waits<'a>(&'a AtomicU32);
@@ -298,8 +301,8 @@ impl Connection {
         }
         let slot = self.slot(index);
         self.waiting.fetch_add(1, Ordering::SeqCst);
-        // SYNC: receive turn. We say that we wait, then look whether the turn is free; who lets it
-        // go does that first, and then looks whether anybody waits: one of us sees the other.
+        // SYNC: leader. This thread notes that it waits, then tries to become the leader. A leader stops
+        // leading, then looks for threads that wait. So at least one of the two sees the other.
         fence(Ordering::SeqCst);
         let waits = Waits(&self.waiting);
         let spin_until = match wait {
@@ -337,7 +340,7 @@ impl Connection {
         }
     }
 
-    /// Whoever leaves sees to it that somebody receives, if anybody waits.
+    /// Makes a waiting thread the leader, if there is one. Called after the previous leader has stopped.
     #[inline]
     fn pass_on(&self) {
         fence(Ordering::SeqCst);
@@ -359,7 +362,7 @@ impl Connection {
         }
     }
 
-    /// Receives for all until the reply to one's own call has come.
+    /// Receives for all callers until the reply to the thread's own call has arrived.
     #[inline]
     fn receive_until(
         &self,
@@ -388,11 +391,12 @@ impl Connection {
                 }
                 _ => false,
             };
-            // With a deadline one waits for something to receive, and not in receiving.
+            // With a deadline, the thread waits until the socket is readable, because receiving itself has no
+            // deadline.
             if let (true, true, Some(deadline), Some(now)) = (blocks, input.is_dry(), deadline, now)
             {
                 let until = Some(deadline.min(now + EXAMINE_EVERY));
-                if !self.stream.wait(For::Readable, until).is_ok_and(|ready| ready.readable) {
+                if !self.stream.wait(WaitFor::Readable, until).is_ok_and(|ready| ready.readable) {
                     watch.look(self);
                     continue;
                 }
@@ -415,8 +419,8 @@ impl Connection {
         }
     }
 
-    /// Receives what is there, for whomever it is; not all of it if that is very much, for a server may
-    /// send without a pause, and the thread that receives has other work.
+    /// Receives the bytes that have arrived, for all callers. The number of steps is bounded, because a
+    /// server may send without a pause.
     fn drain(&self, input: &mut Input) {
         const STEPS_MAX: usize = 256;
         for _ in 0..STEPS_MAX {
@@ -431,7 +435,7 @@ impl Connection {
         }
     }
 
-    /// As [`drain`](Self::drain), if nobody receives; whether nobody did.
+    /// As [`drain`](Self::drain), unless another thread is the leader. Returns false if one is.
     pub(crate) fn listen(&self) -> bool {
         let Some(mut input) = self.try_turn() else { return false };
         self.drain(&mut input);
@@ -450,7 +454,7 @@ impl Connection {
         });
     }
 
-    /// Receives once. `own` is the frame into which the next reply will go, if that is guessed.
+    /// Receives once. `own` is the frame of the reply that this thread expects next, if it expects one.
     #[inline]
     fn step(&self, input: &mut Input, own: Option<u32>, wait: bool) -> io::Result<()> {
         if let Some(message) = input.assembly.message() {
@@ -464,24 +468,24 @@ impl Connection {
         self.header_and_guess(input, own, wait)
     }
 
-    /// Nothing of the next message has arrived: receives its header, and what follows it into the
-    /// place where it should be.
+    /// Receives the header of the next message, of which nothing has arrived yet, and the bytes after it.
+    /// These are received where the reply of this thread belongs.
     #[inline]
     fn header_and_guess(&self, input: &mut Input, own: Option<u32>, wait: bool) -> io::Result<()> {
         let space = own.map_or(Space::none(), |own| self.reply_space(own));
         let space = space.range(0, space.len().min(GUESS));
-        let came = self.stream.receive_two(input.assembly.header_place(), space, wait)?;
-        if came == 0 {
+        let received = self.stream.receive_two(input.assembly.header_place(), space, wait)?;
+        if received == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        self.received(input, came.min(HEADER_BYTES))?;
-        let Some(rest) = came.checked_sub(HEADER_BYTES).filter(|rest| *rest > 0) else {
+        self.received(input, received.min(HEADER_BYTES))?;
+        let Some(rest) = received.checked_sub(HEADER_BYTES).filter(|rest| *rest > 0) else {
             return Ok(());
         };
         let (mut body, mut moves) = (0, None);
         if let Some(message) = input.assembly.message() {
             body = rest.min(message.left());
-            // A wrong guess costs a move.
+            // The body may belong to another frame. It is then moved there.
             moves = message.frame.filter(|frame| Some(*frame) != own);
         }
         if let Some(frame) = moves {
@@ -491,7 +495,7 @@ impl Connection {
         if body > 0 { self.received(input, body) } else { Ok(()) }
     }
 
-    /// Receives more of the body of a message of which `done` bytes have arrived.
+    /// Receives more of the body of a message. `done` bytes of the body have arrived already.
     fn more_body(
         &self,
         input: &mut Input,
@@ -520,7 +524,7 @@ impl Connection {
         }
     }
 
-    /// Notes that bytes have arrived in their place, and takes the message if it is whole.
+    /// Notes that bytes have arrived in their place, and takes the message if it is complete.
     #[inline]
     fn received(&self, input: &mut Input, bytes: usize) -> io::Result<()> {
         let violated = |violation: Violation| {
@@ -544,22 +548,22 @@ impl Connection {
 
     #[cold]
     fn revoke(&self, binding: u32) {
-        /// Numbers that are kept for those who bind.
+        /// The largest number of revoked bindings that are kept until they are added.
         const EARLY_MAX: usize = 256;
         let mut bindings = self.bindings();
-        match bindings.told.remove(&binding) {
+        match bindings.flags.remove(&binding) {
             Some(revoked) => revoked.store(true, Ordering::Release),
             None if bindings.early.len() < EARLY_MAX => bindings.early.push(binding),
             None => {}
         }
     }
 
-    // Questions that are no calls.
+    // Requests that are not calls.
 
-    /// Asks the server something, and waits for the answer: its header and its body.
+    /// Sends a request, and waits for the answer. Returns its header and its body.
     pub(crate) fn ask(
         &self,
-        kind: wire::Kind,
+        kind: wire::MessageKind,
         body: &[u8],
         until: Instant,
     ) -> Result<(Header, Vec<u8>), CallError> {
@@ -585,7 +589,7 @@ impl Connection {
             Event::Late => Ok(()),
         });
         if let Err(error) = result {
-            // Nothing was called: it may be asked again.
+            // The request called no procedure, so it can be repeated.
             let captured = error.executed() == Executed::Maybe;
             let error = error.not_executed_after_all(Phase::Bind);
             if captured {
@@ -602,15 +606,15 @@ impl Connection {
         Ok((header, answer))
     }
 
-    /// Says something that needs no answer, if it can be said at once.
-    fn tell(&self, header: Header) {
+    /// Sends a notice, if this is possible at once.
+    fn send_notice(&self, header: Header) {
         let header = header.to_bytes();
-        // Not to wait for others who send, or for a server that takes nothing.
+        // Waits neither for other threads that send, nor for space in the socket.
         let now = Some(Instant::now());
         let _ = self.send(now, |sending| sending.part(Window::from(&header[..])));
     }
 
-    /// Whether the reply to a call that was given up has come, or never will.
+    /// Returns whether the reply to a call that was given up has arrived, or will never arrive.
     fn is_released(&self, frame: u32) -> bool {
         let slot = self.slot(frame);
         if !slot.is_done() && !self.has_ended() {
@@ -619,13 +623,13 @@ impl Connection {
         self.has_ended() || slot.moves(DONE, IDLE) || slot.state.load(Ordering::Acquire) == IDLE
     }
 
-    /// A large message has been taken from its frame.
+    /// Notes that a large message was taken from its frame, so that the memory can be released later.
     #[cold]
     fn used(&self) {
         self.untidy.store(true, Ordering::Relaxed);
     }
 
-    /// Whether memory is to be given back when it is not used any more, and nobody sees to that yet.
+    /// Returns whether the keeper must begin to release unused memory.
     #[inline]
     pub(crate) fn begins_to_tidy(&self) -> bool {
         self.untidy.load(Ordering::Relaxed)
@@ -633,7 +637,8 @@ impl Connection {
             && !self.tidies.swap(true, Ordering::Relaxed)
     }
 
-    /// Gives memory back that nobody has used since the last time; whether some is left.
+    /// Releases memory that has not been used since the previous call. Returns whether a later call may
+    /// release more.
     pub(crate) fn tidy(&self) -> bool {
         let layout = *self.frames.layout();
         self.frames.each_free(&|index| {
@@ -651,13 +656,13 @@ impl Connection {
         left
     }
 
-    /// Whether replies are still to come for which nobody waits.
+    /// Returns whether replies are still to arrive although no caller waits for them.
     pub(crate) fn owes_replies(&self) -> bool {
         self.end.slots().any(|slot| slot.state.load(Ordering::Relaxed) == CAPTURED)
     }
 }
 
-/// Returns the kind of error that a connection's end means for its calls.
+/// Returns the kind of error for the calls of a connection that ended for this reason.
 const fn kind_of(reason: &EndReason) -> Kind {
     match reason {
         EndReason::Stopped => Kind::Withdrawn,

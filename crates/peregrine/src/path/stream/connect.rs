@@ -1,5 +1,5 @@
-//! Binding to a server somewhere: connect, or join the connection that this process has to the same
-//! address, and watch for its end.
+//! Binding over TCP: connects to the server, or shares this process's connection to the same address, and
+//! watches for the end of the connection.
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ use crate::path::bind::{
 };
 use crate::path::options::BindOptions;
 use crate::protocol::description;
-use crate::protocol::stream::{self as wire, Bind, Bound, Header, Refused};
+use crate::protocol::stream::{self as wire, BindGrant, BindRequest, Header, Refused};
 use crate::registry::Registry;
 use crate::sync::Rank;
 use crate::sys::ForkMark;
@@ -47,30 +47,30 @@ impl Connect for Tcp {
     fn inquire(&self, target: &Target<'_>, wanted: &Wanted<'_>) -> Result<Inquiry, CallError> {
         let stream = connect(target.place()?, None, wanted.until)?;
         let name = wanted.name.as_bytes();
-        let (header, body) = ask_alone(&stream, wire::Kind::Describe, name, wanted.until)?;
-        answered(&header, &body, wire::Kind::Description)?;
+        let (header, body) = ask_alone(&stream, wire::MessageKind::Describe, name, wanted.until)?;
+        expect_kind(&header, &body, wire::MessageKind::Description)?;
         description::from_bytes(&body).map(Inquiry::Answer).ok_or_else(unreadable)
     }
 }
 
-/// The connections of this process, by the place to which they lead.
-static CONNECTIONS: Registry<Place, Joined> = Registry::new(Rank::Server);
+/// The connections of this process, by the place to which they are connected.
+static CONNECTIONS: Registry<Place, JoinedConnection> = Registry::new(Rank::Server);
 
-/// A connection, and the bindings that it carries; it ends with the last of them.
-struct Joined {
-    // First, so that nothing is watched any more when the rest goes.
+/// A connection that bindings of this process share. It ends when the last of these bindings is dropped.
+struct JoinedConnection {
+    // The watch is dropped first: the keeper stops watching before the connection is dropped.
     watch: Watch,
     connection: Arc<Connection>,
     epoch: u64,
     mark: ForkMark,
-    /// Where it leads, for people.
+    /// The address of the server, if it is known. Shown by `explain`.
     to: Option<SocketAddr>,
 }
 
-/// The stream path together with the connection that it belongs to.
+/// The path of a binding, and its connection.
 struct Member {
     path: StreamPath,
-    joined: Arc<Joined>,
+    joined: Arc<JoinedConnection>,
 }
 
 impl CallPath for Member {
@@ -82,8 +82,8 @@ impl CallPath for Member {
         if let Err(error) = &returned
             && error.executed() == Executed::Maybe
         {
-            // The reply still comes, and perhaps nobody else receives.
-            self.joined.watch.again();
+            // The reply may still arrive, and perhaps no other caller receives. The keeper then receives it.
+            self.joined.watch.rearm();
         }
         returned
     }
@@ -107,17 +107,19 @@ impl CallPath for Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        // The last one ends the connection, which says it all. A forked child says nothing.
+        // The last binding ends the connection, so the server needs no message about the binding. A forked
+        // child sends nothing.
         if !self.joined.mark.wiped() && Arc::strong_count(&self.joined) > 1 {
             self.path.unbind();
         }
     }
 }
 
-/// The keeper's view: it looks for the end, and for replies that nobody waits for.
+/// The keeper's view of a connection: it watches for the end, and receives replies for which no caller waits.
 struct Watcher(Arc<Connection>);
 
-/// How long memory must have been idle, twice, before it is given back.
+/// The interval between two passes that look for unused memory. Memory that two passes in a row find unused
+/// is released.
 const TIDY: Duration = Duration::from_secs(1);
 
 impl Watched for Watcher {
@@ -128,13 +130,13 @@ impl Watched for Watcher {
     fn interest(&self) -> EventFlags {
         match self.0.owes_replies() {
             true => EventFlags::IN | EventFlags::RDHUP | EventFlags::ONESHOT,
-            // Replies wake those who wait for them, and nobody else.
+            // The keeper is not woken by replies: their callers receive them.
             false => EventFlags::RDHUP | EventFlags::ONESHOT,
         }
     }
 
     fn ready(self: Arc<Self>) -> Next {
-        /// A caller receives, who sees it too.
+        /// How long the keeper pauses while a caller receives. That caller also detects the end.
         const SOON: Duration = Duration::from_millis(5);
         if !self.0.listen() {
             return Next::Pause(SOON);
@@ -142,7 +144,7 @@ impl Watched for Watcher {
         if self.0.has_ended() {
             return Next::Forget;
         }
-        // What has not ended is looked at again; as `Rest`, for it was looked at once.
+        // The event was `ONESHOT`, so the descriptor must be registered again. A pause of zero does this.
         Next::Pause(Duration::ZERO)
     }
 
@@ -154,7 +156,7 @@ impl Watched for Watcher {
     }
 }
 
-/// Connects to the first of the place's addresses where somebody listens.
+/// Connects to one of the place's addresses: the first at which a server accepts.
 fn connect(place: &Place, congestion: Option<&str>, until: Instant) -> Result<Stream, CallError> {
     let (address, error) = match Stream::connect(&place.resolve()?, STAGGER, until) {
         Ok(stream) => {
@@ -184,25 +186,25 @@ fn unreadable() -> CallError {
     violated("the server's answer is not readable")
 }
 
-/// Checks that the server has answered the question.
-fn answered(header: &Header, body: &[u8], kind: wire::Kind) -> Result<(), CallError> {
+/// Returns an error if the message is a refusal, or is not of the expected kind.
+fn expect_kind(header: &Header, body: &[u8], kind: wire::MessageKind) -> Result<(), CallError> {
     match header.kind {
-        wire::Kind::Refused => {
+        wire::MessageKind::Refused => {
             let Refused { kind, text } = Refused::from_bytes(body).ok_or_else(unreadable)?;
             Err(refused(kind, text))
         }
         other if other == kind => Ok(()),
-        _ => Err(violated("the server answered another request than the client's")),
+        _ => Err(violated("the server's answer does not fit the client's request")),
     }
 }
 
-fn bound(header: &Header, body: &[u8]) -> Result<Bound, CallError> {
-    answered(header, body, wire::Kind::Bound)?;
-    Bound::from_bytes(body).ok_or_else(unreadable)
+fn bound(header: &Header, body: &[u8]) -> Result<BindGrant, CallError> {
+    expect_kind(header, body, wire::MessageKind::Bound)?;
+    BindGrant::from_bytes(body).ok_or_else(unreadable)
 }
 
-/// Binds to a name at a place. A server may refuse the size of message that this client requests by
-/// default. Then the client requests the size that every server grants.
+/// Binds to a name at a place. If the server refuses the size of messages that this client requests by
+/// default, the client requests the size that every server grants.
 fn bind(place: &Place, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {
     let Wanted { interface, options, .. } = *wanted;
     let message_bytes = options.message_bytes_for(interface);
@@ -215,7 +217,7 @@ fn bind(place: &Place, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {
     }
 }
 
-/// Binds for messages of at most so many bytes.
+/// Binds for messages of at most this many bytes.
 fn bind_for(
     place: &Place,
     wanted: &Wanted<'_>,
@@ -224,9 +226,9 @@ fn bind_for(
     let Wanted { name, interface, digest, options, until } = *wanted;
     // Bindings share a connection, so its frames have the size that most bindings need.
     let frame_bytes = message_bytes.max(options.message_bytes_default());
-    // As many as there is address space for: memory that was never touched costs nothing.
+    // Memory that was never touched costs only address space.
     let count = frames_that_fit(options.astacks.max(limits::ASTACKS_SPARSE), frame_bytes);
-    let request = Bind {
+    let request = BindRequest {
         digest: digest.map(|digest| digest.0),
         representation: ByteOrder::NATIVE.number(),
         count,
@@ -238,13 +240,13 @@ fn bind_for(
     let entry = CONNECTIONS.entry(place.clone());
     let mut connections = hold(&entry, until)?;
     connections.retain(|joined| joined.upgrade().is_some_and(|one| !one.connection.has_ended()));
-    let fits = |joined: &Arc<Joined>| joined.connection.message_bytes() >= message_bytes;
+    let fits = |joined: &Arc<JoinedConnection>| joined.connection.message_bytes() >= message_bytes;
     let known = connections.iter().filter_map(Weak::upgrade).find(fits);
     let (joined, bound) = match known {
         Some(joined) => {
-            // Others may bind meanwhile.
+            // Other threads may bind meanwhile.
             drop(connections);
-            let (header, body) = joined.connection.ask(wire::Kind::Bind, &request, until)?;
+            let (header, body) = joined.connection.ask(wire::MessageKind::Bind, &request, until)?;
             let bound = bound(&header, &body)?;
             if bound.epoch != joined.epoch {
                 return Err(violated("the server at the other end of the connection has changed"));
@@ -253,7 +255,7 @@ fn bind_for(
         }
         None => {
             let stream = connect(place, options.congestion.as_deref(), until)?;
-            let (header, body) = ask_alone(&stream, wire::Kind::Bind, &request, until)?;
+            let (header, body) = ask_alone(&stream, wire::MessageKind::Bind, &request, until)?;
             let bound = bound(&header, &body)?;
             let joined = Arc::new(join(stream, &bound, frame_bytes, options)?);
             connections.push(Arc::downgrade(&joined));
@@ -275,28 +277,30 @@ fn bind_for(
         connection,
     };
     if options.wait == Wait::Adaptive {
-        // Measured before the first call rather than in it.
+        // The cost is measured here, so that it does not delay the first call.
         block_cost();
     }
     let frames = Arc::clone(&path.connection.frames);
     Ok(BoundPath { path: Box::new(Member { path, joined }), frames, order })
 }
 
-/// Makes a connection of a socket on which one has bound, and has it watched.
+/// Makes a connection from a socket on which a binding was made, and registers it with the keeper.
 fn join(
     stream: Stream,
-    bound: &Bound,
+    bound: &BindGrant,
     message_bytes: usize,
     options: &BindOptions,
-) -> Result<Joined, CallError> {
+) -> Result<JoinedConnection, CallError> {
     let count = frames_that_fit(bound.count, message_bytes);
     let grant = Grant { count, bytes: message_bytes };
     let connection = Connection::new(stream, grant, options.astacks.min(count));
-    let connection = Arc::new(connection.map_err(system("no memory for the connection"))?);
-    let mark = ForkMark::of_process().map_err(system("no memory for the fork mark"))?;
+    let connection =
+        Arc::new(connection.map_err(system("cannot allocate memory for the connection"))?);
+    let mark =
+        ForkMark::of_process().map_err(system("cannot allocate memory for the fork mark"))?;
     let keeper = Keeper::of_process().map_err(system(NO_THREAD))?;
     let watcher = Arc::new(Watcher(Arc::clone(&connection)));
     let watch = keeper.watch(watcher).map_err(system("watching the connection"))?;
     let to = connection.stream().peer().ok();
-    Ok(Joined { watch, connection, epoch: bound.epoch, mark, to })
+    Ok(JoinedConnection { watch, connection, epoch: bound.epoch, mark, to })
 }

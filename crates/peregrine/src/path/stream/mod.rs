@@ -1,13 +1,13 @@
 //! The stream path: calls as messages over one TCP connection, which all bindings of a process to
 //! an address share.
 //!
-//! The protocol is [`stream`](crate::protocol::stream), which decides what messages mean and how calls
-//! end. This module has what the protocol must not know: sockets, threads, locks and memory.
+//! The protocol, [`stream`](crate::protocol::stream), defines what messages mean and how calls end. This
+//! module has what the protocol core does not use: sockets, threads, locks and memory.
 //!
 //! * `connect`: how a client reaches a server, and which bindings share a connection.
 //! * `client`: the client's half of a call.
 //! * `server`: the server's half of a call, and the threads that serve connections.
-//! * `peer`: what both ends use to send.
+//! * `peer`: the parts for sending, which both ends use.
 
 mod client;
 mod connect;

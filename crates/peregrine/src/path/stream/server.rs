@@ -1,5 +1,5 @@
-//! The server's end of a connection: one thread at a time reads from it, and runs what it reads where
-//! it was received; while a procedure takes long, another thread reads on.
+//! The server's half of a call. One thread at a time receives from a connection, and runs each call in the
+//! memory into which it was received. If a procedure takes long, another thread receives meanwhile.
 
 mod connections;
 mod gathered;
@@ -10,8 +10,8 @@ mod stall;
 mod threads;
 mod worker;
 
-pub(crate) use connections::{Connections, Terms as ConnectionTerms};
-pub(crate) use host::{Host, Terms};
+pub(crate) use connections::{ConnectionTerms, Connections};
+pub(crate) use host::{BindTerms, Host};
 pub(crate) use intake::{Intake, Resume};
 pub(crate) use worker::StreamWorker;
 
@@ -24,18 +24,18 @@ use std::time::{Duration, Instant};
 
 use self::gathered::Gathered;
 use self::intake::Reservation;
-use self::reading::{Got, Kept};
+use self::reading::{Kept, ReadOutcome};
 use self::stall::{NoStall, ReplyStall};
 use super::peer::send_lock::SendLock;
 use super::peer::sending::Sending;
 use crate::call::{Answer, Placed, Ran, Refusal, execute_in_place, extensions, refuse};
-use crate::device::tcp::{For, Stream};
+use crate::device::tcp::{Stream, WaitFor};
 use crate::error::Kind;
 use crate::limits;
 use crate::protocol::description;
 use crate::protocol::stream::server_end::{Calls, Next};
 use crate::protocol::stream::{
-    self as wire, Bind, Bound, HEADER_BYTES, Header, Refused, Unreadable,
+    self as wire, BindGrant, BindRequest, HEADER_BYTES, Header, Refused, Unreadable,
 };
 use crate::serving::binding_table::{BindingCache, BindingRow, BindingTable};
 use crate::serving::procedure::{IncomingCall, Serving};
@@ -43,36 +43,37 @@ use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys::Memory;
 use crate::value::{Space, Window, align_up};
 
-/// Bytes that are received when the next message is not known; what of them belongs to later messages
-/// is moved if another thread reads on.
+/// The number of bytes to receive when the size of the next message is not known. Bytes of later messages are
+/// copied if another thread continues to receive.
 const READ_AHEAD: usize = 16 << 10;
 /// How long a thread waits for the next message before the keeper watches the connection.
 const IDLE: Duration = limits::STALL_TIME;
-/// A procedure that took so long is thought to do so again: if more is there already, another
-/// thread sees to it.
+/// If a procedure took this long, the next one is expected to take as long. If more bytes have arrived,
+/// another thread handles them meanwhile.
 const LONG: Duration = Duration::from_micros(50);
-/// The same if nothing more is there yet.
+/// As [`LONG`], for the case that no more bytes have arrived.
 const VERY_LONG: Duration = Duration::from_millis(1);
 
-// Who reads: the low bits of a word whose others count, so that nobody takes one call for another.
-/// The keeper watches it.
+// The low bits of the word `reader`: which thread receives. The other bits count the changes of the word, so
+// that a thread does not take a later call for an earlier one.
+/// The keeper watches the connection.
 const PARKED: u64 = 0;
-/// It waits for a thread.
+/// The connection waits for a thread.
 const QUEUED: u64 = 1;
-/// A thread reads.
+/// A thread receives.
 const READING: u64 = 2;
-/// A thread runs a procedure and means to read on.
+/// A thread runs a procedure, and will receive afterwards.
 const RUNNING: u64 = 3;
 const WHO: u64 = 3;
 const ONE: u64 = 4;
 
-/// A connection, seen from the server.
-pub(crate) struct Incoming {
+/// The server's end of a connection.
+pub(crate) struct AcceptedConnection {
     stream: Stream,
     reader: AtomicU64,
-    /// What the keeper last saw there.
+    /// The value of `reader` at the keeper's last check.
     seen: AtomicU64,
-    /// Calls that are thought to be long because one was found to be.
+    /// The number of next calls that are expected to take long, because a recent call took long.
     suspected: AtomicU32,
     kept: Mutex<Kept>,
     rows: Mutex<BindingTable>,
@@ -81,27 +82,27 @@ pub(crate) struct Incoming {
     calls: Mutex<Calls>,
     bound: AtomicBool,
     closed: AtomicBool,
-    /// It is parked, and not watched, because there is no memory for more of its message.
+    /// Whether the connection is parked but not watched, because there is no memory for its message.
     held: AtomicBool,
-    /// Differs from that of every other connection of this process.
+    /// The number of this connection, unique in this process.
     number: u64,
-    /// Where it reserves memory for its messages, and in whose name.
+    /// The intake that reserves memory for messages, and the host for which it reserves the memory.
     intake: Arc<Intake>,
     host: IpAddr,
 }
 
-/// Whether a connection goes on.
+/// The state of a connection after a thread has attended to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attended {
-    /// Somebody else sees to it.
+    /// Another thread or the keeper attends to the connection.
     Left,
-    /// It is to be forgotten.
+    /// The connection has ended, and must be removed.
     Ended,
 }
 
-/// A call that has come, until it is answered or its thread panics.
+/// A call that has arrived. Dropped when the call has its reply, or when its thread panics.
 struct Unanswered<'a> {
-    incoming: &'a Incoming,
+    incoming: &'a AcceptedConnection,
     host: &'a dyn Host,
     number: u32,
 }
@@ -115,7 +116,7 @@ impl Drop for Unanswered<'_> {
     }
 }
 
-/// The permit to run a procedure, until it has ended or its thread panics.
+/// The permit to run a procedure. Dropped when the procedure has ended, or when its thread panics.
 struct Permit<'a>(&'a dyn Host);
 
 impl Drop for Permit<'_> {
@@ -124,14 +125,14 @@ impl Drop for Permit<'_> {
     }
 }
 
-impl Incoming {
-    /// A connection from a host, or from a group of hosts that count as one.
+impl AcceptedConnection {
+    /// Makes a connection from a host, or from a group of hosts that count as one.
     ///
     /// # Errors
-    /// Those of the socket.
+    /// If the socket's options cannot be set.
     pub(crate) fn new(stream: Stream, intake: Arc<Intake>, host: IpAddr) -> io::Result<Self> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
-        stream.patience(IDLE)?;
+        stream.set_receive_timeout(IDLE)?;
         Ok(Self {
             stream,
             reader: AtomicU64::new(PARKED),
@@ -154,7 +155,7 @@ impl Incoming {
         &self.stream
     }
 
-    /// Its bindings.
+    /// Returns the bindings of the connection.
     #[track_caller]
     pub(crate) fn rows(&self) -> MutexGuard<'_, BindingTable> {
         self.rows.lock()
@@ -170,18 +171,18 @@ impl Incoming {
         self.kept.lock()
     }
 
-    /// Whether anything was ever bound on it.
+    /// Returns whether a binding was ever made on the connection.
     pub(crate) fn has_bound(&self) -> bool {
         self.bound.load(Ordering::Relaxed)
     }
 
-    /// Ends it: whoever waits on it comes back.
+    /// Ends the connection. Threads that wait on it return.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.stream.end();
     }
 
-    // Who reads.
+    // Which thread receives.
 
     fn goes(&self, from: u64, to: u64) -> bool {
         let count = from & !WHO;
@@ -194,16 +195,16 @@ impl Incoming {
         self.reader.store((before & !WHO).wrapping_add(ONE) | to, Ordering::Release);
     }
 
-    /// The keeper has seen that something has come: whether it is to be queued for a thread.
+    /// Notes that bytes have arrived. Returns whether the keeper must queue the connection for a thread.
     pub(crate) fn wakes(&self) -> bool {
         let before = self.reader.load(Ordering::Acquire);
         before & WHO == PARKED && self.goes(before, QUEUED)
     }
 
-    /// The keeper looks now and then whether a thread is still in the same call: then it is not
-    /// relied on any more, and another one reads on.
+    /// Checks whether a thread still runs the same call as at the last check. If it does, lets another thread
+    /// receive. The keeper calls this from time to time.
     pub(crate) fn relieve(&self, host: &dyn Host) {
-        /// Calls after a long one that may be long as well.
+        /// The number of calls after a long call that are expected to take long, too.
         const SUSPECTED: u32 = 32;
         let now = self.reader.load(Ordering::Acquire);
         let before = self.seen.swap(now, Ordering::Relaxed);
@@ -214,14 +215,14 @@ impl Incoming {
         self.hand_on(host);
     }
 
-    /// Has others read on, while this thread has a call that does not end soon.
+    /// Lets another thread receive, because this thread runs a call that takes long.
     fn hand_on(&self, host: &dyn Host) {
         let now = self.reader.load(Ordering::Acquire);
         if now & WHO != RUNNING || !self.goes(now, QUEUED) {
             return;
         }
         if self.kept().bytes > 0 {
-            // The next call is here already, and nothing more need come.
+            // The next call has arrived already. The keeper might never see further bytes.
             host.read_on();
         } else {
             self.set(PARKED);
@@ -229,7 +230,7 @@ impl Incoming {
         }
     }
 
-    /// Whether the next call is thought to be long because one was found to be lately.
+    /// Returns whether the next call is expected to take long, because a recent call did.
     fn is_suspected(&self) -> bool {
         let left = self.suspected.load(Ordering::Relaxed);
         if left > 0 {
@@ -238,14 +239,14 @@ impl Incoming {
         left > 0
     }
 
-    /// Whether the keeper watches it, and nothing more is to be looked after.
+    /// Returns whether the keeper watches the connection.
     pub(crate) fn is_parked(&self) -> bool {
         self.reader.load(Ordering::Acquire) & WHO == PARKED
     }
 
-    // A thread's visit.
+    // The work of a thread that attends to the connection.
 
-    /// Reads and serves until nothing comes for a while, or somebody else reads on.
+    /// Receives and serves calls until no bytes arrive for a while, or another thread receives.
     pub(crate) fn attend(&self, worker: &mut StreamWorker, host: &dyn Host) -> Attended {
         self.set(READING);
         let stalled = self.load(worker);
@@ -269,7 +270,7 @@ impl Incoming {
                     let reserved = Self::is_whole(worker);
                     match self.serve(header, at, reserved, worker, host) {
                         Some(attended) => return attended,
-                        // Other connections first: this one may have calls without end.
+                        // Other connections come first, because this one may have calls without end.
                         None if host.is_hungry() => return self.stand_in_line(worker, host),
                         None => continue,
                     }
@@ -286,23 +287,23 @@ impl Incoming {
                     return self.not_understood(unreadable);
                 }
             };
-            // A thread that others want does not wait here, and none does for one that stops in the
-            // middle of its messages.
+            // A thread does not wait here if other connections need it, or if this client has stopped in
+            // the middle of a message.
             let is_stalled = stalled && worker.unread.is_within_message();
             let leaves = host.is_stopping() || host.is_hungry() || is_stalled;
             match self.receive(worker, needed, !leaves, host) {
-                Got::Some => {}
-                Got::Closed => {
+                ReadOutcome::Some => {}
+                ReadOutcome::Closed => {
                     drop(Self::is_whole(worker));
                     return Attended::Ended;
                 }
-                Got::Nothing => return self.park(worker, host),
-                Got::Full => return self.hold(worker, host),
+                ReadOutcome::Nothing => return self.park(worker, host),
+                ReadOutcome::Full => return self.hold(worker, host),
             }
         }
     }
 
-    /// Returns why a call is not taken in, if it is not.
+    /// Returns the refusal of a call that must not be received whole, or `None` if it may.
     fn unwanted(
         &self,
         header: &Header,
@@ -315,18 +316,19 @@ impl Incoming {
         }
         serving.counting.refused(row.map(|row| &row.tally));
         let refusal = BindingRow::refusal(row, header.body);
-        // Calls of a binding that was withdrawn do not keep its object alive.
+        // A call of a withdrawn binding must not keep the object of the binding alive.
         rows.forget_last();
         Some(refusal)
     }
 
-    /// The row of a binding.
+    /// Returns the row of a binding.
     #[inline]
     fn row<'a>(&self, binding: u32, rows: &'a mut BindingCache) -> Option<&'a Arc<BindingRow>> {
         rows.get(self.number, binding, || self.rows().get(binding))
     }
 
-    /// Serves a message that is there, whole, and the memory that is reserved for it. `None` to read on.
+    /// Serves a complete message at position `at`. `reserved` is the memory that is reserved for the message.
+    /// Returns `None` if the thread continues to receive.
     fn serve(
         &self,
         header: Header,
@@ -338,31 +340,35 @@ impl Incoming {
         let at = at + HEADER_BYTES;
         let body = at..at + header.body as usize;
         match header.kind {
-            wire::Kind::Call => return self.call(&header, body, reserved, worker, host),
-            wire::Kind::Unbind => {
-                // Dropped when the rows are not locked any more: it may be the object's last owner.
+            wire::MessageKind::Call => return self.call(&header, body, reserved, worker, host),
+            wire::MessageKind::Unbind => {
+                // This is dropped after the lock is released, because it may be the last owner of the object.
                 let row = self.rows().remove(header.binding);
                 drop(row);
             }
-            wire::Kind::Abandon => {
+            wire::MessageKind::Abandon => {
                 let captured = self.calls().cancel(header.number);
                 if captured > 0 {
                     host.captured(captured, 0);
                 }
             }
-            wire::Kind::Describe => {
+            wire::MessageKind::Describe => {
                 let name = worker.input.memory().get(body);
                 let name = name.and_then(|name| core::str::from_utf8(name).ok()).unwrap_or("");
                 match host.describe(name) {
-                    Ok(said) => {
-                        let body = description::to_bytes(&said);
-                        self.say(Header::new(wire::Kind::Description, header.number), &body, host);
+                    Ok(found) => {
+                        let body = description::to_bytes(&found);
+                        self.send_message(
+                            Header::new(wire::MessageKind::Description, header.number),
+                            &body,
+                            host,
+                        );
                     }
-                    Err((kind, text)) => self.say_no(header.number, kind, text, host),
+                    Err((kind, text)) => self.send_refusal(header.number, kind, text, host),
                 }
             }
             _ => {
-                let bind = worker.input.memory().get(body).and_then(Bind::from_bytes);
+                let bind = worker.input.memory().get(body).and_then(BindRequest::from_bytes);
                 match bind {
                     Some(bind) => self.bind(header.number, &bind, host),
                     None => return Some(self.not_understood(Unreadable::Foreign)),
@@ -372,10 +378,10 @@ impl Incoming {
         None
     }
 
-    fn bind(&self, number: u32, bind: &Bind, host: &dyn Host) {
-        let (row, Terms { epoch, count_max }) = match host.bind(bind) {
+    fn bind(&self, number: u32, bind: &BindRequest, host: &dyn Host) {
+        let (row, BindTerms { epoch, count_max }) = match host.bind(bind) {
             Ok(bound) => bound,
-            Err((kind, text)) => return self.say_no(number, kind, text, host),
+            Err((kind, text)) => return self.send_refusal(number, kind, text, host),
         };
         let bytes = row.message_bytes as u64;
         let representation = row.serve.byte_order().number();
@@ -386,31 +392,34 @@ impl Incoming {
         };
         drop(rows);
         let Some(binding) = added else {
-            let text =
-                format!("one connection may have {} bindings", limits::BINDINGS_PER_CONNECTION);
-            return self.say_no(number, Kind::Exhausted, text, host);
+            let text = format!(
+                "one connection may have at most {} bindings",
+                limits::BINDINGS_PER_CONNECTION
+            );
+            return self.send_refusal(number, Kind::Exhausted, text, host);
         };
         if let Err((kind, text)) = host.still_offers(&bind.name) {
             self.rows().remove(binding);
-            return self.say_no(number, kind, text, host);
+            return self.send_refusal(number, kind, text, host);
         }
         self.bound.store(true, Ordering::Relaxed);
         let count = bind.count.clamp(1, count_max);
-        let bound = Bound { epoch, binding, representation, count, bytes };
-        self.say(Header::new(wire::Kind::Bound, number), &bound.to_bytes(), host);
+        let bound = BindGrant { epoch, binding, representation, count, bytes };
+        self.send_message(Header::new(wire::MessageKind::Bound, number), &bound.to_bytes(), host);
     }
 
-    /// Whether nobody waits any more for a call that has come.
+    /// Returns whether the caller of a call has given it up.
     pub(crate) fn is_given_up(&self, number: u32) -> bool {
         self.closed.load(Ordering::Acquire) || self.calls().is_cancelled(number)
     }
 
-    /// The connection has ended: nobody waits for its calls; how many procedures that captures.
+    /// Cancels all calls, because the connection has ended. Returns the number of running procedures that
+    /// this captures.
     pub(crate) fn give_up_all(&self) -> usize {
         self.calls().cancel_all()
     }
 
-    /// Calls that have been given up and are not answered.
+    /// Returns the number of cancelled calls that have no reply yet.
     pub(crate) fn captured(&self) -> u64 {
         self.calls().cancelled()
     }
@@ -438,7 +447,7 @@ impl Incoming {
         match reads_on {
             None => return Some(Attended::Left),
             Some(running) if self.goes(running, READING) => {}
-            // The keeper has found it too long.
+            // The call took long, and the keeper has let another thread receive.
             Some(_) => {
                 (worker.unread.from, worker.unread.to) = (0, 0);
                 return Some(Attended::Left);
@@ -450,8 +459,9 @@ impl Incoming {
         None
     }
 
-    /// A procedure is about to run: who reads meanwhile. `None` if another thread does, in any case;
-    /// otherwise the word that says that the keeper may have one do so.
+    /// Decides which thread receives while a procedure runs. Returns `None` if another thread receives.
+    /// Otherwise returns the value of `reader` with which this thread can continue, unless the keeper chooses
+    /// another thread meanwhile.
     fn leave_reading(
         &self,
         row: &BindingRow,
@@ -464,7 +474,7 @@ impl Incoming {
             let mut kept = self.kept();
             let (from, to) = (worker.unread.from, worker.unread.to);
             if !kept.memory.reserve(to - from) {
-                // Nobody can know where the next message begins.
+                // Without these bytes the start of the next message is unknown.
                 self.close();
             } else {
                 kept.bytes = to - from;
@@ -501,26 +511,28 @@ impl Incoming {
     ) {
         let number = header.number;
         let begins = body.start;
-        let behind = |begins| {
+        let extensions_at = |begins| {
             let at = align_up(begins + header.body as usize);
             at..at + header.extensions as usize
         };
-        let extensions = Window::from(worker.input.memory().get(behind(begins)).unwrap_or(&[]));
-        let came = (!extensions.is_empty()).then(Instant::now);
-        let inside = came.is_some() && extensions::is_from_inside(extensions);
+        let extensions =
+            Window::from(worker.input.memory().get(extensions_at(begins)).unwrap_or(&[]));
+        let received = (!extensions.is_empty()).then(Instant::now);
+        let inside = received.is_some() && extensions::is_from_inside(extensions);
         let mut begins = begins;
         let begun = host.begin(inside, &mut || {
-            // Behind a call that waits there may stand that it is given up.
+            // The bytes after a waiting call may contain its cancellation, so another thread must receive
+            // them.
             self.hand_on(host);
             if !inside && reserved.as_ref().is_some_and(|reserved| !reserved.may_wait()) {
-                let text = "calls that wait have taken all memory for calls of this host";
+                let text = "waiting calls have used all memory for calls of this host";
                 return Err(Refusal::new(Kind::Overloaded, text));
             }
-            // Another thread reads on.
-            begins = worker.keep_only(begins..behind(begins).end);
+            // Another thread receives from now on, so this thread keeps only the call.
+            begins = worker.keep_only(begins..extensions_at(begins).end);
             Ok(())
         });
-        // What it waited with is counted until here.
+        // The memory in which the call waited counts as reserved until here.
         drop(reserved);
         let room = |worker: &mut StreamWorker| {
             let room = worker.room(row.message_bytes);
@@ -538,14 +550,14 @@ impl Incoming {
         let StreamWorker { serving, input, reply, blocks, largest, .. } = worker;
         let Some(reply) = reply.as_ref().map(Memory::space) else { return };
         let reply = reply.range(0, row.message_bytes);
-        let (memory, behind) = (input.memory(), behind(begins));
-        let (message, rest) = memory.split_at_mut(behind.start.min(memory.len()));
+        let (memory, after) = (input.memory(), extensions_at(begins));
+        let (message, rest) = memory.split_at_mut(after.start.min(memory.len()));
         let body = begins..begins + header.body as usize;
         let call = IncomingCall {
             number: number.into(),
             bytes: header.body,
-            extensions: Window::from(rest.get(..behind.len()).unwrap_or(&[])),
-            waited: || came.map_or(Duration::ZERO, |came| came.elapsed()),
+            extensions: Window::from(rest.get(..after.len()).unwrap_or(&[])),
+            waited: || received.map_or(Duration::ZERO, |received| received.elapsed()),
             is_given_up: || !self.calls().starts(number),
         };
         let mut guard = match serving.begin(row, call, || host.calls()) {
@@ -584,15 +596,15 @@ impl Incoming {
             procedure: answer as u32,
             split: gathered.head_at as u32,
             head: head_bytes,
-            ..Header::new(wire::Kind::Reply, number)
+            ..Header::new(wire::MessageKind::Reply, number)
         };
         let header = header.to_bytes();
         self.send(host, &header, |sending| gathered.write(sending));
     }
 
-    // Answers.
+    // Replies.
 
-    /// Sends a message; a connection that does not take it is closed.
+    /// Sends a message. Closes the connection if the client does not receive the message in time.
     fn send<'a>(
         &'a self,
         host: &'a dyn Host,
@@ -608,17 +620,17 @@ impl Incoming {
         }
     }
 
-    fn say(&self, header: Header, body: &[u8], host: &dyn Host) {
+    fn send_message(&self, header: Header, body: &[u8], host: &dyn Host) {
         let header = Header { body: body.len() as u32, ..header }.to_bytes();
         self.send(host, &header, |sending| sending.part(Window::from(body)));
     }
 
-    fn say_no(&self, number: u32, kind: Kind, text: String, host: &dyn Host) {
+    fn send_refusal(&self, number: u32, kind: Kind, text: String, host: &dyn Host) {
         let body = Refused { kind: kind as u32, text }.to_bytes();
-        self.say(Header::new(wire::Kind::Refused, number), &body, host);
+        self.send_message(Header::new(wire::MessageKind::Refused, number), &body, host);
     }
 
-    /// Answers a call without running it, or without its result.
+    /// Sends a refusal as the reply to a call.
     #[cold]
     fn refuse(&self, number: u32, refusal: &Refusal, host: &dyn Host) {
         let mut memory = [0; limits::MESSAGE_BYTES_MIN];
@@ -629,27 +641,27 @@ impl Incoming {
             procedure: answer as u32,
             split: head_at,
             head: head_bytes,
-            ..Header::new(wire::Kind::Reply, number)
+            ..Header::new(wire::MessageKind::Reply, number)
         };
         let header = header.to_bytes();
         let body = space.range(0, (head_at + head_bytes) as usize);
         self.send(host, &header, |sending| sending.part(body.window()));
     }
 
-    /// Says why the connection ends, to a peer of another version; anybody else would not
-    /// understand it.
+    /// If the peer has another version, sends it the reason why the connection ends. Other peers could not
+    /// read the message.
     fn not_understood(&self, unreadable: Unreadable) -> Attended {
         if unreadable != Unreadable::Foreign {
             let kind = Kind::ProtocolMismatch as u32;
             let body = Refused { kind, text: unreadable.to_string() }.to_bytes();
-            self.say_now(wire::Kind::Refused, 0, &body);
-            self.stream.finish();
+            self.send_now(wire::MessageKind::Refused, 0, &body);
+            self.stream.shut_down_sending();
         }
         Attended::Ended
     }
 
-    /// Says something that is no answer, if it can be said at once.
-    pub(crate) fn say_now(&self, kind: wire::Kind, binding: u32, body: &[u8]) {
+    /// Sends a notice, if this is possible at once.
+    pub(crate) fn send_now(&self, kind: wire::MessageKind, binding: u32, body: &[u8]) {
         let header = Header { binding, body: body.len() as u32, ..Header::new(kind, 0) };
         let Some(_lock) = self.output.take(Some(Instant::now())) else { return };
         let header = header.to_bytes();
@@ -662,22 +674,23 @@ impl Incoming {
         }
     }
 
-    /// Ends a connection in good order if nothing runs for it any more: what was not answered was
-    /// not executed. Otherwise ends it.
+    /// Sends `Goodbye` if no call of the connection runs: the client then knows that calls without a reply
+    /// were not executed. Otherwise only closes the connection.
     pub(crate) fn farewell(&self) {
         if !self.calls().may_say_goodbye() {
             return self.close();
         }
-        self.say_now(wire::Kind::Goodbye, 0, &[]);
-        self.stream.finish();
+        self.send_now(wire::MessageKind::Goodbye, 0, &[]);
+        self.stream.shut_down_sending();
     }
 
-    /// After a farewell: takes in what still comes, so that nothing that was said is lost; returns when
-    /// the client has closed.
+    /// Receives and discards bytes until the client has closed the connection. Called after `Goodbye`:
+    /// closing a socket with unread bytes would reset the connection, and the client could lose the last
+    /// replies.
     pub(crate) fn hear_out(&self, until: Instant) {
         let mut chunk = [0; 4096];
         while Instant::now() < until {
-            match self.stream.wait(For::Readable, Some(until)) {
+            match self.stream.wait(WaitFor::Readable, Some(until)) {
                 Ok(ready) if ready.readable => match self.stream.receive(&mut chunk, false) {
                     Ok(0) => return,
                     Ok(_) => {}

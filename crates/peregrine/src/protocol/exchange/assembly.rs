@@ -1,38 +1,38 @@
-//! The receiving end of a message: which positions came, and what to say of the others.
+//! The receiving end of a message: records which positions have arrived, and reports the missing ones.
 
 use super::header::BITMAP_BYTES_MAX;
 use super::message::Fragments;
 use super::positions::{PositionSet, SPAN};
 
-/// What a position means to an assembly.
+/// The result of the arrival of a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PieceArrival {
-    /// It was missing.
+    /// The position was missing.
     New,
-    /// It was there already.
+    /// The position had arrived before.
     Duplicate,
-    /// Further ahead than a sender may be that knows what we have.
+    /// The position is further ahead than the sender may send.
     OutOfWindow,
 }
 
-/// What of a message is here.
+/// Which positions of a message have arrived.
 ///
-/// What came beyond the first hole stands in [`Positions`] that the owner keeps and lends, because a
-/// side sends or receives at one time, and its record is to be small. A message of one packet needs
-/// no assembly at all.
+/// The positions after the first hole are in a [`PositionSet`], which the owner passes to each
+/// function. A side either sends or receives a message, so it needs only one set, and its record stays
+/// small. A message of one packet needs no assembly.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Assembly {
     fragments: Fragments,
-    /// All positions below are here.
+    /// All positions below this one have arrived.
     next: u32,
-    /// No position from here on is.
+    /// No position from here on has arrived.
     end: u32,
-    /// How many are here.
+    /// The number of positions that have arrived.
     came: u32,
 }
 
 impl Assembly {
-    /// Nothing of it is here yet.
+    /// Makes the assembly of a message of which nothing has arrived. Empties the set.
     pub(crate) fn new(fragments: Fragments, beyond: &mut PositionSet) -> Self {
         beyond.release();
         beyond.clear();
@@ -44,12 +44,12 @@ impl Assembly {
         &self.fragments
     }
 
-    /// All positions below are here.
+    /// Returns the first missing position.
     pub(crate) const fn next(&self) -> u32 {
         self.next
     }
 
-    /// How many positions are here.
+    /// Returns the number of positions that have arrived.
     pub(crate) const fn received_count(&self) -> u32 {
         self.came
     }
@@ -59,19 +59,19 @@ impl Assembly {
         self.next == self.fragments.count()
     }
 
-    /// Whether positions are missing before some that came.
+    /// Returns whether a position is missing before one that has arrived.
     #[inline]
     pub(crate) const fn has_holes(&self) -> bool {
         self.end > self.next
     }
 
-    /// Whether the last position, the end of the blast, is here.
+    /// Returns whether the last position, the end of the blast, has arrived.
     #[inline]
     pub(crate) const fn has_last(&self) -> bool {
         self.end == self.fragments.count()
     }
 
-    /// A position comes.
+    /// Notes the arrival of a position.
     #[inline]
     pub(crate) fn receive(&mut self, position: u32, beyond: &mut PositionSet) -> PieceArrival {
         debug_assert!(position < self.fragments.count());
@@ -100,7 +100,7 @@ impl Assembly {
         PieceArrival::New
     }
 
-    /// Moves on over what came early.
+    /// Advances over positions that arrived early.
     fn advance(&mut self, beyond: &mut PositionSet) {
         while self.next < self.end && beyond.has(self.next, self.next) {
             beyond.remove(self.next, self.next);
@@ -108,8 +108,8 @@ impl Assembly {
         }
     }
 
-    /// What to say of it: the first position that is missing, and the bytes of a bitmap of those
-    /// that are here beyond it, none if there are no holes.
+    /// Writes the bitmap of the positions that arrived after the first missing one. Returns the first
+    /// missing position and the bytes of the bitmap: zero if there are no holes.
     pub(crate) fn report(
         &self,
         beyond: &PositionSet,
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn positions_come_in_any_order_and_again() {
+    fn positions_arrive_in_any_order_and_repeatedly() {
         let beyond = &mut PositionSet::default();
         let mut assembly = Assembly::new(Fragments::new(5 * 1024, 1024), beyond);
         assert_eq!(assembly.receive(4, beyond), PieceArrival::New);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_far_ahead_is_not_taken() {
+    fn positions_beyond_the_window_are_rejected() {
         let beyond = &mut PositionSet::default();
         let mut assembly = Assembly::new(Fragments::new(40_000 * 1040, 1040), beyond);
         assert_eq!(assembly.receive(1023, beyond), PieceArrival::New);

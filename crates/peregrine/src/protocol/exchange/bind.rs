@@ -1,15 +1,15 @@
-//! Getting handles: two exchanges, in the first of which the server remembers nothing.
+//! Requests handles in two exchanges of packets. The server keeps no state between them.
 //!
-//! `HELLO` is answered with a cookie, which proves to the server that the client is where it says to
-//! be; `BIND` shows it. The header's secret is the client's nonce throughout, its place and sequence
-//! are zero. No answer is longer than its request, so nobody is made to send to a third one more
-//! than was sent to him. Behind the headers, little-endian, padded with zeros to [`BODY_BYTES`]:
+//! The server answers `HELLO` with a cookie. The client returns the cookie in `BIND`, which proves its
+//! address to the server. In these headers, the secret is the client's nonce, and place and sequence
+//! are zero. No answer is longer than its request, so a forged source address amplifies nothing. The
+//! bodies are little-endian, and padded with zeros to [`BODY_BYTES`]:
 //!
-//! | kind | what |
+//! | kind | body |
 //! |---|---|
-//! | `HELLO` | 0 flags u32 (1 where on the link?) |
-//! | `COOKIE` | 0 cookie; 16 flags u32 (1 on the link, there:); 20 hardware address; 26 endpoint |
-//! | `BIND` | 0 cookie; 16 digest; 32 flags u32 (1 any digest, 2 payload checks wished); 36 handles u16; 38 piece / 16 u16; 40 largest result u32; 44 credits u16; 46 bytes of the name u16; 48 name |
+//! | `HELLO` | 0 flags u32 (1 requests the location on the link) |
+//! | `COOKIE` | 0 cookie; 16 flags u32 (1 on the link, with the location:); 20 hardware address; 26 endpoint |
+//! | `BIND` | 0 cookie; 16 digest; 32 flags u32 (1 any digest, 2 payload checks requested); 36 handles u16; 38 piece / 16 u16; 40 largest result u32; 44 credits u16; 46 bytes of the name u16; 48 name |
 //! | `BOUND` | 0 table u64; 8 incarnation u64; 16 digest; 32 flags u32 (2 payload checks, 4 the server's values are big-endian); 36 handles u16; 38 piece / 16 u16; 40 largest call u32; 44 credits u16; 48 each handle: place u32, generation u32, secret 12 bytes |
 //! | `UNBOUND` | 0 kind u32; 4 bytes of the text u16; 6 text |
 
@@ -22,19 +22,19 @@ use super::message::is_piece;
 use super::time::{MILLISECOND, Moment, SECOND};
 use super::versions;
 
-/// Bytes behind the header of every packet of binding.
+/// Bytes of the body of each packet that binds.
 pub(crate) const BODY_BYTES: usize = 448;
-/// Bytes of every packet of binding.
+/// Bytes of each packet that binds.
 pub(crate) const BIND_BYTES: usize = HEADER_BYTES + BODY_BYTES;
-/// Handles that one `BIND` gets.
+/// The largest number of handles that one `BIND` can get.
 pub(crate) const HANDLES_MAX: usize = 16;
-/// Bytes of a name.
+/// Bytes of the longest name.
 pub(crate) const NAME_BYTES_MAX: usize = 64;
 const TEXT_BYTES_MAX: usize = BODY_BYTES - 6;
-/// A cookie is good for one to two of these.
+/// The length of a time slot, in nanoseconds. A cookie is valid in its own slot and in the next one.
 const SLOT: u64 = 60 * SECOND;
 const TRIES_MAX: u8 = 10;
-/// After so many unanswered packets the client asks whether the server is of an older release.
+/// After these numbers of unanswered packets, the client also sends one in the previous version.
 const VERSION_ASKED: [u8; 2] = [3, 6];
 const WAIT_FIRST: u64 = 100 * MILLISECOND;
 const WAIT_MAX: u64 = SECOND;
@@ -57,7 +57,7 @@ pub(crate) struct ExportName {
 }
 
 impl ExportName {
-    /// `None` if it is too long, or empty.
+    /// Makes a name. Returns `None` if it is empty or too long.
     pub(crate) fn new(name: &[u8]) -> Option<Self> {
         let mut bytes = [0; NAME_BYTES_MAX];
         bytes.get_mut(..name.len())?.copy_from_slice(name);
@@ -69,28 +69,28 @@ impl ExportName {
     }
 }
 
-/// Where a server is on the link that it and the client are at, if they are at one.
+/// The location of a server on the link that it shares with the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LinkLocation {
     pub(crate) hardware: [u8; 6],
     pub(crate) endpoint: [u8; 2],
 }
 
-/// What a client wants.
+/// What a client requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BindRequest {
     pub(crate) name: ExportName,
-    /// Identity of its interface; `None` takes any.
+    /// The digest of the client's interface. `None` accepts any interface.
     pub(crate) digest: Option<Digest>,
     pub(crate) handles: u16,
-    /// Bytes of the largest piece that it can send and receive.
+    /// Bytes of the largest piece that the client can send and receive.
     pub(crate) piece: u32,
     pub(crate) result_bytes_max: u32,
     pub(crate) credits: u16,
     pub(crate) payload_check: bool,
 }
 
-/// A handle as it was granted.
+/// A handle in a grant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GrantedHandle {
     pub(crate) handle: Handle,
@@ -101,13 +101,13 @@ pub(crate) struct GrantedHandle {
 /// What a server grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Grant {
-    /// Names the table that granted the handles: random, drawn when its socket was opened. A server
-    /// has one table for each of its sockets.
+    /// The number of the table that granted the handles, drawn at random when its socket was
+    /// opened. A server has one table for each of its sockets.
     pub(crate) table: u64,
-    /// Random, and the server's for as long as it listens: another one, later at the same address,
-    /// knows none of its callers.
+    /// A random number of this run of the server. A later server at the same address has another number,
+    /// and knows none of the handles.
     pub(crate) incarnation: u64,
-    /// Identity of its interface.
+    /// The digest of the export's interface.
     pub(crate) digest: Digest,
     pub(crate) piece: u32,
     pub(crate) call_bytes_max: u32,
@@ -120,7 +120,7 @@ pub(crate) struct Grant {
 }
 
 impl Grant {
-    /// The same with these handles; those beyond [`HANDLES_MAX`] are left out.
+    /// Returns the same grant with these handles, at most [`HANDLES_MAX`].
     pub(crate) fn with(mut self, handles: &[GrantedHandle]) -> Self {
         let count = handles.len().min(HANDLES_MAX);
         self.handles[..count].copy_from_slice(&handles[..count]);
@@ -128,7 +128,7 @@ impl Grant {
     }
 
     pub(crate) const fn new(table: u64, incarnation: u64, digest: Digest) -> Self {
-        const NO_LEASE: GrantedHandle =
+        const NO_HANDLE: GrantedHandle =
             GrantedHandle { handle: Handle { place: 0, secret: [0; 12] }, generation: 0 };
         Self {
             table,
@@ -139,18 +139,18 @@ impl Grant {
             credits: 0,
             payload_check: false,
             big_endian: false,
-            handles: [NO_LEASE; HANDLES_MAX],
+            handles: [NO_HANDLE; HANDLES_MAX],
             count: 0,
         }
     }
 
-    /// The handles.
+    /// Returns the handles.
     pub(crate) fn handles(&self) -> &[GrantedHandle] {
         &self.handles[..usize::from(self.count)]
     }
 }
 
-/// Why a server grants nothing.
+/// Why a server refuses to bind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BindRefusal {
     /// The number of a kind of error.
@@ -160,27 +160,27 @@ pub(crate) struct BindRefusal {
 }
 
 impl BindRefusal {
-    /// A text that is too long is cut.
+    /// Makes a refusal. A text that is too long is truncated.
     pub(crate) fn new(kind: u32, text: &str) -> Self {
-        let fragments = &text[..text.floor_char_boundary(TEXT_BYTES_MAX)];
+        let text = &text[..text.floor_char_boundary(TEXT_BYTES_MAX)];
         let mut bytes = [0; TEXT_BYTES_MAX];
-        bytes[..fragments.len()].copy_from_slice(fragments.as_bytes());
-        Self { kind, text: bytes, length: fragments.len() as u16 }
+        bytes[..text.len()].copy_from_slice(text.as_bytes());
+        Self { kind, text: bytes, length: text.len() as u16 }
     }
 
-    /// As it was sent: perhaps no UTF-8.
+    /// Returns the text as it was sent, which need not be UTF-8.
     pub(crate) fn text(&self) -> &[u8] {
         &self.text[..usize::from(self.length)]
     }
 }
 
-/// What the body of a packet of binding says.
+/// The contents of a packet that binds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::large_enum_variant)] // short-lived, and nothing is allocated here
+#[allow(clippy::large_enum_variant)] // short-lived; nothing here allocates
 pub(crate) enum BindMessage {
-    /// Whether the client asks where the server is on the link.
+    /// A request for a cookie. The flag: whether the client requests the server's location on the link.
     Hello(bool),
-    /// Also where it is there, if that was asked and there is an answer.
+    /// A cookie, and the server's location on the link if the client requested it and the server has one.
     Cookie(Cookie, Option<LinkLocation>),
     Bind(Cookie, BindRequest),
     Bound(Grant),
@@ -210,10 +210,10 @@ impl Cursor<'_> {
     }
 }
 
-/// Writes behind each other.
-struct Pen<'a>(&'a mut Body, usize);
+/// Writes values one after another.
+struct BodyWriter<'a>(&'a mut Body, usize);
 
-impl Pen<'_> {
+impl BodyWriter<'_> {
     fn put(&mut self, bytes: &[u8]) {
         self.0[self.1..self.1 + bytes.len()].copy_from_slice(bytes);
         self.1 += bytes.len();
@@ -239,7 +239,7 @@ impl BindMessage {
         let (header, body) = out.split_first_chunk_mut().expect("room for a header");
         let body: &mut Body = body.try_into().expect("room for a body");
         body.fill(0);
-        self.write(&mut Pen(body, 0));
+        self.write(&mut BodyWriter(body, 0));
         let handle = Handle { place: 0, secret: nonce };
         let check = checksum(body);
         Header {
@@ -252,7 +252,7 @@ impl BindMessage {
         .emit(header);
     }
 
-    fn write(&self, pen: &mut Pen<'_>) {
+    fn write(&self, pen: &mut BodyWriter<'_>) {
         match self {
             Self::Hello(link) => pen.put(&(if *link { LINK } else { 0 }).to_le_bytes()),
             Self::Cookie(cookie, link) => {
@@ -302,7 +302,8 @@ impl BindMessage {
         }
     }
 
-    /// What a body says behind a header of a kind of binding; `None` if it is damaged or is none.
+    /// Reads the body of a packet that binds. Returns `None` if the body is damaged, or if the packet has
+    /// another kind.
     pub(crate) fn parse(header: &Header, body: &[u8]) -> Option<Self> {
         if body.len() != BODY_BYTES || !header.holds(body) {
             return None;
@@ -361,7 +362,8 @@ impl BindMessage {
     }
 }
 
-/// The server's cookies: a keyed hash of who asks and when, so that nothing need be remembered.
+/// Makes and checks the server's cookies: keyed hashes of the client's address, its nonce and the time.
+/// With them, the server need not remember clients.
 #[derive(Clone)]
 pub(crate) struct Cookies {
     key: [u8; 16],
@@ -374,12 +376,12 @@ impl core::fmt::Debug for Cookies {
 }
 
 impl Cookies {
-    /// With a key that is random, and nobody else's.
+    /// Makes a source of cookies. The key must be random and secret.
     pub(crate) const fn new(key: [u8; 16]) -> Self {
         Self { key }
     }
 
-    /// The cookie of a client at an address (in any unambiguous form, with the port).
+    /// Makes the cookie of a client. `address`: its address in any unambiguous form, with the port.
     pub(crate) fn make(&self, now: Moment, address: &[u8], nonce: &Nonce) -> Cookie {
         self.of_slot(now.0 / SLOT, address, nonce)
     }
@@ -392,7 +394,7 @@ impl Cookies {
         hasher.finish128().as_bytes()
     }
 
-    /// Whether a cookie was made for this client lately.
+    /// Returns whether a cookie was made for this client recently.
     pub(crate) fn verify(
         &self,
         now: Moment,
@@ -403,14 +405,14 @@ impl Cookies {
         let slot = now.0 / SLOT;
         let same = |slot| {
             let right = self.of_slot(slot, address, nonce);
-            // All bytes are looked at, so that how long it takes tells nothing of them.
+            // All bytes are compared, so that the duration of the comparison reveals nothing.
             right.iter().zip(cookie).fold(0, |different, (a, b)| different | (a ^ b)) == 0
         };
         same(slot) || (slot > 0 && same(slot - 1))
     }
 
-    /// What a server does with a packet of binding: says something itself, or has a client that is
-    /// where it says to be.
+    /// Returns what the server does with a packet that binds: it sends a cookie, or decides about the
+    /// request of a client whose address is proven. Returns `None` if the packet is no such request.
     pub(crate) fn asked(
         &self,
         now: Moment,
@@ -423,7 +425,7 @@ impl Cookies {
             BindMessage::Bind(cookie, request) if self.verify(now, address, nonce, &cookie) => {
                 Some(BindAction::Decide(request))
             }
-            // An old cookie: a new one lets the client go on.
+            // The cookie has expired. The client continues with a new one.
             BindMessage::Bind(..) => {
                 Some(BindAction::SendCookie(self.make(now, address, nonce), false))
             }
@@ -435,44 +437,45 @@ impl Cookies {
     }
 }
 
-/// What a client asked for.
+/// What a server does with a packet that binds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::large_enum_variant)] // short-lived, and nothing is allocated here
+#[allow(clippy::large_enum_variant)] // short-lived; nothing here allocates
 pub(crate) enum BindAction {
-    /// A cookie, this one, and perhaps where the server is on the link.
+    /// Send this cookie, with the server's location on the link if the flag is set.
     SendCookie(Cookie, bool),
-    /// Grant or deny this; its address is proven.
+    /// Grant or refuse this request, which comes from a proven address.
     Decide(BindRequest),
 }
 
-/// How binding ended.
+/// How a bind exchange ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::large_enum_variant)] // one a binding
+#[allow(clippy::large_enum_variant)] // one for each binding
 pub(crate) enum BindOutcome {
-    /// With handles; the round trip in nanoseconds.
+    /// The server granted handles. The number: the round trip in nanoseconds.
     Granted(Grant, u64),
-    /// Only asked where the server is on the link: there, if it is.
+    /// The client requested only the server's location on the link. `None`: the server has none.
     Location(Option<LinkLocation>),
+    /// The server refused the request.
     Refused(BindRefusal),
-    /// The server speaks this version of the packet protocol, an older one than this side.
+    /// The server has this older version of the protocol.
     OtherVersion(u8),
-    /// Nobody answered.
+    /// The server did not answer.
     NoAnswer,
 }
 
-/// The client's side of binding.
+/// The client's side of a bind exchange.
 #[derive(Clone, Debug)]
 pub(crate) struct BindExchange {
     nonce: Nonce,
-    /// What it wants; `None` if only to know where the server is on the link.
+    /// What the client requests. `None` if it requests only the location on the link.
     request: Option<BindRequest>,
     state: State,
     tries: u8,
-    /// The next packet asks whether the server speaks the version before this one.
+    /// Whether the next packet asks for the previous version of the protocol.
     asks_version: bool,
     serial: u16,
     echo: u16,
-    /// When each packet was sent, the one of serial 1 first.
+    /// The time at which each packet was sent, beginning with serial 1.
     sent: [Moment; TRIES_MAX as usize],
     round_trip: u64,
     wait: u64,
@@ -480,21 +483,22 @@ pub(crate) struct BindExchange {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::large_enum_variant)] // one a binding
+#[allow(clippy::large_enum_variant)] // one for each binding
 enum State {
-    /// To send, or waiting for the answer.
+    /// The client requests a cookie.
     Hello,
+    /// The client requests handles with this cookie.
     Bind(Cookie),
     Ended(BindOutcome),
 }
 
 impl BindExchange {
-    /// `nonce`: random.
+    /// Begins to bind. `nonce` must be random.
     pub(crate) const fn new(now: Moment, nonce: Nonce, request: BindRequest) -> Self {
         Self::begin(now, nonce, Some(request))
     }
 
-    /// Only asks where the server is on the link. `nonce`: random.
+    /// Begins to request only the location on the link. `nonce` must be random.
     pub(crate) const fn locating(now: Moment, nonce: Nonce) -> Self {
         Self::begin(now, nonce, None)
     }
@@ -515,9 +519,9 @@ impl BindExchange {
         }
     }
 
-    /// The next packet, if it is time for one.
+    /// Writes the next packet, if it is due.
     pub(crate) fn poll_send(&mut self, now: Moment, out: &mut [u8; BIND_BYTES]) -> Option<()> {
-        let said = match (&self.state, self.request) {
+        let message = match (&self.state, self.request) {
             (State::Hello, request) => BindMessage::Hello(request.is_none()),
             (State::Bind(cookie), Some(request)) => BindMessage::Bind(*cookie, request),
             (State::Ended(_), _) | (State::Bind(_), None) => return None,
@@ -539,15 +543,15 @@ impl BindExchange {
         self.serial += 1;
         self.due = now.after(self.wait);
         self.wait = (self.wait * 2).min(WAIT_MAX);
-        said.emit(self.nonce, self.serial, self.echo, out);
+        message.emit(self.nonce, self.serial, self.echo, out);
         if self.state == State::Hello && VERSION_ASKED.contains(&self.tries) {
-            // A server of an older release drops what it cannot read, and says nothing.
+            // Servers of older releases do not answer packets of other versions.
             (self.asks_version, self.due) = (true, now);
         }
         Some(())
     }
 
-    /// A packet came; whether it was of use.
+    /// Handles a packet. Returns whether it was an answer.
     pub(crate) fn receive(&mut self, now: Moment, packet: &[u8]) -> bool {
         let Some((header, body)) = packet.split_first_chunk() else { return false };
         match Header::parse(header, body.len()) {
@@ -557,7 +561,8 @@ impl BindExchange {
         }
     }
 
-    /// The server speaks the version before this one, if it answers that one's question.
+    /// Handles a packet of another version, which may be the answer to the packet in the previous
+    /// version.
     fn handle_other_version(&mut self, packet: &[u8]) -> bool {
         let Some(other) = versions::read(packet) else { return false };
         let answers = other.kind == PacketKind::Cookie && other.nonce == self.nonce;
@@ -567,13 +572,13 @@ impl BindExchange {
         answers
     }
 
-    /// A packet of binding came from the server; whether it was of use.
+    /// Handles a packet of the server. Returns whether it was an answer.
     pub(crate) fn handle(&mut self, now: Moment, header: &Header, body: &[u8]) -> bool {
         if header.handle.secret != self.nonce || header.handle.place != 0 {
             return false;
         }
-        let Some(said) = BindMessage::parse(header, body) else { return false };
-        self.state = match (said, self.state) {
+        let Some(message) = BindMessage::parse(header, body) else { return false };
+        self.state = match (message, self.state) {
             (BindMessage::Cookie(_, link), State::Hello) if self.request.is_none() => {
                 State::Ended(BindOutcome::Location(link))
             }
@@ -581,7 +586,8 @@ impl BindExchange {
                 self.due = now;
                 State::Bind(cookie)
             }
-            // Only if it answers the last one: a late cookie of the first exchange is as good.
+            // Only a different cookie counts, because a late duplicate of the first answer has the same
+            // cookie.
             (BindMessage::Cookie(cookie, _), State::Bind(old)) if cookie != old => {
                 self.due = now;
                 State::Bind(cookie)
@@ -599,9 +605,10 @@ impl BindExchange {
         true
     }
 
-    /// The round trip of the packet that is answered. If that takes longer than the wait for an answer,
-    /// each packet is sent more than once, and the answer to the first one comes first. The echo tells
-    /// which one it is for. So, unlike TCP, the client can measure packets that it sent again.
+    /// Returns the round trip of the answered packet. If the round trip is longer than the wait for an
+    /// answer, each packet is sent more than once, and the first answer belongs to the first packet.
+    /// The echo identifies that packet. So, unlike TCP, the client can measure the round trip of
+    /// retransmitted packets.
     fn measure(&self, now: Moment, echo: u16) -> u64 {
         let sent = &self.sent[..usize::from(self.serial)];
         let answered = usize::from(echo).checked_sub(1).and_then(|at| sent.get(at));
@@ -615,7 +622,7 @@ impl BindExchange {
         }
     }
 
-    /// How it ended, if it has.
+    /// Returns how the exchange ended, if it has.
     pub(crate) const fn outcome(&self) -> Option<&BindOutcome> {
         match &self.state {
             State::Ended(bound) => Some(bound),

@@ -1,4 +1,4 @@
-//! The sending end of a message: what goes out next, how much at a time, what goes out again.
+//! The sending end of a message: what to send next, at which rate, and what to retransmit.
 
 use super::flow::{Flow, FlowAccess, Pace};
 use super::header::{BITMAP_BYTES_MAX, Flags, before};
@@ -6,33 +6,37 @@ use super::message::Fragments;
 use super::positions::{PositionSet, SPAN};
 use super::time::{MILLISECOND, Moment};
 
-/// The receiver is asked what it has so many times a window, but not more often than after so many
-/// positions.
+/// The usual number of reports that the sender requests for each window.
 const ASKS: u32 = 8;
+/// The smallest number of positions between two requests for a report, without pacing.
 const ASK_AFTER: u32 = 16;
-/// Where positions are spread over the round trip, the receiver is asked each time after so many positions
-/// or so much time, whichever is longer: each answer makes room for as many, and they leave in one burst.
+/// The smallest number of positions between two requests for a report, with pacing. It is small, because
+/// each report makes room for that many positions, which the sender then sends in one burst.
 const ASK_AFTER_PACED: u32 = 4;
+/// The time after which a paced sender requests a report, if more than [`ASK_AFTER_PACED`] positions are
+/// sent within it.
 const ASK_TIME: u64 = MILLISECOND / 5;
-/// Positions that are sent at once where they are spread over the round trip: what the window allows in
-/// this time, at least and at most so many. TCP sends two packets for each acknowledgement; a sender with
-/// larger bursts loses as many packets where a queue overflows, but less often, and takes more than its share.
+/// The burst of a paced sender: the number of positions that are due in this time. TCP sends two packets
+/// for each acknowledgement. A sender with larger bursts would suffer its losses at the overflow of a
+/// queue less often, and so take more than its share.
 const BURST: u64 = MILLISECOND;
+/// The bounds of the burst, in positions.
 const BURST_MIN: u64 = 2;
 const BURST_MAX: u64 = 44;
 
-/// What the receiver says that it has.
+/// The receiver's report of the positions that have arrived.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReceptionReport<'a> {
-    /// All positions below.
+    /// All positions below this one have arrived.
     pub(crate) next: u32,
-    /// Bit i of byte j for position `next + 8 j + i`.
+    /// Bit i of byte j shows whether position `next + 8 j + i` has arrived.
     pub(crate) bitmap: &'a [u8],
-    /// How many positions, those included that the bitmap had no room for.
+    /// The number of positions that arrived, including those for which the bitmap had no room.
     pub(crate) had: u32,
-    /// The serial of ours that it heard last.
+    /// The serial of the last packet that arrived at the receiver.
     pub(crate) echo: u16,
-    /// It has waited: what was sent and it does not have is lost.
+    /// Whether the receiver has waited for late packets, so that sent positions that have not arrived are
+    /// lost.
     pub(crate) waited: bool,
 }
 
@@ -42,105 +46,108 @@ impl ReceptionReport<'_> {
         self.bitmap.get(bit as usize / 8).is_some_and(|byte| byte >> (bit % 8) & 1 == 1)
     }
 
-    /// The end of the positions that it has, as far as it tells.
+    /// Returns the position after the last one that has arrived according to the report.
     fn end(&self) -> u32 {
         let last = self.bitmap.iter().rposition(|byte| *byte != 0);
         last.map_or(self.next, |at| self.next + 8 * at as u32 + 8 - self.bitmap[at].leading_zeros())
     }
 
-    /// The end of the positions of which it tells anything.
+    /// Returns the end of the positions that the report covers.
     fn covered_end(&self) -> u32 {
         let full = self.bitmap.len() == BITMAP_BYTES_MAX;
         if full { self.next.saturating_add(8 * BITMAP_BYTES_MAX as u32) } else { u32::MAX }
     }
 }
 
-/// What a sender knows of the way to a receiver.
+/// The state of the path to the receiver, as the sender knows it.
 pub(crate) struct SendPath<'a, L> {
     pub(crate) now: Moment,
-    /// Positions that the receiver takes.
+    /// The number of positions for which the receiver has room.
     pub(crate) credits: u16,
     pub(crate) flow: &'a L,
-    /// The round of the flow in which this handle was counted last.
+    /// The last round of the flow in which this handle was counted.
     pub(crate) seen: &'a mut u16,
 }
 
 impl<L: FlowAccess> SendPath<'_, L> {
-    /// Positions that this handle may have in flight.
+    /// Returns the number of positions that this handle may have in flight.
     fn share(&mut self, flow: &mut Flow) -> u32 {
         flow.share(self.now, self.credits, self.seen)
     }
 }
 
-/// What became of a [`Have`].
+/// What a [`ReceptionReport`] changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReportEffect {
-    /// It says nothing that a sender can use: late, or impossible.
+    /// Nothing, because the report is late or impossible.
     Invalid,
-    /// Nothing is known to be lost; there may be more to send.
+    /// No position is known to be lost. There may be more to send.
     Progress,
-    /// Some positions are missing, and none was before.
+    /// Positions are missing, although none was missing before.
     NewLosses,
-    /// Some are missing still.
+    /// Positions are still missing.
     StillMissing,
 }
 
-/// Which positions were sent again, and are not known to be lost once more.
+/// The current round of retransmission, which finds out which retransmitted positions are lost again.
 ///
-/// All that are missing below [`Blast::declared`] were sent again or wait for it. A round is those of
-/// them that were below it when the first of the round was sent; they are lost again if the receiver has
-/// heard what was sent last of the round and does not have them. Those that were declared later, and were
-/// sent again during the round, are a round as soon as this one is over. Serials wrap round, so a round
-/// is forgotten as soon as the receiver has all of it.
+/// All missing positions below [`Blast::declared`] were retransmitted, or wait for retransmission. A
+/// round consists of the positions that were below `declared` when the first of them was
+/// retransmitted. If the last packet of the round has arrived, those that have not arrived are lost
+/// again. Positions that are declared lost during the round form the next round. Serials wrap around,
+/// so a round ends as soon as all of its positions have arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Round {
     None,
-    /// Some below this position wait to be sent again.
+    /// Some positions below this one still wait for retransmission.
     Open(u32),
-    /// The last one below it was sent with this serial.
+    /// All positions below this one were retransmitted, the last one with this serial or an earlier one.
     Sent(u32, u16),
 }
 
-/// One message on its way.
+/// A message that is being sent.
 ///
-/// Positions that are to be sent again stand in [`Positions`] that the owner keeps and lends; a
-/// message of one packet that is not lost never touches them.
+/// Positions that wait for retransmission are in a [`PositionSet`], which the owner passes to each
+/// function. A message of one packet uses the set only if the packet is lost.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Blast {
     fragments: Fragments,
-    /// The receiver has all below.
+    /// All positions below this one have arrived at the receiver.
     base: u32,
-    /// Not sent from here on since the message was begun.
+    /// The next position to send for the first time since the message was begun.
     next: u32,
-    /// Not sent from here on before it was begun again, cut in the same way.
+    /// If the message was begun again with the same pieces: the end of the positions that were sent
+    /// before.
     earlier: u32,
-    /// How many are to be sent again.
+    /// The number of positions that wait for retransmission.
     missing: u32,
-    /// How many the receiver had when it last said.
+    /// The number of positions in the receiver's last report.
     had: u32,
-    /// All below that the receiver does not have were lost once.
+    /// All missing positions below this one were declared lost at least once.
     declared: u32,
     again: Round,
-    /// What was sent below was sent before the window was last reduced, and which reduction that was.
+    /// Positions below this one were sent before the last reduction of the window.
     recovery: u32,
+    /// The number of that reduction.
     reductions: u16,
-    /// Positions sent since the receiver was last asked what it has.
+    /// Positions sent since the last request for a report.
     unasked: u16,
     /// The serial of the position sent last.
     newest: u16,
-    /// The position whose answer is timed: its serial, and when it was sent; zero if there is none.
+    /// The serial of the position whose answer is timed.
     timed: u16,
+    /// When that position was sent. Zero if no answer is timed.
     timed_at: Moment,
-    /// When all that was sent would have been, had each waited for its turn; and whether the next one
-    /// waits for that.
+    /// The pacing clock: the time at which the last position was due.
     paced: Moment,
+    /// Whether the next position must wait for its time.
     waits: bool,
-    /// The whole message was sent before, cut otherwise.
+    /// Whether the message was sent before, in pieces of another size.
     is_resent: bool,
 }
 
 impl Blast {
-    /// A message that was never sent.
+    /// Makes a message that was never sent.
     #[inline]
     pub(crate) fn new(fragments: Fragments) -> Self {
         Self {
@@ -164,13 +171,14 @@ impl Blast {
         }
     }
 
-    /// A message all of which is sent again, perhaps cut otherwise.
+    /// Makes a message that is sent again, perhaps in pieces of another size.
     pub(crate) fn resent(fragments: Fragments) -> Self {
         Self { is_resent: true, ..Self::new(fragments) }
     }
 
-    /// The same message from its start, for the receiver says that it has taken nothing. It may have said
-    /// so long ago, and have taken positions since that were sent before.
+    /// Returns the same message from its start, because the receiver reports that it has kept nothing
+    /// of it. The report may be old, and earlier positions may have arrived since. So later reports may
+    /// contain positions that were sent before the restart.
     pub(crate) fn restarted(&self) -> Self {
         Self { earlier: self.next.max(self.earlier), ..Self::new(self.fragments) }
     }
@@ -180,24 +188,25 @@ impl Blast {
         &self.fragments
     }
 
-    /// How many positions the receiver had when it last said.
+    /// Returns the number of positions in the receiver's last report.
     pub(crate) const fn had(&self) -> u32 {
         self.had
     }
 
-    /// When there is more to send, if that is only a matter of time.
+    /// Returns when the next position is due, if the sender only waits for its time.
     #[inline]
     pub(crate) fn due(&self) -> Option<Moment> {
         self.waits.then_some(self.paced)
     }
 
-    /// How many are believed to be on their way.
+    /// Returns the number of positions that are in flight, as far as is known.
     const fn in_flight(&self) -> u32 {
         (self.next - self.missing).saturating_sub(self.had)
     }
 
-    /// The next position to send, with its flags; `None` until more is heard, or [due](Self::due).
-    /// `hold`: what is missing is perhaps only late, and waits.
+    /// Returns the next position to send, with its flags, or `None` until a report arrives or a
+    /// position is [due](Self::due). `hold`: missing positions may only be late, and are not
+    /// retransmitted yet.
     #[inline]
     pub(crate) fn poll(
         &mut self,
@@ -206,7 +215,7 @@ impl Blast {
         hold: bool,
         missing: &mut PositionSet,
     ) -> Option<(u32, Flags)> {
-        // A message of one packet, for the first time.
+        // A message of one packet is sent at once the first time.
         if self.fragments.count() == 1 && self.next == 0 && !self.is_resent {
             self.next = 1;
             self.newest = serial;
@@ -228,7 +237,7 @@ impl Blast {
         } else {
             Some(missing.first(self.base, self.base, self.next)?)
         };
-        // Not further than the receiver can keep apart.
+        // The position set of the receiver has no room for positions further ahead.
         let more = self.next < self.fragments.count() && self.next - self.base < SPAN;
         if again.is_none() && !more {
             return None;
@@ -237,7 +246,8 @@ impl Blast {
             if self.next == 0 {
                 self.reductions = flow.reductions();
             } else if self.reductions != flow.reductions() {
-                // By another handle: what was sent before tells nothing new.
+                // Another handle has reduced the window. The loss of positions that this handle sent
+                // before that must not reduce it again.
                 (self.reductions, self.recovery) = (flow.reductions(), self.next);
             }
             if again.is_some_and(|position| position >= self.recovery) {
@@ -256,7 +266,7 @@ impl Blast {
                 missing.remove(self.base, position);
                 self.missing -= 1;
                 self.note_retransmission(position, serial, missing);
-                // The last of what was missing asks: nothing else may follow it.
+                // The last missing position requests a report, because nothing else may follow it.
                 flags = Flags::RESENT.with_if(self.missing == 0, Flags::REPORT);
                 position
             }
@@ -280,13 +290,13 @@ impl Blast {
         Some((position, flags))
     }
 
-    /// Whether the next position has to wait for its turn; if not, it is reckoned as sent.
+    /// Returns whether the next position must wait. Otherwise it counts as sent.
     fn must_wait(&mut self, now: Moment, pace: &Pace) -> bool {
         let interval = pace.interval;
         if interval == 0 {
             return false;
         }
-        // A message begins as if nothing had been sent for a while.
+        // A message begins like a sender that is late, so its first positions leave at once.
         let late = if self.next == 0 { u64::from(pace.first) * interval } else { pace.late };
         let burst = (BURST / interval).clamp(BURST_MIN, BURST_MAX) * interval;
         self.paced = self.paced.max(Moment(now.0.saturating_sub(late)));
@@ -307,9 +317,9 @@ impl Blast {
         self.again = if last { Round::Sent(end, serial) } else { Round::Open(end) };
     }
 
-    /// Whether the position sent just now asks what the receiver has: several of a window do, and the
-    /// last before we would stop; none if the rest of the message may follow at once, for its end is
-    /// answered without being asked for.
+    /// Returns whether the current position requests a report. Several positions of each window do, and
+    /// so does the last one before the sender must stop. No position does if the rest of the message
+    /// may follow at once, because the receiver always answers the end of a message.
     fn requests_report(&self, size: u32, interval: u64) -> bool {
         let rest = self.fragments.count() - self.next + self.missing;
         let full = self.next - self.base >= SPAN;
@@ -323,7 +333,7 @@ impl Blast {
         rest > room && (u32::from(self.unasked) >= often || room == 0)
     }
 
-    /// The receiver says what it has.
+    /// Handles a report.
     pub(crate) fn handle_report(
         &mut self,
         have: &ReceptionReport<'_>,
@@ -339,14 +349,16 @@ impl Blast {
             return ReportEffect::Invalid;
         }
         if end > self.next {
-            // Sent before the message was begun again: what is missing of it is no sign of congestion.
+            // These positions were sent before the message was begun again. Missing positions among them
+            // are no sign of congestion.
             (self.next, self.recovery) = (end, end);
         }
         let (flying, was_missing) = (self.in_flight(), self.missing > 0);
         let had = have.had.clamp(have.next, self.next).max(self.had);
         let progress = had - core::mem::replace(&mut self.had, had);
         self.sample_round_trip(have, path);
-        // What it was told after the last packet of ours, all before it came or is lost.
+        // If the last packet has arrived, or the receiver has waited, each position has arrived or is
+        // lost.
         let settled = have.waited || !before(have.echo, self.newest);
         let known = if settled { self.next.min(have.covered_end()) } else { end };
         if self.missing == 0 && known == have.next && self.declared <= known {
@@ -355,11 +367,11 @@ impl Blast {
             self.find_missing(have, known, settled, missing);
         }
         self.unasked = 0;
-        // What is sent while losses are mended says nothing yet of the smaller window.
+        // Positions sent during recovery do not show yet whether the smaller window can grow.
         if progress > 0 && self.missing == 0 && self.base >= self.recovery {
             path.flow.with_flow(|flow| {
                 let share = path.share(flow);
-                // Nor does a window that was not used.
+                // Neither does a window that was not used.
                 if self.fragments.count() > share && flying >= share / 2 {
                     flow.acknowledged(path.now, progress);
                 }
@@ -372,7 +384,8 @@ impl Blast {
         }
     }
 
-    /// Takes the time of an answer, unless it was kept back for late packets or its question was lost.
+    /// Measures the round trip of the timed position, unless that position was lost or the receiver
+    /// delayed its answer.
     fn sample_round_trip(
         &mut self,
         have: &ReceptionReport<'_>,
@@ -387,9 +400,9 @@ impl Blast {
         }
     }
 
-    /// Finds what is missing: all that was not declared lost before, up to `known`; and what was sent
-    /// again and has not come, once its round is over or everything that was sent is known to have come
-    /// or to be lost.
+    /// Finds missing positions. These are the positions below `known` that have not arrived and were
+    /// not declared lost before. Retransmitted positions that have not arrived are missing again when
+    /// their round is over, or if `settled`: everything that was sent has arrived or is lost.
     fn find_missing(
         &mut self,
         have: &ReceptionReport<'_>,
@@ -398,10 +411,10 @@ impl Blast {
         set: &mut PositionSet,
     ) {
         if self.missing == 0 {
-            // The last user of the set may have left something.
+            // The last user of the set may have left positions in it.
             set.clear();
         }
-        // What has come since needs not be sent again.
+        // Positions that have arrived meanwhile need no retransmission.
         let mut at = self.base;
         while let Some(position) = set.first(self.base, at, self.declared) {
             if position < have.next || have.has(position) {
@@ -412,7 +425,7 @@ impl Blast {
         }
         self.base = have.next;
         let lost_again = match self.again {
-            // Nothing is under way any more.
+            // No packet is in flight any more.
             _ if settled => self.declared,
             Round::Sent(end, last) if !before(have.echo, last) => end,
             _ => 0,
@@ -435,16 +448,16 @@ impl Blast {
             Round::Open(end) | Round::Sent(end, _) => lost_again > 0 || self.base >= end,
         };
         self.again = match self.again {
-            // What of it had waited has come.
+            // The positions of the round that waited for retransmission have arrived meanwhile.
             Round::Open(end) if !is_over && set.first(self.base, self.base, end).is_none() => {
                 Round::Sent(end, self.newest)
             }
             again if !is_over => again,
-            // Others were sent again meanwhile.
+            // Positions beyond the round were retransmitted meanwhile: they form the next round.
             _ if self.missing == 0 && self.base < self.declared => {
                 Round::Sent(self.declared, self.newest)
             }
-            // The first that is sent again begins one.
+            // The next retransmission begins a round.
             _ => Round::None,
         };
     }

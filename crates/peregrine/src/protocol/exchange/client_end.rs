@@ -3,20 +3,20 @@
 //! | from | to | when |
 //! |---|---|---|
 //! | `Idle`, `AckPending` | `Sending` | [`begin`](ClientEnd::begin) |
-//! | `Sending` | `Probing` | nothing was sent yet, and the last packet from the server came long ago |
+//! | `Sending` | `Probing` | nothing of the call was sent yet, and the last packet from the server arrived long ago |
 //! | `Probing` | `Sending` | the server still knows the handle |
 //! | `Sending` | `Executing` | the server has all of the call |
 //! | `Sending`, `Executing` | `Replied` | the server reports that it has sent the result |
-//! | `Sending`, `Executing`, `Replied` | `Receiving` | a piece of a longer result comes |
-//! | these four | `AckPending` | the result is complete; its acknowledgement has not been sent |
+//! | `Sending`, `Executing`, `Replied` | `Receiving` | a piece of a longer result arrives |
+//! | the four states from `Sending` to `Receiving` | `AckPending` | the result is complete; its acknowledgement has not been sent |
 //! | `AckPending` | `Idle` | [`acknowledge`](ClientEnd::acknowledge); the next call acknowledges, too |
-//! | the four, `Probing` | `Cancelling` | [`cancel`](ClientEnd::cancel), or a result that cannot be taken: the handle is captured |
+//! | the same four, `Probing` | `Cancelling` | [`cancel`](ClientEnd::cancel), or a result that is too large: the handle is captured |
 //! | `Cancelling` | `Idle` | the server has released the call |
 //! | any | `Closed` | refused, no answer for too long, or [`close`](ClientEnd::close): the handle is never used again |
 //!
-//! The client's timer only sends questions, never data: `PROBE` for the call, `HAVE_RESULT` once a
-//! part of the result came. Data are sent again only after the other end has reported what is
-//! missing.
+//! The client's timer only sends questions, never data: `PROBE` for the call, and `HAVE_RESULT` when a
+//! part of the result has arrived. Data are retransmitted only after the other end has reported what
+//! is missing.
 
 mod ending;
 mod outcome;
@@ -40,10 +40,10 @@ use super::positions::PositionSet;
 use super::rtt::{Rtt, WAIT_MAX};
 use super::time::{MILLISECOND, Moment, SECOND};
 
-/// While the server answers that the procedure runs, the client probes at intervals that grow to
-/// this. The death of a server is noticed half of it later on average.
+/// While the server answers that the procedure runs, the interval of the client's probes grows up to
+/// this. The client notices the death of the server later by half of it on average.
 const CALM_MAX: u64 = 400 * MILLISECOND;
-/// The same while the client only waits for the release of a cancelled call.
+/// The longest interval of probes while the client only waits for the release of a cancelled call.
 const CAPTURED_MAX: u64 = 2 * SECOND;
 const NEVER: Moment = Moment(u64::MAX);
 
@@ -51,12 +51,12 @@ const NEVER: Moment = Moment(u64::MAX);
 enum State {
     Idle,
     AckPending,
-    /// The client asks whether the server still knows the handle, beginning with the probe of this
-    /// serial. Nothing of the call was sent.
+    /// The client asks whether the server still knows the handle. The first of its probes has the
+    /// serial `first`. Nothing of the call was sent.
     Probing {
         first: u16,
     },
-    /// `held`: positions are missing, but may only be late. They are sent again when the timer
+    /// `held`: positions are missing, but may only be late. They are retransmitted when the timer
     /// expires.
     Sending {
         blast: Blast,
@@ -76,9 +76,9 @@ enum State {
 /// What to send when the timer of an incomplete result expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReportTimer {
-    /// Everything that has not come is lost: request it.
+    /// Request everything that has not arrived, because it is lost.
     Request,
-    /// Late packets have had their time: report what came.
+    /// Report what has arrived, because the client has waited for late packets.
     Report,
 }
 
@@ -101,18 +101,19 @@ pub(crate) struct ClientEnd {
     pending: PendingControl,
     unanswered: u8,
     fruitless: u8,
-    /// The server has no room for the call. Nothing of the call is sent until the server says that
-    /// it has.
+    /// Whether the server has no room for the call. The client sends nothing of the call until the
+    /// server reports that it has room.
     waits: bool,
-    /// Consecutive ICMP refusals by the server's machine, and the serial of the packet that was
-    /// refused last.
+    /// The number of consecutive ICMP refusals by the server's machine, and the serial of the packet
+    /// that was refused last.
     unreachable: (u8, u16),
-    /// The serial of the last packet sent, and of the last one received.
+    /// The serial of the last sent packet.
     serial: u16,
+    /// The serial of the last received packet.
     echo: u16,
     sequence: u32,
     piece: u32,
-    /// How many positions the server had when missing ones were last sent again.
+    /// The number of positions that had arrived at the server when missing ones were last retransmitted.
     had: u32,
     handle: Handle,
     /// The generation of the handle's place when the handle was granted.
@@ -122,16 +123,17 @@ pub(crate) struct ClientEnd {
     outcome: Option<Outcome>,
     /// Whether any packet of the call was sent.
     sent: bool,
-    /// When the last packet came from the server.
+    /// When the last packet of the server arrived.
     heard: Moment,
     due: Moment,
-    /// Nanoseconds until the next probe if no packet comes.
+    /// Nanoseconds until the next probe if no packet arrives.
     interval: u64,
-    /// The same while the server answers that the procedure runs.
+    /// Nanoseconds until the next probe while the server answers that the procedure runs.
     calm: u64,
-    /// The packet whose answer is timed, until the server has received it or a later one.
+    /// The serial and the send time of the packet whose answer is timed, until the server has received
+    /// this packet or a later one.
     timed: Option<(u16, Moment)>,
-    /// The serial of the last probe, until the server has received it or a later packet.
+    /// The serial of the last control packet, until the server has received it or a later packet.
     asked: Option<u16>,
     rtt: Rtt,
     /// The number of positions for which the server has room.
@@ -139,13 +141,14 @@ pub(crate) struct ClientEnd {
     seen: u16,
     terms: ClientTerms,
     random: u64,
-    /// Missing positions of the call; later, positions of the result that came early.
+    /// While sending: missing positions of the call. While receiving: positions of the result that arrived
+    /// after the first hole.
     positions: PositionSet,
 }
 
 impl ClientEnd {
-    /// Creates the client end of a handle that was just bound. `round_trip` is the first measured
-    /// one, in nanoseconds.
+    /// Makes the client end of a handle that was just bound. `round_trip`: the first measured round trip,
+    /// in nanoseconds.
     pub(crate) fn new(
         granted: GrantedHandle,
         terms: ClientTerms,
@@ -191,7 +194,8 @@ impl ClientEnd {
         self.rtt.set_wait_min(nanoseconds);
     }
 
-    /// Sets when the last packet came from the server, at first that which granted the handle.
+    /// Sets the time at which the last packet of the server arrived. For a new handle, this is the packet
+    /// that granted it.
     pub(crate) fn set_last_heard(&mut self, now: Moment) {
         self.heard = now;
     }
@@ -199,7 +203,7 @@ impl ClientEnd {
     /// Begins a call. Its packets are then returned by [`poll_send`](Self::poll_send).
     ///
     /// # Errors
-    /// If the handle cannot begin a call now, or not this call. Nothing was executed.
+    /// If the handle cannot begin any call now, or not this one. Nothing was executed.
     #[inline]
     pub(crate) fn begin(&mut self, call: Shape) -> Result<(), BeginError> {
         if !matches!(self.state, State::Idle | State::AckPending) || self.outcome.is_some() {
@@ -214,7 +218,7 @@ impl ClientEnd {
             blast: Blast::new(Fragments::new(call.total, self.piece)),
             held: false,
         };
-        // The call acknowledges the result before it.
+        // The call acknowledges the previous result.
         self.pending = PendingControl::Nothing;
         (self.sent, self.timed, self.asked) = (false, None, None);
         self.unanswered = 0;
@@ -266,17 +270,17 @@ impl ClientEnd {
     }
 
     /// Times the answer to a packet, unless the answer to an earlier packet is being timed. A later
-    /// packet never replaces an earlier one. Otherwise no answer would ever be timed where several
-    /// packets are sent within a round trip that is longer than the estimate.
+    /// packet must not replace an earlier one: if the round trip is longer than the estimate, the client
+    /// sends several packets within it, and would never time an answer.
     #[inline]
     fn time_answer(&mut self, serial: u16, now: Moment) {
         self.timed.get_or_insert((serial, now));
     }
 
-    /// Probes the server before anything of the call is sent. The server may have restarted, or
-    /// have forgotten the handle, since its last packet. A refusal of the probe proves that the
-    /// call was not executed. The clock only decides when this is worth a round trip; the proof
-    /// does not depend on the clock.
+    /// Probes the server before anything of the call is sent. Since its last packet, the server may have
+    /// restarted, or have forgotten the handle. A refusal of the probe proves that the call was not
+    /// executed. The clock only decides when the probe is worth a round trip. The proof does not depend
+    /// on the clock.
     #[cold]
     fn probe_before_call(&mut self, now: Moment, out: &mut [u8; CONTROL_BYTES_MAX]) -> Outgoing {
         self.state = State::Probing { first: self.serial.wrapping_add(1) };
@@ -307,7 +311,7 @@ impl ClientEnd {
             pending @ (PendingControl::Report(_) | PendingControl::ReportAndProbe) => {
                 let mut flags = Flags::REPORT;
                 match pending {
-                    PendingControl::Report(these) => flags = these,
+                    PendingControl::Report(of_report) => flags = of_report,
                     _ => self.pending = PendingControl::Probe,
                 }
                 let mut bitmap = [0; BITMAP_BYTES_MAX];
@@ -331,7 +335,7 @@ impl ClientEnd {
         Outgoing { bytes, range: 0..0 }
     }
 
-    /// Handles a packet from the server. `bitmap` is the payload of a report.
+    /// Handles a packet of the server. `bitmap`: the payload of a report.
     #[inline]
     pub(crate) fn handle(
         &mut self,
@@ -343,7 +347,7 @@ impl ClientEnd {
         if header.handle != self.handle {
             return Handled::Dropped(DropReason::UnknownHandle);
         }
-        // The whole result in one packet, while only the call was sent.
+        // The usual case: one packet contains the whole result.
         if header.kind == PacketKind::Result
             && header.sequence == self.sequence
             && let State::Sending { .. } = self.state
@@ -365,7 +369,7 @@ impl ClientEnd {
         Handled::Place(range)
     }
 
-    /// Notes a packet of the current call: the server is alive.
+    /// Notes a packet of the current call, which shows that the server is alive.
     #[inline]
     fn note_heard(&mut self, now: Moment, header: &Header) {
         self.echo = header.serial;
@@ -428,12 +432,12 @@ impl ClientEnd {
         if header.flags.has(Flags::ALL) {
             return Handled::Dropped(DropReason::Violation);
         }
-        // A packet that answers an earlier one proves nothing.
+        // The server sent this packet before it received the first probe, so the packet proves nothing.
         if before(header.echo, first) {
             return Handled::Dropped(DropReason::Late);
         }
         self.note_heard(now, header);
-        // Zero credits would mean that the call waits for room, but the server has not seen it yet.
+        // Zero credits would mean that the call waits for room, but nothing of the call was sent yet.
         self.credits = header.credits.max(1);
         let fragments = Fragments::new(self.shape.total, self.piece);
         self.state = State::Sending { blast: Blast::new(fragments), held: false };
@@ -478,16 +482,16 @@ impl ClientEnd {
             self.fruitless = 0;
         }
         self.interval = self.rtt.wait();
-        let pleased = header.flags.has(Flags::REPORT);
+        let is_requested = header.flags.has(Flags::REPORT);
         if !assembly.has_holes() {
-            // A report that waited for late packets need not wait any longer.
-            if pleased || timer == ReportTimer::Report {
+            // Without holes, a report need not wait for late packets any longer.
+            if is_requested || timer == ReportTimer::Report {
                 self.pending = PendingControl::Report(Flags::NONE);
             }
             timer = ReportTimer::Request;
             self.due = now.after(self.interval);
         } else if timer == ReportTimer::Request {
-            let report = pleased || assembly.has_last();
+            let report = is_requested || assembly.has_last();
             timer = if report { ReportTimer::Report } else { ReportTimer::Request };
             let wait = if report { self.rtt.reorder_allowance() } else { self.interval };
             self.due = now.after(wait);
@@ -500,7 +504,7 @@ impl ClientEnd {
         }
     }
 
-    /// Handles the server's report of what it has of the call.
+    /// Handles the server's report of the pieces of the call that have arrived.
     fn handle_call_report(
         &mut self,
         now: Moment,
@@ -537,13 +541,13 @@ impl ClientEnd {
         }
         self.credits = header.credits;
         if core::mem::take(&mut self.waits) && header.fragment == 0 && bitmap.is_empty() {
-            // The server did not take what was sent before. That is no loss.
+            // The server kept nothing of what was sent before, but no packet was lost.
             (*blast, *held) = (blast.restarted(), false);
             self.interval = self.rtt.wait();
             self.due = now.after(self.interval);
             return Handled::Nothing;
         }
-        // If the server's report counts other pieces, it has nothing of these.
+        // A report about pieces of another size shows that none of the current ones has arrived.
         let same = header.piece == self.piece;
         let have = ReceptionReport {
             next: if same { header.fragment } else { 0 },
@@ -567,15 +571,15 @@ impl ClientEnd {
                 *held = true;
             }
             ReportEffect::StillMissing if *held => {}
-            // Everything that was sent has either arrived or is lost.
+            // The report answers the last question, so everything sent before has arrived or is lost.
             ReportEffect::StillMissing if answers => self.retransmit_missing(now),
             ReportEffect::StillMissing => self.due = now.after(self.interval),
         }
         Handled::Nothing
     }
 
-    /// Stops sending because the server has no room for the call. The server says when it has room.
-    /// The client probes in case that packet is lost.
+    /// Stops sending because the server has no room for the call. The server sends a packet when it has
+    /// room. The client probes in case that packet is lost.
     fn wait_for_room(&mut self, now: Moment) -> Handled {
         self.calm = if self.waits { (self.calm * 2).min(CALM_MAX) } else { WAIT_MAX };
         self.waits = true;
@@ -583,8 +587,8 @@ impl ClientEnd {
         Handled::Nothing
     }
 
-    /// Accepts smaller pieces of the result: the agreed ones do not fit the path from the server.
-    /// Larger pieces that came before are discarded.
+    /// Accepts smaller pieces of the result, because the agreed ones do not fit the path from the server.
+    /// Larger pieces that have arrived are discarded.
     fn accept_smaller_pieces(&mut self, now: Moment, piece: u32) {
         (self.piece, self.fruitless) = (piece, 0);
         self.state = State::Replied;
@@ -596,7 +600,8 @@ impl ClientEnd {
     fn call_is_received(&mut self, now: Moment, replied: bool, answers: bool) -> Handled {
         match self.state {
             State::Sending { .. } | State::Executing if replied => {
-                // The result is on its way, or lost. The answer to the next probe shows which.
+                // The result is on its way, or lost. If it is still missing when the timer expires, the
+                // client requests it.
                 self.state = State::Replied;
                 self.pending = PendingControl::Nothing;
                 self.interval = self.rtt.wait();
@@ -647,9 +652,9 @@ impl ClientEnd {
                 self.note_heard(now, header);
                 self.pending = PendingControl::Cancel;
             }
-            // The call was presumed lost, and no thread waits for it.
+            // No thread waits for the call any more.
             State::Closed => self.pending = PendingControl::Bye,
-            // The server asked before it replied.
+            // The server asked before it sent the result.
             State::Idle
             | State::AckPending
             | State::Probing { .. }
@@ -675,8 +680,8 @@ impl ClientEnd {
     }
 
     /// Reduces the size of pieces, because the driver knows that larger packets do not fit the
-    /// path. A call that is being sent begins again. A result that is being received keeps its
-    /// pieces.
+    /// path. A call that is being sent begins again. A result that is being received keeps the size of
+    /// its pieces.
     pub(crate) fn reduce_piece(&mut self, piece: u32, now: Moment) {
         let piece = (piece & !15).max(PIECE_MIN);
         if piece >= self.piece {
@@ -694,13 +699,13 @@ impl ClientEnd {
         }
     }
 
-    /// Returns when to call [`handle_timer`](Self::handle_timer).
+    /// Returns the time at which to call [`handle_timer`](Self::handle_timer).
     #[inline]
     pub(crate) fn next_timer(&self) -> Option<Moment> {
         (self.due != NEVER).then_some(self.due)
     }
 
-    /// Returns when there is more to [send](Self::poll_send), if only time must pass until then.
+    /// Returns the time of the next [send](Self::poll_send), if the client only waits for that time.
     #[inline]
     pub(crate) fn next_send(&self) -> Option<Moment> {
         match &self.state {
@@ -730,19 +735,19 @@ impl ClientEnd {
         }
     }
 
-    /// Returns how the call ended, once.
+    /// Returns how the call ended, only once for each call.
     #[inline]
     pub(crate) fn outcome(&mut self) -> Option<Outcome> {
         self.outcome.take()
     }
 
-    /// Returns whether the server keeps a result that no later call has acknowledged.
+    /// Returns whether the server keeps a result that the client has not acknowledged yet.
     #[inline]
     pub(crate) const fn owes_acknowledgement(&self) -> bool {
         matches!(self.state, State::AckPending)
     }
 
-    /// Acknowledges the last result explicitly, because no further call does.
+    /// Acknowledges the last result explicitly, because no further call has done so.
     pub(crate) fn acknowledge(&mut self) {
         if self.owes_acknowledgement() {
             self.state = State::Idle;
@@ -765,7 +770,7 @@ impl ClientEnd {
     }
 
     #[cfg(test)]
-    #[allow(dead_code)] // the simulator asks
+    #[allow(dead_code)] // used by the simulator
     pub(crate) const fn sequence(&self) -> u32 {
         self.sequence
     }
@@ -775,7 +780,7 @@ impl ClientEnd {
     }
 }
 
-/// Writes a header. Adds the check of the bitmap after it, if there is one.
+/// Writes a header, with the check of the bitmap if the packet has one.
 pub(super) fn emit_with(mut header: Header, out: &mut [u8; CONTROL_BYTES_MAX], bytes: usize) {
     if bytes > HEADER_BYTES {
         header.flags = header.flags.with(Flags::CHECKED);

@@ -1,108 +1,122 @@
-//! How much may be on its way to a peer, and how fast: the congestion control of all handles that lead
-//! to it together.
+//! Congestion control: limits the positions in flight to a peer, for all handles to that peer together.
 //!
-//! The window follows CUBIC (RFC 9438), as that of the kernel's TCP does: both lose packets to the same
-//! queues and take about the same share of a link. It begins with slow start, which ends when round trips
-//! become longer (RFC 9406) or a packet is lost, and it decays while nothing is sent (RFC 2861).
+//! The window follows CUBIC (RFC 9438), like the window of the kernel's TCP. Both lose packets at the
+//! same queues, and so take about the same share of a link. It begins with slow start, which ends when
+//! round trips become longer (RFC 9406) or a packet is lost. It decays while nothing is sent (RFC
+//! 2861).
 //!
-//! A message of one packet never asks for any of this.
+//! A message of one packet uses none of this.
 
 use super::time::{MILLISECOND, Moment, SECOND};
 
-/// Positions in flight before anything is known of the path: the 48,000 bytes of Peregrine's largest call
-/// go in one blast.
+/// The initial window on an unknown path. With it, the 48,000 bytes of Peregrine's largest call are one
+/// blast.
 pub(crate) const WINDOW_FIRST: u32 = 48;
 pub(crate) const WINDOW_MIN: u32 = 2;
-/// Positions in flight at most: half of the serials that can be told apart, less what is sent again.
+/// The largest window: half of the serials whose order is known. The other half is for retransmissions.
 pub(crate) const WINDOW_MAX: u32 = 16_384;
 
-/// What is left of the window after a loss, and how fast it comes back, in positions per second cubed.
+/// The factor by which a loss reduces the window.
 const BETA: f64 = 0.7;
+/// The speed of the window's growth, in positions per second cubed.
 const C: f64 = 0.4;
-/// How many positions a round trip a window grows that is as friendly as Reno's with this `BETA`. RFC 9438
-/// changes to 1 at the window of the last loss. Linux does not, and we share links with it.
+/// The growth in positions per round trip that makes a window with this `BETA` as aggressive as Reno's.
+/// RFC 9438 changes to 1 at the window of the last loss. Linux does not, and its connections share links
+/// with ours.
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
-/// Slow start is over if a round trip takes longer than the one before by an eighth, within these bounds.
+/// Slow start ends if a round trip is longer than the previous one by an eighth, within these bounds.
 const LONGER_MIN: u64 = 4 * MILLISECOND;
 const LONGER_MAX: u64 = 16 * MILLISECOND;
-/// For so many round trips it goes on at a quarter of the pace, for the delay may have been chance.
+/// Before slow start ends, the window grows at a quarter of the pace for this many round trips, because
+/// the delay may have been chance.
 const CAUTIOUS_ROUNDS: u8 = 5;
-/// The window halves for each of these times, or round trips if they are longer, without use.
+/// The window halves for each of these times without use, or each round trip if that is longer.
 const IDLE: u64 = 200 * MILLISECOND;
-/// On paths with a shorter round trip answers alone set the pace: a timer would be too coarse.
+/// Positions are not paced on paths with a shorter round trip, because timers are too coarse.
 const PACED_MIN: u64 = 2 * MILLISECOND;
-/// A share of no more positions is not spread either. After a long outage the smoothed round trip may be
-/// far too long; paced by it, a small share would take minutes, and nothing would correct the estimate.
+/// A share of at most this many positions is not paced. After a long outage the smoothed round trip
+/// may be far too long. A small share, paced by it, would take minutes, and no answer would correct
+/// the estimate.
 const UNPACED: u32 = 8;
-/// A sender that comes late, or has waited for an answer, makes up at once for this part of a round trip,
-/// within these bounds; for the rest it only sends at its pace.
+/// A sender that is late, or has waited for an answer, catches up at once by this fraction of a round
+/// trip (one over this), within these bounds. After that it sends at its pace.
 const LATE_PART: u64 = 16;
 const LATE_MIN: u64 = MILLISECOND;
 const LATE_MAX: u64 = 5 * MILLISECOND;
-/// Once losses have shown how much the path takes, a message begins with this part of a handle's share,
-/// so that it does not fill a queue at once that others use as well.
+/// After losses have shown the capacity of the path, a message begins with this fraction of a handle's
+/// share (one over this). So it does not immediately fill a queue that other senders use.
 const FIRST_PART: u32 = 4;
-/// The shortest round trip is that of the last two spans of this time, or of this many round trips if
-/// those are longer: a path that has become longer is known as such after that.
+/// The length of a span. The shortest round trip is that of the current span and the previous one. After
+/// two spans, the flow notices that the path has become longer.
 const SPAN_TIME: u64 = 2 * SECOND;
+/// The length of a span in round trips, if these are longer.
 const SPAN_ROUND_TRIPS: u64 = 8;
-/// A receiver takes its credits once in this time.
+/// The time in which a receiver can process as many positions as its credits.
 const CREDIT_TIME: u64 = 10 * MILLISECOND;
 
-/// How positions are spread over a round trip.
+/// The pace of a handle's positions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    /// Nanoseconds between two positions; zero if they need not be spread.
+    /// Nanoseconds between two positions. Zero if they are not paced.
     pub(crate) interval: u64,
-    /// Nanoseconds that a sender which comes late makes up for at once.
+    /// Nanoseconds by which a late sender catches up at once.
     pub(crate) late: u64,
-    /// Positions with which a message begins at once.
+    /// The number of positions with which a message begins at once.
     pub(crate) first: u32,
 }
 
-/// Lends the flow of a peer for a moment to a handle that needs it.
+/// Gives a handle access to the flow of its peer.
 pub(crate) trait FlowAccess {
     fn with_flow<R>(&self, with: impl FnOnce(&mut Flow) -> R) -> R;
 }
 
-/// What is known of the path to a peer, and the window that its handles share.
+/// The state of the path to a peer, and the window that its handles share.
 #[derive(Clone, Debug)]
 pub(crate) struct Flow {
     window: f64,
-    /// Below it is slow start.
+    /// The window at which slow start ends.
     threshold: f64,
-    /// The window before the last loss, and that which Reno would have.
+    /// The window before the last loss.
     before: f64,
+    /// The window that Reno would have.
     friendly: f64,
-    /// When the window began to grow after the last loss, and after how many seconds it is what it was.
+    /// When the window began to grow after the last loss.
     epoch: Option<Moment>,
+    /// The number of seconds after `epoch` at which the window has its former size.
     back_after: f64,
-    /// Counts losses; handles compare it.
+    /// The number of reductions. Handles compare it to notice reductions by other handles.
     reductions: u16,
-    /// The smoothed round trip, in nanoseconds; zero if none was measured.
+    /// The smoothed round trip, in nanoseconds. Zero if none was measured.
     smoothed: u64,
-    /// The shortest round trip of this span and of the one before, `u64::MAX` if none was measured in
-    /// it, and when this span began.
+    /// The shortest round trip of this span. `u64::MAX` if none was measured.
     shortest: u64,
+    /// The shortest round trip of the previous span. `u64::MAX` if none was measured.
     shortest_before: u64,
+    /// When this span began.
     span_began: Moment,
-    /// When something was sent or acknowledged last.
+    /// When a position was last sent or acknowledged.
     used: Moment,
-    /// The round trip under way: its number, when it began, the shortest answer of it and of the one
-    /// before, and the handles that were active in it and in the one before.
+    /// The number of the current round.
     round: u16,
+    /// When the current round began.
     began: Moment,
+    /// The shortest round trip of the current round.
     answer: u64,
+    /// The shortest round trip of the previous round.
     answer_before: u64,
+    /// The number of active handles in the current round.
     counted: u16,
+    /// The number of active handles in the previous round.
     active: u16,
-    /// Rounds of cautious growth that are left, and the answer that would end them.
+    /// The number of remaining rounds of cautious growth.
     cautious: u8,
+    /// A shorter round trip than this ends cautious growth.
     usual: u64,
 }
 
 impl Flow {
-    /// Nothing is known but perhaps a first round trip, in nanoseconds.
+    /// Makes the state of an unknown path. `round_trip`: the first round trip in nanoseconds, if it was
+    /// measured.
     pub(crate) const fn new(round_trip: Option<u64>) -> Self {
         let (smoothed, shortest) = match round_trip {
             Some(first) => (first, first),
@@ -132,13 +146,14 @@ impl Flow {
         }
     }
 
-    /// How many times a loss made the window smaller.
+    /// Returns how many times a loss has reduced the window.
     pub(crate) const fn reductions(&self) -> u16 {
         self.reductions
     }
 
-    /// Positions that a handle may have in flight whose peer has so many credits. `seen` is the round in
-    /// which the handle asked last: those that asked in a round share the window.
+    /// Returns the number of positions that a handle may have in flight to a peer with these credits. The
+    /// handles that call this function in a round share the window. `seen`: the last round in which the
+    /// handle called it.
     pub(crate) fn share(&mut self, now: Moment, credits: u16, seen: &mut u16) -> u32 {
         self.decay(now);
         self.used = now;
@@ -153,14 +168,14 @@ impl Flow {
         ((self.window / sharing) as u32).min(self.credit_limit(credits)).max(WINDOW_MIN)
     }
 
-    /// Positions that a receiver takes: so many within [`CREDIT_TIME`], and what was sent is spread over
-    /// a round trip.
+    /// Returns the limit that the receiver's credits set: as many positions as credits in each
+    /// [`CREDIT_TIME`] of the round trip, because positions are spread over it.
     fn credit_limit(&self, credits: u16) -> u32 {
         let times = (self.round_trip_min() / CREDIT_TIME).clamp(1, 1000) as u32;
         (u32::from(credits) * times).min(WINDOW_MAX)
     }
 
-    /// The shortest round trip that was measured lately, in nanoseconds.
+    /// Returns the shortest round trip that was measured recently, in nanoseconds.
     fn round_trip_min(&self) -> u64 {
         match self.shortest.min(self.shortest_before) {
             u64::MAX => self.smoothed,
@@ -169,13 +184,13 @@ impl Flow {
     }
 
     fn next_round(&mut self, now: Moment) {
-        // Zero is what a handle begins with.
+        // Number 0 is for handles that were never counted.
         self.round = self.round.checked_add(1).unwrap_or(1);
         self.began = now;
         self.active = core::mem::take(&mut self.counted).max(1);
         let span = SPAN_TIME.max(SPAN_ROUND_TRIPS * self.smoothed);
         if now.since(self.span_began) > span {
-            // Without use for long, the span before this one is too old as well.
+            // After a long pause, the values of this span are too old for the previous one as well.
             let old = now.since(self.span_began) > 2 * span;
             let last = core::mem::replace(&mut self.shortest, u64::MAX);
             self.shortest_before = if old { u64::MAX } else { last };
@@ -209,8 +224,8 @@ impl Flow {
         }
     }
 
-    /// Halves the window for each idle time that has passed, down to that of a path of which nothing is
-    /// known, and remembers how large it was.
+    /// Halves the window for each idle time that has passed, down to the initial window. Raises the
+    /// threshold, so that slow start continues up to three quarters of the former window.
     fn decay(&mut self, now: Moment) {
         let first = f64::from(WINDOW_FIRST);
         let idle = now.since(self.used) / IDLE.max(2 * self.smoothed);
@@ -222,7 +237,7 @@ impl Flow {
         self.epoch = None;
     }
 
-    /// How the positions of a handle with that share are spread over the round trip.
+    /// Returns the pace of a handle with this share.
     pub(crate) fn pace(&self, share: u32) -> Pace {
         let growing = self.window < self.threshold;
         let late = (self.smoothed / LATE_PART).clamp(LATE_MIN, LATE_MAX);
@@ -230,16 +245,16 @@ impl Flow {
         if self.smoothed < PACED_MIN || share <= UNPACED {
             return Pace { interval: 0, late, first };
         }
-        // Faster than answers come, so that the window and not the pace is the limit.
+        // The pace is faster than answers arrive, so that the window limits the sender, not the pace.
         let quarters = if growing { 8 } else { 5 };
         Pace { interval: self.smoothed * 4 / quarters / u64::from(share.max(1)), late, first }
     }
 
-    /// A packet was answered after so many nanoseconds.
+    /// Notes that a packet was answered after this time.
     pub(crate) fn sample(&mut self, nanoseconds: u64) {
         let sample = nanoseconds.clamp(1, 10 * SECOND);
         if self.smoothed == 0 || sample < self.round_trip_min() / 2 {
-            // The first one, or the path has become shorter.
+            // This is the first measurement, or the path has become shorter.
             self.smoothed = sample;
         }
         self.smoothed = self.smoothed - self.smoothed / 8 + sample / 8;
@@ -247,7 +262,7 @@ impl Flow {
         self.answer = self.answer.min(sample);
     }
 
-    /// The peer has so many positions more, and the window was what kept the sender from sending more.
+    /// Notes that this many more positions arrived, while the window limited the sender.
     pub(crate) fn acknowledged(&mut self, now: Moment, positions: u32) {
         self.used = now;
         let more = f64::from(positions);
@@ -262,7 +277,8 @@ impl Flow {
         self.window = self.window.min(f64::from(WINDOW_MAX));
     }
 
-    /// Congestion avoidance: slowly near the window at which a packet was lost, faster away from it.
+    /// Grows the window in congestion avoidance: slowly near the window of the last loss, and faster far
+    /// from it.
     fn grow(&mut self, now: Moment, more: f64) {
         let epoch = match self.epoch {
             Some(epoch) => epoch,
@@ -284,9 +300,9 @@ impl Flow {
         }
     }
 
-    /// A packet was lost that was sent after the last reduction.
+    /// Notes the loss of a packet that was sent after the last reduction.
     pub(crate) fn reduce(&mut self) {
-        // A flow that comes back to less than before leaves room to others.
+        // A flow that loses a packet below its former window then aims at less, to leave room for others.
         let converges = self.window < self.before;
         self.before = if converges { self.window * (1.0 + BETA) / 2.0 } else { self.window };
         self.window = (self.window * BETA).max(f64::from(WINDOW_MIN));
@@ -295,9 +311,9 @@ impl Flow {
         self.reductions = self.reductions.wrapping_add(1);
     }
 
-    /// The window of all handles together.
+    /// Returns the window of all handles together.
     #[cfg(test)]
-    #[allow(dead_code)] // the simulator asks
+    #[allow(dead_code)] // used by the simulator
     pub(crate) fn window(&self) -> u32 {
         self.window as u32
     }
@@ -310,7 +326,7 @@ impl FlowAccess for core::cell::RefCell<Flow> {
     }
 }
 
-/// A path of which nothing is ever known, for tests of what does not depend on it.
+/// A path about which nothing is ever learned, for tests that do not depend on it.
 #[cfg(test)]
 pub(crate) struct NoFlow;
 

@@ -1,45 +1,45 @@
-//! The header of a packet: 64 bytes that say which call, which piece, and what is known of the rest.
+//! The header of a packet: 64 bytes that identify the call and the piece, and report what has arrived.
 //!
 //! | at | bytes | what |
 //! |---|---|---|
 //! | 0 | 2 | magic |
-//! | 2 | 1 | version of the wire |
+//! | 2 | 1 | version of the protocol |
 //! | 3 | 1 | [`PacketKind`] |
 //! | 4 | 4 | check: CRC32C of the 64 bytes with zero here |
 //! | 8 | 4 | handle: place in the server's table |
 //! | 12 | 12 | handle: secret |
 //! | 24 | 4 | sequence: number of the call |
 //! | 28 | 2 | flags |
-//! | 30 | 2 | serial: counts what this side sent on this handle |
+//! | 30 | 2 | serial: counts the packets that this side sent on this handle |
 //! | 32 | 4 | procedure, or answer |
 //! | 36 | 4 | total |
 //! | 40 | 4 | head |
 //! | 44 | 4 | copied, or where the head begins |
 //! | 48 | 4 | fragment, or next position |
 //! | 52 | 2 | piece / 16 |
-//! | 54 | 2 | credits: positions that this side takes beyond those it has without a hole |
-//! | 56 | 4 | check of what stands behind the header, if the flag says so |
+//! | 54 | 2 | credits: positions for which this side has room, after those that arrived without a hole |
+//! | 56 | 4 | check of the payload, if the flag [`CHECKED`](Flags::CHECKED) is set |
 //! | 60 | 2 | bytes of extensions |
-//! | 62 | 2 | echo: serial of the packet heard last |
+//! | 62 | 2 | echo: serial of the last packet received |
 //!
-//! All little-endian. [`Header`] is the validated form: what can be made can be written and read
-//! back equal, and what is read is safe to use without a further look.
+//! All numbers are little-endian. [`Header`] is the validated form. A header that was read needs no
+//! further checks. Writing and reading a header returns an equal one.
 
 use super::message::{self, Fragments, Shape};
 
 /// Bytes of a header.
 pub(crate) const HEADER_BYTES: usize = 64;
-/// Bytes of the largest bitmap behind a header: as many as the smallest full piece has, which gets
-/// through everywhere.
+/// Bytes of the largest bitmap after a header. It is as long as the smallest full piece, which
+/// every path carries.
 pub(crate) const BITMAP_BYTES_MAX: usize = 512;
-/// Bytes of the largest packet without a piece of a message, binding excepted.
+/// Bytes of the largest packet without a piece of a message, except for those that bind.
 pub(crate) const CONTROL_BYTES_MAX: usize = HEADER_BYTES + BITMAP_BYTES_MAX;
 
 const MAGIC: [u8; 2] = *b"PX";
-/// The version of the wire; `docs/PROTOCOL.md` lists what changed with each.
+/// The version of the protocol. `docs/PROTOCOL.md` lists the changes of each version.
 pub(crate) const VERSION: u8 = 3;
 
-/// What a packet is for.
+/// The kind of a packet. Each kind is sent either by clients or by servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub(crate) enum PacketKind {
@@ -47,31 +47,31 @@ pub(crate) enum PacketKind {
     Call = 1,
     /// Server: a piece of a result.
     Result = 2,
-    /// Server: what it has of a call.
+    /// Server: reports what has arrived of a call.
     HaveCall = 3,
-    /// Client: what it has of a result.
+    /// Client: reports what has arrived of a result.
     HaveResult = 4,
-    /// Client: where are you with this call?
+    /// Client: asks for the state of a call.
     Probe = 5,
-    /// Client: it gave this call up.
+    /// Client: cancels a call.
     Cancel = 6,
-    /// Server: nothing of this call runs any more, nor will.
+    /// Server: the call is released. It does not run, and never will.
     Released = 7,
-    /// Server: it does not know this handle.
+    /// Server: does not know this handle.
     Refused = 8,
-    /// Client: it does not need this handle any more.
+    /// Client: does not need this handle any more.
     Bye = 9,
-    /// Client: it wants to bind.
+    /// Client: begins to bind.
     Hello = 10,
-    /// Server: prove that you are where you say.
+    /// Server: requests a proof of the client's address.
     Cookie = 11,
-    /// Client: bind this name.
+    /// Client: binds to a name.
     Bind = 12,
-    /// Server: bound.
+    /// Server: grants handles.
     Bound = 13,
-    /// Server: not bound, and why.
+    /// Server: refuses to bind, with the reason.
     Unbound = 14,
-    /// Server: it runs this call; does the client still wait for the result?
+    /// Server: runs this call, and asks whether the client still waits for the result.
     Ask = 15,
 }
 
@@ -97,43 +97,43 @@ impl PacketKind {
         })
     }
 
-    /// Whether a piece of a message stands behind the header.
+    /// Returns whether the payload is a piece of a message.
     #[inline]
     pub(crate) const fn carries(self) -> bool {
         matches!(self, Self::Call | Self::Result)
     }
 
-    /// Whether a client says it, in a call.
+    /// Returns whether clients send packets of this kind in a call.
     #[cfg(test)]
-    #[allow(dead_code)] // the simulator asks
+    #[allow(dead_code)] // used by the simulator
     pub(crate) const fn is_from_client(self) -> bool {
         matches!(self, Self::Call | Self::HaveResult | Self::Probe | Self::Cancel | Self::Bye)
     }
 
-    /// Whether it belongs to binding.
+    /// Returns whether packets of this kind belong to binding.
     pub(crate) const fn binds(self) -> bool {
         matches!(self, Self::Hello | Self::Cookie | Self::Bind | Self::Bound | Self::Unbound)
     }
 }
 
-/// Bits of a header's flags.
+/// The flags of a header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Flags(u16);
 
 impl Flags {
     pub(crate) const NONE: Self = Self(0);
-    /// Answer with what you have. From a client that says what it has of a result: it has waited,
-    /// and what it does not have is lost.
+    /// Requests a report. In a client's report about a result, it means that the client has waited, so
+    /// that missing pieces are lost.
     pub(crate) const REPORT: Self = Self(1);
     /// This piece was sent before.
     pub(crate) const RESENT: Self = Self(2);
-    /// What stands behind the header has a check.
+    /// The payload has a check.
     pub(crate) const CHECKED: Self = Self(4);
     /// The sender has the whole message.
     pub(crate) const ALL: Self = Self(8);
     /// The result was sent.
     pub(crate) const REPLIED: Self = Self(16);
-    /// Of a refusal: the server knows the handle, but it belongs to another address.
+    /// In a refusal: the server knows the handle, but at another address.
     pub(crate) const ELSEWHERE: Self = Self(32);
     const KNOWN: u16 = 63;
 
@@ -153,25 +153,25 @@ impl Flags {
     }
 }
 
-/// What names one caller, and the server's record of its calls.
+/// The identity of one activity, and of the server's record of its calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Handle {
-    /// Where the record stands in the server's table.
+    /// The index of the record in the server's table.
     pub(crate) place: u32,
-    /// Random; who does not know it can neither call nor answer.
+    /// A random number. A host that does not know it can neither make nor answer calls.
     pub(crate) secret: [u8; 12],
 }
 
 impl Handle {
-    /// The number of the call before the first one: part of the secret, so that numbers that wrap
-    /// round are an everyday case.
+    /// Returns the number of the call before the first one. It is part of the secret, so that for some
+    /// handles numbers wrap around soon. Otherwise errors in this would only show after years.
     #[inline]
     pub(crate) const fn sequence(&self) -> u32 {
         u32::from_le_bytes([self.secret[8], self.secret[9], self.secret[10], self.secret[11]])
     }
 }
 
-/// A header, validated.
+/// A validated header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) kind: PacketKind,
@@ -181,59 +181,59 @@ pub(crate) struct Header {
     pub(crate) serial: u16,
     pub(crate) echo: u16,
     pub(crate) shape: Shape,
-    /// Which fragment this is, or the first position that is missing.
+    /// The fragment of this piece, or the first missing position.
     pub(crate) fragment: u32,
     /// Bytes of a full piece: a multiple of 16.
     pub(crate) piece: u32,
     pub(crate) credits: u16,
-    /// CRC32C of what stands behind the header, if flagged.
+    /// CRC32C of the payload, if flagged.
     pub(crate) check: u32,
 }
 
-/// Why a packet is dropped unread.
+/// Why the header of a packet cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum HeaderError {
-    /// Not one of ours.
+    /// The packet does not belong to this protocol.
     Foreign,
-    /// Of another version.
+    /// The packet has another version.
     Version,
-    /// Damaged.
+    /// The packet is damaged.
     Check,
-    /// Of a kind or with flags that this version does not have.
+    /// This version does not have the kind or the flags of the packet.
     UnknownKind,
-    /// Fields that contradict each other or the packet's length.
+    /// The fields contradict each other, or the length of the packet.
     Fields,
 }
 
-/// Why a packet changed nothing.
+/// Why a packet changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum DropReason {
-    /// Its handle is another one.
+    /// The packet has another handle.
     UnknownHandle,
-    /// It belongs to what is over, or to what was said before something newer.
+    /// The packet belongs to a call that has ended, or a newer packet has replaced it.
     Late,
-    /// What it brings is here already.
+    /// The piece has arrived before.
     Duplicate,
-    /// What stands behind its header is damaged.
+    /// The payload is damaged.
     Damaged,
-    /// It contradicts what was said before, or says what this side never may hear.
+    /// The packet contradicts an earlier one, or this side must never receive such a packet.
     Violation,
 }
 
-/// CRC32C, by the processor's own instruction where it has one.
+/// Returns the CRC32C. It is computed by an instruction of the processor if there is one.
 #[inline]
 pub(crate) fn checksum(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes)
 }
 
-/// CRC32C of more bytes behind those that gave `check`.
+/// Continues the CRC32C `check` with more bytes.
 #[inline]
 pub(crate) fn checksum_more(check: u32, bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(check, bytes)
 }
 
 impl Header {
-    /// A header that says nothing yet.
+    /// Makes a header without further contents.
     #[inline]
     pub(crate) const fn new(kind: PacketKind, handle: Handle, sequence: u32) -> Self {
         Self {
@@ -251,9 +251,8 @@ impl Header {
         }
     }
 
-    /// The refusal of a packet whose handle is not known, by the table of that number.
-    ///
-    /// `generation` is that of the handle's place: how often the place has forgotten a result.
+    /// Makes the refusal of the packet `of`, which has an unknown handle. `table`: the number of the table
+    /// that refuses. `generation`: how often the handle's place has forgotten a result.
     pub(crate) fn refusal(of: &Self, table: u64, generation: u32) -> Self {
         let (total, head) = (table as u32, (table >> 32) as u32);
         Self {
@@ -263,23 +262,23 @@ impl Header {
         }
     }
 
-    /// The number of the table that refuses.
+    /// Returns the number of the table that refuses.
     pub(crate) const fn table(&self) -> u64 {
         self.shape.total as u64 | (self.shape.head as u64) << 32
     }
 
-    /// The generation of the place that refuses.
+    /// Returns the generation of the place that refuses.
     pub(crate) const fn generation(&self) -> u32 {
         self.shape.at
     }
 
-    /// How the message is cut of which this is a piece.
+    /// Returns the fragments of the message to which this piece belongs.
     #[inline]
     pub(crate) fn fragments(&self) -> Fragments {
         Fragments::new(self.shape.total, self.piece)
     }
 
-    /// Writes the header, and its check.
+    /// Writes the header with its check.
     #[inline]
     pub(crate) fn emit(&self, out: &mut [u8; HEADER_BYTES]) {
         let mut words = [0u64; 8];
@@ -304,10 +303,10 @@ impl Header {
         out[4..8].copy_from_slice(&check.to_le_bytes());
     }
 
-    /// Reads the header of a packet that has `payload` bytes behind it.
+    /// Reads the header of a packet with `payload` bytes after it.
     ///
     /// # Errors
-    /// If it is not one that some version of [`emit`](Self::emit) wrote, unharmed.
+    /// If the bytes are not a header of this version, or are damaged.
     #[inline]
     pub(crate) fn parse(bytes: &[u8; HEADER_BYTES], payload: usize) -> Result<Self, HeaderError> {
         if bytes[..2] != MAGIC {
@@ -317,7 +316,8 @@ impl Header {
             return Err(HeaderError::Version);
         }
         let mut zeroed = *bytes;
-        // Written as the one word that is read next: half of one would have to reach memory first.
+        // The check is cleared by writing a whole 64-bit word, because the checksum reads this word
+        // next. The processor cannot forward a word from its store buffer after writing only half of it.
         zeroed[..8].copy_from_slice(&u64::from(word(bytes, 0)).to_le_bytes());
         if checksum(&zeroed) != word(bytes, 4) {
             return Err(HeaderError::Check);
@@ -351,7 +351,7 @@ impl Header {
         if header.is_consistent(payload) { Ok(header) } else { Err(HeaderError::Fields) }
     }
 
-    /// Whether the fields agree with each other, and with so many bytes behind the header.
+    /// Returns whether the fields agree with each other, and with this length of the payload.
     #[inline]
     fn is_consistent(&self, payload: usize) -> bool {
         match self.kind {
@@ -388,13 +388,13 @@ impl Header {
         }
     }
 
-    /// Whether the bytes behind the header are those that were sent; true if it has no check.
+    /// Returns whether the payload is undamaged, or has no check.
     pub(crate) fn holds(&self, payload: &[u8]) -> bool {
         !self.flags.has(Flags::CHECKED) || checksum(payload) == self.check
     }
 }
 
-/// Gives a packet that was written another version; its check holds again.
+/// Changes the version in a written header, and updates its check.
 pub(crate) fn set_version(header: &mut [u8; HEADER_BYTES], version: u8) {
     header[2] = version;
     header[4..8].fill(0);
@@ -402,20 +402,20 @@ pub(crate) fn set_version(header: &mut [u8; HEADER_BYTES], version: u8) {
     header[4..8].copy_from_slice(&check.to_le_bytes());
 }
 
-/// Whether a header that was written is that of a piece of a message.
+/// Returns whether a written header belongs to a piece of a message.
 pub(crate) const fn carries(header: &[u8; HEADER_BYTES]) -> bool {
     header[3] == PacketKind::Call as u8 || header[3] == PacketKind::Result as u8
 }
 
-/// Whether a header that was written says that its piece was sent before.
+/// Returns whether a written header belongs to a piece of a result that was sent before.
 #[inline]
 pub(crate) fn is_resent(header: &[u8; CONTROL_BYTES_MAX]) -> bool {
     u16::from(header[28]) & Flags::RESENT.0 != 0 && header[3] == PacketKind::Result as u8
 }
 
-/// Adds the check of what stands behind it to a header that was written already.
+/// Adds the check of the payload to a written header.
 ///
-/// For drivers whose handle is bound with payload checks: only they see the payload.
+/// Drivers call this for handles with payload checks, because the protocol does not see payloads.
 pub(crate) fn seal(header: &mut [u8; HEADER_BYTES], check: u32) {
     let flags = half(header, 28) | Flags::CHECKED.0;
     header[28..30].copy_from_slice(&flags.to_le_bytes());
@@ -425,7 +425,7 @@ pub(crate) fn seal(header: &mut [u8; HEADER_BYTES], check: u32) {
     header[4..8].copy_from_slice(&check.to_le_bytes());
 }
 
-/// Whether serial `a` was used before `b`; serials wrap round.
+/// Returns whether serial `a` was used before `b`. Serials wrap around.
 #[inline]
 pub(crate) const fn before(a: u16, b: u16) -> bool {
     (a.wrapping_sub(b) as i16) < 0
@@ -466,7 +466,7 @@ mod tests {
     }
 
     prop_compose! {
-        /// Any header that can be made, and how many bytes stand behind it.
+        /// Any valid header, and the bytes of its payload.
         fn headers()(
             kind in kinds(),
             flags in 0..64u16,
@@ -502,7 +502,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_made_is_written_and_read_back((header, payload) in headers()) {
+        fn header_is_read_back_equal_after_writing((header, payload) in headers()) {
             let mut bytes = [0xa5; HEADER_BYTES];
             header.emit(&mut bytes);
             prop_assert_eq!(Header::parse(&bytes, payload), Ok(header));
@@ -518,7 +518,7 @@ mod tests {
         }
 
         #[test]
-        fn no_flipped_bits_are_read((header, payload) in headers(), flips: [usize; 3]) {
+        fn header_with_flipped_bits_is_rejected((header, payload) in headers(), flips: [usize; 3]) {
             let mut bytes = [0; HEADER_BYTES];
             header.emit(&mut bytes);
             let written = bytes;
@@ -529,7 +529,7 @@ mod tests {
         }
 
         #[test]
-        fn nothing_makes_it_panic(mut bytes: [u8; 64], payload in 0..70_000usize) {
+        fn no_bytes_make_the_parser_panic(mut bytes: [u8; 64], payload in 0..70_000usize) {
             bytes[..2].copy_from_slice(&MAGIC);
             bytes[2] = VERSION;
             bytes[3] &= 15;
@@ -547,7 +547,7 @@ mod tests {
     }
 
     #[test]
-    fn each_byte_matters() {
+    fn change_of_any_byte_is_detected() {
         let header = Header::new(PacketKind::Cancel, Handle { place: 3, secret: [7; 12] }, 9);
         let mut bytes = [0; HEADER_BYTES];
         header.emit(&mut bytes);
@@ -560,12 +560,12 @@ mod tests {
         assert_eq!(checksum_more(checksum(b"1234"), b"56789"), 0xe306_9283);
     }
 
-    /// The vector of `docs/PROTOCOL.md`, read from there.
+    /// Compares with the example in `docs/PROTOCOL.md`.
     #[test]
-    fn the_document_has_the_bytes() {
+    fn document_shows_the_bytes_of_a_header() {
         let document = include_str!("../../../../../docs/PROTOCOL.md");
         let (_, vector) = document.split_once("in one packet:\n").expect("a vector");
-        let (vector, _) = vector.split_once("```").expect("its end");
+        let (vector, _) = vector.split_once("```").expect("the end of the vector");
         let bytes = vector.split_whitespace().filter(|word| *word != "|");
         let bytes: Vec<u8> =
             bytes.map(|word| u8::from_str_radix(word, 16).expect("a byte")).collect();
@@ -584,7 +584,7 @@ mod tests {
     }
 
     #[test]
-    fn serials_wrap() {
+    fn serials_wrap_around() {
         assert!(before(1, 2) && before(0xffff, 0) && before(0xfff0, 5));
         assert!(!before(2, 2) && !before(0, 0xffff));
     }

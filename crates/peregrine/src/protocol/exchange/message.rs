@@ -1,16 +1,16 @@
-//! What a message is to the protocol, and how it is cut into pieces: lengths only, never bytes.
+//! A message as the protocol knows it, and its division into pieces. It has only lengths, and no bytes.
 
 use core::ops::Range;
 
-/// The shape of a message, as its packets tell it.
+/// The shape of a message, as its packets report it.
 ///
 /// | field | in a call | in a result |
 /// |---|---|---|
 /// | `what` | procedure | answer |
 /// | `total` | bytes of the message | the same |
 /// | `head` | bytes of the head | the same |
-/// | `at` | bytes at the front that the server copies before it runs | where the head begins |
-/// | `extension` | bytes of extensions in front of the head, a multiple of 16 | the same |
+/// | `at` | bytes at the front that the server copies before the procedure runs | where the head begins |
+/// | `extension` | bytes of extensions before the head, a multiple of 16 | the same |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) what: u32,
@@ -21,7 +21,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// Whether a call can have this shape.
+    /// Returns whether a call can have this shape.
     #[inline]
     pub(crate) fn fits_call(&self) -> bool {
         let front = u64::from(self.extension) + u64::from(self.head);
@@ -31,7 +31,7 @@ impl Shape {
             && self.total <= TOTAL_MAX
     }
 
-    /// Whether a result can have this shape.
+    /// Returns whether a result can have this shape.
     #[inline]
     pub(crate) fn fits_result(&self) -> bool {
         let end = u64::from(self.extension) + u64::from(self.at) + u64::from(self.head);
@@ -41,22 +41,23 @@ impl Shape {
 
 /// Bytes of the largest message that the format carries.
 pub(crate) const TOTAL_MAX: u32 = 1 << 30;
-/// Bytes of the smallest full piece: any path carries it with the header in one packet.
+/// Bytes of the smallest full piece. Every path carries such a piece and its header in one packet.
 pub(crate) const PIECE_MIN: u32 = 512;
-/// Bytes of the largest full piece: it fills the largest UDP datagram.
+/// Bytes of the largest full piece, which fills the largest UDP datagram.
 pub(crate) const PIECE_MAX: u32 = 65_440;
 
-/// Whether messages may be cut into pieces of so many bytes.
+/// Returns whether messages may be cut into pieces of this size.
 #[inline]
 pub(crate) const fn is_piece(bytes: u32) -> bool {
     bytes >= PIECE_MIN && bytes <= PIECE_MAX && bytes.is_multiple_of(16)
 }
 
-/// Bytes of a piece that nearly every network carries: with headers, also those of IPv6, 1,500 bytes.
+/// Bytes of a piece that nearly every network carries: 1,500 bytes with all headers, including
+/// those of IPv6.
 const PIECE_COMMON: u32 = 1376;
 
-/// Returns the next smaller piece to try when full ones do not get through, or `None` if there is none.
-/// Where jumbo frames do not get through, ordinary ones do as a rule.
+/// Returns the next smaller size of pieces to try if full pieces do not arrive, or `None` if there is
+/// none. If jumbo frames do not arrive, ordinary frames usually do.
 pub(crate) fn smaller_piece(piece: u32) -> Option<u32> {
     if piece >= 2 * PIECE_COMMON {
         return Some(PIECE_COMMON);
@@ -66,9 +67,10 @@ pub(crate) fn smaller_piece(piece: u32) -> Option<u32> {
 
 /// A message cut into fragments.
 ///
-/// Fragment 0 is the front of the message and holds the *remainder*; the others follow, full pieces
-/// all. Fragment 0 is sent last (Peregrine, 4.3), so the last packet of a blast is also the only
-/// short one, as segmentation offload wants it. A *position* is a place in that order of sending.
+/// Fragment 0 is the front of the message, and its length is the *remainder*. All other fragments are
+/// full pieces. Fragment 0 is sent last (Peregrine, 4.3), so that the only short packet of a blast
+/// is the last one, as segmentation offload requires. A *position* is an index in this order of
+/// sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fragments {
     total: u32,
@@ -80,12 +82,12 @@ impl Fragments {
     #[inline]
     pub(crate) fn new(total: u32, piece: u32) -> Self {
         debug_assert!(is_piece(piece));
-        // The first comparison spares a call of one packet the division.
+        // The comparison avoids the division for calls of one packet.
         let count = if total <= piece { 1 } else { total.div_ceil(piece) };
         Self { total, piece, count }
     }
 
-    /// How many fragments there are: at least one.
+    /// Returns the number of fragments: at least one.
     #[inline]
     pub(crate) const fn count(&self) -> u32 {
         self.count
@@ -96,13 +98,13 @@ impl Fragments {
         self.piece
     }
 
-    /// Bytes of fragment 0.
+    /// Returns the bytes of fragment 0.
     #[inline]
     const fn first(&self) -> u32 {
         self.total - (self.count - 1) * self.piece
     }
 
-    /// Which bytes of the message a fragment is; it must be one of them.
+    /// Returns the range of a fragment in the message. The fragment must exist.
     #[inline]
     pub(crate) const fn range(&self, fragment: u32) -> Range<u32> {
         if fragment == 0 {
@@ -112,13 +114,13 @@ impl Fragments {
         start..start + self.piece
     }
 
-    /// When a fragment is sent.
+    /// Returns the position at which a fragment is sent.
     #[inline]
     pub(crate) const fn position(&self, fragment: u32) -> u32 {
         if fragment == 0 { self.count - 1 } else { fragment - 1 }
     }
 
-    /// Which fragment is sent at a position.
+    /// Returns the fragment that is sent at a position.
     #[inline]
     pub(crate) const fn fragment(&self, position: u32) -> u32 {
         if position == self.count - 1 { 0 } else { position + 1 }
@@ -131,7 +133,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn messages_may_have_the_largest_size_and_no_more() {
+    fn messages_have_at_most_the_largest_size() {
         let largest = Shape { total: TOTAL_MAX, ..Shape::default() };
         assert!(largest.fits_call() && largest.fits_result());
         let larger = Shape { total: TOTAL_MAX + 1, ..largest };
@@ -139,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_remainder_is_first_and_sent_last() {
+    fn remainder_is_the_front_and_is_sent_last() {
         let fragments = Fragments::new(2500, 1024);
         assert_eq!(fragments.count(), 3);
         assert_eq!(
@@ -164,14 +166,14 @@ mod tests {
     }
 
     #[test]
-    fn pieces_of_jumbo_frames_become_those_of_common_ones_at_once() {
+    fn pieces_of_jumbo_frames_shrink_to_common_ones_at_once() {
         assert_eq!(smaller_piece(PIECE_MAX), Some(PIECE_COMMON));
         assert_eq!(smaller_piece(8896), Some(PIECE_COMMON));
         assert!(is_piece(PIECE_COMMON));
     }
 
     #[test]
-    fn shapes_that_lie_do_not_fit() {
+    fn contradictory_shapes_are_rejected() {
         let call = Shape { what: 1, total: 100, head: 84, at: 100, extension: 16 };
         assert!(call.fits_call());
         assert!(!Shape { head: 85, ..call }.fits_call());

@@ -1,16 +1,18 @@
-//! A set of positions within a span: what came beyond the first hole, or what is missing.
+//! A set of positions within a bounded span: those that arrived after the first hole, or the missing
+//! ones.
 
-/// How far positions of one set may be apart.
+/// The largest distance between positions of one set.
 pub(crate) const SPAN: u32 = super::flow::WINDOW_MAX;
-/// The same without memory beyond the set itself.
+/// The largest distance for which the set needs no further memory.
 const SPAN_SMALL: u32 = 1024;
 const WORDS_SMALL: usize = SPAN_SMALL as usize / 64;
 const WORDS: usize = SPAN as usize / 64;
 
-/// Positions `base..base + SPAN` of a base that its user knows, as bits of a ring.
+/// Positions in `base..base + SPAN`, as bits of a ring. The caller passes the base to each function.
 ///
-/// A user moves its base on only over positions that it has removed. A set takes 2 KiB more from when
-/// positions are in it that are more than 1,024 beyond the base, until it is [released](Self::release).
+/// The caller may advance the base only over positions that are not in the set. The set allocates 2 KiB
+/// when it first contains a position that is 1,024 or more beyond the base. It keeps this memory until
+/// it is [released](Self::release).
 #[derive(Clone, Debug)]
 pub(crate) enum PositionSet {
     Small([u64; WORDS_SMALL]),
@@ -49,14 +51,14 @@ impl PositionSet {
         }
     }
 
-    /// Gives back what a large set takes; nothing is in it any more.
+    /// Frees the additional memory of the set, which empties it. Does nothing if there is none.
     pub(crate) fn release(&mut self) {
         if let Self::Large(_) = self {
             *self = Self::default();
         }
     }
 
-    /// The end of what can be in the set as it is.
+    /// Returns the end of the positions that the set can contain without allocating.
     #[inline]
     fn end(&self, base: u32) -> u32 {
         base.saturating_add(self.words().len() as u32 * 64)
@@ -99,7 +101,7 @@ impl PositionSet {
         }
     }
 
-    /// The first position of `from..to` that is in the set; `from` is not below the base.
+    /// Returns the first position of the set in `from..to`. `from` must not be below the base.
     pub(crate) fn first(&self, base: u32, from: u32, to: u32) -> Option<u32> {
         let (words, to) = (self.words(), to.min(self.end(base)));
         let mut position = from;
@@ -114,8 +116,8 @@ impl PositionSet {
         None
     }
 
-    /// Writes which of `base..to` are in the set, bit i of byte j for `base + 8 j + i`, as many as there
-    /// is room for; returns how many bytes that takes.
+    /// Writes a bitmap of `base..to`, with bit i of byte j for `base + 8 j + i`. Omits positions for which
+    /// `out` has no room. Returns the length of the bitmap in bytes.
     pub(crate) fn write(&self, base: u32, to: u32, out: &mut [u8]) -> usize {
         let bytes = ((to - base).div_ceil(8) as usize).min(out.len());
         out[..bytes].fill(0);
@@ -138,7 +140,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_a_set(
+        fn set_agrees_with_a_model(
             base in 0..100_000u32,
             far in 1..=SPAN,
             steps in proptest::collection::vec((0..SPAN, any::<bool>()), 0..300),
@@ -167,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bitmap_is_as_long_as_it_must_be_and_may_be() {
+    fn bitmap_is_as_short_as_possible_and_bounded() {
         let (mut positions, mut out) = (PositionSet::default(), [0; 4]);
         positions.insert(1020, 1030);
         assert_eq!(positions.write(1020, 1031, &mut out), 2);

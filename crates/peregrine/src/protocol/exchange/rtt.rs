@@ -1,21 +1,23 @@
-//! How long an answer takes: the estimate that timers are made of (Jacobson's, as TCP has it).
+//! The estimate of the time that an answer takes, from which timers are set (Jacobson's, as in TCP).
 
 use super::time::{MILLISECOND, SECOND};
 
-/// Without an answer for less than this nothing is asked: a thread may not run for so long.
+/// The shortest wait for an answer before the client asks. The server's thread may take this long until
+/// it is scheduled.
 pub(crate) const WAIT_MIN: u64 = 5 * MILLISECOND;
-/// An unanswered question is repeated after at most this, unless answers take longer.
+/// The longest time between two questions, unless answers take longer.
 pub(crate) const WAIT_MAX: u64 = 200 * MILLISECOND;
-/// However long answers take, no answer is waited for longer.
+/// The longest wait for an answer, even if answers take longer.
 const WAIT_LONGEST: u64 = 3 * SECOND;
-/// Packets that overtook each other are that far apart at most, as far as we wait for it.
+/// The longest wait for late packets.
 const ALLOWANCE_MAX: u64 = 50 * MILLISECOND;
-/// An answer may take longer than the smoothed round trip by at least this part of it.
+/// The smallest margin for late answers, as a fraction of the smoothed round trip: one over this.
 const ANSWER_MARGIN: u64 = 16;
 
-/// A server that was heard of within this is not asked whether it is still there.
+/// The client does not ask a server that sent a packet within this time whether it knows the handle.
 const FRESH_MIN: u64 = 10 * MILLISECOND;
-/// The same in round trips, so that the question costs little beside the pause before it.
+/// The same limit in round trips, so that the question is short compared with the pause before it. The
+/// longer of both limits applies.
 const FRESH_ROUND_TRIPS: u64 = 32;
 
 /// Smoothed round-trip time and its variation, in nanoseconds.
@@ -28,18 +30,18 @@ pub(crate) struct Rtt {
 }
 
 impl Rtt {
-    /// With the first round trip as the estimate.
+    /// Makes an estimate from the first round trip.
     pub(crate) fn new(first: u64) -> Self {
         let first = first.min(10 * SECOND);
         Self { smoothed: first, variation: first / 2, least: WAIT_MIN }
     }
 
-    /// Sets how long to wait at least, if that is longer than [`WAIT_MIN`]; it may exceed [`WAIT_LONGEST`].
+    /// Sets the shortest wait if that is longer than [`WAIT_MIN`]. It may exceed [`WAIT_LONGEST`].
     pub(crate) fn set_wait_min(&mut self, nanoseconds: u64) {
         self.least = nanoseconds.clamp(WAIT_MIN, 10 * SECOND);
     }
 
-    /// A packet was answered after so many nanoseconds.
+    /// Notes that a packet was answered after this time.
     #[inline]
     pub(crate) fn sample(&mut self, nanoseconds: u64) {
         let sample = nanoseconds.min(10 * SECOND);
@@ -48,21 +50,21 @@ impl Rtt {
         self.smoothed = self.smoothed - self.smoothed / 8 + sample / 8;
     }
 
-    /// How long to wait for an answer before asking.
+    /// Returns how long to wait for an answer before asking.
     #[inline]
     pub(crate) fn wait(&self) -> u64 {
         self.estimate().max(self.least)
     }
 
-    /// How long after a question without an answer the next one comes, at most. Ten of them are waited
-    /// for before a server is taken for dead, so each need not allow for as much variation as the first.
+    /// Returns the longest time between two unanswered questions. A client asks ten times before it
+    /// presumes a server dead, so one interval need not cover as much variation as the first wait.
     #[inline]
     pub(crate) fn probe_interval_max(&self) -> u64 {
         (self.smoothed + 2 * self.variation).clamp(WAIT_MAX, WAIT_LONGEST)
     }
 
-    /// How long an answer takes, as a rule: an unanswered question is not repeated before that. Where
-    /// answers always take as long, the estimate alone allows for nothing.
+    /// Returns the usual time of an answer with a margin. A question is not repeated before that time.
+    /// If answers always take the same time, the variation is zero and gives no margin.
     pub(crate) fn expected_answer(&self) -> u64 {
         let margin = (2 * self.variation).max(self.smoothed / ANSWER_MARGIN);
         (self.smoothed + margin).min(WAIT_LONGEST)
@@ -73,13 +75,14 @@ impl Rtt {
         (self.smoothed + 4 * self.variation).clamp(WAIT_MIN, WAIT_LONGEST)
     }
 
-    /// How long after an answer the server need not be asked whether it is still there.
+    /// Returns the time after an answer during which the client need not ask whether the server knows the
+    /// handle.
     #[inline]
     pub(crate) fn trusted_for(&self) -> u64 {
         (self.smoothed * FRESH_ROUND_TRIPS).max(FRESH_MIN)
     }
 
-    /// How long to wait for a packet that was perhaps only overtaken.
+    /// Returns how long to wait for a packet that may only be late.
     pub(crate) fn reorder_allowance(&self) -> u64 {
         (self.smoothed / 4).min(ALLOWANCE_MAX)
     }
@@ -90,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_estimate_follows_and_is_bounded() {
+    fn estimate_follows_samples_and_is_bounded() {
         let mut rtt = Rtt::new(40 * MILLISECOND);
         assert_eq!(rtt.wait(), 120 * MILLISECOND);
         for _ in 0..100 {

@@ -1,25 +1,25 @@
-//! The server's end of one handle: the duplicate record. What it says answers a packet, except for one
-//! question: whether the caller of a procedure that runs long still waits
-//! ([`look_after`](ServerEnd::look_after)).
+//! The server end of a handle: the duplicate record. It only answers packets, with one exception: it asks
+//! whether the client of a long procedure still waits ([`check_caller`](ServerEnd::check_caller)).
 //!
 //! | from | to | when |
 //! |---|---|---|
-//! | `Vacant` | `Idle` | [`occupy`](ServerEnd::occupy): the handle is bound |
-//! | `Idle`, `Replied` | `Assembling` | a piece of a newer call comes, and there are more |
-//! | `Idle`, `Replied`, `Assembling` | `Executing` | all of a newer call is here: it runs, this once |
-//! | `Assembling` | `Waiting` | [`wait_for_room`](ServerEnd::wait_for_room): there is no room for the call yet |
-//! | `Waiting` | `Assembling` | [`go_on`](ServerEnd::go_on): there is room; the call comes again from its start |
-//! | `Executing`, `Assembling`, `Waiting` | `Replied` | [`replied`](ServerEnd::replied); from `Assembling`, a refusal to run it |
+//! | `Vacant` | `Idle` | [`assign`](ServerEnd::assign): the handle is bound |
+//! | `Idle`, `Replied` | `Assembling` | a piece of a newer call of several packets arrives |
+//! | `Idle`, `Replied`, `Assembling` | `Executing` | a newer call has arrived completely: it is executed, only once |
+//! | `Assembling` | `Waiting` | [`wait_for_room`](ServerEnd::wait_for_room): there is no memory for the call yet |
+//! | `Waiting` | `Assembling` | [`resume`](ServerEnd::resume): there is memory; the client sends the call from its start |
+//! | `Executing`, `Assembling`, `Waiting` | `Replied` | [`complete`](ServerEnd::complete); from `Assembling`, with a refusal |
 //! | `Replied` | `Idle` | the client has the result, or asks for a newer call |
-//! | `Idle`, `Assembling`, `Waiting`, `Replied` | `Idle` | the client gave the call up: it will not run any more |
-//! | `Executing` | `Quitting` | the same while it runs |
-//! | `Quitting` | `Idle` | the procedure has ended; its result is dropped |
-//! | `Executing`, `Quitting` | `Leaving` | the client said goodbye |
-//! | `Leaving` | `Idle` | the procedure has ended; the driver forgets the record |
+//! | `Idle`, `Assembling`, `Waiting`, `Replied` | `Idle` | the client cancelled the call: it will not be executed, or its result is dropped |
+//! | `Executing` | `Cancelled` | the client cancelled the call while the procedure runs |
+//! | `Cancelled` | `Idle` | the procedure has ended; its result is dropped |
+//! | `Executing`, `Cancelled` | `Closing` | the client said goodbye |
+//! | `Closing` | `Idle` | the procedure has ended; the driver forgets the record |
 //! | any | `Vacant` | [`forget`](ServerEnd::forget): the handle is revoked |
 //!
-//! A number runs once because only a number above that of the record starts anything, and the record
-//! takes that number in the same step. It never goes back, but to an assembly's start: nothing ran.
+//! A call is executed at most once: only a call whose number is above the record's number can start a
+//! procedure, and the record takes that number in the same step. The record's number never decreases,
+//! with one exception: an assembly, of which nothing was executed, may begin again.
 
 mod liveness;
 
@@ -36,58 +36,59 @@ use super::message::{Fragments, PIECE_MIN, Shape};
 use super::positions::{PositionSet, SPAN};
 use super::time::{MILLISECOND, Moment, SECOND};
 
-/// What a packet means to a call.
+/// What a packet changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Effect {
-    /// The retained result is not needed any more; it was that of an earlier call, or is that of
-    /// this one, which the client has or does not want.
+    /// Whether the retained result can be released, because the client has it or does not want it.
     pub(crate) release: bool,
     pub(crate) action: Action,
 }
 
-/// What the driver does about it.
+/// What the driver must do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Nothing,
-    /// A call of several packets begins, with this piece at this range. Room for all of it is
-    /// needed from here on; without it the driver has the client [wait](ServerEnd::wait_for_room), or
-    /// [replies](ServerEnd::replied) with a refusal.
+    /// A call of several packets begins, and this packet has the piece at this range. The driver must
+    /// provide memory for the whole call, and copy the payload there. Without memory it makes the client
+    /// [wait](ServerEnd::wait_for_room), or [completes](ServerEnd::complete) the call with a refusal.
     Begin(Range<u32>),
-    /// What stands behind the header belongs at this range of the call.
+    /// Copy the payload to this range of the call.
     Place(Range<u32>),
-    /// The same, and then the call is whole and runs. Never again for this number.
+    /// Copy the payload to this range of the call, which completes the call. Then execute the call. This
+    /// action occurs once for each number.
     Execute(Range<u32>),
-    /// The client does not need the handle any more: [`forget`](ServerEnd::forget) it.
+    /// [Forget](ServerEnd::forget) the handle, because the client does not need it any more.
     Forget,
-    /// What there is of this call is not needed: the client gave it up, or begins it again.
+    /// Drop what has arrived of this call, because the client cancelled it or begins it again.
     Discard,
     Dropped(DropReason),
 }
 
-/// Whether a result that was made is wanted.
+/// What the driver must do with a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Retain {
-    /// It is kept, unchanged, until it is released.
+    /// Keep the result unchanged until it is released.
     Keep,
-    /// The client gave the call up.
+    /// Drop the result, because the client cancelled the call.
     Drop,
-    /// The client said goodbye meanwhile: as `Drop`, and then [`forget`](ServerEnd::forget) the record.
+    /// Drop the result and [`forget`](ServerEnd::forget) the record, because the client said goodbye.
     Forget,
 }
 
-/// What a record would lose if it were forgotten.
+/// The phase of a record, which determines what would be lost if the record were forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecordPhase {
+    /// The place has no handle.
     Vacant,
-    /// Nothing: no call is open.
+    /// No call is open, so nothing would be lost.
     Idle,
-    /// A call that did not run, and then never will.
+    /// A call has arrived in part. If it is forgotten, it will never be executed.
     Assembling,
-    /// The same, and nothing of it is kept.
+    /// A call waits at its client. If it is forgotten, it will never be executed.
     Waiting,
-    /// A result that its client perhaps does not have.
+    /// The record has a result that its client perhaps does not have.
     Replied,
-    /// A procedure runs: the record cannot be forgotten.
+    /// The procedure runs, so the record cannot be forgotten.
     Running,
 }
 
@@ -97,10 +98,10 @@ enum State {
     Idle,
     Assembling {
         assembly: Assembly,
-        /// The client was told of holes, so it waits to hear that they are closed.
+        /// Whether a report has shown holes. Then a further report must show that they are closed.
         reported: bool,
     },
-    /// A call of several packets has begun, and there is no room for it: nothing of it is kept.
+    /// A call of several packets has begun, but there is no memory for it, so nothing of it is kept.
     Waiting,
     Executing,
     Cancelled,
@@ -108,68 +109,73 @@ enum State {
     Replied(Blast),
 }
 
-/// What is to be said before anything else.
+/// The control packet to send before anything else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PendingAnswer {
     Nothing,
-    /// What is here of the record's call.
+    /// A report of what has arrived of the record's call.
     Report,
-    /// That nothing is here of the call of this number.
+    /// A report that nothing has arrived of the call of this number.
     ReportNothing(u32),
     Released,
     Ask,
 }
 
-/// The same once a question was answered: procedures that run for hours cost their clients that only
-/// answer a packet a second.
+/// The silence of a client after which the server asks it, if the client has answered the last question
+/// soon. So the client of a procedure that runs for hours answers only one question a second.
 const QUIET_MAX: u64 = SECOND;
-/// Between questions that stay unanswered. Questions are counted, rather than time measured, so that a
-/// server that was halted itself hears what came meanwhile before it judges.
+/// The time between unanswered questions. The server counts unanswered questions instead of measuring
+/// the silence. So a server that was halted itself can read the packets that arrived meanwhile before
+/// it decides.
 const ASK_EVERY: u64 = 300 * MILLISECOND;
 
-/// One record, in its place of the server's table.
+/// One record, at its place of the server's table.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerEnd {
     handle: Handle,
-    /// Who bound the handle: a number for its address, without the port.
+    /// The number of the address, without the port, from which the handle was bound.
     peer: u64,
-    /// When a packet last came.
+    /// When the last packet arrived.
     heard: Moment,
-    /// When the caller was last asked whether it still waits: milliseconds after it was heard of.
+    /// When the server last asked the client, in milliseconds after the client's last packet.
     asked_ms: u32,
     /// How often this place has forgotten a result that its client perhaps did not have.
     generation: u32,
     sequence: u32,
-    /// What was sent last, and heard last.
+    /// The serial of the last sent packet.
     serial: u16,
+    /// The serial of the last received packet.
     echo: u16,
     piece: u32,
-    /// The largest call that is taken.
+    /// Bytes of the largest call.
     bytes_max: u32,
-    /// Of the call; once there is one, of the result.
+    /// The shape of the call, or of the result if there is one.
     shape: Shape,
     pending: PendingAnswer,
-    /// Positions that the client takes, and that this side does.
+    /// The number of positions for which the client has room.
     credits: u16,
+    /// The number of positions for which the server has room.
     credits_here: u16,
-    /// The round of the flow in which it was counted last.
+    /// The last round of the flow in which the record was counted.
     seen: u16,
-    /// Questions since the caller was last heard of.
+    /// The number of questions since the client's last packet.
     unanswered: u8,
-    /// The last question of this call that was answered, was answered before the next one was sent.
+    /// Whether the last question of this call was answered before the next one was sent.
     answers_soon: bool,
-    /// It was taken for gone: the call is cancelled, and stays so.
+    /// Whether the client was presumed dead during this call. The call then stays cancelled, even if the
+    /// client sends packets again.
     lost: bool,
     state: State,
-    /// Of the call, what came early; later, missing of the result.
+    /// While receiving: positions of the call that arrived after the first hole. While sending: missing
+    /// positions of the result.
     positions: PositionSet,
 }
 
-// A server remembers an idle client in this.
+// The size of a record bounds the memory of a server for idle clients.
 const _: () = assert!(size_of::<ServerEnd>() <= 320);
 
 impl ServerEnd {
-    /// A place that no handle had yet.
+    /// Makes the record of a place without a handle.
     pub(crate) fn vacant(place: u32) -> Self {
         Self {
             handle: Handle { place, secret: [0; 12] },
@@ -195,7 +201,7 @@ impl ServerEnd {
         }
     }
 
-    /// The place is a handle's from now on. The secret must be random: old ones are then strange.
+    /// Gives the place to a handle. The secret must be random, so that old handles are not accepted.
     pub(crate) fn assign(&mut self, now: Moment, secret: [u8; 12], peer: u64, terms: &ServerTerms) {
         debug_assert!(matches!(self.state, State::Vacant));
         let handle = Handle { place: self.handle.place, secret };
@@ -207,7 +213,7 @@ impl ServerEnd {
             piece: terms.piece,
             bytes_max: terms.bytes_max,
             credits: terms.credits,
-            // None would mean that the client is to wait.
+            // Zero credits would mean that the client must wait.
             credits_here: terms.credits_here.max(1),
             state: State::Idle,
             generation: self.generation,
@@ -215,22 +221,23 @@ impl ServerEnd {
         };
     }
 
-    /// Whether a packet is for the handle of this place, from where it was bound.
+    /// Returns whether a packet has the handle of this place, and comes from the address that bound the
+    /// handle.
     #[inline]
     pub(crate) fn accepts(&self, header: &Header, peer: u64) -> bool {
         self.is_for(header) && self.peer == peer
     }
 
-    /// Whether a packet is for the handle of this place, from wherever.
+    /// Returns whether a packet has the handle of this place. It may come from any address.
     #[inline]
     pub(crate) fn is_for(&self, header: &Header) -> bool {
         self.handle == header.handle && !matches!(self.state, State::Vacant)
     }
 
-    /// The refusal of a packet for this place that it does not know; none for those that nobody
-    /// waits behind. Never more bytes than came.
+    /// Returns the refusal of a packet for this place that this record does not [accept](Self::accepts), or
+    /// `None` if the client expects no answer. The refusal is not longer than the packet.
     ///
-    /// It is true for ever, however late it comes: a handle that was forgotten never comes back.
+    /// A refusal is true even if it arrives late, because a forgotten handle is never valid again.
     pub(crate) fn refusal_of(&self, header: &Header, table: u64) -> Option<Header> {
         let waits = match header.kind {
             PacketKind::Call | PacketKind::Probe | PacketKind::Cancel => true,
@@ -238,13 +245,12 @@ impl ServerEnd {
             _ => false,
         };
         let refusal = Header::refusal(header, table, self.generation);
-        // The handle is known, from elsewhere: nothing can be said of its calls.
+        // If the handle is valid for another address, the refusal does not concern its calls.
         let flags = Flags::NONE.with_if(self.is_for(header), Flags::ELSEWHERE);
         waits.then_some(Header { flags, ..refusal })
     }
 
-    /// A packet that is [known](Self::knows), and the bitmap behind its header if it says what the
-    /// client has.
+    /// Handles a packet that this record [accepts](Self::accepts). `bitmap`: the payload of a report.
     #[inline]
     pub(crate) fn handle(
         &mut self,
@@ -254,7 +260,7 @@ impl ServerEnd {
         bitmap: &[u8],
     ) -> Effect {
         let ahead = header.sequence.wrapping_sub(self.sequence) as i32;
-        // A new call in one packet.
+        // The usual case: one packet contains a whole new call.
         if header.kind == PacketKind::Call
             && ahead > 0
             && matches!(self.state, State::Idle | State::Replied(_))
@@ -270,7 +276,7 @@ impl ServerEnd {
         self.handle_slowly(now, flow, header, bitmap, ahead)
     }
 
-    /// The record is of this call from here on.
+    /// Makes a call the record's call.
     #[inline]
     fn adopt_call(&mut self, now: Moment, header: &Header) {
         self.note_heard(now, header);
@@ -285,7 +291,7 @@ impl ServerEnd {
     fn note_heard(&mut self, now: Moment, header: &Header) {
         self.heard = now;
         if self.unanswered > 0 {
-            // What the caller sent before it heard the question says nothing of the round trip.
+            // A packet sent before the question arrived does not show how soon the client answers.
             let answers = header.echo == self.serial;
             (self.answers_soon, self.unanswered) = (answers && self.unanswered == 1, 0);
         }
@@ -306,10 +312,10 @@ impl ServerEnd {
         }
         let running = self.phase() == RecordPhase::Running;
         if matches!(self.state, State::Closing) {
-            // From before the client said goodbye.
+            // The client sent the packet before it said goodbye.
             return dropped(DropReason::Late);
         }
-        // A client never begins a call before it knows that the one before it has ended.
+        // A client begins a call only when it knows that the previous one has ended.
         if ahead < 0 || (ahead > 0 && running) {
             return dropped(DropReason::Late);
         }
@@ -326,7 +332,7 @@ impl ServerEnd {
         Effect { release: false, action }
     }
 
-    /// The first piece that comes of a newer call.
+    /// Handles the first piece of a newer call that arrives.
     fn begin_call(&mut self, now: Moment, header: &Header) -> Effect {
         if header.shape.total > self.bytes_max {
             return dropped(DropReason::Violation);
@@ -339,7 +345,7 @@ impl ServerEnd {
         self.adopt_call(now, header);
         let range = fragments.range(header.fragment);
         if fragments.count() == 1 {
-            // Instead of one that never became whole.
+            // The previous call was never completed.
             self.state = State::Executing;
             return Effect { release, action: Action::Execute(range) };
         }
@@ -348,7 +354,7 @@ impl ServerEnd {
         Effect { release, action: self.assemble(header, Action::Begin(range)) }
     }
 
-    /// A further piece of the record's call, or one again.
+    /// Handles another piece of the record's call, or a duplicate.
     fn handle_piece(&mut self, now: Moment, header: &Header) -> Action {
         (self.heard, self.unanswered) = (now, 0);
         let State::Assembling { assembly, .. } = &self.state else {
@@ -362,12 +368,12 @@ impl ServerEnd {
         }
         let fragments = *assembly.fragments();
         if header.piece > fragments.piece() {
-            // From before the client began again with smaller pieces.
+            // The client sent this piece before it began again with smaller pieces.
             return Action::Dropped(DropReason::Late);
         }
         self.note_heard(now, header);
         if header.piece < fragments.piece() {
-            // The larger ones do not get through: again from the start. Nothing of it ran.
+            // The larger pieces did not arrive, so the call begins again. Nothing of it was executed.
             let fragments = header.fragments();
             if fragments.position(header.fragment) >= SPAN {
                 return Action::Dropped(DropReason::Violation);
@@ -380,7 +386,7 @@ impl ServerEnd {
         self.assemble(header, Action::Place(fragments.range(header.fragment)))
     }
 
-    /// A piece of a call for which there is no room: it is not taken.
+    /// Drops a piece of a call for which there is no memory.
     fn refuse_piece_for_now(&mut self, now: Moment, header: &Header) -> Action {
         if header.shape != self.shape {
             return Action::Dropped(DropReason::Violation);
@@ -393,7 +399,7 @@ impl ServerEnd {
         Action::Dropped(DropReason::Late)
     }
 
-    /// A piece of a call that is here already.
+    /// Handles a piece of a call that is complete.
     fn handle_duplicate_call(&mut self, header: &Header) -> Action {
         match self.state {
             State::Executing if header.shape != self.shape => {
@@ -411,7 +417,7 @@ impl ServerEnd {
         Action::Dropped(DropReason::Duplicate)
     }
 
-    /// Takes a piece into the assembly; `new` is what to do with one that was missing.
+    /// Adds a piece to the assembly. `new`: the action for a piece that was missing.
     fn assemble(&mut self, header: &Header, new: Action) -> Action {
         let State::Assembling { assembly, reported } = &mut self.state else {
             return Action::Dropped(DropReason::Late);
@@ -426,7 +432,8 @@ impl ServerEnd {
             self.state = State::Executing;
             return Action::Execute(range);
         }
-        // The end of the blast asks what is missing; who was told of holes waits to hear of their end.
+        // The end of the blast requests a report. A client that got a report with holes also gets one when
+        // they are closed.
         let ends = position + 1 == assembly.fragments().count();
         let closed = *reported && !assembly.has_holes();
         if header.flags.has(Flags::REPORT) || ends || closed {
@@ -440,7 +447,7 @@ impl ServerEnd {
         }
     }
 
-    /// The client asks where its call is.
+    /// Handles the client's question for the state of its call.
     fn handle_probe(&mut self, now: Moment, header: &Header, ahead: i32) -> Effect {
         self.note_heard(now, header);
         if ahead > 0 {
@@ -448,7 +455,7 @@ impl ServerEnd {
         }
         match &mut self.state {
             State::Assembling { assembly, .. } if header.piece < assembly.fragments().piece() => {
-                // It begins again; what comes next is new.
+                // The call begins again with smaller pieces. Its next piece begins a new assembly.
                 self.state = State::Idle;
                 self.sequence = self.sequence.wrapping_sub(1);
                 self.pending = PendingAnswer::ReportNothing(header.sequence);
@@ -469,13 +476,14 @@ impl ServerEnd {
         Effect { release: false, action: Action::Nothing }
     }
 
-    /// Nothing came of a newer call than the record's, which is over: the client has its result.
+    /// Reports that nothing has arrived of a newer call. The client's question shows that the record's
+    /// call has ended for the client.
     fn report_nothing(&mut self, sequence: u32) -> Effect {
         self.pending = PendingAnswer::ReportNothing(sequence);
         self.end_call()
     }
 
-    /// The record's call is over.
+    /// Ends the record's call.
     fn end_call(&mut self) -> Effect {
         let release = matches!(self.state, State::Replied(_));
         let abandon = matches!(self.state, State::Assembling { .. });
@@ -484,7 +492,7 @@ impl ServerEnd {
         Effect { release, action: if abandon { Action::Discard } else { Action::Nothing } }
     }
 
-    /// The client says what it has of the result.
+    /// Handles the client's report of the pieces of the result that have arrived.
     fn handle_result_report(
         &mut self,
         now: Moment,
@@ -503,7 +511,8 @@ impl ServerEnd {
             return self.end_call();
         }
         if header.piece > blast.fragments().piece() {
-            // From before it asked for smaller pieces, or before it heard that it gets them.
+            // The client sent this report before it requested smaller pieces, or before it received the
+            // report that announces them.
             if header.flags.has(Flags::REPORT) {
                 self.note_heard(now, header);
                 self.pending = PendingAnswer::Report;
@@ -527,7 +536,7 @@ impl ServerEnd {
         Effect { release: false, action: Action::Nothing }
     }
 
-    /// The client gave the call up.
+    /// Handles a cancellation.
     fn handle_cancel(&mut self, now: Moment, header: &Header, ahead: i32) -> Effect {
         self.note_heard(now, header);
         if ahead == 0 && matches!(self.state, State::Executing | State::Cancelled) {
@@ -535,17 +544,17 @@ impl ServerEnd {
             self.pending = PendingAnswer::Report;
             return Effect { release: false, action: Action::Nothing };
         }
-        // Its late packets must not run it.
+        // Late packets of the call must not execute it.
         self.sequence = header.sequence;
         self.pending = PendingAnswer::Released;
         self.end_call()
     }
 
-    /// The client does not need the handle any more, nor what it called last, whichever number that
-    /// has.
+    /// Handles a goodbye. The client needs neither the handle nor its last call, whatever the number of
+    /// that call is.
     fn handle_bye(&mut self) -> Effect {
         if self.phase() == RecordPhase::Running {
-            // Only when the procedure has ended may its place be another's.
+            // The place can be reused only after the procedure has ended.
             self.state = State::Closing;
             self.pending = PendingAnswer::Nothing;
             return Effect { release: false, action: Action::Nothing };
@@ -555,8 +564,8 @@ impl ServerEnd {
         Effect { release, action: Action::Forget }
     }
 
-    /// There is no room for the call that has begun: what came of it is dropped, and the client sends
-    /// nothing more of it until it hears that it may.
+    /// Makes the call wait, because there is no memory for it. The pieces that have arrived are dropped.
+    /// The client sends nothing more of the call until the server [resumes](Self::resume) it.
     pub(crate) fn wait_for_room(&mut self) {
         if let State::Assembling { .. } = self.state {
             self.state = State::Waiting;
@@ -564,17 +573,17 @@ impl ServerEnd {
         }
     }
 
-    /// Whether the call of that number waits for room.
+    /// Returns whether the call of this number waits for memory.
     pub(crate) const fn waits_for_room(&self, sequence: u32) -> bool {
         matches!(self.state, State::Waiting) && self.sequence == sequence
     }
 
-    /// Bytes of the record's call, while it has not come whole.
+    /// Returns the bytes of the record's call. Valid only while the call is incomplete.
     pub(crate) const fn call_bytes(&self) -> u32 {
         self.shape.total
     }
 
-    /// There is room for the call that [waits](Self::wait_for_room): the client is told to send it.
+    /// Requests that the client sends a call that [waits](Self::wait_for_room), because there is memory now.
     pub(crate) fn resume(&mut self) {
         if let State::Waiting = self.state {
             let fragments = Fragments::new(self.shape.total, self.piece);
@@ -584,15 +593,15 @@ impl ServerEnd {
         }
     }
 
-    /// The procedure has ended with this result, or the call is refused before it ran: from now on
-    /// its number is used up either way.
+    /// Ends the procedure with this result, or refuses the call before it is executed. In both cases, no
+    /// call with this number can be executed any more.
     #[inline]
     pub(crate) fn complete(&mut self, result: Shape) -> Retain {
         match self.state {
             State::Executing | State::Assembling { .. } | State::Waiting => {
                 self.shape = result;
                 self.state = State::Replied(Blast::new(Fragments::new(result.total, self.piece)));
-                // The result says that all of the call is here.
+                // The result also shows that the whole call has arrived, so no report is needed.
                 self.pending = PendingAnswer::Nothing;
                 Retain::Keep
             }
@@ -610,8 +619,9 @@ impl ServerEnd {
         }
     }
 
-    /// The driver knows that packets with larger pieces do not fit the way to the client: a result that
-    /// is being sent is cut anew, and the client is told. False if there is no need to.
+    /// Reduces the size of pieces, because the driver knows that larger packets do not fit the path
+    /// to the client. A result that is being sent is divided again, and a report announces the new
+    /// size to the client. Returns false if nothing changes.
     pub(crate) fn reduce_piece(&mut self, piece: u32) -> bool {
         let piece = (piece & !15).max(PIECE_MIN);
         let State::Replied(blast) = &mut self.state else { return false };
@@ -623,8 +633,8 @@ impl ServerEnd {
         true
     }
 
-    /// The next packet to send, if there is one: written to `out`. Its range is one of the retained
-    /// result.
+    /// Writes the next packet to `out`. Returns `None` if there is nothing to send. The range of the
+    /// packet is a range of the retained result.
     #[inline]
     pub(crate) fn poll_send(
         &mut self,
@@ -653,7 +663,7 @@ impl ServerEnd {
         Some(Outgoing { bytes: HEADER_BYTES, range: fragments.range(fragment) })
     }
 
-    /// When there is more to [send](Self::poll_send), if that is only a matter of time.
+    /// Returns the time of the next [send](Self::poll_send), if the server only waits for that time.
     #[inline]
     pub(crate) fn next_send(&self) -> Option<Moment> {
         match &self.state {
@@ -673,7 +683,7 @@ impl ServerEnd {
         }
     }
 
-    /// Writes what is owed.
+    /// Writes the pending answer.
     #[cold]
     fn write_answer(&mut self, out: &mut [u8; CONTROL_BYTES_MAX]) -> Outgoing {
         self.serial = self.serial.wrapping_add(1);
@@ -705,7 +715,7 @@ impl ServerEnd {
         Outgoing { bytes, range: 0..0 }
     }
 
-    /// What would be lost.
+    /// Returns the phase of the record.
     pub(crate) const fn phase(&self) -> RecordPhase {
         match self.state {
             State::Vacant => RecordPhase::Vacant,
@@ -717,26 +727,27 @@ impl ServerEnd {
         }
     }
 
-    /// The number of the record's call.
+    /// Returns the number of the record's call.
     #[cfg(any(test, fuzzing))]
     pub(crate) const fn sequence(&self) -> u32 {
         self.sequence
     }
 
-    /// Whether a packet is a piece of the call that is coming.
+    /// Returns whether a packet is a piece of the call that is being assembled.
     pub(crate) fn is_of_assembly(&self, header: &Header) -> bool {
         header.kind == PacketKind::Call
             && header.sequence == self.sequence
             && matches!(self.state, State::Assembling { .. })
     }
 
-    /// What comes next if all goes well: of which call, how it is cut, and from which position on.
+    /// Returns the pieces that arrive next if nothing is lost: the number of the call, its fragments, and
+    /// the position of the first such piece. Returns `None` if they cannot be predicted.
     pub(crate) fn next_expected(&self) -> Option<(u32, Fragments, u32)> {
         let State::Assembling { assembly, .. } = &self.state else { return None };
         (!assembly.has_holes()).then(|| (self.sequence, *assembly.fragments(), assembly.next()))
     }
 
-    /// When a packet last came.
+    /// Returns when the last packet arrived.
     pub(crate) const fn last_heard(&self) -> Moment {
         self.heard
     }
@@ -745,35 +756,36 @@ impl ServerEnd {
         self.handle
     }
 
-    /// The handle as it is granted.
+    /// Returns the handle with its generation, for the grant.
     pub(crate) const fn granted_handle(&self) -> GrantedHandle {
         GrantedHandle { handle: self.handle, generation: self.generation }
     }
 
-    /// Revokes the handle: no packet of it does anything any more.
+    /// Revokes the handle. Packets with this handle have no effect any more.
     ///
-    /// If its client perhaps waits for a result that was made, the place is of another generation
-    /// from here on. In the other states no knowledge is lost: a call that ran is not in them, unless
-    /// its client has the result, has given the call up, or has said goodbye.
+    /// Raises the generation of the place if the client may still wait for the result of an executed
+    /// call. In the other states no such result is lost: an executed call leads to them only if its
+    /// client has the result, has cancelled the call, or has said goodbye.
     pub(crate) fn forget(&mut self) {
         debug_assert!(self.phase() != RecordPhase::Running);
         let forgets = match self.state {
             State::Replied(_) | State::Executing | State::Cancelled | State::Closing => 1,
             State::Vacant | State::Idle | State::Assembling { .. } | State::Waiting => 0,
         };
-        // A result is kept for a minute at least: this does not wrap round.
+        // A result is kept for at least a minute, so the generation does not wrap around.
         let generation = self.generation.wrapping_add(forgets);
         *self = Self { generation, ..Self::vacant(self.handle.place) };
     }
 }
 
-/// What a record is given when its handle is bound.
+/// The terms of a record, set when its handle is bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ServerTerms {
-    /// Bytes of a full piece, until a call says another number.
+    /// Bytes of a full piece, until a call uses another size.
     pub(crate) piece: u32,
-    /// Positions that the client takes, and that this side takes.
+    /// The number of positions for which the client has room.
     pub(crate) credits: u16,
+    /// The number of positions for which the server has room.
     pub(crate) credits_here: u16,
     /// Bytes of the largest call.
     pub(crate) bytes_max: u32,

@@ -1,50 +1,52 @@
-//! The server's table of places: which client gets a place, and which record is evicted for it.
+//! The server's table of places: decides which client gets a place, and which record is evicted for it.
 //!
-//! The number of places is bounded, and so is the number that one address may have. A record may be
+//! The number of places is bounded, and so is the number of places of one address. A record may be
 //! evicted as follows:
 //!
-//! | state of the record | may be evicted | what its client learns with its next packet |
+//! | state of the record | may be evicted | the answer to the client's next packet |
 //! |---|---|---|
-//! | idle | [`IDLE_MIN`] after its last packet | refused: not executed; it binds again |
-//! | assembling, or waiting for room | [`ASSEMBLING_MIN`] after its last packet | the same: nothing was executed |
+//! | idle | [`IDLE_MIN`] after its last packet | refused: not executed; the client binds again |
+//! | assembling, or waiting for room | [`ASSEMBLING_MIN`] after its last packet | the same |
 //! | replied | [`REPLIED_MIN`] after its last packet | refused: may have executed |
-//! | running | never; procedures are bounded elsewhere | |
+//! | running | never; the number of running procedures has its own limit | |
 //!
-//! The table asks its owner for the state of records. So a call touches only its own record.
+//! The table asks its owner for the state of records, so calls need not update the table.
 
 use super::server_end::RecordPhase;
 use super::time::{Moment, SECOND};
 
-/// A record that received a packet less than this ago is not evicted for another address.
+/// A record that received a packet within this time is not evicted.
 pub(crate) const IDLE_MIN: u64 = SECOND;
-/// A client with a call in progress sends a packet every two seconds or more often.
+/// A call in progress is not evicted within this time after its last packet. Its client sends a packet at
+/// least every two seconds.
 pub(crate) const ASSEMBLING_MIN: u64 = 10 * SECOND;
-/// A live client that waits for its result sends a packet long before this.
+/// A result is not evicted within this time after the client's last packet. A live client that waits for
+/// its result sends a packet long before.
 pub(crate) const REPLIED_MIN: u64 = 60 * SECOND;
-/// The most records that one admission examines. The next admission examines others.
+/// The largest number of records that one admission examines. The next admission examines others.
 const LOOKS_MAX: u32 = 1024;
-/// The number of evictable records among which the admission takes the one that is idle longest.
+/// The number of evictable records from which the admission chooses the one that is idle longest.
 const CHOICE: u32 = 16;
 const GROUPS_MAX: u32 = 1024;
 
 /// A place for a new handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Admission {
+pub(crate) struct AdmittedPlace {
     pub(crate) place: u32,
-    /// The place still has another handle's record, which must be forgotten first.
+    /// Whether the place still has the record of another handle, which must be forgotten first.
     pub(crate) evict: bool,
 }
 
-/// Which places are free, and which address has which place.
+/// The free places, and the places of each group of addresses.
 ///
-/// Addresses are divided into groups by their number. The driver makes the number with a keyed
-/// hash, so that a client cannot choose to share a group with another one. The places of a group
+/// Addresses are divided into groups by their number. The driver computes the number with a keyed hash, so
+/// that a client cannot choose to share a group with another client. The places of a group
 /// form a list in the order of admission. The free places form one more list.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
     places: u32,
     groups: u32,
-    /// The most places that one group may have.
+    /// The largest number of places that one group may have.
     share: u32,
     /// Predecessor and successor of each place, of each group's list head, and of the head of the
     /// free list.
@@ -95,14 +97,14 @@ impl Table {
         self.links[after as usize].0 = before;
     }
 
-    /// Returns a place for a handle of this address, or `None` if there is none. `phase` returns
-    /// the state of the record at a place, and when its last packet came.
+    /// Returns a place for a handle of this address, or `None` if there is none. `phase` returns the phase
+    /// of the record at a place, and the time at which its last packet arrived.
     pub(crate) fn admit(
         &mut self,
         now: Moment,
         peer: u64,
         phase: impl Fn(u32) -> (RecordPhase, Moment),
-    ) -> Option<Admission> {
+    ) -> Option<AdmittedPlace> {
         let group = (peer % u64::from(self.groups)) as u32;
         let free = self.free();
         let first_free = self.links[free as usize].1;
@@ -120,11 +122,11 @@ impl Table {
         self.append(self.places + group, place);
         self.group[place as usize] = group;
         self.have[group as usize] += 1;
-        Some(Admission { place, evict })
+        Some(AdmittedPlace { place, evict })
     }
 
-    /// Returns whether this address has all places that its group may have.
-    pub(crate) fn is_share_used(&self, peer: u64) -> bool {
+    /// Returns whether the group of this address has the largest number of places that a group may have.
+    pub(crate) fn is_group_full(&self, peer: u64) -> bool {
         self.have[(peer % u64::from(self.groups)) as usize] >= self.share
     }
 
@@ -141,8 +143,8 @@ impl Table {
         self.append(self.free(), place);
     }
 
-    /// Returns an admitted place to the address that had it, because its record received a packet
-    /// meanwhile.
+    /// Gives an admitted place back to the address that had it before, because its record has received a
+    /// packet meanwhile.
     pub(crate) fn reassign(&mut self, place: u32, peer: u64) {
         let group = (peer % u64::from(self.groups)) as u32;
         self.have[self.group[place as usize] as usize] -= 1;
@@ -210,7 +212,7 @@ impl EvictionChoice {
     }
 }
 
-/// Returns whether a record may be evicted whose last packet came this many nanoseconds ago.
+/// Returns whether a record in this phase may be evicted. `silence`: nanoseconds since its last packet.
 pub(crate) const fn is_evictable(phase: RecordPhase, silence: u64) -> bool {
     match phase {
         RecordPhase::Vacant | RecordPhase::Running => false,
@@ -231,12 +233,12 @@ mod tests {
     }
 
     #[test]
-    fn who_speaks_up_in_time_stays() {
+    fn record_with_a_recent_packet_is_not_evicted() {
         let mut table = Table::new(2, 2);
         for peer in [7, 8] {
             assert!(table.admit(NOW, peer, |_| idle_for(0)).is_some());
         }
-        let taken = table.admit(NOW, 9, |_| idle_for(60)).expect("an idle one");
+        let taken = table.admit(NOW, 9, |_| idle_for(60)).expect("an evictable record");
         assert!(taken.evict);
         table.reassign(taken.place, 7 + u64::from(taken.place));
         assert_eq!((0..2).map(|place| table.group[place]).collect::<Vec<_>>(), [1, 0]);
@@ -249,36 +251,36 @@ mod tests {
     }
 
     #[test]
-    fn free_places_first_then_the_idlest() {
+    fn free_places_are_used_before_the_longest_idle() {
         let mut table = Table::new(3, 3);
         for place in 0..3 {
             let admission = table.admit(NOW, u64::from(place), |_| panic!("there are free ones"));
-            assert_eq!(admission, Some(Admission { place, evict: false }));
+            assert_eq!(admission, Some(AdmittedPlace { place, evict: false }));
         }
         let idle = [3, 9, 6];
         let admission = table.admit(NOW, 0, |place| idle_for(idle[place as usize]));
-        assert_eq!(admission, Some(Admission { place: 1, evict: true }));
+        assert_eq!(admission, Some(AdmittedPlace { place: 1, evict: true }));
         table.release(2);
         let admission = table.admit(NOW, 0, |_| panic!("there is a free one"));
-        assert_eq!(admission, Some(Admission { place: 2, evict: false }));
+        assert_eq!(admission, Some(AdmittedPlace { place: 2, evict: false }));
         assert_eq!(table.have[..], [3, 0, 0]);
     }
 
     #[test]
-    fn who_has_its_share_only_takes_of_its_own() {
+    fn address_with_its_full_share_evicts_only_its_own_records() {
         let mut table = Table::new(8, 2);
         for peer in [1, 1, 2] {
             table.admit(NOW, peer, |_| panic!("there are free ones"));
         }
         let idle = |place: u32| idle_for(if place == 2 { 99 } else { 5 + u64::from(place) });
-        assert_eq!(table.admit(NOW, 1, idle), Some(Admission { place: 1, evict: true }));
+        assert_eq!(table.admit(NOW, 1, idle), Some(AdmittedPlace { place: 1, evict: true }));
         assert_eq!(table.admit(NOW, 1, |_| (RecordPhase::Running, NOW)), None);
         assert_eq!(table.admit(NOW, 1, |_| (RecordPhase::Idle, NOW)), None);
         assert_eq!(table.have[..3], [0, 2, 1]);
     }
 
     #[test]
-    fn what_is_at_stake_says_how_long_it_is_kept() {
+    fn state_of_a_record_decides_how_long_it_is_kept() {
         assert!(!is_evictable(RecordPhase::Running, u64::MAX));
         assert!(!is_evictable(RecordPhase::Replied, REPLIED_MIN - 1));
         assert!(is_evictable(RecordPhase::Replied, REPLIED_MIN));
@@ -287,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn an_admission_looks_at_few_records() {
+    fn admission_examines_few_records() {
         let mut table = Table::new(10_000, 10_000);
         for _ in 0..10_000 {
             table.admit(NOW, 7, |_| panic!("there are free ones"));

@@ -1,14 +1,14 @@
-//! Time as an argument: the driver reads the clock, the protocol does not.
+//! Time as an argument: the driver reads the clock, and the protocol never does.
 
-/// A moment: nanoseconds since any origin that is the same for all of one process.
+/// A moment: nanoseconds since an origin that is the same in the whole process.
 ///
-/// The clock must not run backwards. It may stop, as that of a paused machine does, or run at a
-/// wrong rate. Waiting times depend on the clock, but no statement about a call does.
+/// The clock must not run backwards. It may stop, for example while the machine is suspended, or run at a
+/// wrong rate. The clock affects waiting times, but not whether a call is reported as executed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment(pub(crate) u64);
 
 #[cfg(test)]
-#[allow(dead_code)] // the simulator counts in them
+#[allow(dead_code)] // used by the simulator
 pub(crate) const MICROSECOND: u64 = 1_000;
 pub(crate) const MILLISECOND: u64 = 1_000_000;
 pub(crate) const SECOND: u64 = 1_000_000_000;

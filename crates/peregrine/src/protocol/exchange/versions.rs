@@ -1,14 +1,14 @@
-//! Packets of other protocol versions: what two releases that do not understand each other can
-//! still say.
+//! Packets of other protocol versions: how two releases with different versions still report an error to
+//! each other.
 //!
-//! Every version keeps the following. A packet of binding has 512 bytes. Magic, version, kind,
+//! The following is the same in every version. A packet of binding has 512 bytes. Magic, version, kind,
 //! check and secret are at the offsets of [`header`](super::header). The kinds `HELLO`, `COOKIE`,
 //! `BIND` and `UNBOUND` keep their numbers, and the body of `UNBOUND` keeps the layout of
 //! [`bind`](super::bind).
 //!
 //! So a server answers a client of any version with an `UNBOUND` of that version, whose text names
-//! both versions. Servers before version 3 do not answer. So a client that gets no answer also asks
-//! in the version before its own.
+//! both versions. Servers before version 3 do not answer packets of other versions. So a client that
+//! gets no answer also asks in the version before its own.
 
 use super::bind::{BIND_BYTES, BindMessage, BindRefusal};
 use super::header::{
@@ -24,8 +24,8 @@ pub(crate) struct Other {
     pub(crate) serial: u16,
 }
 
-/// Reads a packet of binding of another version. Returns `None` if the packet is anything else or
-/// is damaged.
+/// Reads a packet of binding of another version. Returns `None` for any other packet, and for a damaged
+/// one.
 pub(crate) fn read(packet: &[u8]) -> Option<Other> {
     let packet: &[u8; BIND_BYTES] = packet.try_into().ok()?;
     let (header, body) = packet.split_first_chunk::<HEADER_BYTES>()?;
@@ -80,7 +80,7 @@ pub(crate) fn ask(nonce: [u8; 12], out: &mut [u8; BIND_BYTES]) {
     set_version(out.first_chunk_mut().expect("room for a header"), VERSION - 1);
 }
 
-/// A short text that needs no allocation.
+/// A short text, stored without allocation.
 struct Text {
     bytes: [u8; 160],
     length: usize,

@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use core::time::Duration;
 use std::sync::OnceLock;
 
-use super::header::{HEADER_BYTES, Header, Kind, Unreadable};
+use super::header::{HEADER_BYTES, Header, MessageKind, Unreadable};
 use crate::growing::Growing;
 use crate::limits;
 
@@ -12,11 +12,11 @@ use crate::limits;
 
 /// No call uses the slot.
 pub(crate) const IDLE: u32 = 0;
-/// A call is being sent. Its reply may arrive already.
+/// A call is being sent. Its reply may already arrive.
 pub(crate) const SENDING: u32 = 1;
-/// The caller waits for the reply, and looks at the slot.
+/// The caller waits for the reply, and polls the slot.
 pub(crate) const WAITING: u32 = 2;
-/// The caller waits for the reply, and must be woken.
+/// The caller sleeps until the reply arrives, and must be woken.
 pub(crate) const ASLEEP: u32 = 3;
 /// The caller has been asked to receive for all callers.
 pub(crate) const LEADS: u32 = 4;
@@ -33,11 +33,11 @@ const _: () = assert!(limits::ASTACKS_MAX.is_power_of_two());
 pub(crate) struct CallSlot {
     /// One of the states above.
     pub(crate) state: AtomicU32,
-    /// The number of the call: the index of the slot, and above it how often the slot was used.
+    /// The number of the call: the index of the slot in the low bits, and the number of its uses above.
     number: AtomicU32,
-    /// Whether the server is still to be told that the call is cancelled.
+    /// Whether a cancel of the call must still be sent to the server.
     cancels: AtomicBool,
-    /// Of the reply: kind, procedure, split, head and body of its header.
+    /// The kind, procedure, split, head and body of the reply's header.
     reply: [AtomicU32; 5],
 }
 
@@ -51,7 +51,7 @@ impl CallSlot {
         }
     }
 
-    /// Changes the state from `from` to `to`. Returns false if it was another one.
+    /// Changes the state from `from` to `to`. Returns false if the slot was in another state.
     #[inline]
     pub(crate) fn moves(&self, from: u32, to: u32) -> bool {
         self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
@@ -76,21 +76,22 @@ impl CallSlot {
         state != IDLE && state != DONE && self.number.load(Ordering::Relaxed) == number
     }
 
-    /// The caller gives the call up. Returns false if the reply has arrived meanwhile.
+    /// Marks the call as captured, because its caller gives it up. Returns false if the reply has arrived
+    /// meanwhile.
     #[cold]
     pub(crate) fn capture(&self) -> bool {
         let give_up = |state| (state != DONE).then_some(CAPTURED);
         self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, give_up).is_ok()
     }
 
-    /// Notes that the reply is in place. Returns whether its caller must be woken.
+    /// Stores the reply's header and marks the call as done. Returns whether the caller must be woken.
     #[inline]
     fn fill(&self, header: &Header) -> bool {
         let words = [header.kind as u32, header.procedure, header.split, header.head, header.body];
         for (place, word) in self.reply.iter().zip(words) {
             place.store(word, Ordering::Relaxed);
         }
-        // SYNC: call slot. The thread that finds it done sees what was received.
+        // SYNC: call slot. A thread that reads `DONE` also sees the received bytes.
         self.state.swap(DONE, Ordering::AcqRel) == ASLEEP
     }
 
@@ -101,9 +102,9 @@ impl CallSlot {
     }
 
     /// Returns the header of the answer to a request of this kind.
-    pub(crate) fn answer(&self, asked: Kind) -> Header {
+    pub(crate) fn answer(&self, asked: MessageKind) -> Header {
         let [kind, _, _, _, body] = self.reply();
-        let answers = [Kind::Bound, Kind::Refused, Kind::Description];
+        let answers = [MessageKind::Bound, MessageKind::Refused, MessageKind::Description];
         let kind = answers.into_iter().find(|one| *one as u32 == kind).unwrap_or(asked);
         Header { body, ..Header::new(kind, self.number.load(Ordering::Relaxed)) }
     }
@@ -112,7 +113,7 @@ impl CallSlot {
 /// Why a connection ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum EndReason {
-    /// The server stopped. Calls without a reply were not executed, because the server said so.
+    /// The server stopped, and declared that calls without a reply were not executed.
     Stopped,
     /// The server closed the connection.
     Closed,
@@ -123,7 +124,7 @@ pub(crate) enum EndReason {
     /// Receiving failed.
     Receiving(String),
     /// A call reached its deadline when only a part of it had been sent. The rest can no longer be sent,
-    /// and so no other message can.
+    /// so no other message can be sent either.
     PartlySent,
     /// The server was silent for this long, although probes were sent.
     Silent(Duration),
@@ -155,19 +156,19 @@ impl core::fmt::Display for EndReason {
     }
 }
 
-/// Why a message was not sent whole.
+/// Why a message was not sent completely.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SendFailure {
-    /// The deadline of its call passed.
+    /// The deadline of the call passed.
     Late,
     /// The socket failed.
     Failed(String),
 }
 
-/// The outcome of a call whose message was not sent whole.
+/// The outcome of a call whose message was not sent completely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unsent {
-    /// Nothing was sent, and the connection goes on.
+    /// Nothing was sent, and the connection continues.
     NotBegun,
     /// Nothing was sent, and the connection has ended.
     Ended,
@@ -187,7 +188,7 @@ pub(crate) enum Violation {
     /// The message answers a call for which no caller waits.
     Unawaited(u32),
     /// Only clients send this kind of message.
-    ClientKind(Kind),
+    ClientKind(MessageKind),
     /// The message has this many bytes, which is too many.
     TooLarge(u32),
 }
@@ -208,10 +209,10 @@ impl core::fmt::Display for Violation {
     }
 }
 
-/// A message that has arrived whole.
+/// A message that has arrived completely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrived {
-    /// The answer to the call of this slot. The driver wakes the caller if it `wakes`.
+    /// The answer to the call of this slot. The driver must wake the caller if `wakes` is set.
     Answer { index: u32, body: u32, wakes: bool },
     /// The export of this binding was withdrawn.
     Revoked(u32),
@@ -221,7 +222,7 @@ pub(crate) enum Arrived {
 
 /// A message of which a part has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Incoming {
+pub(crate) struct ArrivingMessage {
     pub(crate) header: Header,
     /// The index of the frame into which the body is received. Notices have no body.
     pub(crate) frame: Option<u32>,
@@ -229,19 +230,18 @@ pub(crate) struct Incoming {
     pub(crate) done: usize,
 }
 
-impl Incoming {
+impl ArrivingMessage {
     /// Returns the number of bytes that are still to arrive.
     pub(crate) const fn left(&self) -> usize {
         self.header.rest() - self.done
     }
 }
 
-/// The messages that a client receives, as they are put together from bytes. One thread at a time
-/// receives.
+/// Assembles received bytes into messages. Only one thread at a time receives.
 pub(crate) struct Assembly {
     header: [u8; HEADER_BYTES],
     got: usize,
-    message: Option<Incoming>,
+    message: Option<ArrivingMessage>,
 }
 
 impl Assembly {
@@ -249,9 +249,9 @@ impl Assembly {
         Self { header: [0; HEADER_BYTES], got: 0, message: None }
     }
 
-    /// Returns the message whose header has arrived, and whose body has not arrived whole.
+    /// Returns the message whose header has arrived, but not its whole body.
     #[inline]
-    pub(crate) const fn message(&self) -> Option<&Incoming> {
+    pub(crate) const fn message(&self) -> Option<&ArrivingMessage> {
         self.message.as_ref()
     }
 
@@ -261,14 +261,14 @@ impl Assembly {
         self.message.is_none() && self.got == 0
     }
 
-    /// Returns the place of the next bytes if they belong to a header.
+    /// Returns the memory for the next bytes of the header. Used while no message has begun.
     #[inline]
     pub(crate) fn header_place(&mut self) -> &mut [u8] {
         &mut self.header[self.got..]
     }
 
-    /// Notes that `bytes` bytes have arrived in their place. They belong to the header, or if that is
-    /// complete, to the body. Returns the message if it is whole now.
+    /// Notes that `bytes` bytes have arrived in their place. They belong to the header, or to the body if
+    /// the header is complete. Returns the message if it is complete now.
     ///
     /// # Errors
     /// Fails if the server breaks the protocol.
@@ -300,14 +300,15 @@ pub(crate) struct ClientEnd {
     slots: Growing<CallSlot>,
     /// Bytes of the largest message.
     message_bytes: usize,
-    /// Whether some slot has a cancel that was not sent yet.
+    /// Whether some slot has a cancel that must still be sent.
     cancels: AtomicBool,
     ended: AtomicBool,
     reason: OnceLock<EndReason>,
 }
 
 impl ClientEnd {
-    /// A connection with this many call slots, whose messages have at most this many bytes.
+    /// Makes the client's end of a connection with `count` call slots and messages of at most
+    /// `message_bytes` bytes.
     pub(crate) fn new(count: u32, message_bytes: usize) -> Self {
         Self {
             slots: Growing::new(count, |_| CallSlot::new()),
@@ -324,7 +325,7 @@ impl ClientEnd {
         &self.slots[index as usize]
     }
 
-    /// Returns the slots that have been used, and perhaps others.
+    /// Returns all slots that have been used, and perhaps unused ones.
     pub(crate) fn slots(&self) -> impl Iterator<Item = &CallSlot> {
         self.slots.iter()
     }
@@ -339,36 +340,36 @@ impl ClientEnd {
         // No call has number 0.
         let used = if used >> (32 - INDEX_BITS) == 0 { used } else { 1 };
         let number = used << INDEX_BITS | index;
-        // SYNC: cancels, in `next_cancel`. A thread that finds this number does not find the cancel of
-        // the last one.
+        // SYNC: cancels, in `send_cancels`. A thread that reads this number does not read the cancel of the
+        // slot's previous call.
         slot.cancels.store(false, Ordering::Relaxed);
         slot.number.store(number, Ordering::Release);
         slot.state.store(SENDING, Ordering::Release);
         number
     }
 
-    /// Notes that the server is to be told that a call is cancelled.
+    /// Notes that a cancel of a call must be sent to the server.
     #[cold]
     pub(crate) fn cancel(&self, index: u32) {
         self.slot(index).cancels.store(true, Ordering::Relaxed);
         self.cancels.store(true, Ordering::SeqCst);
     }
 
-    /// Returns whether cancels are to be sent.
+    /// Returns whether cancels must be sent.
     #[inline]
     pub(crate) fn has_cancels(&self) -> bool {
         self.cancels.load(Ordering::SeqCst) && !self.has_ended()
     }
 
-    /// Sends all cancels with `send`, which sends a header. The caller has the lock for sending. Stops
-    /// at the first that cannot be sent; it is sent later, unless its reply has arrived by then.
+    /// Sends all cancels with `send`, which sends a header. The caller must hold the lock for sending. Stops
+    /// at the first cancel that cannot be sent. It is sent later, unless the reply has arrived by then.
     #[cold]
     pub(crate) fn send_cancels(&self, mut send: impl FnMut(Header) -> bool) {
         self.cancels.store(false, Ordering::SeqCst);
         for slot in self.slots.iter() {
             let number = slot.number.load(Ordering::Acquire);
             if slot.cancels.swap(false, Ordering::AcqRel)
-                && !send(Header::new(Kind::Abandon, number))
+                && !send(Header::new(MessageKind::Abandon, number))
             {
                 slot.cancels.store(slot.awaits(number), Ordering::Release);
                 self.cancels.store(true, Ordering::SeqCst);
@@ -377,7 +378,8 @@ impl ClientEnd {
         }
     }
 
-    /// Decides the outcome of a call whose message was not sent whole; `begun` tells whether a part was.
+    /// Decides the outcome of a call whose message was not sent completely. `begun`: whether a part of it
+    /// was sent.
     #[cold]
     pub(crate) fn fails_to_send(&self, failure: SendFailure, begun: bool) -> Unsent {
         let is_late = failure == SendFailure::Late;
@@ -397,14 +399,17 @@ impl ClientEnd {
 
     // Receiving.
 
-    /// Reads a header, and decides where its message goes.
+    /// Reads a header, and decides where the body is received.
     #[inline]
-    fn begin_message(&self, header: &[u8; HEADER_BYTES]) -> Result<Incoming, Violation> {
+    fn begin_message(&self, header: &[u8; HEADER_BYTES]) -> Result<ArrivingMessage, Violation> {
         let header = Header::from_bytes(header).map_err(Violation::Unreadable)?;
         let frame = match header.kind {
-            Kind::Revoked | Kind::Goodbye => None,
-            Kind::Refused if header.number == 0 => return Err(Violation::Refused),
-            Kind::Bound | Kind::Refused | Kind::Description | Kind::Reply => {
+            MessageKind::Revoked | MessageKind::Goodbye => None,
+            MessageKind::Refused if header.number == 0 => return Err(Violation::Refused),
+            MessageKind::Bound
+            | MessageKind::Refused
+            | MessageKind::Description
+            | MessageKind::Reply => {
                 let index = header.number & ((1 << INDEX_BITS) - 1);
                 let slot = self.slots.get(index as usize);
                 if !slot.is_some_and(|slot| slot.awaits(header.number)) {
@@ -418,19 +423,19 @@ impl ClientEnd {
         if header.body as usize > room || header.extensions > 0 {
             return Err(Violation::TooLarge(header.body));
         }
-        Ok(Incoming { header, frame, done: 0 })
+        Ok(ArrivingMessage { header, frame, done: 0 })
     }
 
-    /// Takes a message that has arrived whole.
+    /// Handles a message that has arrived completely.
     #[inline]
-    fn complete(&self, message: &Incoming) -> Arrived {
+    fn complete(&self, message: &ArrivingMessage) -> Arrived {
         let header = &message.header;
         match (message.frame, header.kind) {
             (Some(index), _) => {
                 let wakes = self.slot(index).fill(header);
                 Arrived::Answer { index, body: header.body, wakes }
             }
-            (None, Kind::Revoked) => Arrived::Revoked(header.binding),
+            (None, MessageKind::Revoked) => Arrived::Revoked(header.binding),
             (None, _) => {
                 self.end(EndReason::Stopped);
                 Arrived::Goodbye
@@ -463,7 +468,7 @@ impl ClientEnd {
     /// Returns the slots of callers that must be woken because the connection has ended.
     pub(crate) fn sleepers(&self) -> impl Iterator<Item = &CallSlot> {
         self.slots.iter().filter(|slot| {
-            // SYNC: end. A caller notes that it sleeps, and then looks whether the connection has ended.
+            // SYNC: end. A caller first sets `ASLEEP`, and then checks whether the connection has ended.
             fence(Ordering::SeqCst);
             slot.moves(ASLEEP, WAITING)
         })
@@ -474,7 +479,7 @@ impl ClientEnd {
 mod tests {
     use super::*;
 
-    /// Gives a message to an end, `step` bytes at a time.
+    /// Passes a message to an end, `step` bytes at a time.
     fn give(end: &ClientEnd, header: Header, step: usize) -> Result<Option<Arrived>, Violation> {
         let mut assembly = Assembly::new();
         let bytes = header.to_bytes();
@@ -499,7 +504,7 @@ mod tests {
     }
 
     fn reply(number: u32, body: u32) -> Header {
-        Header { body, ..Header::new(Kind::Reply, number) }
+        Header { body, ..Header::new(MessageKind::Reply, number) }
     }
 
     #[test]
@@ -511,7 +516,7 @@ mod tests {
             let arrived = give(&end, reply(number, 77), step);
             let expected = Arrived::Answer { index: 2, body: 77, wakes: true };
             assert_eq!(arrived, Ok(Some(expected)));
-            assert_eq!(end.slot(2).reply(), [Kind::Reply as u32, 0, 0, 0, 77]);
+            assert_eq!(end.slot(2).reply(), [MessageKind::Reply as u32, 0, 0, 0, 77]);
         }
     }
 
@@ -523,14 +528,25 @@ mod tests {
         assert_eq!(violation(reply(number + 4096, 0)), Violation::Unawaited(number + 4096));
         assert_eq!(violation(reply(number | 3, 0)), Violation::Unawaited(number | 3));
         assert_eq!(violation(reply(number, 257)), Violation::TooLarge(257));
-        assert_eq!(violation(Header::new(Kind::Call, number)), Violation::ClientKind(Kind::Call));
-        assert_eq!(violation(Header::new(Kind::Refused, 0)), Violation::Refused);
+        assert_eq!(
+            violation(Header::new(MessageKind::Call, number)),
+            Violation::ClientKind(MessageKind::Call)
+        );
+        assert_eq!(violation(Header::new(MessageKind::Refused, 0)), Violation::Refused);
         assert!(give(&end, reply(number, 256), 32).is_ok());
-        assert_eq!(violation(reply(number, 0)), Violation::Unawaited(number), "a second reply");
+        assert_eq!(
+            violation(reply(number, 0)),
+            Violation::Unawaited(number),
+            "a second reply to the call"
+        );
         end.slot(1).release();
         let next = end.begin(1);
         assert_ne!(next, number);
-        assert_eq!(violation(reply(number, 0)), Violation::Unawaited(number), "an earlier call");
+        assert_eq!(
+            violation(reply(number, 0)),
+            Violation::Unawaited(number),
+            "a reply to an earlier call"
+        );
     }
 
     #[test]
@@ -540,7 +556,7 @@ mod tests {
         (0..3).for_each(|index| assert!(end.slot(index).capture()));
         (0..3).for_each(|index| end.cancel(index));
         let mut sent = Vec::new();
-        // The socket takes one header only.
+        // The socket accepts only one header.
         end.send_cancels(|header| {
             sent.push(header.number);
             sent.len() == 1
@@ -553,7 +569,11 @@ mod tests {
             sent.push(header.number);
             true
         });
-        assert_eq!(sent, [numbers[0], numbers[1], numbers[2]], "the second was tried in between");
+        assert_eq!(
+            sent,
+            [numbers[0], numbers[1], numbers[2]],
+            "the second cancel was tried once, and failed"
+        );
         assert!(!end.has_cancels());
     }
 
@@ -561,9 +581,12 @@ mod tests {
     fn goodbye_says_that_unanswered_calls_were_not_executed() {
         let end = ClientEnd::new(4, 256);
         end.begin(0);
-        assert_eq!(give(&end, Header::new(Kind::Goodbye, 0), 32), Ok(Some(Arrived::Goodbye)));
+        assert_eq!(
+            give(&end, Header::new(MessageKind::Goodbye, 0), 32),
+            Ok(Some(Arrived::Goodbye))
+        );
         end.end(EndReason::Closed);
-        assert_eq!(end.end_reason(), Some(&EndReason::Stopped), "the first reason is kept");
+        assert_eq!(end.end_reason(), Some(&EndReason::Stopped), "the first reason was replaced");
         assert!(!EndReason::Stopped.may_have_executed() && EndReason::Closed.may_have_executed());
     }
 

@@ -1,8 +1,8 @@
 //! The header of a message: 32 bytes.
 
-/// The version that this build speaks. It talks to no other version.
+/// The version of the protocol. Client and server must have the same version.
 pub(crate) const VERSION: u8 = 1;
-/// "Pg": the mark of this protocol.
+/// The magic number of this protocol: "Pg".
 const MAGIC: u16 = u16::from_le_bytes(*b"Pg");
 pub(crate) const HEADER_BYTES: usize = 32;
 const ALIGN: usize = 16;
@@ -12,11 +12,11 @@ macro_rules! kinds {
         /// The kind of a message.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u8)]
-        pub(crate) enum Kind {
+        pub(crate) enum MessageKind {
             $($(#[$doc])* $name = $number,)*
         }
 
-        impl Kind {
+        impl MessageKind {
             const ALL: &'static [Self] = &[$(Self::$name),*];
 
             fn from_number(number: u8) -> Option<Self> {
@@ -54,7 +54,7 @@ kinds! {
 /// The first 32 bytes of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
-    pub(crate) kind: Kind,
+    pub(crate) kind: MessageKind,
     /// Bytes of the body.
     pub(crate) body: u32,
     /// The number of the call or request to which the message belongs.
@@ -64,20 +64,20 @@ pub(crate) struct Header {
     pub(crate) procedure: u32,
     /// Bytes of the head in the body.
     pub(crate) head: u32,
-    /// Of a call: bytes of the body before the blocks that are lent. Of a reply: the position of its head.
+    /// In a call: bytes of the body before the lent blocks. In a reply: the position of the head.
     pub(crate) split: u32,
     /// Bytes of extensions after the body.
     pub(crate) extensions: u32,
 }
 
-/// Why received bytes are no message.
+/// Why received bytes are not a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unreadable {
-    /// They are not of this protocol.
+    /// The bytes do not belong to this protocol.
     Foreign,
-    /// The peer speaks another version.
+    /// The peer uses another version.
     Version(u8),
-    /// This version has no such kind of message.
+    /// This version has no message of this kind.
     Kind(u8),
 }
 
@@ -104,7 +104,7 @@ const fn padded(bytes: u32) -> usize {
 
 impl Header {
     /// Returns the header of a message without a body.
-    pub(crate) const fn new(kind: Kind, number: u32) -> Self {
+    pub(crate) const fn new(kind: MessageKind, number: u32) -> Self {
         Self { kind, body: 0, number, binding: 0, procedure: 0, head: 0, split: 0, extensions: 0 }
     }
 
@@ -130,7 +130,7 @@ impl Header {
     /// Reads a header.
     ///
     /// # Errors
-    /// Fails if the bytes are no header of this version.
+    /// Fails if the bytes are not a header of this version.
     pub(crate) fn from_bytes(bytes: &[u8; HEADER_BYTES]) -> Result<Self, Unreadable> {
         let word = |at: usize| {
             let four = [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
@@ -142,7 +142,7 @@ impl Header {
         if bytes[5] != VERSION {
             return Err(Unreadable::Version(bytes[5]));
         }
-        let kind = Kind::from_number(bytes[4]).ok_or(Unreadable::Kind(bytes[4]))?;
+        let kind = MessageKind::from_number(bytes[4]).ok_or(Unreadable::Kind(bytes[4]))?;
         Ok(Self {
             kind,
             body: word(0),
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn numbers_are_where_the_document_says() {
         let header = Header {
-            kind: Kind::Call,
+            kind: MessageKind::Call,
             body: 0x0403_0201,
             number: 5,
             binding: 6,
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn bytes_of_other_protocols_are_refused() {
-        let good = Header::new(Kind::Goodbye, 0).to_bytes();
+        let good = Header::new(MessageKind::Goodbye, 0).to_bytes();
         let with = |at: usize, byte| {
             let mut bytes = good;
             bytes[at] = byte;

@@ -1,54 +1,55 @@
-//! Whether a silent server is still there.
+//! Detects whether a silent server is dead.
 //!
-//! When a server's process ends, its kernel closes the connection. A host that has lost its power, or a
-//! broken link, closes nothing. The kernel of the client probes idle connections so seldom that they
-//! cost nothing. While a call waits for long, the client therefore probes more often: it sends a
-//! few bytes without meaning, which the server's kernel acknowledges whatever the server does. Bytes
-//! that are not acknowledged need no probe, because the kernel retransmits them; the same holds for a
-//! peer that has no room to receive, which the kernel asks.
+//! When a server's process ends, its kernel closes the connection. If the server's host loses power or a
+//! link breaks, nothing closes the connection. The client's kernel probes idle connections only seldom,
+//! so that they cost nothing. So while a call waits for long, the client probes more often: it sends a
+//! few bytes without meaning, which the server's kernel acknowledges whatever the server does. While
+//! sent bytes are not acknowledged, no probe is needed, because the kernel retransmits them. If the
+//! peer has no room to receive, no probe is needed either, because the kernel probes for room.
 
 use core::time::Duration;
 
 use crate::limits;
 
-/// How long a caller waits before it examines the connection, and the interval of later examinations.
+/// The time after which a waiting caller first examines the connection, and the interval of later
+/// examinations.
 pub(crate) const EXAMINE_EVERY: Duration = Duration::from_millis(200);
 /// The silence after which the client sends a probe.
 const PROBE_AFTER: Duration = Duration::from_millis(400);
-/// The number of unanswered transmissions from which on a silent server is presumed dead.
+/// A silent server is presumed dead only if at least this many transmissions are unanswered.
 const UNANSWERED_MIN: u32 = 2;
 
 /// The state of a connection, as the kernel reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Link {
-    /// The time since anything was received, acknowledgements included.
+    /// The time since anything was received, including acknowledgements.
     pub(crate) silence: Duration,
-    /// Transmissions since then that were not acknowledged.
+    /// The number of transmissions since then that were not acknowledged.
     pub(crate) unanswered: u32,
-    /// Bytes that were sent and not acknowledged.
+    /// Bytes that were sent and are not acknowledged yet.
     pub(crate) unacknowledged: usize,
 }
 
-/// What a caller does about a server that is silent.
+/// What a caller must do if the server is silent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Wait,
-    /// Send a message that needs an acknowledgement and means nothing: a cancel of call 0.
+    /// Send a message that has no meaning, but is acknowledged: a cancel of call 0.
     Probe,
-    /// End the connection: its server was silent for this long.
+    /// End the connection, because the server was silent for this long.
     End(Duration),
 }
 
 /// The keep-alive of one wait for a reply. Times are measured from any fixed moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct KeepAlive {
-    /// When the first and the last examination took place.
+    /// The times of the first and the last examination.
     examined: Option<(Duration, Duration)>,
 }
 
 impl KeepAlive {
-    /// Returns whether the connection is to be examined now. May be called at any rate while nothing
-    /// is received, for the first time when the wait has lasted for [`EXAMINE_EVERY`].
+    /// Returns whether the caller must examine the connection now. The caller first calls this when it has
+    /// waited for [`EXAMINE_EVERY`], and then at any rate while nothing is received.
     pub(crate) fn is_due(&mut self, now: Duration) -> bool {
         let (first, last) = *self.examined.get_or_insert((now, now));
         let is_due = now.saturating_sub(last) >= EXAMINE_EVERY || now == first;
@@ -65,16 +66,16 @@ impl KeepAlive {
         judge(link, waited + EXAMINE_EVERY)
     }
 
-    /// Something was received.
+    /// Notes that something was received.
     #[inline]
     pub(crate) const fn heard(&mut self) {
         self.examined = None;
     }
 }
 
-/// Decides after a wait of this length.
+/// Decides what to do after a wait of this length.
 fn judge(link: &Link, waited: Duration) -> Action {
-    // While no caller waited, no answer was expected.
+    // The time before the wait does not count, because no answer was expected then.
     let silence = link.silence.min(waited);
     if silence >= limits::CALL_SILENCE && link.unanswered >= UNANSWERED_MIN {
         Action::End(link.silence)
@@ -104,7 +105,7 @@ mod tests {
         let hour = 3_600_000;
         for (link, waited, expected) in [
             (link(10, 0, 0), hour, Action::Wait),
-            // The procedure takes long, and the client sends a probe now and then.
+            // The procedure takes long, so the client sends a probe from time to time.
             (link(400, 0, 0), hour, Action::Probe),
             (link(600, 1, 32), hour, Action::Wait),
             (link(long - 1, 9, 32), hour, Action::Wait),
@@ -113,7 +114,7 @@ mod tests {
             (link(hour, 1, 32), 300, Action::Wait),
             (link(hour, 0, 0), 500, Action::Probe),
             (link(hour, 9, 32), long, Action::End(ms(hour))),
-            // A peer without room to receive answers each question for room.
+            // A peer without room to receive answers the kernel's probes for room.
             (link(long * 2, 0, 1 << 20), hour, Action::Wait),
             // This machine was suspended, and the server had no reason to send anything.
             (link(long * 2, 0, 0), hour, Action::Probe),
@@ -128,6 +129,6 @@ mod tests {
         let due: Vec<u64> = (0..1000).filter(|at| keep_alive.is_due(ms(*at))).collect();
         assert_eq!(due, [0, 200, 400, 600, 800]);
         keep_alive.heard();
-        assert!(keep_alive.is_due(ms(1000)), "another wait begins");
+        assert!(keep_alive.is_due(ms(1000)), "the first examination of another wait is not due");
     }
 }

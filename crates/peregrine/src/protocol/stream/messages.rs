@@ -1,16 +1,16 @@
-//! The bodies of the messages that make a binding.
+//! The bodies of the messages for binding.
 
 use crate::limits;
 use crate::protocol::fields::{Fields, put_text};
 
-/// The body of [`Kind::Bind`](super::Kind::Bind).
+/// The body of [`MessageKind::Bind`](super::MessageKind::Bind).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Bind {
-    /// Identity of the client's interface; `None` binds to any interface.
+pub(crate) struct BindRequest {
+    /// The digest of the client's interface. `None` binds to any interface.
     pub(crate) digest: Option<[u8; 16]>,
     /// The byte order of the client's values: 1 little-endian, 2 big-endian. The server does not use it.
     pub(crate) representation: u32,
-    /// The number of calls that the client wants in flight.
+    /// The number of calls that the client requests to have in flight.
     pub(crate) count: u32,
     /// The number of bytes of the largest message.
     pub(crate) bytes: u64,
@@ -20,28 +20,28 @@ pub(crate) struct Bind {
     pub(crate) name: String,
 }
 
-/// The body of [`Kind::Bound`](super::Kind::Bound).
+/// The body of [`MessageKind::Bound`](super::MessageKind::Bound).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Bound {
-    /// Differs between two servers that listened at the same address one after the other.
+pub(crate) struct BindGrant {
+    /// A number that differs between a server and later servers at the same address.
     pub(crate) epoch: u64,
     /// The binding's number on this connection.
     pub(crate) binding: u32,
-    /// The byte order of the server's values, which the binding's calls and results have.
+    /// The byte order of the server's values, which calls and results of the binding use.
     pub(crate) representation: u32,
     pub(crate) count: u32,
     pub(crate) bytes: u64,
 }
 
-/// The body of [`Kind::Refused`](super::Kind::Refused).
+/// The body of [`MessageKind::Refused`](super::MessageKind::Refused).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refused {
-    /// An error's number.
+    /// The number of the error's kind.
     pub(crate) kind: u32,
     pub(crate) text: String,
 }
 
-impl Bind {
+impl BindRequest {
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(128);
         bytes.extend(self.digest.unwrap_or_default());
@@ -71,7 +71,7 @@ impl Bind {
     }
 }
 
-impl Bound {
+impl BindGrant {
     pub(crate) fn to_bytes(self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(32);
         bytes.extend(self.epoch.to_le_bytes());
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn bodies_are_read_as_they_were_written_and_not_cut_off() {
-        let bind = Bind {
+        let bind = BindRequest {
             digest: Some([7; 16]),
             representation: 1,
             count: 3,
@@ -128,16 +128,16 @@ mod tests {
             process: 77,
             name: "files".into(),
         };
-        let other = Bind { digest: None, name: String::new(), ..bind.clone() };
+        let other = BindRequest { digest: None, name: String::new(), ..bind.clone() };
         for bind in [bind, other] {
             let bytes = bind.to_bytes();
-            assert_eq!(Bind::from_bytes(&bytes), Some(bind));
-            assert_eq!(Bind::from_bytes(&and_a_byte(&bytes)), None);
-            assert!((0..bytes.len()).all(|end| Bind::from_bytes(&bytes[..end]).is_none()));
+            assert_eq!(BindRequest::from_bytes(&bytes), Some(bind));
+            assert_eq!(BindRequest::from_bytes(&and_a_byte(&bytes)), None);
+            assert!((0..bytes.len()).all(|end| BindRequest::from_bytes(&bytes[..end]).is_none()));
         }
-        let bound = Bound { epoch: 1 << 60, binding: 2, representation: 1, count: 4, bytes: 5 };
-        assert_eq!(Bound::from_bytes(&bound.to_bytes()), Some(bound));
-        assert_eq!(Bound::from_bytes(&and_a_byte(&bound.to_bytes())), None);
+        let bound = BindGrant { epoch: 1 << 60, binding: 2, representation: 1, count: 4, bytes: 5 };
+        assert_eq!(BindGrant::from_bytes(&bound.to_bytes()), Some(bound));
+        assert_eq!(BindGrant::from_bytes(&and_a_byte(&bound.to_bytes())), None);
         let refused = Refused { kind: 4, text: "nö".into() };
         assert_eq!(Refused::from_bytes(&and_a_byte(&refused.to_bytes())), None);
         assert_eq!(Refused::from_bytes(&refused.to_bytes()), Some(refused));
@@ -148,7 +148,8 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_read_without_harm(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = (Bind::from_bytes(&bytes), Bound::from_bytes(&bytes), Refused::from_bytes(&bytes));
+            let _ = BindRequest::from_bytes(&bytes);
+            let _ = (BindGrant::from_bytes(&bytes), Refused::from_bytes(&bytes));
         }
     }
 }

@@ -2,33 +2,33 @@
 
 use core::time::Duration;
 
-use super::header::{HEADER_BYTES, Header, Kind, Unreadable};
+use super::header::{HEADER_BYTES, Header, MessageKind, Unreadable};
 use crate::limits;
 
-/// Bytes that the body of a message may have that is no call.
+/// The largest number of bytes in the body of a message that is not a call.
 const REQUEST_BYTES_MAX: u32 = 1024;
-/// Bytes of extensions: a chain of the largest length, and room for more.
+/// The largest number of bytes of extensions: enough for the longest chain, and more.
 const EXTENSION_BYTES_MAX: u32 = 4096;
 
-/// What follows in the received bytes.
+/// What comes next in the received bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// A message has arrived whole. It begins at this position.
+    /// A message has arrived completely. It begins at the position `at`.
     Message { header: Header, at: usize },
-    /// A call that is not to be taken in. Its bytes are skipped.
+    /// A call that is refused before its body is received. Its bytes are skipped.
     Refuse(Header),
-    /// This many bytes must have arrived from the start of the next message on.
+    /// Nothing can be read until this many bytes of the next message have arrived.
     More(usize),
-    /// The peer does not keep to the protocol.
+    /// The peer violates the protocol.
     Violated(Unreadable),
 }
 
-/// The range of the bytes that have been received and not been read, in the memory of the driver.
+/// The range of the driver's memory with bytes that were received, but not read yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Unread {
     pub(crate) from: usize,
     pub(crate) to: usize,
-    /// Bytes that belong to a refused message, and are to be skipped.
+    /// The number of bytes of a refused message that must still be skipped.
     pub(crate) skip: usize,
 }
 
@@ -39,13 +39,13 @@ impl Unread {
         self.to - self.from
     }
 
-    /// Returns whether a message has begun to arrive, and is not whole.
+    /// Returns whether a message has begun to arrive, but is not complete.
     pub(crate) const fn is_within_message(&self) -> bool {
         self.len() > 0 || self.skip > 0
     }
 
-    /// Skips bytes of a refused message. Returns true when the last of them has been skipped: the driver
-    /// then moves the unread bytes to the start of its memory, so that the next message is aligned.
+    /// Skips bytes of a refused message. Returns true when the last of them has been skipped. The driver must
+    /// then move the unread bytes to the start of its memory, so that the next message is aligned.
     pub(crate) fn skip(&mut self) -> bool {
         if self.skip == 0 {
             return false;
@@ -56,8 +56,8 @@ impl Unread {
         self.skip == 0
     }
 
-    /// Reads on. `memory` is the driver's memory, and `admits` decides about the header of a call before
-    /// memory for its body is used. It may be asked again while the body arrives.
+    /// Reads the next message. `memory`: the driver's memory. `admits` decides about the header of a call
+    /// before memory for its body is used. It may be called again while the body arrives.
     #[inline]
     pub(crate) fn next(&mut self, memory: &[u8], admits: impl FnOnce(&Header) -> bool) -> Next {
         if self.skip > 0 {
@@ -70,16 +70,17 @@ impl Unread {
             Err(unreadable) => return Next::Violated(unreadable),
         };
         let is_allowed = match header.kind {
-            Kind::Call => true,
-            Kind::Bind | Kind::Describe | Kind::Unbind | Kind::Abandon => {
-                header.body <= REQUEST_BYTES_MAX
-            }
+            MessageKind::Call => true,
+            MessageKind::Bind
+            | MessageKind::Describe
+            | MessageKind::Unbind
+            | MessageKind::Abandon => header.body <= REQUEST_BYTES_MAX,
             _ => false,
         };
         if !is_allowed || header.extensions > EXTENSION_BYTES_MAX {
             return Next::Violated(Unreadable::Foreign);
         }
-        if header.kind == Kind::Call && !admits(&header) {
+        if header.kind == MessageKind::Call && !admits(&header) {
             self.from += HEADER_BYTES;
             self.skip = header.rest();
             return Next::Refuse(header);
@@ -93,7 +94,7 @@ impl Unread {
         Next::Message { header, at }
     }
 
-    /// Returns whether the unread bytes contain a cancel of the call of this number.
+    /// Returns whether the unread bytes contain a complete cancel of the call of this number.
     #[inline]
     pub(crate) fn cancels(&self, memory: &[u8], number: u32) -> bool {
         self.from < self.to && self.finds_cancel(memory, number)
@@ -103,7 +104,7 @@ impl Unread {
     fn finds_cancel(&self, memory: &[u8], number: u32) -> bool {
         let Some(mut rest) = memory.get(self.from..self.to) else { return false };
         while let Some(Ok(header)) = rest.first_chunk().map(Header::from_bytes) {
-            if (header.kind, header.number) == (Kind::Abandon, number) {
+            if (header.kind, header.number) == (MessageKind::Abandon, number) {
                 return true;
             }
             let Some(after) = rest.get(HEADER_BYTES + header.rest()..) else { return false };
@@ -117,7 +118,7 @@ impl Unread {
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     calls: Vec<Call>,
-    /// Whether the connection has ended: no caller waits for any of them.
+    /// Whether the connection has ended, so that no caller waits for these calls.
     ended: bool,
 }
 
@@ -130,13 +131,14 @@ struct Call {
 }
 
 impl Calls {
-    /// Adds a call, before another thread receives, which may find its cancel.
+    /// Adds a call. This must happen before another thread receives, because that thread may receive the
+    /// cancel of the call.
     pub(crate) fn begin(&mut self, number: u32) {
         self.calls.push(Call { number, runs: false, cancelled: false });
     }
 
-    /// The procedure of a call is about to run. Returns false if the call was cancelled, and must not
-    /// run.
+    /// Notes that the procedure of a call is about to run. Returns false if the call was cancelled, and must
+    /// not run.
     pub(crate) fn starts(&mut self, number: u32) -> bool {
         if self.ended {
             return false;
@@ -148,20 +150,21 @@ impl Calls {
         })
     }
 
-    /// Removes a call, which has its reply. Returns whether it was cancelled while it ran.
+    /// Removes a call that has its reply now. Returns whether the call was cancelled while it ran.
     pub(crate) fn end(&mut self, number: u32) -> bool {
         let at = self.calls.iter().position(|call| call.number == number);
         let ended = at.map(|at| self.calls.swap_remove(at));
         ended.is_some_and(|call| call.runs && call.cancelled)
     }
 
-    /// Cancels the call of this number, if there is one. Returns the number of procedures that are
-    /// captured by this.
+    /// Cancels the call of this number, if there is one. Returns the number of running procedures that this
+    /// captures: 0 or 1.
     pub(crate) fn cancel(&mut self, number: u32) -> usize {
         self.cancel_where(|call| call.number == number)
     }
 
-    /// The connection has ended: cancels all calls. Returns as [`cancel`](Self::cancel).
+    /// Cancels all calls, because the connection has ended. Returns the number of running procedures that
+    /// this captures.
     pub(crate) fn cancel_all(&mut self) -> usize {
         self.ended = true;
         self.cancel_where(|_| true)
@@ -177,7 +180,7 @@ impl Calls {
             .sum()
     }
 
-    /// Returns whether a call has been cancelled. A call that has its reply is not known.
+    /// Returns whether a call has been cancelled. Returns false for a call that has its reply.
     pub(crate) fn is_cancelled(&self, number: u32) -> bool {
         self.calls.iter().any(|call| call.number == number && call.cancelled)
     }
@@ -199,35 +202,37 @@ impl Calls {
 pub(crate) struct MessageTimer {
     /// When the message began to arrive.
     began: Option<Duration>,
-    /// For how long the server did not receive because it had no memory, and since when it does not.
+    /// For how long the server did not receive, because it had no memory.
     held: Duration,
+    /// When the server stopped receiving for this reason, if it has not resumed.
     held_since: Option<Duration>,
 }
 
 impl MessageTimer {
-    /// The message begins to arrive, unless it has begun.
+    /// Notes that the message begins to arrive. Does nothing if it has already begun.
     pub(crate) fn begin(&mut self, now: Duration) {
         self.began.get_or_insert(now);
     }
 
-    /// Returns for how long the server did not receive because it had no memory.
+    /// Returns for how long the server did not receive, because it had no memory.
     pub(crate) const fn held(&self) -> Duration {
         self.held
     }
 
-    /// The server does not receive more for now, because it has no memory.
+    /// Notes that the server stops receiving, because it has no memory.
     pub(crate) const fn hold(&mut self, now: Duration) {
         self.held_since = Some(now);
     }
 
-    /// The server receives again.
+    /// Notes that the server receives again.
     pub(crate) fn resume(&mut self, now: Duration) {
         if let Some(since) = self.held_since.take() {
             self.held += now.saturating_sub(since);
         }
     }
 
-    /// Returns how long the client may still take for a message of which this many bytes have arrived.
+    /// Returns how long the client may still take for a message of which `bytes` bytes have arrived.
+    /// Returns `None` while no message arrives, or while the server does not receive.
     pub(crate) fn left(&self, bytes: usize, now: Duration) -> Option<Duration> {
         let began = self.began.filter(|_| self.held_since.is_none())?;
         let spent = now.saturating_sub(began).saturating_sub(self.held);
@@ -246,9 +251,9 @@ mod tests {
         (1..5).for_each(|number| calls.begin(number));
         assert!(calls.starts(1) && calls.starts(2));
         assert_eq!((calls.cancel(1), calls.cancel(1)), (1, 0));
-        assert_eq!(calls.cancel(3), 0, "it does not run yet");
-        assert!(!calls.starts(3), "it was cancelled before it could run");
-        assert_eq!(calls.cancel_all(), 1, "only the second is captured now");
+        assert_eq!(calls.cancel(3), 0, "call 3 does not run yet");
+        assert!(!calls.starts(3), "a call that was cancelled before it ran has started");
+        assert_eq!(calls.cancel_all(), 1, "only call 2 runs and is not captured yet");
         assert!(!calls.starts(4) && !calls.starts(5));
         assert_eq!([1, 2, 3, 4].map(|number| calls.end(number)), [true, true, false, false]);
     }
@@ -259,18 +264,18 @@ mod tests {
         calls.cancel(7);
         calls.begin(7);
         calls.begin(8);
-        assert!(!calls.is_cancelled(7), "an earlier cancel was meant for another call");
+        assert!(!calls.is_cancelled(7), "a cancel before the call was applied to it");
         calls.cancel(7);
         assert!(calls.is_cancelled(7) && !calls.is_cancelled(8) && !calls.may_say_goodbye());
         calls.end(7);
         calls.end(9);
         calls.begin(7);
-        assert!(!calls.is_cancelled(7), "the number belongs to another call");
+        assert!(!calls.is_cancelled(7), "a cancel was applied to a later call of the same number");
         (7..9).for_each(|number| assert!(!calls.end(number)));
         assert!(calls.may_say_goodbye());
     }
 
-    fn message(kind: Kind, number: u32, body: usize) -> Vec<u8> {
+    fn message(kind: MessageKind, number: u32, body: usize) -> Vec<u8> {
         let header = Header { body: body as u32, ..Header::new(kind, number) };
         let mut bytes = header.to_bytes().to_vec();
         bytes.resize(HEADER_BYTES + header.rest(), 7);
@@ -279,8 +284,11 @@ mod tests {
 
     #[test]
     fn messages_are_found_wherever_the_bytes_are_divided() {
-        let stream =
-            [message(Kind::Call, 1, 40), message(Kind::Call, 2, 100), message(Kind::Abandon, 2, 0)];
+        let stream = [
+            message(MessageKind::Call, 1, 40),
+            message(MessageKind::Call, 2, 100),
+            message(MessageKind::Abandon, 2, 0),
+        ];
         let stream = stream.concat();
         for step in 1..stream.len() {
             let (mut unread, mut found) = (Unread::default(), Vec::new());
@@ -290,13 +298,14 @@ mod tests {
                     unread.skip();
                     match unread.next(&stream, |header| header.number != 2) {
                         Next::Message { header, .. } => found.push((header.kind, header.number)),
-                        Next::Refuse(header) => found.push((Kind::Refused, header.number)),
+                        Next::Refuse(header) => found.push((MessageKind::Refused, header.number)),
                         Next::More(_) => break,
                         Next::Violated(error) => panic!("{error}"),
                     }
                 }
             }
-            let expected = [(Kind::Call, 1), (Kind::Refused, 2), (Kind::Abandon, 2)];
+            let expected =
+                [(MessageKind::Call, 1), (MessageKind::Refused, 2), (MessageKind::Abandon, 2)];
             assert_eq!(found, expected, "{step} bytes at a time");
             assert!(!unread.is_within_message());
         }
@@ -304,11 +313,12 @@ mod tests {
 
     #[test]
     fn cancel_after_a_call_is_found_before_the_call_runs() {
-        let stream = [message(Kind::Call, 3, 20), message(Kind::Abandon, 2, 0)].concat();
+        let stream =
+            [message(MessageKind::Call, 3, 20), message(MessageKind::Abandon, 2, 0)].concat();
         let unread = Unread { from: 0, to: stream.len(), skip: 0 };
         assert!(unread.cancels(&stream, 2) && !unread.cancels(&stream, 3));
         let short = Unread { to: stream.len() - 1, ..unread };
-        assert!(!short.cancels(&stream, 2), "it has not arrived whole");
+        assert!(!short.cancels(&stream, 2), "the cancel has not arrived completely");
     }
 
     #[test]
@@ -316,9 +326,10 @@ mod tests {
         let next =
             |bytes: &[u8]| Unread { from: 0, to: bytes.len(), skip: 0 }.next(bytes, |_| true);
         let foreign = Next::Violated(Unreadable::Foreign);
-        assert_eq!(next(&message(Kind::Reply, 1, 0)), foreign);
-        assert_eq!(next(&message(Kind::Bind, 1, REQUEST_BYTES_MAX as usize + 1)), foreign);
-        let header = Header { extensions: EXTENSION_BYTES_MAX + 1, ..Header::new(Kind::Call, 1) };
+        assert_eq!(next(&message(MessageKind::Reply, 1, 0)), foreign);
+        assert_eq!(next(&message(MessageKind::Bind, 1, REQUEST_BYTES_MAX as usize + 1)), foreign);
+        let header =
+            Header { extensions: EXTENSION_BYTES_MAX + 1, ..Header::new(MessageKind::Call, 1) };
         assert_eq!(next(&header.to_bytes()), foreign);
     }
 

@@ -1,4 +1,4 @@
-//! `GenericClient`: calls any procedure of any interface, by its description.
+//! `GenericClient`: calls any procedure of any interface, by means of its description.
 
 use std::sync::Arc;
 
@@ -10,17 +10,17 @@ use crate::binding::{BindOptions, Binding, describe};
 use crate::call::{Answer, Limit};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::interface::{Described, Direction};
-use crate::stub::compiled::{Returned, Stub, does_not_fit, is_native, made, unreadable};
+use crate::stub::compiled::{CallTarget, Returned, Stub, does_not_fit, made, target, unreadable};
 use crate::value::{
     Block, Dynamic, Invalid, Lent, Native, Out, OutBlock, Representation, Swapped, Window,
     bytes_of_mut,
 };
 
-/// A client of whatever interface a server has (the *generic client* of Chung et al.): nothing of it is
-/// compiled into the program.
+/// A client of any interface (the *generic client* of Chung et al.). No interface is compiled into the
+/// program.
 ///
-/// It binds as any client does, on every path, and calls with [`Dynamic`] values: byte for byte what a
-/// compiled stub sends. Cheap to clone; any number of threads call through one.
+/// It binds like any client, on every path, and calls with [`Dynamic`] values. It sends the same bytes as a
+/// compiled stub. It is cheap to clone, and any number of threads can call through one.
 ///
 /// ```
 /// use peregrine::{Argument, Dynamic, GenericClient, Server, interface};
@@ -36,7 +36,7 @@ use crate::value::{
 /// # let name = format!("doc-generic-{}", std::process::id());
 /// let running = Server::new().export(&name, AddServer::new(Adder))?.spawn()?;
 ///
-/// // Here nobody knows the trait.
+/// // This program does not have the trait.
 /// let client = GenericClient::bind(&name)?;
 /// let (a, b) = (Dynamic::I32(2), Dynamic::I32(-5));
 /// let sum = client.call("add", &mut [Argument::In(&a), Argument::In(&b)])?;
@@ -50,36 +50,36 @@ pub struct GenericClient {
     shared: Arc<Shared>,
 }
 
-/// What all clones have in common.
+/// The parts that all clones share.
 #[derive(Debug)]
 struct Shared {
     described: Described,
     program: Program,
 }
 
-/// An argument of a call by a [`GenericClient`], in the place of its parameter.
+/// An argument of a call by a [`GenericClient`].
 #[derive(Debug)]
 pub enum Argument<'a> {
-    /// For a parameter that travels with the call: a value, or the elements of a buffer.
+    /// For a parameter that is sent with the call: a value, or the elements of a buffer.
     In(&'a Dynamic),
-    /// For a buffer that travels with the call, lent or not, and for text: plain values as they lie in
-    /// this machine's memory, which are not copied before they travel, nor looked at.
+    /// For a buffer that is sent with the call, lent or not, and for text: plain values as they are in the
+    /// memory of this machine. They are neither copied nor checked before they are sent.
     Bytes(Lent<'a, u8>),
-    /// For a parameter that travels both ways: assigned if the call returns `Ok`.
+    /// For a parameter that is sent both ways. It is assigned if the call returns `Ok`.
     InOut(&'a mut Dynamic),
-    /// For a buffer that travels with the result. It counts in bytes, whatever its elements are: the
-    /// procedure may fill as many whole ones as there is room for.
+    /// For a buffer that is returned with the result. Its capacity is in bytes, whatever its elements are.
+    /// The procedure may fill as many whole elements as fit.
     Out(Out<'a, u8>),
 }
 
-/// Block arguments for which there is room without memory of their own.
+/// The number of block arguments for which no memory is allocated.
 const FEW: usize = 8;
 
 impl GenericClient {
-    /// Binds to the export of this name or address, by the description that it gives of itself.
+    /// Binds to the export of this name or address, with the description that the server sends.
     ///
     /// # Errors
-    /// If nobody exports it, or its description is none.
+    /// If no server exports it, or the description is invalid.
     pub fn bind(address: &str) -> Result<Self, CallError> {
         Self::bind_with(address, &BindOptions::default())
     }
@@ -87,7 +87,7 @@ impl GenericClient {
     /// Binds with options.
     ///
     /// # Errors
-    /// As [`bind`](Self::bind).
+    /// Like [`bind`](Self::bind).
     pub fn bind_with(address: &str, options: &BindOptions) -> Result<Self, CallError> {
         let said = describe(address)?;
         let described = said.parsed().map_err(|error| {
@@ -97,11 +97,11 @@ impl GenericClient {
         Self::bind_as(address, described, options)
     }
 
-    /// Binds to an export of this interface, as a client does into which it was compiled: a server that
-    /// has more is fine, and one that differs is told apart.
+    /// Binds to an export of this interface, like a compiled client. The server may have more procedures.
+    /// If procedures differ, it fails.
     ///
     /// # Errors
-    /// If nobody exports it, or what is exported differs.
+    /// If no server exports it, or the exported interface differs.
     pub fn bind_as(
         address: &str,
         described: Described,
@@ -111,7 +111,7 @@ impl GenericClient {
         Ok(Self::over(binding, described))
     }
 
-    /// Makes its calls to a generic server inside this process: for tests.
+    /// Returns a client that calls a generic server in this process, for tests.
     ///
     /// # Panics
     /// If there is no memory for its A-stacks.
@@ -121,40 +121,40 @@ impl GenericClient {
         Self::over(binding, described)
     }
 
-    /// A client that calls by this binding, which is of this interface.
+    /// Returns a client that calls through this binding, which is of this interface.
     #[doc(hidden)]
     pub fn over(binding: Binding, described: Described) -> Self {
         let program = Program::flatten(&described);
         Self { binding, shared: Arc::new(Shared { described, program }) }
     }
 
-    /// The interface.
+    /// Returns the interface.
     pub fn described(&self) -> &Described {
         &self.shared.described
     }
 
-    /// What its calls execute.
+    /// Returns the program that its calls execute.
     pub fn program(&self) -> &Program {
         &self.shared.program
     }
 
-    /// The binding that the calls go through.
+    /// Returns the binding of its calls.
     pub const fn binding(&self) -> &Binding {
         &self.binding
     }
 
-    /// The same client, whose calls each wait no longer than this.
+    /// Returns the same client with another limit of its calls.
     #[must_use]
     pub fn with_limit(&self, limit: Limit) -> Self {
         Self { binding: self.binding.with_limit(limit), shared: Arc::clone(&self.shared) }
     }
 
-    /// Calls the procedure of that name: its result, or its own error.
+    /// Calls the procedure of this name. Returns its result, or its own error.
     ///
     /// # Errors
-    /// If the call failed. An argument that is no value of its parameter's type is
-    /// [`Kind::BadArguments`], not executed, and the detail says where in it: `entries[3].name: expected
-    /// text, got a u8`.
+    /// If the call failed. If an argument does not have the type of its parameter, the kind is
+    /// [`Kind::BadArguments`], the call was not executed, and the detail names the place: `entries[3].name:
+    /// expected text, got a u8`.
     pub fn call(
         &self,
         procedure: &str,
@@ -169,12 +169,11 @@ impl GenericClient {
         })
     }
 
-    /// Calls the procedure of that number in [`described`](Self::described): true if it returned `Ok`.
-    /// The result, or the procedure's own error, takes the place of what was in `result`, and its
-    /// memory.
+    /// Calls the procedure of this number in [`described`](Self::described). Returns true if it returned
+    /// `Ok`. The result, or the procedure's own error, is stored in `result`, whose memory is used again.
     ///
     /// # Errors
-    /// As [`call`](Self::call).
+    /// Like [`call`](Self::call).
     #[inline]
     pub fn call_into(
         &self,
@@ -186,8 +185,9 @@ impl GenericClient {
         let Some(routine) = program.routines.get(procedure as usize) else {
             return Err(self.no_such(&format!("number {procedure}")));
         };
-        match is_native(&self.binding) {
-            true => made(&self.binding, procedure, |stub: &mut Stub<'_, Native>| {
+        let target = target(&self.binding);
+        match target.is_native() {
+            true => made(target, procedure, |stub: &mut Stub<'_, Native>| {
                 interpret(program, routine, stub, arguments, result)
             }),
             false => self.call_swapped(procedure, routine, arguments, result),
@@ -203,7 +203,7 @@ impl GenericClient {
         arguments: &mut [Argument<'_>],
         result: &mut Dynamic,
     ) -> Result<bool, CallError> {
-        made(&self.binding, procedure, |stub: &mut Stub<'_, Swapped>| {
+        made(CallTarget::special(&self.binding), procedure, |stub: &mut Stub<'_, Swapped>| {
             interpret(&self.shared.program, routine, stub, arguments, result)
         })
     }
@@ -217,7 +217,7 @@ impl GenericClient {
     }
 }
 
-/// The program has passed arguments that the interface does not declare.
+/// Returns the error if the arguments do not match the parameters that the interface declares.
 #[cold]
 fn wrong_arguments(text: String) -> CallError {
     const ADVICE: &str = "pass what the interface declares: `peregrine describe` prints it";
@@ -242,7 +242,7 @@ fn another(step: &Step, wanted: &str) -> CallError {
     unfit(&Unfit::new(format!("expected {wanted}")).of(&step.name))
 }
 
-/// Things of which there are mostly few: room for `N` of them, and more room if that is not enough.
+/// A list with room for `N` elements without an allocation.
 struct Few<T, const N: usize> {
     few: [T; N],
     count: usize,
@@ -272,7 +272,7 @@ impl<T, const N: usize> Few<T, N> {
     }
 }
 
-/// Makes one call, with room on the stack for what its routine has: most have no block, or few.
+/// Makes one call. The blocks of most procedures fit the stack.
 #[inline]
 fn interpret<R: Representation>(
     program: &Program,
@@ -292,7 +292,7 @@ fn interpret<R: Representation>(
     }
 }
 
-/// The body of every stub.
+/// The body of all stubs.
 fn interpret_with<R: Representation, const INS: usize, const OUTS: usize>(
     program: &Program,
     routine: &Routine,
@@ -303,8 +303,8 @@ fn interpret_with<R: Representation, const INS: usize, const OUTS: usize>(
     if arguments.len() != routine.parameters.len() {
         return Err(wrong_count(routine, arguments.len()));
     }
-    // What is not one block as it lies is put together before; what has to be looked at, or turned, when
-    // it comes back comes into memory of its own first.
+    // Values that are not one block in memory are packed before the call. Values that must be checked or
+    // converted when they return are received into separate memory first.
     let mut packed: Vec<(usize, Vec<u8>)> = Vec::new();
     let mut apart: Vec<(usize, Vec<u8>)> = Vec::new();
     for (i, (step, argument)) in routine.parameters.iter().zip(&mut *arguments).enumerate() {
@@ -350,7 +350,8 @@ fn interpret_with<R: Representation, const INS: usize, const OUTS: usize>(
             }
             Form::Block(solid, _) => {
                 let size = solid.bytes as usize;
-                // Numbers of one size are turned on their way; others were, or will be, here.
+                // Blocks of numbers of one size are converted while they are copied. Others are converted
+                // before or after.
                 let swap = if R::SWAPPED { swap_of(solid.unit) } else { None };
                 match argument {
                     Argument::Out(out) => {
@@ -412,13 +413,14 @@ fn interpret_with<R: Representation, const INS: usize, const OUTS: usize>(
     conclude(program, routine, returned, arguments, apart, result)
 }
 
-/// How many bytes of memory of its own a block comes into; `None` if it comes into its place.
+/// Returns the size of the separate memory that a block is received into, or `None` if it is received into
+/// its place.
 #[cold]
 fn comes_apart(argument: &Argument<'_>, solid: Solid, max_len: usize) -> Option<usize> {
     match argument {
-        // Nothing is assigned if the call fails.
+        // If the call fails, nothing must be assigned.
         Argument::InOut(Dynamic::Plain(bytes)) => Some(bytes.len()),
-        // It lies where it cannot be turned any more, nor looked at for certain.
+        // Other processes can write to this memory, so it can neither be converted nor checked in place.
         Argument::Out(out) if out.is_shared() => {
             let size = solid.bytes as usize;
             Some((out.capacity() / size).min(max_len) * size)
@@ -464,8 +466,8 @@ fn text_block<'v, R: Representation>(
     Ok(window.into())
 }
 
-/// The block of an argument, if it has to be put together or turned before it travels. Looks at the
-/// values too, save for those given as bytes.
+/// Returns the block of an argument if it must be packed or converted before it is sent. Checks the values,
+/// unless they were given as bytes.
 fn pack<R: Representation>(
     program: &Program,
     step: &Step,
@@ -515,7 +517,7 @@ fn pack<R: Representation>(
         }
         _ => return Ok(None),
     };
-    // What comes back takes the place of what was sent.
+    // The new values replace those that were sent.
     if let Argument::InOut(value @ Dynamic::List(_)) = argument {
         **value = Dynamic::Plain(block.clone());
     }
@@ -525,7 +527,7 @@ fn pack<R: Representation>(
     Ok(Some(block))
 }
 
-/// Takes what came back.
+/// Reads what was returned.
 #[inline]
 fn conclude<R: Representation>(
     program: &Program,
@@ -553,7 +555,7 @@ fn conclude<R: Representation>(
     }
 }
 
-/// The procedure failed in a call of its own.
+/// Returns the error of a procedure that failed because of a call that it made.
 #[cold]
 fn relayed(error: &Dynamic) -> CallError {
     let text = match error {
@@ -566,7 +568,7 @@ fn relayed(error: &Dynamic) -> CallError {
     CallError::new(Kind::Relayed, Executed::Maybe, text)
 }
 
-/// Takes what was changed, and looks at what was filled.
+/// Reads what was changed, and checks what was filled.
 fn take_back<R: Representation>(
     program: &Program,
     routine: &Routine,
@@ -579,7 +581,7 @@ fn take_back<R: Representation>(
     {
         return returned.finish();
     }
-    // In-out values are assigned together, once all of them were readable.
+    // In-out values are assigned only after all of them were read.
     let mut values: Vec<(usize, Dynamic)> = Vec::new();
     let mut apart = apart.into_iter().peekable();
     for (i, (step, argument)) in routine.parameters.iter().zip(&mut *arguments).enumerate() {
@@ -605,7 +607,7 @@ fn take_back<R: Representation>(
                     if bytes.len() != sent.len() {
                         return Err(unreadable(Invalid::Block));
                     }
-                    came::<R>(program, solid, op, &mut bytes)?;
+                    convert_received::<R>(program, solid, op, &mut bytes)?;
                     values.push((i, Dynamic::Plain(bytes)));
                 }
             }
@@ -616,11 +618,11 @@ fn take_back<R: Representation>(
                 }
                 match apart {
                     Some(mut bytes) => {
-                        came::<R>(program, solid, op, &mut bytes)?;
+                        convert_received::<R>(program, solid, op, &mut bytes)?;
                         out.put(&bytes).map_err(|_| unreadable(Invalid::TooLong))?;
                     }
                     None if solid.checked || R::SWAPPED && solid.unit == 0 => {
-                        came::<R>(program, solid, op, out.filled_mut())?;
+                        convert_received::<R>(program, solid, op, out.filled_mut())?;
                     }
                     None => {}
                 }
@@ -637,8 +639,8 @@ fn take_back<R: Representation>(
     Ok(())
 }
 
-/// Turns what could not be turned on its way, and looks whether it is what it should be.
-fn came<R: Representation>(
+/// Converts a received block that could not be converted while it was copied, and checks its values.
+fn convert_received<R: Representation>(
     program: &Program,
     solid: Solid,
     op: OpId,

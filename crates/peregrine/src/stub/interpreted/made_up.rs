@@ -1,9 +1,9 @@
-//! Made-up values of made-up types, for property tests.
+//! Random values of random types, for property tests.
 
 use crate::interface::{Described, DescribedBody, DescribedField, DescribedType};
 use crate::value::Dynamic;
 
-/// Numbers from a seed.
+/// Random numbers from a seed.
 pub(crate) struct Chance(pub(crate) u64);
 
 impl Chance {
@@ -21,7 +21,7 @@ impl Chance {
     }
 }
 
-/// Some value of a type, part by part; `None` if it has none that is small.
+/// Returns a random value of a type, part by part, or `None` if the type has no small value.
 pub(crate) fn some_value(
     all: &Described,
     ty: &DescribedType,
@@ -93,7 +93,7 @@ pub(crate) fn some_value(
                 }
                 DescribedBody::PlainEnum { variants, .. } => {
                     let count = variants.len() as u64;
-                    // The made-up ones are all of this integer.
+                    // All discriminants of these types have this integer type.
                     Dynamic::I128(variants.get(chance.below(count.max(1)) as usize)?.1)
                 }
                 DescribedBody::Enum(variants) => {

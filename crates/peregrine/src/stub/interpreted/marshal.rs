@@ -1,4 +1,4 @@
-//! Values into a head, step by step.
+//! Marshals values to a head, step by step.
 
 use super::program::{Number, Op, OpId, Part, Program, Solid, Unfit};
 use super::solid::swap_of;
@@ -6,10 +6,10 @@ use super::unmarshal::integer;
 use crate::limits;
 use crate::value::{Dynamic, Overflow, Representation, Writer};
 
-/// Why a value does not go into a head.
+/// Why a value cannot be marshalled.
 #[derive(Debug)]
 pub(super) enum Stopped {
-    /// It is not what it should be.
+    /// It does not have the type that it should have.
     Unfit(Unfit),
     /// There is no room for it.
     Overflow(Overflow),
@@ -109,7 +109,7 @@ impl Program {
         }
     }
 
-    /// Puts a block together first, for its parts were given one by one.
+    /// Appends a value that is one block, but was given as its parts.
     #[cold]
     fn put_packed<R: Representation>(
         &self,
@@ -123,7 +123,7 @@ impl Program {
         self.put_block(op, solid, &block, head)
     }
 
-    /// Any number of values that are one block.
+    /// Appends any number of values that are one block.
     #[inline]
     fn put_block<R: Representation>(
         &self,
@@ -287,7 +287,7 @@ impl Program {
         })
     }
 
-    /// How many elements a sequence has.
+    /// Returns the number of elements of a sequence.
     pub(super) fn count(&self, one: OpId, value: &Dynamic) -> Result<usize, Unfit> {
         let run = self.solid_run(one).map(|solid| solid.bytes as usize);
         match (value, run) {
@@ -304,7 +304,7 @@ impl Program {
         }
     }
 
-    /// Appends every element of a sequence (not how many there are).
+    /// Appends the elements of a sequence, but not their number.
     pub(super) fn put_all<R: Representation>(
         &self,
         one: OpId,
@@ -331,7 +331,7 @@ fn put_text<R: Representation>(text: &str, head: &mut Writer<'_, R>) -> Result<(
     if text.is_empty() { Ok(()) } else { head.bytes(1, text.as_bytes(), None) }
 }
 
-/// One structure deeper.
+/// Calls `inner` one level of nesting deeper.
 pub(super) fn nested<R: Representation>(
     head: &mut Writer<'_, R>,
     inner: impl FnOnce(&mut Writer<'_, R>) -> Put,

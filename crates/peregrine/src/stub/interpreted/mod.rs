@@ -1,12 +1,12 @@
-//! Interpreted stubs: one generic client and one generic server for every interface.
+//! Interpreted stubs: one generic client and one generic server for all interfaces.
 //!
-//! Chung, Lazowska, Notkin and Zahorjan found their interpreter 2 to 4 times as slow as compiled stubs
-//! where data is structured, and nowhere else: it walked the description anew for every element of an
-//! array of records, for it did not know their sizes. Here a description is *flattened once*, when a
-//! client binds or a server is made, into a [`Program`]: whatever lies in one piece on the wire is one
-//! step of a known size, however it is made up. The values are [`Dynamic`](crate::Dynamic).
+//! Chung, Lazowska, Notkin and Zahorjan found their interpreter 2 to 4 times as slow as compiled stubs, but
+//! only for structured data. It read the description again for each element of an array of records, because
+//! it did not know their sizes. Here a description is converted once to a [`Program`], when a client binds
+//! or a server is made. Data without gaps is one step of a known size, whatever its parts are. The values
+//! are [`Dynamic`](crate::Dynamic).
 //!
-//! Bytes are the same as those of compiled stubs, in both representations.
+//! The bytes are the same as those of compiled stubs, in both representations.
 
 mod client;
 mod marshal;

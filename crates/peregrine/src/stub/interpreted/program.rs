@@ -1,4 +1,4 @@
-//! `Program`: a description flattened into steps whose sizes are known.
+//! `Program`: a description that was converted to steps of known sizes.
 
 use core::fmt;
 use std::sync::Arc;
@@ -7,13 +7,13 @@ use crate::interface::{
     Described, DescribedBody, DescribedField, DescribedParameter, DescribedType, Direction, Shape,
 };
 
-/// What an interpreted stub executes: one step for each piece of data whose size is known.
+/// The program of an interpreted stub: one step for each piece of data whose size is known.
 ///
-/// A plain struct, an array of structs of numbers, a tuple that has no padding: each is one step, a
-/// block of so many bytes at such an alignment, whatever it is made of. Only what has no size of its own
-/// (text, sequences, options, enums with fields) is stepped through. There are as many steps as the
-/// description has types, so a program is no larger than a constant times its text, recursive types
-/// included.
+/// A plain struct, an array of structs of numbers, or a tuple without padding is one step: a block with a
+/// size and an alignment, whatever its parts are. Only types without a fixed size (text, sequences,
+/// options, enums with fields) need a step for each part. A program has one step for each type of its
+/// description. So its size is at most a constant times the length of the description, also for recursive
+/// types.
 ///
 /// ```
 /// use peregrine::interface::Described;
@@ -33,58 +33,59 @@ pub struct Program {
     pub(super) routines: Vec<Routine>,
 }
 
-/// The place of a step in a program.
+/// The index of a step in a program.
 pub(super) type OpId = u32;
 
 /// A part of a record, or a variant.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
     pub(super) op: OpId,
-    /// For people who are told what is wrong.
+    /// The name of the field or variant, for error messages.
     pub(super) name: Box<str>,
 }
 
-/// A step: how one value is moved.
+/// A step: how one value is marshalled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Op {
     /// No bytes.
     Nothing,
-    /// What is not interpreted: plain types that are nested too deeply, or too large, for any block.
+    /// A value that is not interpreted: a plain type that is nested too deeply, or is too large, for any
+    /// block.
     Refused,
     /// One number.
     Number(Number),
     /// The discriminant of a plain enum: one of `discriminants[first..][..count]`.
     Choice { repr: Number, first: u32, count: u32 },
-    /// What is one block, whatever it is made of.
+    /// A value that is one block, whatever its parts are.
     Solid(Solid, OpId),
-    /// A count and so many bytes.
+    /// A count, and as many bytes.
     Text,
-    /// A count and so many values.
+    /// A count, and as many values.
     Sequence(OpId),
-    /// So many values.
+    /// This number of values.
     Array(OpId, u64),
     /// A `bool`, and the value.
     Option(OpId),
-    /// A `bool`, and one of both.
+    /// A `bool`, and one of the two.
     Result(OpId, OpId),
-    /// `parts[first..][..count]`, one behind the other.
+    /// `parts[first..][..count]`, one after the other.
     Record { first: u32, count: u32 },
-    /// A number, and what stands at that place of `parts[first..][..count]`.
+    /// A number, and the part of `parts[first..][..count]` with that index.
     Enum { first: u32, count: u32 },
 }
 
-/// What is known of values that have no padding wherever they may begin.
+/// The properties of values that contain no padding, wherever they begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Solid {
     pub(super) bytes: u32,
     pub(super) align: u8,
     /// Bytes of each number in it, 0 if they differ.
     pub(super) unit: u8,
-    /// Whether there are bits that are no value.
+    /// Whether some bit patterns are invalid.
     pub(super) checked: bool,
 }
 
-/// The numbers, and what travels as one.
+/// The numbers, and the types that are sent as numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Number {
     Bool,
@@ -124,7 +125,7 @@ impl Number {
         })
     }
 
-    /// Bytes it takes, which is its alignment too.
+    /// Returns the size in bytes, which is also the alignment.
     pub(super) const fn bytes(self) -> u8 {
         match self {
             Self::Bool | Self::U8 | Self::I8 => 1,
@@ -141,7 +142,7 @@ impl Number {
         Solid { bytes: bytes as u32, align: bytes, unit: bytes, checked }
     }
 
-    /// As one reads it.
+    /// Returns the name for people.
     pub(super) const fn text(self) -> &'static str {
         match self {
             Self::Bool => "bool",
@@ -162,22 +163,22 @@ impl Number {
     }
 }
 
-/// A procedure's steps.
+/// The steps of a procedure.
 #[derive(Clone, Debug)]
 pub(super) struct Routine {
     pub(super) name: Arc<str>,
     pub(super) parameters: Vec<Step>,
     pub(super) result: OpId,
     pub(super) error: OpId,
-    /// Whether its error is that of a failed call, which is told as such.
+    /// Whether the error type is `CallError`. Such an error is returned as the error of the call.
     pub(super) fails_as_call: bool,
-    /// How many blocks are copied, are lent, and come back.
+    /// The numbers of blocks that are copied, are lent, and are returned.
     pub(super) ins: usize,
     pub(super) lent: usize,
     pub(super) outs: usize,
 }
 
-/// A parameter's step.
+/// The step of a parameter.
 #[derive(Clone, Debug)]
 pub(super) struct Step {
     pub(super) name: Box<str>,
@@ -187,20 +188,21 @@ pub(super) struct Step {
     pub(super) max_len: usize,
 }
 
-/// How a parameter travels.
+/// How a parameter is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     /// A value, in the head.
     One(OpId),
     /// A count in the head, and a block of text.
     Text,
-    /// A count in the head, and a block of such elements.
+    /// A count in the head, and a block of these elements.
     Block(Solid, OpId),
-    /// A count in the head, and such elements behind it.
+    /// A count in the head, followed by these elements.
     Head(OpId),
 }
 
-/// Why a value cannot be sent as what it should be: where in it, and what was expected there.
+/// Why a value does not have the type that it should have: the place in the value, and what was expected
+/// there.
 ///
 /// ```
 /// # use peregrine::{Dynamic, GenericServer, interface::Described};
@@ -230,7 +232,7 @@ impl Unfit {
         Self::new(format!("expected {wanted}, got {got}"))
     }
 
-    /// Inside of the part of that name.
+    /// Notes that the place is in the field of this name.
     #[cold]
     #[must_use]
     pub(crate) fn of(mut self, name: &str) -> Self {
@@ -239,7 +241,7 @@ impl Unfit {
         self
     }
 
-    /// Inside of the element of that number.
+    /// Notes that the place is in the element of this number.
     #[cold]
     #[must_use]
     pub(crate) fn at(self, index: usize) -> Self {
@@ -259,7 +261,7 @@ impl fmt::Display for Unfit {
 impl core::error::Error for Unfit {}
 
 impl Program {
-    /// Flattens a description.
+    /// Converts a description.
     pub fn flatten(described: &Described) -> Self {
         let mut flattener = Flattener::new(described);
         for number in 0..described.types.len() {
@@ -286,7 +288,7 @@ impl Program {
         let mut routines: Vec<Routine> = routines.collect();
         flattener.join();
         let mut program = flattener.program;
-        // Which blocks are solid is known only now.
+        // Only now is it known which blocks have no gaps.
         for step in routines.iter_mut().flat_map(|one| &mut one.parameters) {
             if let Form::Block(solid, op) = &mut step.form {
                 step.form = match program.solid(*op) {
@@ -316,7 +318,7 @@ impl Program {
         &self.discriminants[first as usize..][..count as usize]
     }
 
-    /// What one value of the step is if it is one block.
+    /// Returns the properties of one value of the step, if it is one block.
     pub(super) fn solid(&self, op: OpId) -> Option<Solid> {
         match self.op(op) {
             Op::Solid(solid, _) => Some(solid),
@@ -326,13 +328,13 @@ impl Program {
         }
     }
 
-    /// The same, if any number of them are one block too.
+    /// The same, if any number of values are one block, too.
     #[inline]
     pub(super) fn solid_run(&self, op: OpId) -> Option<Solid> {
         self.solid(op).filter(|one| one.bytes.is_multiple_of(u32::from(one.align)))
     }
 
-    /// What a step expects, for people.
+    /// Returns what a step expects, for error messages.
     pub(super) fn expected(&self, op: OpId) -> String {
         match self.op(op) {
             Op::Nothing => "nothing".into(),
@@ -390,7 +392,7 @@ impl Program {
     }
 }
 
-/// A line for each procedure: its steps.
+/// Writes a line with the steps of each procedure.
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for routine in &self.routines {
@@ -418,22 +420,22 @@ impl fmt::Display for Program {
     }
 }
 
-/// Parts that are shown of a record.
+/// The largest number of parts that are displayed of a record.
 const WRITTEN_MAX: usize = 16;
-/// Nested types that are joined to one block; what is nested more deeply is stepped through.
+/// The largest nesting of types that are joined to one block. More deeply nested types need one step each.
 const JOINED_DEPTH_MAX: u32 = 64;
 
 struct Flattener<'a> {
     described: &'a Described,
     program: Program,
-    /// What each step is known to be, once that was looked at, and how deeply it is nested.
+    /// The properties of each step that was analysed, and how deeply it is nested.
     solids: Vec<Option<(Solid, u32)>>,
-    /// Which steps are those of a variant, in order: their fields are told one by one.
+    /// The steps of variants, in order. They are not joined, so that errors can name their fields.
     variants: Vec<OpId>,
 }
 
 impl<'a> Flattener<'a> {
-    /// Named types have the first places, by their numbers.
+    /// The first steps are those of the named types, by their numbers.
     fn new(described: &'a Described) -> Self {
         let program = Program {
             ops: vec![Op::Nothing; described.types.len()],
@@ -450,7 +452,7 @@ impl<'a> Flattener<'a> {
     }
 
     fn record<'p>(&mut self, parts: impl Iterator<Item = (&'p str, &'p DescribedType)>) -> Op {
-        // Parts of parts come before: those of one record stand together.
+        // The parts of nested records are added first, so that those of one record are adjacent.
         let parts: Vec<Part> =
             parts.map(|(name, ty)| Part { op: self.ty(ty), name: name.into() }).collect();
         let (first, count) = self.stand(parts);
@@ -467,8 +469,8 @@ impl<'a> Flattener<'a> {
         self.record(fields.iter().map(|field| (&*field.name, &field.ty)))
     }
 
-    /// What a named type is made of. Types in it are meant by their numbers, so that this is no
-    /// deeper than one line of a text.
+    /// Flattens the body of a named type. It refers to other named types by their numbers, so the recursion
+    /// is no deeper than one line of a description.
     fn body(&mut self, number: usize) {
         let op = match &self.described.types[number].body {
             DescribedBody::Plain { fields, .. } | DescribedBody::Struct(fields) => {
@@ -499,7 +501,7 @@ impl<'a> Flattener<'a> {
         self.program.ops[number] = op;
     }
 
-    /// The step of a type, made of steps that are not joined yet.
+    /// Returns the step of a type, whose parts are not joined yet.
     fn ty(&mut self, ty: &DescribedType) -> OpId {
         if let Some(number) = Number::of(ty) {
             return self.push(Op::Number(number));
@@ -528,7 +530,7 @@ impl<'a> Flattener<'a> {
         let form = match parameter.shape {
             Shape::One => Form::One(op),
             Shape::Text => Form::Text,
-            // Whether a slice is a block is a matter of the type, not of how it happens to lie.
+            // The type alone decides whether a slice is a block.
             Shape::Buffer => match self.described.plain_bytes(&parameter.ty) {
                 Some(bytes) => {
                     let align = self.described.plain_alignment(&parameter.ty).unwrap_or(1) as u8;
@@ -543,13 +545,13 @@ impl<'a> Flattener<'a> {
         Step { name, direction: parameter.direction, form, max_len }
     }
 
-    /// Joins what lies in one piece.
+    /// Joins the steps of data without gaps.
     fn join(&mut self) {
         let count = self.program.ops.len();
         self.solids = vec![None; count];
         let mut looked = vec![false; count];
-        // Later ones first: a type is mostly mentioned before it is described.
-        // And plain types first of all, whatever they are parts of: each is a block.
+        // In reverse order, because a type is usually mentioned before it is described. Plain types come
+        // first, because each of them is a block.
         let plain = |op: &usize| {
             let body = self.described.types.get(*op).map(|named| &named.body);
             matches!(body, Some(DescribedBody::Plain { .. }))
@@ -579,7 +581,7 @@ impl<'a> Flattener<'a> {
         }
     }
 
-    /// Which steps never take a byte, found as others are: from below, until nothing changes.
+    /// Returns which steps never have bytes. Repeats until nothing changes.
     fn nothing(&self, count: usize) -> Vec<bool> {
         let mut nothing = vec![false; count];
         let mut wholes: Vec<Vec<u32>> = vec![Vec::new(); count];
@@ -612,8 +614,7 @@ impl<'a> Flattener<'a> {
         nothing
     }
 
-    /// Finds out whether a step is one block. One that is met while it is looked at contains itself,
-    /// and is none.
+    /// Determines whether a step is one block. A step that contains itself is not.
     fn look(&mut self, op: OpId, looked: &mut [bool], depth: u32) -> Option<(Solid, u32)> {
         let place = op as usize;
         if depth > JOINED_DEPTH_MAX {
@@ -656,7 +657,7 @@ impl<'a> Flattener<'a> {
             whole = Some(match whole {
                 None => part,
                 Some(before) => {
-                    // Wherever the first part may begin, this one follows without a gap.
+                    // This part follows without a gap, wherever the first one begins.
                     gap |= part.align > before.align
                         || !before.bytes.is_multiple_of(u32::from(part.align));
                     Solid {
@@ -668,7 +669,7 @@ impl<'a> Flattener<'a> {
                 }
             });
         }
-        // A plain type lies as it says itself.
+        // A plain type declares its own layout.
         let plain = self.described.types.get(place).map(|named| &named.body);
         if let Some(DescribedBody::Plain { align, .. }) = plain {
             return whole.map(|whole| (Solid { align: *align as u8, ..whole }, deepest));
@@ -677,7 +678,7 @@ impl<'a> Flattener<'a> {
     }
 }
 
-/// So many values that lie one behind the other.
+/// Returns the properties of `count` values one after the other.
 fn many(one: Solid, count: u64) -> Option<Solid> {
     let bytes = u32::try_from(count).ok()?.checked_mul(one.bytes)?;
     let follow = count == 1 || one.bytes.is_multiple_of(u32::from(one.align));

@@ -1,4 +1,4 @@
-//! `GenericServer`: answers the calls of any interface with one closure, by its description.
+//! `GenericServer`: answers the calls of any interface with one closure, by means of its description.
 
 use core::fmt;
 
@@ -11,17 +11,17 @@ use crate::value::{
     Arriving, Departing, Dynamic, Invalid, Lent, Out, Overflow, Reader, Writer, align_up,
 };
 
-/// What a procedure of a [`GenericServer`] returns: its result, its own error, or why it could do
-/// neither, which its caller is told as [`Relayed`](crate::Kind::Relayed).
+/// The outcome of a procedure of a [`GenericServer`]: its result, its own error, or a failed call. The
+/// caller gets a failed call as [`Relayed`](crate::Kind::Relayed).
 pub type GenericOutcome = Result<Result<Dynamic, Dynamic>, CallError>;
 
 type Procedures = dyn Fn(&mut GenericCall<'_>) -> GenericOutcome + Send + Sync;
 
-/// A server of an interface that is known at run time only (the *generic server* of Chung et al.):
-/// one closure answers every procedure. For bridges, and for tests of clients.
+/// A server of an interface that is known only at run time (the *generic server* of Chung et al.). One
+/// closure answers all procedures. It is meant for bridges, and for tests of clients.
 ///
-/// It is exported as any other, on every path; whether a client is compiled or generic, neither knows of
-/// the other. Lent buffers are not copied, and out buffers are filled in place.
+/// It is exported like any other server, on every path. Its clients may be compiled or generic. Lent
+/// buffers are not copied, and out buffers are filled in place.
 ///
 /// ```
 /// use peregrine::interface::Described;
@@ -61,7 +61,7 @@ impl fmt::Debug for GenericServer {
     }
 }
 
-/// A call that a [`GenericServer`] is to answer.
+/// A call that a [`GenericServer`] answers.
 #[derive(Debug)]
 pub struct GenericCall<'a> {
     number: u32,
@@ -69,38 +69,38 @@ pub struct GenericCall<'a> {
     parameters: Vec<GenericParameter<'a>>,
 }
 
-/// A parameter of a call as it came, or as it is to be filled.
+/// A parameter of a call: its value, or the place for its value.
 #[derive(Debug)]
 pub enum GenericParameter<'a> {
     /// A value, or a copy of a buffer.
     In(Dynamic),
     /// A buffer that is not copied: bytes, whatever its elements are.
     Lent(Lent<'a, u8>),
-    /// A buffer to be filled, in bytes: with whole elements.
+    /// A buffer to fill, in bytes, with whole elements.
     Out(Out<'a, u8>),
-    /// A value that is sent back as it is left; a buffer must stay as long as it was.
+    /// A value that is returned as the procedure leaves it. A buffer must keep its length.
     InOut(Dynamic),
 }
 
 impl<'a> GenericCall<'a> {
-    /// The procedure's number.
+    /// Returns the number of the procedure.
     pub const fn number(&self) -> u32 {
         self.number
     }
 
-    /// The procedure.
+    /// Returns the description of the procedure.
     pub const fn procedure(&self) -> &'a DescribedProcedure {
         self.procedure
     }
 
-    /// The parameters in order, each of the kind that its direction says.
+    /// Returns the parameters in order. The direction of each determines its variant.
     pub fn parameters(&mut self) -> &mut [GenericParameter<'a>] {
         &mut self.parameters
     }
 }
 
 impl GenericServer {
-    /// Answers calls of this interface with `procedures`, which runs in many threads at the same time.
+    /// Returns a server that answers calls with `procedures`, which many threads may run at the same time.
     pub fn new(
         described: Described,
         procedures: impl Fn(&mut GenericCall<'_>) -> GenericOutcome + Send + Sync + 'static,
@@ -110,13 +110,13 @@ impl GenericServer {
         Self { known, described, program, procedures: Box::new(procedures) }
     }
 
-    /// The interface.
+    /// Returns the interface.
     pub const fn described(&self) -> &Described {
         &self.described
     }
 }
 
-/// Takes blocks one after the other.
+/// Reads blocks one after the other.
 struct Blocks<'a> {
     copied: &'a mut [u8],
     at: usize,
@@ -162,7 +162,7 @@ impl Serve for GenericServer {
         let mut head = Reader::new(head);
         let mut blocks = Blocks { copied, at: 0, lent };
         reply.expect(routine.outs);
-        // How much of each was filled; the blocks of in-out slices are kept for later.
+        // How much of each was filled. The blocks of in-out slices are kept for later.
         let mut filled = vec![0usize; routine.outs];
         let mut spaces: Vec<(Option<Departing<'_>>, usize)> = Vec::with_capacity(routine.outs);
         let mut parameters = Vec::with_capacity(routine.parameters.len());
@@ -208,7 +208,7 @@ impl Serve for GenericServer {
                         Direction::Out => {
                             let block =
                                 reply.block(bytes).ok_or_else(|| Refusal::no_room(bytes, reply))?;
-                            // More room than the interface allows to fill is of no use.
+                            // The procedure may not fill more than the interface allows.
                             let usable = bytes.min(step.max_len.saturating_mul(size));
                             let usable = block.beginning(usable).ok_or(Invalid::TooLong)?;
                             let filled = counters.next().ok_or(Invalid::TooLong)?;
@@ -266,7 +266,7 @@ impl Serve for GenericServer {
     }
 }
 
-/// What goes back after `Ok`.
+/// What is sent after `Ok`.
 struct Sent<'a> {
     program: &'a Program,
     routine: &'a Routine,
@@ -366,7 +366,7 @@ impl Sent<'_> {
     }
 }
 
-/// Puts a head of steps, which may have to be put once more where there is more room.
+/// Writes a head. If it does not fit, it is written again where more room is.
 fn put_head(
     reply: &mut Reply<'_>,
     answer: Answer,
@@ -388,7 +388,7 @@ fn put_head(
     }
 }
 
-/// The procedure ran, and what it returned is not what its interface says.
+/// Returns the refusal of a call whose result does not match the interface. The procedure was executed.
 #[cold]
 fn wrong(unfit: &Unfit) -> Refusal {
     Refusal::bad_result(format!("the procedure returned what its interface has not: {unfit}"))

@@ -1,12 +1,12 @@
-//! What is done inside of a block: looking whether its bits are values, turning it to the other byte
-//! order, putting it together from its parts.
+//! Operations inside of a block: checks whether its bits are values, converts it to the other byte order,
+//! and packs it from its parts.
 //!
-//! None of it is needed for a block of numbers in the native representation.
+//! A block of numbers in the native representation needs none of them.
 
 use super::program::{Number, Op, OpId, Program, Unfit};
 use crate::value::{Dynamic, Plain, Swap, bytes_of};
 
-/// How blocks are turned whose numbers have all so many bytes.
+/// Returns how to convert blocks of numbers that all have this size.
 pub(super) const fn swap_of(unit: u8) -> Option<&'static Swap> {
     match unit {
         2 => Swap::of::<u16>(),
@@ -26,7 +26,7 @@ impl Number {
         }
     }
 
-    /// The integer in these bytes.
+    /// Returns the integer in these bytes.
     fn integer(self, bytes: &[u8]) -> i128 {
         fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
             bytes.first_chunk().copied().unwrap_or([0; N])
@@ -46,12 +46,12 @@ impl Number {
 }
 
 impl Program {
-    /// Bytes of a part of a block.
+    /// Returns the size of a part of a block.
     fn part_bytes(&self, op: OpId) -> usize {
         self.solid(op).map_or(0, |solid| solid.bytes as usize)
     }
 
-    /// The parts of a block and where they lie; nothing that is no block has any.
+    /// Calls `todo` with each part of a block and its offset. A value that is not a block has no parts.
     fn each_part(
         &self,
         op: OpId,
@@ -74,7 +74,7 @@ impl Program {
         }
     }
 
-    /// The path to a part.
+    /// Returns the path to a part.
     #[cold]
     fn inside(&self, op: OpId, index: usize, unfit: Unfit) -> Unfit {
         match self.op(op) {
@@ -87,7 +87,7 @@ impl Program {
         }
     }
 
-    /// Looks whether bits are values.
+    /// Checks whether the bits are values.
     pub(super) fn check(&self, op: OpId, bytes: &[u8]) -> Result<(), Unfit> {
         if !self.solid(op).is_some_and(|solid| solid.checked) {
             return Ok(());
@@ -103,7 +103,7 @@ impl Program {
         }
     }
 
-    /// Looks at every element of a block.
+    /// Checks each element of a block.
     pub(super) fn check_all(&self, op: OpId, one: usize, bytes: &[u8]) -> Result<(), Unfit> {
         if !self.solid(op).is_some_and(|solid| solid.checked) {
             return Ok(());
@@ -112,7 +112,7 @@ impl Program {
         all.try_for_each(|(i, bytes)| self.check(op, bytes).map_err(|unfit| unfit.at(i)))
     }
 
-    /// Looks whether an enum has this discriminant.
+    /// Checks whether an enum has this discriminant.
     pub(super) fn choice(&self, value: i128, first: u32, count: u32) -> Result<(), Unfit> {
         if self.discriminants(first, count).binary_search(&value).is_ok() {
             return Ok(());
@@ -120,7 +120,7 @@ impl Program {
         Err(Unfit::expected("one of the enum's values", &value.to_string()))
     }
 
-    /// Turns values to the other byte order, in place.
+    /// Converts values to the other byte order, in place.
     pub(super) fn turn(&self, op: OpId, bytes: &mut [u8]) {
         if let Op::Number(number) | Op::Choice { repr: number, .. } = self.op(op) {
             let number = usize::from(number.bytes());
@@ -224,7 +224,7 @@ impl Program {
 }
 
 impl Dynamic {
-    /// Whether it stands for what takes no bytes.
+    /// Returns whether it takes no bytes.
     pub(super) fn is_nothing(&self) -> bool {
         match self {
             Self::Unit | Self::Units(_) => true,

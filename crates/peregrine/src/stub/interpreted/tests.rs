@@ -1,7 +1,7 @@
-//! Programs against a plain twin, over made-up interfaces and values.
+//! Tests programs against a simple reference implementation, with random interfaces and values.
 //!
-//! The twin knows REPRESENTATION.md and nothing of blocks: it puts value by value, each at its own
-//! alignment, in either byte order.
+//! The reference implements REPRESENTATION.md without blocks: it writes each value at its own alignment, in
+//! either byte order.
 
 use proptest::prelude::*;
 
@@ -14,7 +14,7 @@ use crate::value::{
     Dynamic, Invalid, Native, Overflow, Reader, Representation, Space, Swapped, Window, Writer,
 };
 
-/// The twin.
+/// The reference implementation.
 struct Twin<'a> {
     all: &'a Described,
     head: Vec<u8>,
@@ -85,7 +85,7 @@ impl Twin<'_> {
             }
             (DescribedType::Named(number), value) => {
                 match (&self.all.types[*number].body, value) {
-                    // Its alignment is what it says, not what its fields would have.
+                    // Its alignment is what it declares, not what its fields would need.
                     (DescribedBody::Plain { fields, align, .. }, Dynamic::List(values)) => {
                         self.head.resize(self.head.len().next_multiple_of(*align as usize), 0);
                         let before = core::mem::take(&mut self.head);
@@ -142,7 +142,7 @@ fn take<R: Representation>(
     reader.finish()
 }
 
-/// Types of results and errors: whatever may stand in a head.
+/// Types of results and errors: all types that a head can contain.
 fn each_type(all: &Described, program: &Program) -> Vec<(DescribedType, u32)> {
     let of = |(procedure, routine): (
         &crate::interface::DescribedProcedure,
@@ -165,12 +165,12 @@ fn round_trip<R: Representation>(
         TestCaseError::fail(format!("{stopped:?}: {value:?} as {}", all.type_text(ty)))
     })?;
     prop_assert_eq!(&head, &expected, "{:?} as {}", value, all.type_text(ty));
-    // What comes is joined as far as it may be, and goes back the same.
+    // What was read is one block where possible. Marshalled again, it yields the same bytes.
     let mut taken = Dynamic::Unit;
     prop_assert_eq!(take::<R>(program, op, &head, &mut taken), Ok(()));
     prop_assert_eq!(put::<R>(program, op, &taken).unwrap(), head.clone());
     let first = taken.clone();
-    // Into whatever was there before.
+    // Reads over existing values.
     prop_assert_eq!(take::<R>(program, op, &head, &mut taken), Ok(()));
     prop_assert_eq!(format!("{taken:?}"), format!("{first:?}"));
     for short in 1..head.len() {
@@ -204,7 +204,7 @@ proptest! {
         for (_, op) in each_type(&all, &program) {
             let mut taken = Dynamic::Unit;
             if take::<Native>(&program, op, &head, &mut taken).is_ok() {
-                // Padding may have been anything; the values are the same.
+                // The padding may differ, but the values are equal.
                 let again = put::<Native>(&program, op, &taken).unwrap();
                 let mut other = Dynamic::Unit;
                 take::<Native>(&program, op, &again, &mut other).unwrap();
@@ -239,7 +239,7 @@ fn program(types: &str) -> (Described, Program) {
 }
 
 #[test]
-fn what_lies_in_one_piece_is_one_step() {
+fn data_without_gaps_is_one_step() {
     let (_, program) = program(
         "f() -> tuple<u32, u32, u32> or [tuple<u32, u32>; 5]\n\
          g() -> tuple<u8, u32> or sequence<tuple<u64, u32>>\n\
@@ -253,13 +253,13 @@ fn what_lies_in_one_piece_is_one_step() {
          g: -> record(u8, u32) or sequence(solid(12 bytes))\n\
          h: -> solid(34 bytes) or solid(5 bytes)\n"
     );
-    // A second one would begin elsewhere: these are no run.
+    // The second element would begin at another offset, so these are not one block.
     let Op::Sequence(one) = program.op(program.routines[1].error) else { panic!() };
     assert_eq!(program.solid_run(one), None);
 }
 
 #[test]
-fn types_without_end_and_without_bytes_end() {
+fn recursive_types_and_types_without_bytes_are_flattened() {
     let (_, program) = program(
         "f() -> A#0 or E#1\n\
          A#0 = struct {a: A#0}\n\
@@ -276,7 +276,7 @@ fn types_without_end_and_without_bytes_end() {
 }
 
 #[test]
-fn a_claimed_count_takes_no_memory() {
+fn large_claimed_count_allocates_nothing() {
     let (_, program) = program(
         "f() -> sequence<text> or sequence<u64>\n\
          g() -> [text; 18446744073709551615] or [u64; 18446744073709551615]\n\
@@ -294,7 +294,7 @@ fn a_claimed_count_takes_no_memory() {
 }
 
 #[test]
-fn a_long_chain_of_types_needs_no_stack() {
+fn long_chain_of_types_does_not_overflow_the_stack() {
     for (body, plain) in [("struct", ""), ("plain 1 align 1", "")] {
         let mut text = format!("f(in a: [T#0]) -> T#0 or text{plain}\n");
         for number in 0..10_000 {
@@ -311,7 +311,7 @@ fn a_long_chain_of_types_needs_no_stack() {
 }
 
 #[test]
-fn where_a_value_is_wrong_is_told() {
+fn error_names_the_place_of_a_wrong_value() {
     let (_, program) = program(
         "f() -> struct_of#0 or text\n\
          struct_of#0 = struct {entries: sequence<E#1>, sizes: [u16; 2], kind: K#2}\n\

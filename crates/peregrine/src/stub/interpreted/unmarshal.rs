@@ -1,5 +1,5 @@
-//! Values from a head, step by step. What is there already is written over, so that a value that is
-//! received again and again takes no new memory.
+//! Unmarshals values from a head, step by step. An existing value is overwritten, so that a value that is
+//! received repeatedly needs no new memory.
 
 use super::program::{Number, Op, OpId, Part, Program, Solid};
 use super::solid::swap_of;
@@ -9,10 +9,10 @@ use crate::value::{Dynamic, Invalid, Reader, Representation};
 type Taken = Result<(), Invalid>;
 
 impl Program {
-    /// Takes a value from a head.
+    /// Reads a value from a head.
     ///
-    /// Memory grows with the bytes that really came: of values that are made of them, fields of no bytes
-    /// and structs in structs included, there may be a few for each.
+    /// The memory grows with the bytes that were received. A few values can refer to the same bytes: fields
+    /// without bytes, and structs in structs.
     #[inline]
     pub(super) fn take<R: Representation>(
         &self,
@@ -39,7 +39,7 @@ impl Program {
         }
     }
 
-    /// So many bytes of values that are one block.
+    /// Reads values that are one block of this many bytes.
     fn take_block<R: Representation>(
         &self,
         op: OpId,
@@ -71,7 +71,8 @@ impl Program {
         if depth > limits::INTERPRETED_DEPTH_MAX {
             return Err(Invalid::TooDeep);
         }
-        // Each kind has a frame of its own: what is nested needs the sum of those it goes through.
+        // Each kind has its own function, so that nested values need only the stack of the kinds that
+        // occur.
         match step {
             Op::Nothing => {
                 *into = Dynamic::Unit;
@@ -197,7 +198,7 @@ impl Program {
     ) -> Taken {
         values.truncate(count);
         for i in 0..count {
-            // One by one: a count alone takes no memory.
+            // Added one by one, so that a large count alone allocates nothing.
             if i == values.len() {
                 values.push(Dynamic::default());
             }
@@ -207,7 +208,7 @@ impl Program {
         Ok(())
     }
 
-    /// So many elements of a sequence.
+    /// Reads this many elements of a sequence.
     pub(super) fn take_all<R: Representation>(
         &self,
         one: OpId,
@@ -262,7 +263,7 @@ pub(super) fn integer(value: &Dynamic) -> Option<i128> {
         Dynamic::U16(value) => value.into(),
         Dynamic::U32(value) => value.into(),
         Dynamic::U64(value) => value.into(),
-        // Discriminants are numbers of 128 bits as the enum's integer has them.
+        // Discriminants are the enum's integers, extended to 128 bits.
         Dynamic::U128(value) => value as i128,
         Dynamic::I8(value) => value.into(),
         Dynamic::I16(value) => value.into(),
@@ -273,7 +274,7 @@ pub(super) fn integer(value: &Dynamic) -> Option<i128> {
     })
 }
 
-/// The bytes of a block that is to be written over.
+/// Returns the bytes of a block, to overwrite them.
 fn plain_of(value: &mut Dynamic) -> &mut Vec<u8> {
     if !matches!(value, Dynamic::Plain(_)) {
         *value = Dynamic::Plain(Vec::new());
@@ -284,7 +285,7 @@ fn plain_of(value: &mut Dynamic) -> &mut Vec<u8> {
     }
 }
 
-/// The elements of a list that is to be written over.
+/// Returns the elements of a list, to overwrite them.
 fn list_of(value: &mut Dynamic) -> &mut Vec<Dynamic> {
     if !matches!(value, Dynamic::List(_)) {
         *value = Dynamic::List(Vec::new());

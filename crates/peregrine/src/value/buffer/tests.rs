@@ -247,7 +247,7 @@ fn blocks_of_any_size_are_filled_and_checked() {
         block.fill(Window::from(&bytes[..])).unwrap();
         assert!(bytes_of(&words) == bytes, "{count}");
     }
-    // One bad value behind the first chunk is seen.
+    // One bad value after the first chunk is detected.
     let mut letters = vec![u32::from('x'); 5000];
     letters[4999] = 0xd800;
     let mut vec = Vec::<char>::with_capacity(5000);
@@ -256,12 +256,12 @@ fn blocks_of_any_size_are_filled_and_checked() {
     assert!(vec.is_empty());
 }
 
-/// What was told: where pieces lie and how long they are, of length 0 if somebody else wrote up to
-/// there; and whether something was changed.
+/// Records the offset and length of each piece that was written, with length 0 for bytes that were
+/// written by someone else, and whether something changed.
 #[derive(Debug, Default)]
-struct Told(Mutex<(Vec<(usize, usize)>, bool)>);
+struct RecordingDeparts(Mutex<(Vec<(usize, usize)>, bool)>);
 
-impl Departs for Told {
+impl Departs for RecordingDeparts {
     fn write(&self, at: usize, to: Space<'_>, block: &Block<'_>, from: usize) {
         block.copy_to(from, to, CopyMethod::Short);
         self.0.lock().unwrap().0.push((at, to.len()));
@@ -276,7 +276,7 @@ impl Departs for Told {
 
 #[test]
 fn what_is_put_where_somebody_reads_is_told_from_the_start_of_the_message() {
-    let told = Told::default();
+    let told = RecordingDeparts::default();
     let (mut memory, mut filled) = (vec![0; 600_000], 0);
     let departing = Departing::new(Space::of_mut(&mut memory), 48, Some(&told));
     assert!(!departing.is_empty() && departing.beginning(0).unwrap().is_empty());

@@ -1,4 +1,4 @@
-//! Cases 54 to 56: packets that are wrong, and records under pressure.
+//! Cases 54 to 56: invalid packets, and records under pressure.
 
 use std::collections::HashSet;
 
@@ -13,12 +13,12 @@ use crate::random::Random;
 use crate::world::Event;
 
 #[test]
-fn case_54_other_arguments_under_the_same_number_do_not_run() {
+fn case_54_other_arguments_with_the_same_number_are_not_executed() {
     let (mut client_end, mut server_end, flow) = crate::cost::pair([1; 12]);
     let mut out = [0; CONTROL_BYTES_MAX];
-    client_end.begin(Shape::default()).expect("it can begin");
-    client_end.poll_send(Moment(0), &flow, &mut out).expect("its call");
-    let call = Header::parse(out.first_chunk().expect("a header"), 0).expect("it is whole");
+    client_end.begin(Shape::default()).expect("the client end is free");
+    client_end.poll_send(Moment(0), &flow, &mut out).expect("a call packet is due");
+    let call = Header::parse(out.first_chunk().expect("a header"), 0).expect("a valid header");
     assert_eq!(server_end.handle(Moment(0), &flow, &call, &[]).action, Action::Execute(0..0));
     let other = Header { shape: Shape { what: 9, ..call.shape }, ..call };
     let effect = server_end.handle(Moment(0), &flow, &other, &[]);
@@ -37,9 +37,9 @@ fn case_55_damaged_packets_are_dropped() {
     assert!(dropped > 100, "{dropped}");
 }
 
-/// Noise, forged headers, and true packets from a false address, while honest calls go on.
+/// Noise, forged headers, and valid packets from forged addresses, during honest calls.
 #[test]
-fn who_knows_no_handle_can_do_nothing() {
+fn host_without_a_handle_can_do_nothing() {
     let mut world = world(&[Plan { total: 3000, result: 3000, ..NULL }; 300]);
     world.attacks_until = 10 * SECOND;
     world.at(0, Event::Attack);
@@ -52,7 +52,7 @@ fn who_knows_no_handle_can_do_nothing() {
 }
 
 #[test]
-fn case_56_results_are_forgotten_late_and_never_made_again() {
+fn case_56_results_are_evicted_late_and_never_computed_again() {
     let server = ServerOptions { places: 2, share: 2, ..SERVER_OPTIONS };
     let client = ClientOptions { pause: 1, ..LASTING };
     let mut world = world_of(&[vec![NULL], vec![NULL]], server, client);
@@ -66,7 +66,7 @@ fn case_56_results_are_forgotten_late_and_never_made_again() {
     world.run_until(10 * SECOND);
     world.start(2, &[vec![Plan { result: 10, ..NULL }]]);
     world.run_until(50 * SECOND);
-    // Both records are somebody's, who may come for his result.
+    // Both records belong to clients that may still ask for their results.
     assert_eq!(world.oracle.calls[2].began, None);
     world.run_until(100 * SECOND);
     assert_eq!(ending(&world, 2), Some(Ending::Ok));
@@ -74,7 +74,7 @@ fn case_56_results_are_forgotten_late_and_never_made_again() {
     world.run_until(200 * SECOND);
     check(&world);
     assert_eq!([executions(&world, 0), executions(&world, 1)], [1, 1]);
-    // One was evicted, and its client is told that nobody knows; the other result is still there.
+    // One record was evicted, and its client gets a refusal. The other result is still there.
     let both = [ending(&world, 0), ending(&world, 1)];
     assert!(
         both.contains(&Some(Ending::Failed(Executed::Maybe, FailureReason::Refused))),
@@ -83,9 +83,9 @@ fn case_56_results_are_forgotten_late_and_never_made_again() {
     assert!(both.contains(&Some(Ending::Ok)), "{both:?}");
 }
 
-/// A caller whose idle record was forgotten binds again, and knows that it is the same server.
+/// A client whose idle record was forgotten binds again, and knows that it is the same server.
 #[test]
-fn who_was_forgotten_binds_the_same_server_again() {
+fn forgotten_client_binds_to_the_same_server_again() {
     let server = ServerOptions { places: 1, share: 1, ..SERVER_OPTIONS };
     let client = ClientOptions { pause: 1, ..LASTING };
     let mut world = world_of(&[vec![NULL]], server, client);
@@ -105,8 +105,8 @@ fn who_was_forgotten_binds_the_same_server_again() {
     assert_eq!(world.oracle.bound_again, [1, 0]);
 }
 
-/// Any header that can be written, with the right handle and a number near the right one.
-fn anything(random: &mut Random, near: u32) -> (Header, Vec<u8>) {
+/// Returns a valid header with the right handle and a number near the right one, and its bitmap.
+fn any_packet(random: &mut Random, near: u32) -> (Header, Vec<u8>) {
     let kinds = [
         PacketKind::Call,
         PacketKind::Result,
@@ -139,10 +139,11 @@ fn anything(random: &mut Random, near: u32) -> (Header, Vec<u8>) {
     }
     let length = if random.chance(500) { random.below(129) } else { random.below(3) };
     let bitmap: Vec<u8> = (0..length).map(|_| random.next() as u8).collect();
-    let says = matches!(kind, PacketKind::HaveCall | PacketKind::HaveResult) && !bitmap.is_empty();
+    let has_bitmap =
+        matches!(kind, PacketKind::HaveCall | PacketKind::HaveResult) && !bitmap.is_empty();
     let handle = Handle { place: 0, secret: [1; 12] };
     let header = Header {
-        flags: flags.with_if(says, Flags::CHECKED),
+        flags: flags.with_if(has_bitmap, Flags::CHECKED),
         serial: random.next() as u16,
         echo: random.below(40) as u16,
         shape,
@@ -152,23 +153,23 @@ fn anything(random: &mut Random, near: u32) -> (Header, Vec<u8>) {
         check: checksum(&bitmap),
         ..Header::new(kind, handle, near.wrapping_add(random.below(5) as u32).wrapping_sub(2))
     };
-    (header, if says { bitmap } else { Vec::new() })
+    (header, if has_bitmap { bitmap } else { Vec::new() })
 }
 
-/// Who knows a handle may say what he likes: nothing panics, nothing goes on for ever, and no number
-/// runs twice.
+/// A host that knows a handle may send anything: nothing panics, nothing runs without end, and no
+/// number is executed twice.
 #[test]
-fn who_knows_a_handle_can_harm_only_that() {
+fn host_with_a_handle_can_harm_only_that_handle() {
     for seed in 0..400 {
         let random = &mut Random::new(seed);
         let (mut client_end, mut server_end, flow) = crate::cost::pair([1; 12]);
         let (mut ran, mut out) = (HashSet::new(), [0; CONTROL_BYTES_MAX]);
         let mut now = Moment(1);
         for _ in 0..200 {
-            let (header, bitmap) = anything(random, client_end.sequence());
+            let (header, bitmap) = any_packet(random, client_end.sequence());
             let mut bytes = [0; HEADER_BYTES];
             header.emit(&mut bytes);
-            let behind = if header.kind.carries() {
+            let payload_bytes = if header.kind.carries() {
                 let cut = header.fragments();
                 let fragment = header.fragment % cut.count();
                 Header { fragment, ..header }.emit(&mut bytes);
@@ -176,12 +177,15 @@ fn who_knows_a_handle_can_harm_only_that() {
             } else {
                 bitmap.len()
             };
-            let Ok(header) = Header::parse(&bytes, behind) else { continue };
+            let Ok(header) = Header::parse(&bytes, payload_bytes) else { continue };
             now = now.after(random.below(SECOND));
             if server_end.accepts(&header, 5) {
                 match server_end.handle(now, &flow, &header, &bitmap).action {
                     Action::Execute(_) => {
-                        assert!(ran.insert(server_end.sequence()), "it ran twice, seed {seed}");
+                        assert!(
+                            ran.insert(server_end.sequence()),
+                            "a number was executed twice, seed {seed}"
+                        );
                     }
                     Action::Forget => server_end.forget(),
                     _ => {}
@@ -210,7 +214,7 @@ fn who_knows_a_handle_can_harm_only_that() {
             let answered = std::iter::from_fn(|| server_end.poll_send(now, &flow, &mut out))
                 .take(2000)
                 .count();
-            assert!(sent < 2000 && answered < 2000, "no end, seed {seed}");
+            assert!(sent < 2000 && answered < 2000, "an end sends without limit, seed {seed}");
         }
     }
 }

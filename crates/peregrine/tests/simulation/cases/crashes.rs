@@ -1,4 +1,4 @@
-//! Cases 29 to 43: the server or a client crashes, and comes back.
+//! Cases 29 to 43: the server or a client crashes, and returns.
 
 use super::*;
 use crate::exchange::time::MILLISECOND;
@@ -8,14 +8,14 @@ const START: Change = Change::StartServer(0);
 const NO: Ending = Ending::Failed(Executed::No, FailureReason::Refused);
 const MAYBE: Ending = Ending::Failed(Executed::Maybe, FailureReason::Refused);
 
-/// A server that crashes at a time and is back a little later.
-fn crash(world: &mut World, at: u64, back_after: u64) {
+/// Crashes a server, and starts it again a little later.
+fn crash(world: &mut World, at: u64, restart_after: u64) {
     world.icmp = false;
     world.later(at, Change::CrashServer(0));
-    world.later(at + back_after, START);
+    world.later(at + restart_after, START);
 }
 
-/// Drops all calls until then.
+/// Drops all calls until this time.
 fn no_calls_before(world: &mut World, end: u64) {
     script(world, move |now, header| {
         if header.kind == PacketKind::Call && now < end { Fate::Drop } else { Fate::Pass }
@@ -23,18 +23,18 @@ fn no_calls_before(world: &mut World, end: u64) {
 }
 
 #[test]
-fn case_29_a_crash_before_the_call_came() {
+fn case_29_crash_before_the_call_arrives_reports_doubt() {
     let mut world = world(&[NULL, NULL]);
     no_calls_before(&mut world, 50 * MILLISECOND);
     crash(&mut world, 20 * MILLISECOND, 10 * MILLISECOND);
     finish(&mut world);
-    // The new server cannot know that the old one never had it.
+    // The new server cannot know that the old one never received it.
     assert_eq!((ending(&world, 0), executions(&world, 0)), (Some(MAYBE), 0));
     assert_eq!((ending(&world, 1), executions(&world, 1)), (Some(Ending::Ok), 1));
 }
 
 #[test]
-fn case_30_a_crash_while_the_procedure_runs() {
+fn case_30_crash_during_the_procedure_reports_doubt() {
     let mut world = world(&[Plan { runs_for: Some(SECOND), ..NULL }, NULL]);
     crash(&mut world, 100 * MILLISECOND, 100 * MILLISECOND);
     finish(&mut world);
@@ -43,7 +43,7 @@ fn case_30_a_crash_while_the_procedure_runs() {
 }
 
 #[test]
-fn case_32_a_crash_after_the_result_was_lost() {
+fn case_32_crash_after_a_lost_result_reports_doubt() {
     let mut world = world(&[NULL]);
     lose(&mut world, PacketKind::Result, 1);
     crash(&mut world, 2 * MILLISECOND, MILLISECOND);
@@ -52,7 +52,7 @@ fn case_32_a_crash_after_the_result_was_lost() {
 }
 
 #[test]
-fn case_33_a_late_call_reaches_the_next_server() {
+fn case_33_late_call_is_refused_by_the_next_server() {
     let mut world = world(&[NULL]);
     script(&mut world, |_, header| {
         if header.kind == PacketKind::Call { Fate::Late(30 * SECOND) } else { Fate::Pass }
@@ -67,9 +67,9 @@ fn case_33_a_late_call_reaches_the_next_server() {
     );
 }
 
-/// Also 36: whether a call ran rests on no clock. The client asks before it sends the call.
+/// Also case 36: no clock decides whether a call was executed. The client probes before it sends the call.
 #[test]
-fn case_34_a_restart_between_two_calls_is_not_executed_and_bound_again() {
+fn case_34_call_after_a_restart_is_not_executed_and_binds_again() {
     let client = ClientOptions { pause: 1, ..LASTING };
     let mut world = world_of(&[vec![NULL]], SERVER_OPTIONS, client);
     finish(&mut world);
@@ -87,13 +87,14 @@ fn case_34_a_restart_between_two_calls_is_not_executed_and_bound_again() {
     check(&world);
     assert_eq!((ending(&world, 1), executions(&world, 1)), (Some(NO), 0));
     assert_eq!((ending(&world, 2), executions(&world, 2)), (Some(Ending::Ok), 1));
-    // What is bound again is another server, and known to be.
+    // The new binding is to another server, and the client notices this.
     assert_eq!(world.oracle.bound_again, [0, 1]);
 }
 
-/// What says that the call arrived is lost, so that only the refusal of the next server tells.
+/// The report that the call arrived is lost, so the client depends on the refusal of the next
+/// server.
 #[test]
-fn a_server_does_not_vouch_for_the_one_before() {
+fn refusal_by_a_new_server_proves_nothing_about_the_old_one() {
     let mut world = world(&[Plan { runs_for: Some(SECOND), ..NULL }, NULL]);
     script(&mut world, |now, header| {
         let late = header.kind == PacketKind::HaveCall && now < 200 * MILLISECOND;
@@ -106,27 +107,27 @@ fn a_server_does_not_vouch_for_the_one_before() {
     assert_eq!(world.oracle.bound_again, [0, 1]);
 }
 
-/// The machine of a client is paused right after its call ran; its result is lost, and the server is
-/// started again. By the client's clock the call is young when the refusal comes.
+/// The client's machine is paused after its call was executed. Its result is lost, and the server
+/// is restarted. By the client's clock the call is recent when the refusal arrives.
 #[test]
-fn a_client_whose_clock_stood_still_does_not_take_a_call_that_ran_for_one_that_did_not() {
-    for back_after in [MILLISECOND, 100 * SECOND] {
+fn paused_client_does_not_report_an_executed_call_as_unexecuted() {
+    for restart_after in [MILLISECOND, 100 * SECOND] {
         let mut world = world(&[NULL, NULL]);
         script(&mut world, |now, header| {
             let lost = header.kind == PacketKind::Result && now < MILLISECOND;
             if lost { Fate::Drop } else { Fate::Pass }
         });
         world.later(500_000, Change::Freeze(1, 200 * SECOND));
-        crash(&mut world, MILLISECOND, back_after);
+        crash(&mut world, MILLISECOND, restart_after);
         finish(&mut world);
         assert_eq!((ending(&world, 0), executions(&world, 0)), (Some(MAYBE), 1));
         assert_eq!(ending(&world, 1), Some(Ending::Ok));
     }
 }
 
-/// The same, where the server lives and forgets the record of the client, which it takes for gone.
+/// The same, with a server that stays alive. It presumes the client dead, and evicts its record.
 #[test]
-fn a_client_whose_clock_stood_still_while_its_record_was_evicted_is_in_doubt() {
+fn client_paused_during_its_eviction_reports_doubt() {
     let server = ServerOptions { places: 1, share: 1, ..SERVER_OPTIONS };
     let mut world = world_of(&[vec![NULL, NULL]], server, LASTING);
     script(&mut world, |now, header| {
@@ -142,7 +143,7 @@ fn a_client_whose_clock_stood_still_while_its_record_was_evicted_is_in_doubt() {
 }
 
 #[test]
-fn a_server_that_is_gone_is_told_by_its_machine() {
+fn closed_port_shows_that_the_server_has_ended() {
     let mut world = world(&[Plan { runs_for: Some(SECOND), ..NULL }]);
     world.later(100 * MILLISECOND, Change::CrashServer(0));
     world.run_until(5 * SECOND);
@@ -152,13 +153,13 @@ fn a_server_that_is_gone_is_told_by_its_machine() {
 }
 
 #[test]
-fn case_38_a_client_crashes_in_a_call_and_its_record_can_be_forgotten() {
+fn case_38_record_of_a_crashed_client_can_be_evicted() {
     let server = ServerOptions { places: 1, share: 1, ..SERVER_OPTIONS };
     let slow = Plan { runs_for: Some(100 * MILLISECOND), result: 50_000, ..NULL };
     let mut world = world_of(&[vec![slow]], server, LASTING);
     world.later(50 * MILLISECOND, Change::CrashClient(1));
     world.run_until(SECOND);
-    // The result is sent to nobody, and once.
+    // The result is sent once, to no client.
     let results = world.sent(PacketKind::Result);
     world.run_until(30 * SECOND);
     assert_eq!(world.sent(PacketKind::Result), results);
@@ -172,7 +173,7 @@ fn case_38_a_client_crashes_in_a_call_and_its_record_can_be_forgotten() {
 }
 
 #[test]
-fn case_39_a_client_that_comes_back_is_a_new_one() {
+fn case_39_restarted_client_is_a_new_client() {
     let mut world = world(&[NULL; 40]);
     world.later(2 * MILLISECOND, Change::CrashClient(1));
     world.later(3 * MILLISECOND, Change::StartClient(1));
@@ -182,7 +183,7 @@ fn case_39_a_client_that_comes_back_is_a_new_one() {
 }
 
 #[test]
-fn case_40_a_clone_of_a_client_never_gets_an_old_result() {
+fn case_40_clone_of_a_client_never_receives_an_old_result() {
     let (mut client_end, mut server_end, flow) = crate::cost::pair([1; 12]);
     let mut out = [0; crate::exchange::header::CONTROL_BYTES_MAX];
     let mut clone = client_end.clone();
@@ -190,16 +191,16 @@ fn case_40_a_clone_of_a_client_never_gets_an_old_result() {
         crate::cost::call(&mut client_end, &mut server_end, &flow, &mut out, n * 1000);
     }
     let now = crate::exchange::time::Moment(9000);
-    clone.begin(crate::exchange::message::Shape::default()).expect("it can begin");
-    clone.poll_send(now, &flow, &mut out).expect("its call");
-    let header = Header::parse(out.first_chunk().expect("a header"), 0).expect("it is whole");
+    clone.begin(crate::exchange::message::Shape::default()).expect("the client end is free");
+    clone.poll_send(now, &flow, &mut out).expect("a call packet is due");
+    let header = Header::parse(out.first_chunk().expect("a header"), 0).expect("a valid header");
     let effect = server_end.handle(now, &flow, &header, &[]);
     assert!(matches!(effect.action, crate::exchange::server_end::Action::Dropped(_)));
     assert_eq!(server_end.poll_send(now, &flow, &mut out), None);
 }
 
 #[test]
-fn case_41_results_for_a_client_that_has_crashed_mean_nothing_to_the_next() {
+fn case_41_results_for_a_crashed_client_do_not_reach_the_next() {
     let slow = Plan { runs_for: Some(100 * MILLISECOND), result: 5_000, ..NULL };
     let mut world = world(&[slow, NULL, NULL]);
     world.later(50 * MILLISECOND, Change::CrashClient(1));

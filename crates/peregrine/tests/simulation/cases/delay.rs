@@ -1,11 +1,11 @@
-//! Cases 9 to 20: packets come twice, late, or in another order.
+//! Cases 9 to 20: packets are duplicated, late, or reordered.
 
 use super::*;
 use crate::exchange::time::{MICROSECOND, MILLISECOND};
 use crate::network::Link;
 
 #[test]
-fn case_9_every_packet_comes_twice() {
+fn case_9_duplicates_of_all_packets_cost_nothing() {
     let mut world = world(&[Plan { total: 5000, result: 5000, ..NULL }; 20]);
     let twice = Link { duplicate: 1000, ..Link::PERFECT };
     (world.to_server, world.to_client) = (twice.clone(), twice);
@@ -26,7 +26,7 @@ fn case_10_a_duplicate_after_the_result_changes_nothing() {
 }
 
 #[test]
-fn case_11_duplicates_of_a_call_reach_the_next_ones() {
+fn case_11_duplicates_that_arrive_during_later_calls_change_nothing() {
     let mut world = world(&[NULL; 50]);
     script(&mut world, |_, header| {
         let late = u64::from(header.sequence % 7) * 130 * MICROSECOND;
@@ -38,7 +38,7 @@ fn case_11_duplicates_of_a_call_reach_the_next_ones() {
 }
 
 #[test]
-fn case_12_a_duplicate_comes_after_minutes() {
+fn case_12_duplicate_after_minutes_is_ignored() {
     let mut world = world(&[NULL; 3]);
     script(&mut world, |_, header| {
         if header.kind == PacketKind::Call { Fate::Twice(299 * SECOND) } else { Fate::Pass }
@@ -50,7 +50,7 @@ fn case_12_a_duplicate_comes_after_minutes() {
 }
 
 #[test]
-fn case_13_a_duplicate_comes_after_its_record_was_forgotten() {
+fn case_13_duplicate_after_eviction_is_refused() {
     let server = ServerOptions { places: 1, share: 1, ..SERVER_OPTIONS };
     let mut world = world_of(&[vec![NULL]], server, LASTING);
     script(&mut world, |_, header| {
@@ -68,7 +68,7 @@ fn case_13_a_duplicate_comes_after_its_record_was_forgotten() {
 }
 
 #[test]
-fn case_14_a_result_comes_again_during_the_next_call() {
+fn case_14_duplicate_result_does_not_answer_the_next_call() {
     let slow = Plan { runs_for: Some(3 * MILLISECOND), result: 77, ..NULL };
     let mut world = world(&[NULL, slow, slow]);
     script(&mut world, |_, header| {
@@ -81,7 +81,7 @@ fn case_14_a_result_comes_again_during_the_next_call() {
 #[test]
 fn case_15_fragments_in_any_order_cost_nothing() {
     let mut world = world(&[Plan { total: 50_000, result: 50_000, ..NULL }; 20]);
-    // Within the quarter of a round trip that is waited for.
+    // The jitter is within the quarter of a round trip for which the receiver waits for late packets.
     let jitter = Link { delay: 100 * MICROSECOND, jitter: 20 * MICROSECOND, ..Link::PERFECT };
     (world.to_server, world.to_client) = (jitter.clone(), jitter);
     finish(&mut world);
@@ -90,7 +90,7 @@ fn case_15_fragments_in_any_order_cost_nothing() {
 }
 
 #[test]
-fn case_16_the_last_packet_of_a_blast_overtakes_the_others() {
+fn case_16_last_packet_of_a_blast_may_arrive_first() {
     let mut world = world(&[Plan { total: 5_000, result: 5_000, ..NULL }]);
     script(&mut world, |_, header| {
         let others = header.kind.carries() && header.fragment != 0;
@@ -106,7 +106,7 @@ fn case_16_the_last_packet_of_a_blast_overtakes_the_others() {
 }
 
 #[test]
-fn case_17_questions_come_when_nobody_asks_any_more() {
+fn case_17_late_probes_change_nothing() {
     let slow = Plan { runs_for: Some(30 * MILLISECOND), ..NULL };
     let mut world = world(&[slow; 10]);
     script(&mut world, |_, header| match header.kind {
@@ -120,8 +120,9 @@ fn case_17_questions_come_when_nobody_asks_any_more() {
 }
 
 #[test]
-fn case_18_giving_up_one_call_does_not_cancel_the_next() {
-    let given_up = Plan { quits_after: Some(MILLISECOND), runs_for: Some(5 * MILLISECOND), ..NULL };
+fn case_18_cancellation_does_not_reach_the_next_call() {
+    let given_up =
+        Plan { cancels_after: Some(MILLISECOND), runs_for: Some(5 * MILLISECOND), ..NULL };
     let slow = Plan { runs_for: Some(SECOND), ..NULL };
     let mut world = world(&[given_up, slow]);
     script(&mut world, |_, header| {
@@ -133,7 +134,7 @@ fn case_18_giving_up_one_call_does_not_cancel_the_next() {
 }
 
 #[test]
-fn case_19_numbers_wrap_round() {
+fn case_19_sequence_numbers_may_wrap_around() {
     let secret = [9, 9, 9, 9, 9, 9, 9, 9, 0xfd, 0xff, 0xff, 0xff];
     let (mut client_end, mut server_end, flow) = crate::cost::pair(secret);
     let mut out = [0; crate::exchange::header::CONTROL_BYTES_MAX];
@@ -144,7 +145,7 @@ fn case_19_numbers_wrap_round() {
 }
 
 #[test]
-fn case_20_calls_of_several_activities_do_not_meet() {
+fn case_20_activities_do_not_interfere() {
     let plan = |n: u32| vec![Plan { total: n * 3000, result: n, ..NULL }; 30];
     let plans: Vec<_> = (0..6).map(plan).collect();
     let mut world = world_of(&plans, SERVER_OPTIONS, LASTING);
@@ -154,12 +155,12 @@ fn case_20_calls_of_several_activities_do_not_meet() {
     assert!(world.oracle.all_ok());
 }
 
-/// Answers take longer than the client waits before it binds again, and nearly as long as a server
-/// waits for an answer of a silent caller.
+/// Answers take longer than the client waits before it binds again. With 800 ms they take nearly as long as a
+/// server waits for an answer of a silent client.
 #[test]
-fn long_round_trip_costs_no_packet_and_no_call() {
+fn long_round_trip_causes_no_retransmission_and_no_failure() {
     for delay in [250, 800] {
-        let slow = Plan { runs_for: Some(30 * SECOND), heeds: true, ..NULL };
+        let slow = Plan { runs_for: Some(30 * SECOND), checks_cancellation: true, ..NULL };
         let large = Plan { total: 600_000, result: 600_000, ..NULL };
         let mut world = world(&[large, slow, large]);
         let link = Link { delay: delay * MILLISECOND, ..Link::PERFECT };

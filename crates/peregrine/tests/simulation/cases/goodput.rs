@@ -1,4 +1,4 @@
-//! How much of a link large messages use, and how flows share one.
+//! The share of a link that large messages use, and how flows divide it.
 
 use super::*;
 use crate::exchange::time::MILLISECOND;
@@ -6,7 +6,8 @@ use crate::network::Link;
 
 const MEBIBYTE: u32 = 1 << 20;
 
-/// A world in which each client has so many threads, which make so many calls of that plan each.
+/// A world in which each client has this many threads, each of which makes this many calls of the
+/// plan.
 fn shared(link: &Link, threads: [usize; 2], calls: usize, plan: Plan) -> World {
     let client = ClientOptions { result_bytes_max: 1 << 28, ..LASTING };
     let server = ServerOptions { bytes_max: 1 << 28, ..SERVER_OPTIONS };
@@ -20,7 +21,8 @@ fn shared(link: &Link, threads: [usize; 2], calls: usize, plan: Plan) -> World {
     world
 }
 
-/// The part of the link that messages used from the end of the first call to that of the last.
+/// Returns the part of the link that messages used between the ends of the first call and of the
+/// last.
 fn used(link: &Link, threads: usize, calls: usize, plan: Plan) -> f64 {
     let mut world = shared(link, [threads, 0], calls, plan);
     finish(&mut world);
@@ -33,8 +35,8 @@ fn used(link: &Link, threads: usize, calls: usize, plan: Plan) -> f64 {
     bytes / took / link.rate.expect("a rate") as f64
 }
 
-/// 500 Mbit/s over 300 ms are nearly all positions that may be in flight; 1 Gbit/s over 20 ms is nearly what
-/// a receiver takes that has 1,024 credits.
+/// 500 Mbit/s over 300 ms need nearly all positions that may be in flight. 1 Gbit/s over 20 ms is
+/// nearly what a receiver with 1,024 credits accepts.
 #[test]
 fn large_messages_use_most_of_a_link() {
     for (mbit, rtt, bytes) in [
@@ -62,40 +64,40 @@ fn large_messages_use_most_of_a_link() {
     }
 }
 
-/// The bytes of results that each of two clients had after so long.
-fn had(world: &mut World, bytes: u32, first: usize, until: u64) -> [f64; 2] {
+/// Returns the bytes of results that each of two clients received in this time.
+fn received_bytes(world: &mut World, bytes: u32, first: usize, until: u64) -> [f64; 2] {
     world.run_until(until);
     check(world);
-    let mut had = [0.0; 2];
+    let mut received_bytes = [0.0; 2];
     for (at, call) in world.oracle.calls.iter().enumerate() {
         if matches!(call.ended, Some((_, Ending::Ok))) {
-            had[usize::from(at >= first)] += f64::from(bytes);
+            received_bytes[usize::from(at >= first)] += f64::from(bytes);
         }
     }
-    had
+    received_bytes
 }
 
-/// A result takes the link a third of a second, so the round trip between two calls of a lone caller
-/// costs it little of its share.
+/// A result occupies the link for a third of a second, so the round trip between two calls of a
+/// single client costs it little of its share.
 #[test]
-fn eight_handles_of_one_peer_take_the_share_of_one() {
+fn eight_handles_of_one_peer_share_the_rate_of_one() {
     for (mbit, rtt) in [(20, 40), (100, 20)] {
         let link = Link::shaped(mbit * 1_000_000, rtt * MILLISECOND / 2);
         let bytes = mbit as u32 * 40_000;
         let mut world =
             shared(&link, [1, 8], 500, Plan { result: bytes, runs_for: Some(1000), ..NULL });
-        let begun = had(&mut world, bytes, 500, 10 * SECOND);
-        let ended = had(&mut world, bytes, 500, 70 * SECOND);
+        let begun = received_bytes(&mut world, bytes, 500, 10 * SECOND);
+        let ended = received_bytes(&mut world, bytes, 500, 70 * SECOND);
         let [one, eight] = [0, 1].map(|client| ended[client] - begun[client]);
         println!("{mbit} Mbit/s, {rtt} ms: {one} and {eight} bytes: {:.2}", eight / one);
         assert!(eight < 2.0 * one && one < 2.0 * eight, "{one} and {eight} bytes");
     }
 }
 
-/// A receiver takes 1,024 positions in 10 ms. On a path of 300 ms that is 30 times as many as on one of
-/// 1 ms; a sender that still thought of the shorter one would use a third of the link.
+/// A receiver accepts 1,024 positions in 10 ms. On a path of 300 ms that is 30 times as many as on
+/// one of 1 ms. A sender that still assumed the shorter path would use a third of the link.
 #[test]
-fn a_path_that_becomes_longer_or_shorter_is_used_as_such() {
+fn large_messages_use_the_link_after_a_change_of_the_round_trip() {
     let bytes = 32 * MEBIBYTE;
     let [near, far] = [1, 300].map(|rtt| Link::shaped(100_000_000, rtt * MILLISECOND / 2));
     for call in [false, true] {
@@ -103,7 +105,7 @@ fn a_path_that_becomes_longer_or_shorter_is_used_as_such() {
         let mut world = shared(&near, [1, 0], 500, Plan { total, result, ..NULL });
         for (link, until) in [(&near, 20), (&far, 100), (&near, 140)] {
             (world.to_client, world.to_server) = (link.clone(), link.clone());
-            // The window needs 20 s to grow to the longer path, as that of any CUBIC.
+            // The window needs 20 s to grow to the longer path, like that of any CUBIC.
             world.run_until((until - 20) * SECOND);
             let carried = |world: &World| {
                 let link = if call { &world.to_server } else { &world.to_client };

@@ -6,7 +6,7 @@ use crate::exchange::time::MILLISECOND;
 use crate::network::{Link, machine_of};
 
 #[test]
-fn case_21_every_size_arrives_whole() {
+fn case_21_messages_of_all_sizes_arrive_whole() {
     let sizes = [0, 1, 1407, 1408, 1409, 2815, 2816, 2817, 1 << 20];
     let plans: Vec<_> = sizes
         .iter()
@@ -19,7 +19,7 @@ fn case_21_every_size_arrives_whole() {
     finish(&mut world);
     assert!(world.oracle.all_ok());
     assert_eq!(world.oracle.resent, 0);
-    // The largest, against loss.
+    // The largest message, with losses.
     let mut world = super::world(&[Plan { total: 4 << 20, result: 4 << 20, ..NULL }]);
     let lossy = Link { loss: 20, ..Link::PERFECT };
     (world.to_server, world.to_client) = (lossy.clone(), lossy);
@@ -27,7 +27,7 @@ fn case_21_every_size_arrives_whole() {
     assert!(world.oracle.all_ok());
 }
 
-/// The first packet with this fragment of a kind is lost.
+/// Loses the first packet of a kind with this fragment.
 fn lose_fragment(world: &mut World, kind: PacketKind, fragment: u32) {
     let mut done = false;
     script(world, move |_, header| {
@@ -40,7 +40,7 @@ fn lose_fragment(world: &mut World, kind: PacketKind, fragment: u32) {
 }
 
 #[test]
-fn case_22_only_the_lost_fragment_is_sent_again() {
+fn case_22_only_the_lost_fragment_is_retransmitted() {
     for kind in [PacketKind::Call, PacketKind::Result] {
         for fragment in [1, 7, 14] {
             let mut world = world(&[Plan { total: 20_000, result: 20_000, ..NULL }]);
@@ -48,16 +48,16 @@ fn case_22_only_the_lost_fragment_is_sent_again() {
             finish(&mut world);
             assert!(world.oracle.all_ok());
             assert_eq!((resent(&world, kind), world.oracle.resent), (1, 1));
-            // No timer had to run out for it.
+            // No timer expired for it.
             assert_eq!(world.sent(PacketKind::Probe), 0);
         }
     }
 }
 
-/// More than half of all serials lie between the two losses: what the sender remembers of the first
-/// one must not be compared with what it hears after the second.
+/// More than half of all serials lie between the two losses. What the sender remembers about the first loss
+/// must not be compared with reports after the second.
 #[test]
-fn two_losses_more_than_half_a_wrap_of_serials_apart_cost_one_retransmission_each() {
+fn distant_losses_cost_one_retransmission_each() {
     for kind in [PacketKind::Call, PacketKind::Result] {
         let large = 100_000_000;
         let (total, result) = if kind == PacketKind::Call { (large, 0) } else { (0, large) };
@@ -77,14 +77,14 @@ fn two_losses_more_than_half_a_wrap_of_serials_apart_cost_one_retransmission_eac
         assert!(world.oracle.all_ok());
         assert_eq!((resent(&world, kind), world.oracle.resent), (2, 2), "{kind:?}");
         // Without losses it takes less than a second.
-        let (ended, _) = world.oracle.calls[0].ended.expect("it has ended");
-        let took = ended - world.oracle.calls[0].began.expect("it began");
+        let (ended, _) = world.oracle.calls[0].ended.expect("the call has ended");
+        let took = ended - world.oracle.calls[0].began.expect("the call has begun");
         assert!(took < 5 * SECOND, "{kind:?}: {} ms", took / MILLISECOND);
     }
 }
 
 #[test]
-fn case_23_only_the_last_packet_is_lost() {
+fn case_23_lost_last_packet_costs_one_retransmission() {
     for kind in [PacketKind::Call, PacketKind::Result] {
         let mut world = world(&[Plan { total: 20_000, result: 20_000, ..NULL }]);
         lose_fragment(&mut world, kind, 0);
@@ -95,7 +95,7 @@ fn case_23_only_the_last_packet_is_lost() {
 }
 
 #[test]
-fn case_24_what_says_what_is_missing_is_lost_itself() {
+fn case_24_calls_survive_lost_reports_of_missing_pieces() {
     let mut world = world(&[Plan { total: 600_000, result: 600_000, ..NULL }; 3]);
     let mut count = 0u32;
     script(&mut world, move |_, header| match header.kind {
@@ -113,20 +113,20 @@ fn case_24_what_says_what_is_missing_is_lost_itself() {
 }
 
 #[test]
-fn case_26_a_result_larger_than_the_client_takes() {
+fn case_26_result_beyond_the_clients_limit_fails_the_call() {
     let client = ClientOptions { result_bytes_max: 10_000, ..LASTING };
     let large = Plan { result: 20_000, ..NULL };
     let mut world = world_of(&[vec![large, NULL]], SERVER_OPTIONS, client);
     finish(&mut world);
     let failed = Ending::Failed(Executed::Maybe, FailureReason::Protocol);
     assert_eq!((ending(&world, 0), executions(&world, 0)), (Some(failed), 1));
-    // The server was told, and lets go.
+    // The server is notified, and releases the call.
     assert_eq!(ending(&world, 1), Some(Ending::Ok));
     assert_eq!(world.server().map(crate::server::Server::kept), Some(0));
 }
 
 #[test]
-fn case_27_half_of_many_messages_hurts_nobody_else() {
+fn case_27_incomplete_messages_do_not_disturb_others() {
     let server = ServerOptions { places: 12, share: 8, ..SERVER_OPTIONS };
     let half = vec![Plan { total: 100_000, ..NULL }; 3];
     let mut world = world_of(&vec![half; 30], server, LASTING);
@@ -145,7 +145,7 @@ fn case_27_half_of_many_messages_hurts_nobody_else() {
 }
 
 #[test]
-fn case_28_a_whole_large_call_comes_again() {
+fn case_28_duplicate_of_a_large_call_is_not_executed() {
     let mut world = world(&[Plan { total: 20_000, ..NULL }, NULL]);
     script(&mut world, |_, header| {
         if header.kind == PacketKind::Call { Fate::Twice(10 * MILLISECOND) } else { Fate::Pass }
@@ -155,9 +155,9 @@ fn case_28_a_whole_large_call_comes_again() {
     assert_eq!(world.sent(PacketKind::Result), 2);
 }
 
-/// A way that no longer carries full pieces: both ways, in the middle of a message too.
+/// The path stops carrying full pieces in both directions, also within a message.
 #[test]
-fn pieces_become_smaller_when_the_way_becomes_narrow() {
+fn pieces_shrink_when_the_path_becomes_narrow() {
     for (total, result) in [(100_000, 0), (0, 100_000), (50_000, 50_000), (1400, 0), (0, 1400)] {
         let mut world = world(&[Plan { total, result, ..NULL }; 2]);
         world.later(350_000, crate::world::Change::Mtu(1300));

@@ -1,4 +1,4 @@
-//! Cases 49 to 53: procedures that run long, wait long, or are not waited for.
+//! Cases 49 to 53: procedures that run long, wait long, or are cancelled.
 
 use super::*;
 use crate::exchange::time::MILLISECOND;
@@ -6,11 +6,11 @@ use crate::network::SERVER;
 use crate::world::Change;
 
 #[test]
-fn case_49_an_hour() {
+fn case_49_procedure_may_run_for_an_hour() {
     let mut world = world(&[Plan { runs_for: Some(3600 * SECOND), ..NULL }]);
     finish(&mut world);
     assert_eq!((ending(&world, 0), executions(&world, 0)), (Some(Ending::Ok), 1));
-    // Five questions every two seconds, but for the first.
+    // Five probes every two seconds, except at the beginning.
     let probes = world.sent(PacketKind::Probe);
     assert!((8990..9010).contains(&probes), "{probes}");
     assert_eq!(world.sent(PacketKind::HaveCall), probes);
@@ -18,7 +18,7 @@ fn case_49_an_hour() {
 }
 
 #[test]
-fn case_50_the_server_is_stopped_during_a_call() {
+fn case_50_stopped_server_is_presumed_dead() {
     let mut world = world(&[Plan { runs_for: Some(SECOND), ..NULL }, NULL]);
     world.later(100 * MILLISECOND, Change::Stop(SERVER));
     world.later(30 * SECOND, Change::Continue(SERVER));
@@ -28,14 +28,15 @@ fn case_50_the_server_is_stopped_during_a_call() {
 }
 
 #[test]
-fn case_51_a_procedure_that_never_ends() {
+fn case_51_endless_procedure_is_waited_for_until_the_deadline() {
     let stuck = Plan { runs_for: None, ..NULL };
     let mut world = world(&[stuck]);
     world.run_until(1000 * SECOND);
     check(&world);
     assert_eq!(ending(&world, 0), None);
-    // With a deadline the caller goes on; the handle stays captured as long as it runs.
-    let mut world = super::world(&[Plan { quits_after: Some(SECOND), ..stuck }, NULL]);
+    // With a deadline the client continues. The handle stays captured as long as the procedure
+    // runs.
+    let mut world = super::world(&[Plan { cancels_after: Some(SECOND), ..stuck }, NULL]);
     world.run_until(100 * SECOND);
     check(&world);
     assert_eq!(ending(&world, 0), Some(Ending::Failed(Executed::Maybe, FailureReason::Cancelled)));
@@ -44,14 +45,14 @@ fn case_51_a_procedure_that_never_ends() {
 }
 
 #[test]
-fn case_52_calls_wait_for_a_worker() {
+fn case_52_calls_wait_for_a_free_worker() {
     let server = ServerOptions { workers: 1, ..SERVER_OPTIONS };
     let slow = Plan { runs_for: Some(5 * SECOND), ..NULL };
     let mut world = world_of(&vec![vec![slow; 2]; 8], server, LASTING);
     finish(&mut world);
     assert!(world.oracle.all_ok());
     assert_eq!(world.oracle.resent, 0);
-    // With no room to wait they are refused, and did not run.
+    // Without room in the queue they are refused, and not executed.
     let server = ServerOptions { workers: 1, queue: 1, ..SERVER_OPTIONS };
     let mut world = world_of(&vec![vec![slow]; 8], server, LASTING);
     finish(&mut world);
@@ -61,13 +62,13 @@ fn case_52_calls_wait_for_a_worker() {
 }
 
 #[test]
-fn case_53_a_call_is_given_up_at_any_moment() {
+fn case_53_call_can_be_cancelled_at_any_moment() {
     for microseconds in (0..3000).step_by(37) {
         let given_up = Plan {
             total: 40_000,
             result: 40_000,
             runs_for: Some(MILLISECOND),
-            quits_after: Some(microseconds * 1000),
+            cancels_after: Some(microseconds * 1000),
             ..NULL
         };
         let mut world = world(&[given_up, NULL]);

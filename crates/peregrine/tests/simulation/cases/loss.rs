@@ -5,7 +5,7 @@ use crate::exchange::time::MILLISECOND;
 use crate::network::{Link, SERVER};
 
 #[test]
-fn case_1_a_lost_call_is_asked_for_and_sent_once_more() {
+fn case_1_lost_call_is_requested_and_retransmitted() {
     let mut world = world(&[NULL]);
     lose(&mut world, PacketKind::Call, 1);
     finish(&mut world);
@@ -15,13 +15,13 @@ fn case_1_a_lost_call_is_asked_for_and_sent_once_more() {
 }
 
 #[test]
-fn case_2_calls_lost_again_and_again_arrive_in_the_end() {
+fn case_2_call_lost_repeatedly_is_executed_in_the_end() {
     let mut world = world(&[NULL]);
     lose(&mut world, PacketKind::Call, 6);
     finish(&mut world);
     assert_eq!((ending(&world, 0), executions(&world, 0)), (Some(Ending::Ok), 1));
     assert_eq!(world.sent(PacketKind::Call), 7);
-    // So are questions; then they come at growing intervals.
+    // Probes are lost as well, and are sent at growing intervals.
     let mut world = super::world(&[NULL]);
     let mut left = 6;
     script(&mut world, move |_, header| {
@@ -39,7 +39,7 @@ fn case_2_calls_lost_again_and_again_arrive_in_the_end() {
 }
 
 #[test]
-fn case_3_a_server_that_never_answers_is_dead_after_ten_questions() {
+fn case_3_silent_server_is_presumed_dead_after_ten_probes() {
     let mut world = world(&[NULL]);
     script(
         &mut world,
@@ -53,7 +53,7 @@ fn case_3_a_server_that_never_answers_is_dead_after_ten_questions() {
 }
 
 #[test]
-fn case_4_a_lost_result_is_sent_again_when_asked_for() {
+fn case_4_lost_result_is_retransmitted_on_request() {
     let mut world = world(&[NULL]);
     lose(&mut world, PacketKind::Result, 1);
     finish(&mut world);
@@ -63,7 +63,7 @@ fn case_4_a_lost_result_is_sent_again_when_asked_for() {
 }
 
 #[test]
-fn case_5_results_lost_for_a_while_arrive_when_that_ends() {
+fn case_5_results_arrive_after_a_period_of_losses() {
     let mut world = world(&[NULL]);
     script(&mut world, |now, header| {
         if header.kind == PacketKind::Result && now < SECOND { Fate::Drop } else { Fate::Pass }
@@ -73,7 +73,7 @@ fn case_5_results_lost_for_a_while_arrive_when_that_ends() {
 }
 
 #[test]
-fn case_7_a_result_whose_acknowledgement_is_lost_is_not_that_of_the_next_call() {
+fn case_7_result_with_a_lost_acknowledgement_does_not_answer_the_next_call() {
     let mut world = world(&[NULL, Plan { result: 5, ..NULL }]);
     let mut calls = 0;
     script(&mut world, move |_, header| {
@@ -86,7 +86,7 @@ fn case_7_a_result_whose_acknowledgement_is_lost_is_not_that_of_the_next_call() 
 }
 
 #[test]
-fn case_8_half_of_all_packets_are_lost() {
+fn case_8_calls_survive_the_loss_of_half_of_all_packets() {
     let mut world = world(&[Plan { total: 100, result: 100, ..NULL }; 1500]);
     (world.to_server, world.to_client) =
         (Link { loss: 500, ..Link::PERFECT }, Link { loss: 500, ..Link::PERFECT });

@@ -3,22 +3,23 @@
 //! (29 to 36) and of the client (38 to 43), partitions (44 to 48), long calls (49 to 53), abuse and
 //! limits (54 to 56), chance (59, which is `seeds`).
 //!
-//! Some mean something else here, because the exchange has one mechanism for every loss and no server
-//! timer; some do not exist:
+//! Some have another meaning here, because the exchange has one mechanism for every loss and no server timer.
+//! Some are missing:
 //!
-//! * 3: that nothing of a call arrived cannot be proven by silence: *maybe*, always.
-//! * 4, 10, 28: a duplicate never makes the server send a result again; the client asks for it.
-//! * 5: a server that answers nothing but lost results is dead after ten questions, like any other.
+//! * 3: silence cannot prove that no packet of a call arrived, so the result is always *maybe*.
+//! * 4, 10, 28: a duplicate never makes the server send a result again; the client requests it.
+//! * 5: a server of which only lost results arrive is presumed dead after ten probes, like any other.
 //! * 6 (stop and wait), 31 (repeating idempotent calls), 37 (exactly once), 42 (cancelling what
-//!   orphans run), 57 and 58 (exceptions that resume, callbacks) are not of this protocol.
+//!   orphans run), 57 and 58 (exceptions that resume, callbacks) do not belong to this protocol.
 //! * 12, 13: records have no age; a packet of a forgotten handle is refused however late it is.
-//! * 19, 25, 54: beside the code, in `header.rs`, `callee/tests.rs` and `caller/tests.rs` (there all
-//!   numbers have just wrapped round); 19 and 54 here once more with both ends, 25 with chance.
-//! * 35: to withdraw an export is to forget its handles: 13 and 56.
+//! * 19, 25, 54: also next to the code, in `header.rs`, `server_end/tests.rs` and `client_end/tests.rs`
+//!   (there all numbers have just wrapped around). 19 and 54 are repeated here with both ends, 25 with random
+//!   losses.
+//! * 35: withdrawing an export forgets its handles: 13 and 56.
 //! * 36: no clock is compared with that of another incarnation: 34.
-//! * 40: a cloned client with an old number is never answered with an old result. One with the very
-//!   number and shape of its twin's call cannot be told from it; a fork is seen by the driver.
-//! * 43: a child binds for itself, as any process does: 39.
+//! * 40: a cloned client with an old number never gets an old result. If number and shape equal
+//!   those of its twin's call, it cannot be distinguished; the driver detects a fork.
+//! * 43: a child binds like any other process: 39.
 
 mod abuse;
 mod crashes;
@@ -38,13 +39,18 @@ use crate::oracle::{Ending, Plan};
 use crate::server::ServerOptions;
 use crate::world::{CLIENT_OPTIONS, SERVER_OPTIONS, World};
 
-/// Nothing in, nothing out, at once.
-const NULL: Plan =
-    Plan { total: 0, result: 0, runs_for: Some(1000), quits_after: None, heeds: false };
+/// A call without argument and result bytes, executed at once.
+const NULL: Plan = Plan {
+    total: 0,
+    result: 0,
+    runs_for: Some(1000),
+    cancels_after: None,
+    checks_cancellation: false,
+};
 
 const LASTING: ClientOptions = ClientOptions { bye: false, ..CLIENT_OPTIONS };
 
-/// A world of one client with one activity, or two that make these calls.
+/// Makes a world of one client with one activity, or two, with these calls.
 fn world_of(plans: &[Vec<Plan>], server: ServerOptions, client: ClientOptions) -> World {
     let mut world = World::new(7, 2, server, client);
     world.log = Some(Vec::new());
@@ -86,7 +92,7 @@ fn script(world: &mut World, mut script: impl FnMut(u64, &Header) -> Fate + 'sta
     world.script = Some(Box::new(move |now, _, header| script(now, header)));
 }
 
-/// The first so many of a kind are lost.
+/// Loses the first packets of a kind.
 fn lose(world: &mut World, kind: PacketKind, count: u32) {
     let mut left = count;
     script(world, move |_, header| {
@@ -98,7 +104,7 @@ fn lose(world: &mut World, kind: PacketKind, count: u32) {
     });
 }
 
-/// How many packets of a kind were sent again.
+/// Returns how many packets of a kind were retransmitted.
 fn resent(world: &World, kind: PacketKind) -> usize {
     let again =
         |one: &&crate::world::Sent| one.header.kind == kind && one.header.flags.has(Flags::RESENT);
@@ -108,7 +114,7 @@ fn resent(world: &World, kind: PacketKind) -> usize {
 const MAYBE_DEAD: Ending = Ending::Failed(Executed::Maybe, FailureReason::Dead);
 
 #[test]
-fn a_quiet_call_is_two_packets_and_nothing_is_sent_again() {
+fn short_call_is_two_packets_and_nothing_is_retransmitted() {
     let mut world = world(&[NULL; 100]);
     finish(&mut world);
     assert!(world.oracle.all_ok());
@@ -117,9 +123,9 @@ fn a_quiet_call_is_two_packets_and_nothing_is_sent_again() {
     assert_eq!((world.oracle.packets, world.oracle.resent), (205, 0));
 }
 
-/// Long procedures and large messages, both ways, without any fault.
+/// Long procedures and large messages, in both directions, without faults.
 #[test]
-fn without_faults_nothing_is_sent_again() {
+fn without_faults_nothing_is_retransmitted() {
     let plan =
         |total, result, ms: u64| Plan { total, result, runs_for: Some(ms * 1_000_000), ..NULL };
     let plans = [

@@ -1,4 +1,4 @@
-//! Cases 44 to 48: the way is cut.
+//! Cases 44 to 48: the path is cut.
 
 use super::*;
 use crate::exchange::time::MILLISECOND;
@@ -15,7 +15,7 @@ fn cut(world: &mut World, at: u64, how: Change, length: u64) {
 }
 
 #[test]
-fn case_44_a_cut_shorter_than_patience() {
+fn case_44_cut_shorter_than_the_probes_is_survived() {
     let mut world = world(&[NULL; 200]);
     for n in 0..5 {
         cut(&mut world, (2 + 1200 * n) * MILLISECOND, CUT, SECOND);
@@ -25,20 +25,20 @@ fn case_44_a_cut_shorter_than_patience() {
 }
 
 #[test]
-fn case_45_a_longer_cut_while_the_procedure_runs() {
+fn case_45_longer_cut_is_reported_as_the_servers_death() {
     let mut world = world(&[SLOW, NULL]);
     cut(&mut world, 100 * MILLISECOND, CUT, 10 * SECOND);
     finish(&mut world);
     assert_eq!((ending(&world, 0), executions(&world, 0)), (Some(MAYBE_DEAD), 1));
-    let (ended, _) = world.oracle.calls[0].ended.expect("it has ended");
-    let began = world.oracle.calls[0].began.expect("it began");
+    let (ended, _) = world.oracle.calls[0].ended.expect("the call has ended");
+    let began = world.oracle.calls[0].began.expect("the call has begun");
     assert!((ended - began) / MILLISECOND < 5000);
-    // The next one goes over a fresh handle.
+    // The next call uses a new handle.
     assert_eq!(ending(&world, 1), Some(Ending::Ok));
 }
 
 #[test]
-fn case_46_the_way_to_the_server_is_cut_after_the_result() {
+fn case_46_result_returns_although_its_acknowledgements_are_lost() {
     let mut world = world(&[Plan { result: 10_000, ..NULL }]);
     script(
         &mut world,
@@ -54,7 +54,7 @@ fn case_46_the_way_to_the_server_is_cut_after_the_result() {
 }
 
 #[test]
-fn case_47_the_way_to_the_client_is_cut() {
+fn case_47_cut_path_to_the_client_is_reported_as_the_servers_death() {
     let mut world = world(&[SLOW]);
     cut(&mut world, MILLISECOND, Change::Cut(false, true), 20 * SECOND);
     finish(&mut world);
@@ -62,8 +62,8 @@ fn case_47_the_way_to_the_client_is_cut() {
 }
 
 #[test]
-fn case_48_the_way_heals_while_a_call_is_being_given_up() {
-    let given_up = Plan { quits_after: Some(300 * MILLISECOND), ..SLOW };
+fn case_48_handle_survives_a_cut_during_a_cancellation() {
+    let given_up = Plan { cancels_after: Some(300 * MILLISECOND), ..SLOW };
     for heal in [310, 500, 700, 1500] {
         let mut world = world(&[given_up, NULL]);
         cut(&mut world, 200 * MILLISECOND, CUT, (heal - 200) * MILLISECOND);
@@ -85,10 +85,10 @@ fn slow_result() -> World {
     world
 }
 
-/// Nothing comes at all for a while, so nothing says that the way became narrow: what had come stays, and
-/// the piece does too.
+/// No packet arrives for a while, which does not show that the path became narrow. So the received pieces are
+/// kept, and so is the size of pieces.
 #[test]
-fn an_outage_while_a_result_arrives_does_not_make_the_piece_smaller() {
+fn outage_during_a_result_does_not_reduce_pieces() {
     for length in [300, 900, 1500] {
         let mut world = slow_result();
         cut(&mut world, 100 * MILLISECOND, CUT, length * MILLISECOND);
@@ -100,21 +100,21 @@ fn an_outage_while_a_result_arrives_does_not_make_the_piece_smaller() {
             .map(|one| one.header.piece)
             .collect();
         assert!(pieces.iter().all(|piece| *piece == 1408), "{length} ms");
-        // What was on its way when the outage began is sent again, not what had come.
+        // Only what was in flight when the outage began is retransmitted.
         assert!(pieces.len() < 600_000 / 1408 + 200, "{length} ms: {} packets", pieces.len());
     }
 }
 
-/// How long after the last packet of the server a caller takes it for dead.
+/// Measures how long after the server's last packet a client presumes it dead.
 #[test]
-fn death_while_a_result_arrives_is_noticed_as_soon_as_any_other() {
+fn death_during_a_result_is_noticed_as_early_as_any_other() {
     for at in [20, 100, 200, 400] {
         let mut world = slow_result();
         world.later(at * MILLISECOND, CUT);
         finish(&mut world);
         assert_eq!(ending(&world, 0), Some(MAYBE_DEAD));
-        let (ended, _) = world.oracle.calls[0].ended.expect("it has ended");
-        let began = world.oracle.calls[0].began.expect("it began");
+        let (ended, _) = world.oracle.calls[0].ended.expect("the call has ended");
+        let began = world.oracle.calls[0].began.expect("the call has begun");
         let noticed = (ended - began) / MILLISECOND - at;
         assert!((1500..3000).contains(&noticed), "cut at {at} ms, noticed after {noticed} ms");
     }

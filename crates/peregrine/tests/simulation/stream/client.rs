@@ -1,4 +1,4 @@
-//! A client: callers that share one connection, as the threads of a process do.
+//! A client: callers that share one connection, like the threads of a process.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -11,45 +11,45 @@ use crate::protocol::stream::client_end::{
     Arrived, Assembly, ClientEnd, DONE, EndReason, IDLE, SENDING, SendFailure, Unsent, WAITING,
 };
 use crate::protocol::stream::keep_alive::{Action, EXAMINE_EVERY, KeepAlive, Link};
-use crate::protocol::stream::{HEADER_BYTES, Header, Kind, padding};
+use crate::protocol::stream::{HEADER_BYTES, Header, MessageKind, padding};
 use crate::random::Random;
 
 /// The largest body of a message.
 pub(crate) const BODY_MAX: usize = 8192;
 
-/// Answers of calls.
+/// The answers of replies.
 pub(crate) const OK: u32 = 0;
 pub(crate) const REFUSED: u32 = 1;
 pub(crate) const GIVEN_UP: u32 = 2;
 
-/// What a caller is doing.
+/// The state of a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Doing {
+enum CallerState {
     Nothing,
-    /// Its message is in the queue for sending.
+    /// Its message is in the send queue.
     Sends(Token),
     Waits(Token),
-    /// It gave its call up, and cannot use its frame before the reply has arrived.
+    /// It has given its call up. Its frame is not free before the reply arrives.
     Captured,
 }
 
-/// A caller, which makes its calls one after the other.
+/// A caller, which makes one call after another.
 #[derive(Debug)]
 struct Caller {
     calls: VecDeque<Token>,
-    doing: Doing,
-    /// The call that it made last, by which deadlines know it.
+    state: CallerState,
+    /// The number of its last call, which deadlines carry.
     number: u32,
 }
 
-/// A message that is being sent, or waits for the lock.
+/// A message that is being sent, or waits for the send lock.
 struct Outgoing {
     caller: usize,
     bytes: Vec<u8>,
     sent: usize,
 }
 
-/// A connection as the client sees it.
+/// The client's side of a connection.
 struct Connection {
     end: ClientEnd,
     assembly: Assembly,
@@ -60,18 +60,18 @@ struct Connection {
     last_heard: u64,
 }
 
-/// What the client wants from the world.
+/// An action that the client requests from the world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
-    /// A deadline of a caller's call.
+pub(crate) enum Request {
+    /// Call [`Client::deadline`] at this time.
     Deadline { caller: usize, number: u32, at: u64 },
-    /// Another connection, soon.
+    /// Open another connection soon.
     Connect,
-    /// The client has closed its end.
+    /// Close the client's end.
     Close,
 }
 
-/// What one step of a client may use.
+/// What one step of a client has access to.
 pub(crate) struct Context<'a> {
     /// The number of the connection.
     pub(crate) id: u64,
@@ -81,7 +81,7 @@ pub(crate) struct Context<'a> {
     pub(crate) down: &'a mut Pipe,
     pub(crate) random: &'a mut Random,
     pub(crate) oracle: &'a mut Oracle,
-    pub(crate) wanted: &'a mut Vec<Wanted>,
+    pub(crate) requests: &'a mut Vec<Request>,
 }
 
 pub(crate) struct Client {
@@ -91,8 +91,11 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn new(calls: Vec<Vec<Token>>) -> Self {
-        let caller =
-            |calls: Vec<Token>| Caller { calls: calls.into(), doing: Doing::Nothing, number: 0 };
+        let caller = |calls: Vec<Token>| Caller {
+            calls: calls.into(),
+            state: CallerState::Nothing,
+            number: 0,
+        };
         Self { callers: calls.into_iter().map(caller).collect(), connection: None }
     }
 
@@ -101,19 +104,20 @@ impl Client {
             let queue: Vec<_> = one.queue.iter().map(|one| (one.caller, one.sent)).collect();
             (queue, one.end.has_ended(), one.assembly.message().copied())
         });
-        let callers: Vec<_> = self.callers.iter().map(|one| (one.doing, one.calls.len())).collect();
+        let callers: Vec<_> = self.callers.iter().map(|one| (one.state, one.calls.len())).collect();
         format!("callers {callers:?}, connection {queue:?}")
     }
 
     /// Returns whether all calls have ended.
     pub(crate) fn is_done(&self) -> bool {
         let is_done = |caller: &Caller| {
-            caller.calls.is_empty() && matches!(caller.doing, Doing::Nothing | Doing::Captured)
+            caller.calls.is_empty()
+                && matches!(caller.state, CallerState::Nothing | CallerState::Captured)
         };
         self.callers.iter().all(is_done)
     }
 
-    /// The client has a new connection.
+    /// Handles a new connection.
     pub(crate) fn connected(&mut self, context: &mut Context<'_>) {
         let count = self.callers.len();
         self.connection = Some(Connection {
@@ -128,11 +132,11 @@ impl Client {
         self.send(context);
     }
 
-    /// A caller begins its next call.
+    /// Begins the next call of a caller.
     fn begin(&mut self, at: usize, context: &mut Context<'_>) {
         let Some(connection) = &mut self.connection else { return };
         let caller = &mut self.callers[at];
-        if caller.doing != Doing::Nothing || connection.end.has_ended() {
+        if caller.state != CallerState::Nothing || connection.end.has_ended() {
             return;
         }
         let Some(token) = caller.calls.pop_front() else { return };
@@ -144,32 +148,33 @@ impl Client {
         let body = (plan.total as usize).clamp(8, BODY_MAX);
         // The server admits no calls of binding 1.
         let binding = u32::from(context.random.chance(20));
-        let header = Header { body: body as u32, binding, ..Header::new(Kind::Call, number) };
+        let header =
+            Header { body: body as u32, binding, ..Header::new(MessageKind::Call, number) };
         let mut bytes = header.to_bytes().to_vec();
         bytes.extend(token.to_le_bytes());
         bytes.resize(HEADER_BYTES + body + padding(body), 0);
         connection.queue.push_back(Outgoing { caller: at, bytes, sent: 0 });
-        (caller.doing, caller.number) = (Doing::Sends(token), number);
-        if let Some(after) = plan.quits_after {
+        (caller.state, caller.number) = (CallerState::Sends(token), number);
+        if let Some(after) = plan.cancels_after {
             let at = context.now + after;
-            context.wanted.push(Wanted::Deadline { caller: caller_index(number), number, at });
+            context.requests.push(Request::Deadline { caller: caller_index(number), number, at });
         }
     }
 
-    /// A call has ended for its caller.
+    /// Ends a call for its caller.
     fn ends(&mut self, caller: usize, token: Token, ending: Ending, context: &mut Context<'_>) {
         context.oracle.ends_as(context.now, token, ending);
-        if self.callers[caller].doing != Doing::Captured {
-            self.callers[caller].doing = Doing::Nothing;
+        if self.callers[caller].state != CallerState::Captured {
+            self.callers[caller].state = CallerState::Nothing;
         }
     }
 
-    /// Sends what there is room for.
+    /// Sends as much as there is room for.
     pub(crate) fn send(&mut self, context: &mut Context<'_>) {
         while let Some(connection) = &mut self.connection {
             let Some(front) = connection.queue.front_mut() else { break };
             if connection.end.has_ended() && front.sent == 0 {
-                // The thread takes the lock, and sees that the connection has ended.
+                // The thread obtains the lock, and finds the connection ended.
                 self.not_sent(Executed::No, StreamFailure::NoConnection, context);
                 continue;
             }
@@ -200,13 +205,13 @@ impl Client {
         }
     }
 
-    /// The first message of the queue has been sent whole. Then the lock is free.
+    /// Handles that the first message of the queue has been sent completely. The lock is free now.
     fn is_sent(&mut self, context: &mut Context<'_>) {
         let Some(connection) = &mut self.connection else { return };
         let Some(sent) = connection.queue.pop_front() else { return };
         let caller = &mut self.callers[sent.caller];
-        if let Doing::Sends(token) = caller.doing {
-            caller.doing = Doing::Waits(token);
+        if let CallerState::Sends(token) = caller.state {
+            caller.state = CallerState::Waits(token);
             let slot = connection.end.slot(sent.caller as u32);
             if !slot.moves(SENDING, WAITING) && slot.is_done() {
                 self.answered(sent.caller as u32, context);
@@ -215,11 +220,11 @@ impl Client {
         self.send_cancels(context);
     }
 
-    /// The first message of the queue will not be sent.
+    /// Removes the first message of the queue, which will not be sent.
     fn not_sent(&mut self, executed: Executed, why: StreamFailure, context: &mut Context<'_>) {
         let Some(connection) = &mut self.connection else { return };
         let Some(unsent) = connection.queue.pop_front() else { return };
-        let Doing::Sends(token) = self.callers[unsent.caller].doing else { return };
+        let CallerState::Sends(token) = self.callers[unsent.caller].state else { return };
         connection.end.slot(unsent.caller as u32).release();
         self.ends(unsent.caller, token, Ending::StreamFailed(executed, why), context);
     }
@@ -229,24 +234,24 @@ impl Client {
         if !end.has_cancels() || queue.front().is_some_and(|front| front.sent > 0) {
             return;
         }
-        end.send_cancels(|header| tell(end, header, context));
+        end.send_cancels(|header| send_header(end, header, context));
         if end.has_ended() {
             self.ended(context);
         }
     }
 
-    /// A deadline has passed.
+    /// Handles a deadline.
     pub(crate) fn deadline(&mut self, caller: usize, number: u32, context: &mut Context<'_>) {
         let Some(connection) = &mut self.connection else { return };
         if self.callers[caller].number != number {
             return;
         }
-        match self.callers[caller].doing {
-            Doing::Sends(token) => {
+        match self.callers[caller].state {
+            CallerState::Sends(token) => {
                 let at = connection.queue.iter().position(|one| one.caller == caller);
                 let Some(at) = at else { return };
                 if at > 0 || connection.queue[0].sent == 0 {
-                    // Either it did not get the lock, or the server takes nothing.
+                    // Either the caller did not obtain the lock, or the server accepts no bytes.
                     let unsent = connection.end.fails_to_send(SendFailure::Late, false);
                     assert_eq!(unsent, Unsent::NotBegun);
                     connection.queue.remove(at);
@@ -260,22 +265,22 @@ impl Client {
                     self.ended(context);
                 }
             }
-            Doing::Waits(token) => {
+            CallerState::Waits(token) => {
                 if !connection.end.slot(caller as u32).capture() {
                     return;
                 }
                 connection.end.cancel(caller as u32);
-                self.callers[caller].doing = Doing::Captured;
+                self.callers[caller].state = CallerState::Captured;
                 let ending = Ending::StreamFailed(Executed::Maybe, StreamFailure::Late);
                 self.ends(caller, token, ending, context);
                 self.send_cancels(context);
             }
-            Doing::Nothing | Doing::Captured => {}
+            CallerState::Nothing | CallerState::Captured => {}
         }
-        self.go_on(context);
+        self.begin_calls(context);
     }
 
-    /// Bytes have arrived, or the connection is broken.
+    /// Handles bytes that have arrived, or a broken connection.
     pub(crate) fn receive(&mut self, context: &mut Context<'_>) {
         while let Some(connection) = &mut self.connection {
             if connection.end.has_ended() {
@@ -316,27 +321,31 @@ impl Client {
                 Ok(Some(Arrived::Goodbye)) => self.ended(context),
                 Ok(Some(Arrived::Revoked(_))) => {}
                 Err(violation) => {
-                    context.oracle.violated(format!("an honest server: {violation}"));
+                    context
+                        .oracle
+                        .violated(format!("a correct server violated the protocol: {violation}"));
                     end.end(EndReason::Violated(violation.to_string()));
                     self.ended(context);
                 }
             }
         }
-        self.go_on(context);
+        self.begin_calls(context);
     }
 
-    /// The reply of a caller's call is in its frame.
+    /// Handles a reply that is complete in the frame of its caller.
     fn answered(&mut self, index: u32, context: &mut Context<'_>) {
         let Some(connection) = &mut self.connection else { return };
         let caller = index as usize;
         let slot = connection.end.slot(index);
-        match self.callers[caller].doing {
-            Doing::Waits(token) => {
+        match self.callers[caller].state {
+            CallerState::Waits(token) => {
                 let [_, answer, _, _, body] = slot.reply();
                 let frame = &connection.frames[caller][..body as usize];
-                let told = frame.first_chunk().map(|token| u64::from_le_bytes(*token));
-                if told != Some(token) {
-                    context.oracle.violated(format!("call {token} got the reply of {told:?}"));
+                let token_in_reply = frame.first_chunk().map(|token| u64::from_le_bytes(*token));
+                if token_in_reply != Some(token) {
+                    context
+                        .oracle
+                        .violated(format!("call {token} received the reply of {token_in_reply:?}"));
                 }
                 slot.release();
                 let ending = match answer {
@@ -346,33 +355,36 @@ impl Client {
                 };
                 self.ends(caller, token, ending, context);
             }
-            Doing::Captured => {
+            CallerState::Captured => {
                 slot.moves(DONE, IDLE);
-                self.callers[caller].doing = Doing::Nothing;
+                self.callers[caller].state = CallerState::Nothing;
             }
-            // A server may refuse a call by its header. Its caller sends the rest first.
-            Doing::Sends(_) => {}
-            Doing::Nothing => context.oracle.violated(format!("frame {caller} is not in use")),
+            // A server may refuse a call after its header. The caller first sends the rest.
+            CallerState::Sends(_) => {}
+            CallerState::Nothing => {
+                context.oracle.violated(format!("frame {caller} is not in use"))
+            }
         }
     }
 
-    /// The connection has ended: so have all calls.
+    /// Ends all calls, because the connection has ended.
     fn ended(&mut self, context: &mut Context<'_>) {
         let Some(connection) = &mut self.connection else { return };
         let Some(reason) = connection.end.end_reason().cloned() else { return };
         for caller in 0..self.callers.len() {
-            match self.callers[caller].doing {
-                Doing::Waits(token) => {
+            match self.callers[caller].state {
+                CallerState::Waits(token) => {
                     let executed =
                         if reason.may_have_executed() { Executed::Maybe } else { Executed::No };
                     let ending = Ending::StreamFailed(executed, StreamFailure::Unanswered);
                     self.ends(caller, token, ending, context);
                 }
-                Doing::Captured => self.callers[caller].doing = Doing::Nothing,
-                Doing::Sends(_) | Doing::Nothing => {}
+                CallerState::Captured => self.callers[caller].state = CallerState::Nothing,
+                CallerState::Sends(_) | CallerState::Nothing => {}
             }
         }
-        // What is in the queue finds the connection ended; the first may have been sent in part.
+        // The calls in the queue fail, because the connection has ended. The first one may have been sent in
+        // part.
         while let Some(connection) = &mut self.connection {
             let Some(front) = connection.queue.front() else { break };
             let begun = front.sent > 0;
@@ -387,27 +399,28 @@ impl Client {
             }
         }
         if self.connection.take().is_some() {
-            context.wanted.push(Wanted::Close);
-            context.wanted.push(Wanted::Connect);
+            context.requests.push(Request::Close);
+            context.requests.push(Request::Connect);
         }
     }
 
-    /// Callers that are free begin their next calls.
-    fn go_on(&mut self, context: &mut Context<'_>) {
+    /// Lets idle callers begin their next calls.
+    fn begin_calls(&mut self, context: &mut Context<'_>) {
         (0..self.callers.len()).for_each(|caller| self.begin(caller, context));
         self.send(context);
     }
 
-    /// An acknowledgement has arrived.
+    /// Handles an acknowledgement.
     pub(crate) fn acknowledged(&mut self, now: u64) {
         if let Some(connection) = &mut self.connection {
             connection.last_heard = now;
         }
     }
 
-    /// The callers that wait examine the connection.
+    /// Lets the waiting callers examine the connection.
     pub(crate) fn examine(&mut self, context: &mut Context<'_>) {
-        let waits = |caller: &Caller| matches!(caller.doing, Doing::Waits(_) | Doing::Sends(_));
+        let waits =
+            |caller: &Caller| matches!(caller.state, CallerState::Waits(_) | CallerState::Sends(_));
         let Some(connection) = &mut self.connection else { return };
         if !self.callers.iter().any(waits) {
             connection.keep_alive.heard();
@@ -417,19 +430,19 @@ impl Client {
         if !connection.keep_alive.is_due(ns(context.now)) {
             return;
         }
-        // The kernel retransmits after growing intervals.
+        // The kernel retransmits at growing intervals.
         let since = context.up.waiting_since().map_or(0, |since| context.now - since);
         let intervals = since / EXAMINE_EVERY.as_nanos() as u64;
         let link = Link {
             silence: ns(context.now - connection.last_heard),
             unanswered: intervals.checked_ilog2().map_or(0, |doubled| doubled + 1),
-            unacknowledged: context.up.on_the_way(),
+            unacknowledged: context.up.in_flight(),
         };
         match connection.keep_alive.examine(&link) {
             Action::Wait => {}
             Action::Probe => {
                 if connection.queue.front().is_none_or(|front| front.sent == 0) {
-                    tell(&connection.end, Header::new(Kind::Abandon, 0), context);
+                    send_header(&connection.end, Header::new(MessageKind::Abandon, 0), context);
                     if connection.end.has_ended() {
                         self.ended(context);
                     }
@@ -442,26 +455,26 @@ impl Client {
         }
     }
 
-    /// The client's process ends: its calls are lost.
+    /// Ends the client's process. Its calls are lost.
     pub(crate) fn crash(&mut self, now: u64, oracle: &mut Oracle) {
         self.connection = None;
         for caller in &mut self.callers {
-            if let Doing::Sends(token) | Doing::Waits(token) = caller.doing {
+            if let CallerState::Sends(token) | CallerState::Waits(token) = caller.state {
                 oracle.loses(now, token);
             }
             caller.calls.drain(..).for_each(|token| oracle.loses(now, token));
-            caller.doing = Doing::Nothing;
+            caller.state = CallerState::Nothing;
         }
     }
 }
 
-/// The index of the caller that made the call of this number.
+/// Returns the index of the caller that made the call of this number.
 fn caller_index(number: u32) -> usize {
     (number % crate::limits::ASTACKS_MAX) as usize
 }
 
-/// Sends a header if that is possible at once. Returns whether it was.
-fn tell(end: &ClientEnd, header: Header, context: &mut Context<'_>) -> bool {
+/// Sends a header if that is possible at once. Returns whether it was sent.
+fn send_header(end: &ClientEnd, header: Header, context: &mut Context<'_>) -> bool {
     let bytes = header.to_bytes();
     let (sent, failure) = match context.up.write(context.now, context.delay, &bytes, context.random)
     {

@@ -1,5 +1,5 @@
-//! Calls over TCP in virtual time: the two ends of the stream protocol, and connections that take bytes in
-//! pieces, stall, are reset in mid-message, or fall silent without a word.
+//! Calls over TCP in virtual time: the two ends of the stream protocol, and connections that accept bytes in
+//! pieces, stall, are reset within a message, or become silent without an error.
 
 mod client;
 mod pipe;

@@ -1,10 +1,10 @@
-//! One direction of a TCP connection, as its two ends see it: bytes in order, in pieces of any size.
+//! One direction of a TCP connection: ordered bytes, in pieces of any size.
 
 use std::collections::VecDeque;
 
 use crate::random::Random;
 
-/// Why an end can use a connection no more.
+/// Why an end can no longer use a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Broken {
     /// The other end closed it, and all its bytes have been read.
@@ -16,22 +16,22 @@ pub(crate) enum Broken {
 /// One direction of a connection.
 #[derive(Debug)]
 pub(crate) struct Pipe {
-    /// Pieces on their way, and when each arrives.
-    on_the_way: VecDeque<(u64, Vec<u8>)>,
-    /// Bytes in the receiver's kernel.
+    /// The pieces in flight, each with its arrival time.
+    in_flight: VecDeque<(u64, Vec<u8>)>,
+    /// The bytes in the receiver's kernel.
     arrived: VecDeque<u8>,
-    /// Bytes for which both kernels have room.
+    /// The number of bytes for which both kernels have room.
     capacity: usize,
     is_closed: bool,
     is_reset: bool,
-    /// When the first byte on the way was written.
+    /// When the first byte in flight was written.
     waiting_since: Option<u64>,
 }
 
 impl Pipe {
     pub(crate) fn new(capacity: usize) -> Self {
         Self {
-            on_the_way: VecDeque::new(),
+            in_flight: VecDeque::new(),
             arrived: VecDeque::new(),
             capacity,
             is_closed: false,
@@ -42,12 +42,12 @@ impl Pipe {
 
     /// Returns how many bytes can be written now.
     pub(crate) fn room(&self) -> usize {
-        self.capacity.saturating_sub(self.on_the_way() + self.arrived.len())
+        self.capacity.saturating_sub(self.in_flight() + self.arrived.len())
     }
 
     /// Returns the number of bytes that the receiver's kernel has not acknowledged.
-    pub(crate) fn on_the_way(&self) -> usize {
-        self.on_the_way.iter().map(|(_, piece)| piece.len()).sum()
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight.iter().map(|(_, piece)| piece.len()).sum()
     }
 
     pub(crate) fn waiting_since(&self) -> Option<u64> {
@@ -59,7 +59,7 @@ impl Pipe {
         self.arrived.len() >= self.capacity
     }
 
-    /// Writes as many bytes as there is room for. Returns how many, and when the last of them arrives.
+    /// Writes as many bytes as there is room for. Returns their number, and when the last of them arrives.
     pub(crate) fn write(
         &mut self,
         now: u64,
@@ -71,13 +71,13 @@ impl Pipe {
             return Err(Broken::Reset);
         }
         let taken = bytes.len().min(self.room());
-        let mut at = self.on_the_way.back().map_or(now + delay, |(due, _)| (*due).max(now + delay));
+        let mut at = self.in_flight.back().map_or(now + delay, |(due, _)| (*due).max(now + delay));
         let mut rest = &bytes[..taken];
         while !rest.is_empty() {
             let most = *random.pick(&[1, 16, 33, 500, 100_000]);
             let (piece, later) = rest.split_at(rest.len().min(1 + random.below(most) as usize));
             at += random.below(20_000);
-            self.on_the_way.push_back((at, piece.to_vec()));
+            self.in_flight.push_back((at, piece.to_vec()));
             rest = later;
         }
         if taken > 0 {
@@ -86,25 +86,25 @@ impl Pipe {
         Ok((taken, at))
     }
 
-    /// Lets pieces arrive that are due. Returns whether any did.
+    /// Moves the pieces that are due to the receiver. Returns whether there were any.
     pub(crate) fn arrive(&mut self, now: u64) -> bool {
         let mut any = false;
-        while let Some((_, piece)) = self.on_the_way.pop_front_if(|(due, _)| *due <= now) {
+        while let Some((_, piece)) = self.in_flight.pop_front_if(|(due, _)| *due <= now) {
             self.arrived.extend(piece);
             any = true;
         }
         if any {
-            self.waiting_since = (!self.on_the_way.is_empty()).then_some(now);
+            self.waiting_since = (!self.in_flight.is_empty()).then_some(now);
         }
         any
     }
 
     /// Returns when the next piece arrives.
     pub(crate) fn next_due(&self) -> Option<u64> {
-        self.on_the_way.front().map(|(due, _)| *due)
+        self.in_flight.front().map(|(due, _)| *due)
     }
 
-    /// Reads up to this many bytes. No bytes: there are none now.
+    /// Reads up to this many bytes. An empty result means that none have arrived.
     pub(crate) fn read(&mut self, most: usize) -> Result<Vec<u8>, Broken> {
         if !self.arrived.is_empty() {
             let taken = most.min(self.arrived.len());
@@ -113,21 +113,22 @@ impl Pipe {
         if self.is_reset {
             return Err(Broken::Reset);
         }
-        if self.is_closed && self.on_the_way.is_empty() {
+        if self.is_closed && self.in_flight.is_empty() {
             return Err(Broken::Closed);
         }
         Ok(Vec::new())
     }
 
-    /// The sender writes no more.
+    /// Ends the sender's bytes.
     pub(crate) fn close(&mut self) {
         self.is_closed = true;
     }
 
-    /// The connection is reset: bytes on the way are lost, and perhaps those that have arrived.
+    /// Resets the connection. Bytes in flight are lost, and with `loses_arrived` also those that have
+    /// arrived.
     pub(crate) fn reset(&mut self, loses_arrived: bool) {
         self.is_reset = true;
-        self.on_the_way.clear();
+        self.in_flight.clear();
         self.waiting_since = None;
         if loses_arrived {
             self.arrived.clear();

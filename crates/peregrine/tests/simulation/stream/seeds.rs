@@ -1,4 +1,4 @@
-//! Runs that chance makes, and cases that say what happens.
+//! Random runs, and cases with chosen faults.
 
 use super::world::{Change, World};
 use crate::exchange::client_end::Executed;
@@ -7,12 +7,17 @@ use crate::oracle::{Ending, Plan, StreamFailure};
 use crate::random::Random;
 use crate::seeds::number;
 
-const QUICK: Plan =
-    Plan { total: 100, result: 0, runs_for: Some(MILLISECOND), quits_after: None, heeds: false };
+const QUICK: Plan = Plan {
+    total: 100,
+    result: 0,
+    runs_for: Some(MILLISECOND),
+    cancels_after: None,
+    checks_cancellation: false,
+};
 
 fn plan(random: &mut Random) -> Plan {
     let longest = *random.pick(&[10 * MICROSECOND, MILLISECOND, 50 * MILLISECOND, 3 * SECOND]);
-    let quits_after = random.chance(300).then(|| {
+    let cancels_after = random.chance(300).then(|| {
         let longest = *random.pick(&[MICROSECOND, MILLISECOND, 100 * MILLISECOND, 5 * SECOND]);
         random.below(longest)
     });
@@ -21,7 +26,13 @@ fn plan(random: &mut Random) -> Plan {
         1 => random.below(100) as u32,
         _ => random.below(6000) as u32,
     };
-    Plan { total, result: 0, runs_for: Some(random.below(longest)), quits_after, heeds: false }
+    Plan {
+        total,
+        result: 0,
+        runs_for: Some(random.below(longest)),
+        cancels_after,
+        checks_cancellation: false,
+    }
 }
 
 fn world(seed: u64) -> (World, bool) {
@@ -29,7 +40,7 @@ fn world(seed: u64) -> (World, bool) {
     let is_fair = random.chance(100);
     let delay =
         *random.pick(&[20 * MICROSECOND, 300 * MICROSECOND, 5 * MILLISECOND, 80 * MILLISECOND]);
-    // Where each round trip takes long, little room would make a run last for hours.
+    // With long round trips and small buffers a run would last for hours.
     let capacities: &[usize] =
         if delay < MILLISECOND { &[40, 500, 100_000] } else { &[5000, 100_000] };
     let capacity = *random.pick(capacities);
@@ -60,11 +71,11 @@ fn world(seed: u64) -> (World, bool) {
             world.later(after, change);
         }
     }
-    // A cancel of which only a part can be sent ends the connection.
+    // If a cancel can be sent only in part, the connection ends.
     (world, is_fair && capacity == 100_000)
 }
 
-/// What a run showed: calls that returned and that failed, and all violations.
+/// Runs a seed. Returns the numbers of calls that returned and that failed, and all violations.
 fn run(seed: u64) -> (usize, usize, Vec<String>) {
     let (mut world, is_fair) = world(seed);
     while !world.is_done() && world.now < 600 * SECOND && world.steps < 5_000_000 {
@@ -75,7 +86,7 @@ fn run(seed: u64) -> (usize, usize, Vec<String>) {
         let text = format!("after {} s call {open:?} has not ended", world.now / SECOND);
         world.oracle.violated(text + &world.describe());
     }
-    // What is on its way may still be executed.
+    // Calls in flight may still be executed.
     world.run_until(world.now + 60 * SECOND);
     let ok = world.oracle.count(|ending| ending == Ending::Ok);
     let failed = world.oracle.count(|ending| matches!(ending, Ending::StreamFailed(..)));
@@ -91,7 +102,7 @@ fn run(seed: u64) -> (usize, usize, Vec<String>) {
     (ok, failed, world.oracle.violations)
 }
 
-/// One seed, or many from 1 or from a seed on.
+/// Runs one seed, or many, starting from 1 or from a given seed.
 #[test]
 fn stream_seeds() {
     let (first, count) = (number("PEREGRINE_SEED"), number("PEREGRINE_SEEDS"));
@@ -108,14 +119,14 @@ fn stream_seeds() {
             );
             wrong.push(seed);
         }
-        assert!(wrong.len() < 3, "these seeds went wrong: {wrong:?}");
+        assert!(wrong.len() < 3, "these seeds failed: {wrong:?}");
     }
     println!("{count} seeds: {ok} calls returned, {failed} failed");
-    assert!(wrong.is_empty(), "these seeds went wrong: {wrong:?}");
+    assert!(wrong.is_empty(), "these seeds failed: {wrong:?}");
     assert!(count < 100 || (ok > failed && failed > 0), "{ok} returned, {failed} failed");
 }
 
-/// One client with one caller, which makes these calls.
+/// Makes a world with one client and one caller, which makes these calls.
 fn one(plans: &[Plan], capacity: usize) -> World {
     World::new(vec![vec![plans.to_vec()]], MILLISECOND, capacity, Random::new(1))
 }
@@ -138,7 +149,7 @@ fn silent_server_is_presumed_dead_and_the_next_call_uses_another_connection() {
 }
 
 #[test]
-fn procedure_that_takes_long_is_waited_for_while_probes_are_acknowledged() {
+fn long_procedure_is_waited_for_while_probes_are_acknowledged() {
     let long = Plan { runs_for: Some(100 * SECOND), ..QUICK };
     let mut world = one(&[long], 5000);
     world.run_until(110 * SECOND);
@@ -157,7 +168,7 @@ fn server_that_reads_nothing_is_not_presumed_dead() {
 
 #[test]
 fn deadline_within_a_message_ends_the_connection() {
-    let cut = Plan { total: 6000, quits_after: Some(SECOND), ..QUICK };
+    let cut = Plan { total: 6000, cancels_after: Some(SECOND), ..QUICK };
     let mut world = one(&[cut, QUICK], 100);
     world.later(0, Change::FreezeServer(2 * SECOND));
     world.run_until(10 * SECOND);
@@ -167,9 +178,9 @@ fn deadline_within_a_message_ends_the_connection() {
 }
 
 #[test]
-fn calls_that_a_stopping_server_did_not_read_are_not_executed() {
+fn calls_not_read_by_a_stopping_server_are_not_executed() {
     let mut world = World::new(vec![vec![vec![QUICK]; 4]], 50 * MILLISECOND, 5000, Random::new(7));
-    // The calls are on their way when the server says goodbye.
+    // The calls are in flight when the server sends its goodbye.
     world.later(10 * MILLISECOND, Change::StopServer);
     world.run_until(10 * SECOND);
     let unanswered = Ending::StreamFailed(Executed::No, StreamFailure::Unanswered);

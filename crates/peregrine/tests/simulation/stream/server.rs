@@ -1,4 +1,4 @@
-//! A server: its connections, the procedures that run, and the calls that wait for one to end.
+//! A server: its connections, the procedures that run, and the calls that wait for a permit.
 
 use std::collections::VecDeque;
 
@@ -9,28 +9,28 @@ use crate::limits;
 use crate::network::Token;
 use crate::oracle::Oracle;
 use crate::protocol::stream::server_end::{Calls, Next, Unread};
-use crate::protocol::stream::{HEADER_BYTES, Header, Kind, padding};
+use crate::protocol::stream::{HEADER_BYTES, Header, MessageKind, padding};
 use crate::random::Random;
 
-/// Procedures that run at one time.
+/// The largest number of running procedures.
 const RUNNING_MAX: usize = 3;
-/// Calls that wait.
+/// The largest number of waiting calls.
 const WAITING_MAX: usize = 6;
-/// How long a reply may stay unread before its connection is closed.
+/// The time for which a reply may stay unread before its connection is closed.
 const UNREAD: u64 = limits::UNREAD_TIME[1].as_nanos() as u64;
-/// How long a server that stops waits for procedures.
+/// The time for which a stopping server waits for procedures.
 const DRAIN: u64 = 2 * SECOND;
 
-/// A connection as the server sees it.
+/// The server's side of a connection.
 pub(crate) struct Connection {
     pub(crate) id: u64,
     memory: Vec<u8>,
     unread: Unread,
     calls: Calls,
     output: VecDeque<u8>,
-    /// When the output could not be written for the first time.
+    /// When output was first blocked.
     stalled_since: Option<u64>,
-    /// Whether no call is read any more.
+    /// Whether no further call is read.
     is_over: bool,
 }
 
@@ -42,18 +42,18 @@ struct Job {
     token: Token,
 }
 
-/// What the server wants from the world.
+/// An action that the server requests from the world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
-    /// The procedure of this call ends after this time.
+pub(crate) enum Request {
+    /// End the procedure of this call after this time.
     Finish { connection: u64, number: u32, token: Token, after: u64 },
-    /// The connection is to be examined after this time, because its client reads nothing.
+    /// Examine the connection after this time, because its client reads nothing.
     Examine { connection: u64, after: u64 },
-    /// The server closes its end of a connection; it resets it unless everything is said.
+    /// Close the server's end of a connection. It is reset unless all replies have been sent.
     Close { connection: u64, in_good_order: bool },
 }
 
-/// What one step of a server may use, with the pipes of the connection that it is about.
+/// What one step of a server has access to, including the pipes of one connection.
 pub(crate) struct Context<'a> {
     pub(crate) now: u64,
     pub(crate) delay: u64,
@@ -69,7 +69,7 @@ pub(crate) struct Server {
     running: Vec<Job>,
     waiting: VecDeque<Job>,
     stops_at: Option<u64>,
-    pub(crate) wanted: Vec<Wanted>,
+    pub(crate) requests: Vec<Request>,
 }
 
 impl Server {
@@ -80,7 +80,7 @@ impl Server {
             running: Vec::new(),
             waiting: VecDeque::new(),
             stops_at: None,
-            wanted: Vec::new(),
+            requests: Vec::new(),
         }
     }
 
@@ -96,7 +96,7 @@ impl Server {
         });
     }
 
-    /// Returns the connections that it has.
+    /// Returns the open connections.
     pub(crate) fn connections(&self) -> Vec<u64> {
         self.connections.iter().map(|one| one.id).collect()
     }
@@ -116,7 +116,7 @@ impl Server {
         self.stops_at.is_some()
     }
 
-    /// Bytes of a connection have arrived.
+    /// Handles bytes that have arrived on a connection.
     pub(crate) fn receive(&mut self, id: u64, context: &mut Context<'_>) {
         loop {
             let is_stopping = self.stops_at.is_some();
@@ -144,7 +144,7 @@ impl Server {
         self.write(id, context);
     }
 
-    /// Reads all messages that have arrived whole. Returns false if the connection was closed.
+    /// Reads all complete messages. Returns false if the connection was closed.
     fn read_messages(&mut self, id: u64, context: &mut Context<'_>) -> bool {
         while let Some(connection) = self.connection(id) {
             connection.unread.skip();
@@ -157,16 +157,18 @@ impl Server {
                     return true;
                 }
                 Next::Refuse(header) => {
-                    // What it was has not been read: the token in the reply is that of its caller.
+                    // The body was not read. The reply contains the token of the caller.
                     let token = context.oracle.token_of(id, header.number);
                     connection.reply(header.number, REFUSED, token);
                 }
                 Next::Violated(error) => {
-                    context.oracle.violated(format!("an honest client: {error}"));
+                    context
+                        .oracle
+                        .violated(format!("a correct client violated the protocol: {error}"));
                     self.lose(id);
                     return false;
                 }
-                Next::Message { header, at } if header.kind == Kind::Call => {
+                Next::Message { header, at } if header.kind == MessageKind::Call => {
                     let body = &connection.memory[at + HEADER_BYTES..];
                     let token = body.first_chunk().map_or(0, |token| u64::from_le_bytes(*token));
                     connection.calls.begin(header.number);
@@ -196,7 +198,7 @@ impl Server {
         }
     }
 
-    /// Runs calls that wait, as many as there may be.
+    /// Runs as many waiting calls as permitted.
     fn run_waiting(&mut self, now: u64, oracle: &mut Oracle) {
         while self.running.len() < RUNNING_MAX
             && let Some(job) = self.waiting.pop_front()
@@ -212,13 +214,13 @@ impl Server {
             self.running.push(job);
             if let Some(after) = oracle.call(job.token).plan.runs_for {
                 let Job { connection, number, token } = job;
-                self.wanted.push(Wanted::Finish { connection, number, token, after });
+                self.requests.push(Request::Finish { connection, number, token, after });
             }
         }
         let _ = now;
     }
 
-    /// A procedure has ended. Its reply goes to the connection of this context, if that is still there.
+    /// Handles the end of a procedure. The reply is sent on this connection, if it still exists.
     pub(crate) fn finish(&mut self, number: u32, token: Token, id: u64, oracle: &mut Oracle) {
         self.running.retain(|job| (job.connection, job.number) != (id, number));
         if let Some(connection) = self.connection(id) {
@@ -230,7 +232,7 @@ impl Server {
         self.run_waiting(now, oracle);
     }
 
-    /// Writes what the client's kernel has room for.
+    /// Writes as much as the client's kernel has room for.
     pub(crate) fn write(&mut self, id: u64, context: &mut Context<'_>) {
         let Some(connection) = self.connection(id) else { return };
         while !connection.output.is_empty() {
@@ -239,7 +241,7 @@ impl Server {
                 Ok((0, _)) => {
                     if connection.stalled_since.is_none() {
                         connection.stalled_since = Some(context.now);
-                        self.wanted.push(Wanted::Examine { connection: id, after: UNREAD });
+                        self.requests.push(Request::Examine { connection: id, after: UNREAD });
                     }
                     return;
                 }
@@ -252,27 +254,27 @@ impl Server {
         }
     }
 
-    /// A client may not have read a reply for long.
+    /// Closes the connection if the client has not read a reply for too long.
     pub(crate) fn examine(&mut self, id: u64, now: u64) {
         let Some(connection) = self.connection(id) else { return };
         if connection.stalled_since.is_some_and(|since| now - since >= UNREAD) {
             self.lose(id);
-            self.wanted.push(Wanted::Close { connection: id, in_good_order: false });
+            self.requests.push(Request::Close { connection: id, in_good_order: false });
         }
     }
 
-    /// A connection has ended: no caller waits for its calls.
+    /// Removes a connection. No caller waits for its calls any more.
     fn lose(&mut self, id: u64) {
         if let Some(connection) = self.connection(id) {
             connection.calls.cancel_all();
             connection.is_over = true;
         }
-        // A call that waits is not executed.
+        // Waiting calls are not executed.
         self.waiting.retain(|job| job.connection != id);
         self.connections.retain(|one| one.id != id);
     }
 
-    /// The server is asked to stop: no call begins any more.
+    /// Begins to stop: no further call begins.
     pub(crate) fn stop(&mut self, now: u64) {
         self.stops_at = Some(now + DRAIN);
         for job in core::mem::take(&mut self.waiting) {
@@ -280,31 +282,34 @@ impl Server {
         }
     }
 
-    /// Returns whether a server that stops has nothing left to wait for.
+    /// Returns whether a stopping server has nothing left to wait for.
     pub(crate) fn is_drained(&self, now: u64) -> bool {
         let is_written = self.connections.iter().all(|one| one.output.is_empty());
         self.stops_at.is_some_and(|at| at <= now || self.running.is_empty() && is_written)
     }
 
-    /// The server stops: says goodbye on a connection, where that is true.
+    /// Sends a goodbye on a connection before the end, if it is allowed there.
     pub(crate) fn farewell(&mut self, id: u64, context: &mut Context<'_>) {
         let Some(connection) = self.connection(id) else { return };
         let mut in_good_order = connection.calls.may_say_goodbye() && connection.output.is_empty();
         if in_good_order {
-            let bytes = Header::new(Kind::Goodbye, 0).to_bytes();
+            let bytes = Header::new(MessageKind::Goodbye, 0).to_bytes();
             let sent = context.down.write(context.now, context.delay, &bytes, context.random);
-            // What cannot be said at once is not said.
+            // A goodbye that cannot be sent at once is not sent.
             in_good_order = matches!(sent, Ok((0 | HEADER_BYTES, _)));
         }
-        self.wanted.push(Wanted::Close { connection: id, in_good_order });
+        self.requests.push(Request::Close { connection: id, in_good_order });
     }
 }
 
 impl Connection {
     fn reply(&mut self, number: u32, answer: u32, token: u64) {
         let body = 8 + (token as usize * 37) % (BODY_MAX / 4);
-        let header =
-            Header { body: body as u32, procedure: answer, ..Header::new(Kind::Reply, number) };
+        let header = Header {
+            body: body as u32,
+            procedure: answer,
+            ..Header::new(MessageKind::Reply, number)
+        };
         self.output.extend(header.to_bytes());
         self.output.extend(token.to_le_bytes());
         self.output.extend(vec![7; body - 8 + padding(body)]);

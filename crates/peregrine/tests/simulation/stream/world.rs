@@ -1,4 +1,4 @@
-//! The world of a run: a server, which may be restarted, clients, and the connections between them.
+//! The world of a run: a server that may be restarted, clients, and the connections between them.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -12,23 +12,24 @@ use crate::oracle::{Oracle, Plan};
 use crate::protocol::stream::keep_alive::EXAMINE_EVERY;
 use crate::random::Random;
 
-/// After this time without an answer the kernels presume a host dead. They ask seldom.
+/// After this time without an acknowledgement, the kernels presume a host dead. It is long, because kernels
+/// probe rarely.
 const KERNEL_KEEP_ALIVE: u64 = 60 * SECOND;
 
-/// What goes wrong.
+/// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Change {
     /// The connection of a client is reset.
     Reset(usize),
-    /// Nothing arrives any more on the connection of a client, and neither end is told.
+    /// Nothing arrives any more on the connection of a client, and neither end receives an error.
     Vanish(usize),
     /// A client reads nothing for this time.
     Freeze(usize, u64),
-    /// The server reads and writes nothing for this time; its kernel goes on.
+    /// The server reads and writes nothing for this time. Its kernel continues to work.
     FreezeServer(u64),
     CrashClient(usize),
     CrashServer,
-    /// The server is asked to stop. Another one is started afterwards.
+    /// The server begins to stop. Another one is started afterwards.
     StopServer,
     StartServer,
 }
@@ -69,8 +70,8 @@ struct Connection {
     up: Pipe,
     down: Pipe,
     has_vanished: bool,
-    /// When the next arrival is looked after.
-    arranged: u64,
+    /// When the next arrival is scheduled.
+    scheduled: u64,
 }
 
 pub(crate) struct World {
@@ -129,7 +130,7 @@ impl World {
         world
     }
 
-    /// Describes a run that does not end.
+    /// Describes a run that has not ended.
     pub(crate) fn describe(&self) -> String {
         let mut text = format!(" ({} steps, server: {})", self.steps, self.server.is_some());
         for one in &self.connections {
@@ -151,7 +152,7 @@ impl World {
         self.events.push(Reverse((time.max(self.now), self.next_event, event)));
     }
 
-    /// Has something go wrong after this time.
+    /// Schedules a fault after this time.
     pub(crate) fn later(&mut self, after: u64, change: Change) {
         self.at(self.now + after, Event::Change(change));
     }
@@ -162,7 +163,7 @@ impl World {
         clients.all(|(client, crashed)| *crashed || client.is_done())
     }
 
-    /// Runs until this time, or until nothing happens any more.
+    /// Runs until this time, or until no events are left.
     pub(crate) fn run_until(&mut self, end: u64) {
         while let Some(Reverse((time, _, _))) = self.events.peek()
             && *time <= end
@@ -170,12 +171,12 @@ impl World {
             let Some(Reverse((time, _, event))) = self.events.pop() else { break };
             self.now = self.now.max(time);
             self.steps += 1;
-            self.happens(event);
+            self.handle(event);
         }
         self.now = end;
     }
 
-    fn happens(&mut self, event: Event) {
+    fn handle(&mut self, event: Event) {
         match event {
             Event::Arrive(id) => self.arrive(id),
             Event::Deadline { client, caller, number, connection } => {
@@ -198,10 +199,10 @@ impl World {
             }
             Event::ExamineClient(id) => {
                 if self.index(id).is_some() {
-                    let index = self.index(id).expect("it was found");
+                    let index = self.index(id).expect("the connection exists");
                     let one = &self.connections[index];
                     let client = one.client;
-                    // A kernel without room answers each time that it is asked for some.
+                    // A kernel without room answers every window probe.
                     if one.up.is_full() && !one.has_vanished {
                         self.clients[client].acknowledged(self.now);
                     }
@@ -257,23 +258,23 @@ impl World {
             up,
             down,
             has_vanished: false,
-            arranged: u64::MAX,
+            scheduled: u64::MAX,
         });
         self.with_client(id, |client, context| client.connected(context));
         self.at(self.now + EXAMINE_EVERY.as_nanos() as u64, Event::ExamineClient(id));
     }
 
-    /// Bytes may have arrived, at either end. Both ends read, and write what they can.
+    /// Lets both ends read what has arrived, and write what they can.
     fn arrive(&mut self, id: u64) {
         let Some(index) = self.index(id) else { return };
         let one = &mut self.connections[index];
-        if one.arranged <= self.now {
-            one.arranged = u64::MAX;
+        if one.scheduled <= self.now {
+            one.scheduled = u64::MAX;
         }
         if !one.has_vanished {
             let client = one.client;
             if one.up.arrive(self.now) {
-                // The server's kernel acknowledges, whatever the server does.
+                // The server's kernel acknowledges independently of the server.
                 self.clients[client].acknowledged(self.now);
             }
             self.connections[index].down.arrive(self.now);
@@ -284,7 +285,7 @@ impl World {
         {
             self.with_client(id, |client, context| client.receive(context));
         }
-        // What was read made room.
+        // Reading has made room.
         self.read_server(id);
         self.write_all();
         self.arrange(id);
@@ -299,7 +300,7 @@ impl World {
         self.serve();
     }
 
-    /// The server writes its replies, and clients what they could not send.
+    /// Lets the server write its replies, and clients what they could not send.
     fn write_all(&mut self) {
         let ids: Vec<u64> = self.connections.iter().map(|one| one.id).collect();
         for id in ids {
@@ -319,7 +320,7 @@ impl World {
         let Some(index) = self.index(id) else { return };
         let one = &mut self.connections[index];
         let number = one.client;
-        let mut wanted = Vec::new();
+        let mut requests = Vec::new();
         let mut context = client::Context {
             id,
             now: self.now,
@@ -328,19 +329,19 @@ impl World {
             down: &mut one.down,
             random: &mut self.random,
             oracle: &mut self.oracle,
-            wanted: &mut wanted,
+            requests: &mut requests,
         };
         act(&mut self.clients[number], &mut context);
         self.arrange(id);
-        for one in wanted {
+        for one in requests {
             match one {
-                client::Wanted::Deadline { caller, number: call, at } => {
+                client::Request::Deadline { caller, number: call, at } => {
                     let event =
                         Event::Deadline { client: number, caller, number: call, connection: id };
                     self.at(at, event);
                 }
-                client::Wanted::Close => self.close_client(id),
-                client::Wanted::Connect => {
+                client::Request::Close => self.close_client(id),
+                client::Request::Connect => {
                     let after = self.random.range(MILLISECOND..100 * MILLISECOND);
                     self.at(self.now + after, Event::Connect(number));
                 }
@@ -371,39 +372,39 @@ impl World {
         self.arrange(id);
     }
 
-    /// Arranges that what was written arrives.
+    /// Schedules the arrival of what was written.
     fn arrange(&mut self, id: u64) {
         let Some(index) = self.index(id) else { return };
         let one = &mut self.connections[index];
         let due = [&one.up, &one.down].into_iter().filter_map(Pipe::next_due).min();
-        if let Some(due) = due.filter(|due| *due < one.arranged && !one.has_vanished) {
-            one.arranged = due;
+        if let Some(due) = due.filter(|due| *due < one.scheduled && !one.has_vanished) {
+            one.scheduled = due;
             self.at(due, Event::Arrive(id));
         }
     }
 
-    /// Does what the server wants.
+    /// Performs the actions that the server requests.
     fn serve(&mut self) {
         let Some(server) = &mut self.server else { return };
         let incarnation = server.incarnation;
-        for wanted in core::mem::take(&mut server.wanted) {
-            match wanted {
-                server::Wanted::Finish { connection, number, token, after } => {
+        for request in core::mem::take(&mut server.requests) {
+            match request {
+                server::Request::Finish { connection, number, token, after } => {
                     let event = Event::Finish { incarnation, connection, number, token };
                     self.at(self.now + after, event);
                 }
-                server::Wanted::Examine { connection, after } => {
+                server::Request::Examine { connection, after } => {
                     let event = Event::ExamineServer { incarnation, connection };
                     self.at(self.now + after, event);
                 }
-                server::Wanted::Close { connection, in_good_order } => {
+                server::Request::Close { connection, in_good_order } => {
                     self.close_server(connection, in_good_order);
                 }
             }
         }
     }
 
-    /// The server's end of a connection is closed.
+    /// Closes the server's end of a connection.
     fn close_server(&mut self, id: u64, in_good_order: bool) {
         let Some(index) = self.index(id) else { return };
         let loses = self.random.chance(500);
@@ -420,15 +421,15 @@ impl World {
         self.at(self.now + self.delay, Event::Arrive(id));
     }
 
-    /// The client's end of a connection is closed.
+    /// Closes the client's end of a connection.
     fn close_client(&mut self, id: u64) {
         let Some(index) = self.index(id) else { return };
         let mut one = self.connections.remove(index);
         if one.has_vanished {
-            // The server learns of it when it asks after the connection, which takes hours.
+            // The server learns of it only by TCP keep-alive, which takes hours.
             return;
         }
-        // What is on the way may still arrive, and be executed.
+        // Bytes in flight may still arrive, and calls in them may be executed.
         if self.random.chance(500) {
             one.up.arrive(u64::MAX);
         } else {

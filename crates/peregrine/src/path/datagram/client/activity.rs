@@ -1,4 +1,5 @@
-//! A caller with what it sends and receives with, on a socket of its own or on one that it shares.
+//! An activity: the client end of a handle with its frame's socket, and how a call sends and
+//! receives there.
 
 use core::time::Duration;
 use std::io::{self, ErrorKind};
@@ -10,7 +11,7 @@ use crate::call::{Wait, block_cost};
 use crate::device::{Arrival, BYTES_MAX, GsoBatch, Socket, Until, datagrams};
 use crate::path::datagram::peer::{PeerFlow, YieldPolicy, moment};
 use crate::path::datagram::wire::Packet;
-use crate::path::datagram::wire::checks::{self, Chunk};
+use crate::path::datagram::wire::checks::{self, ChecksumBuffer};
 use crate::path::datagram::wire::message::{Message, WINDOWS_MAX};
 use crate::protocol::exchange::client_end::{self, ClientEnd, DropReason, Handled};
 use crate::protocol::exchange::header::{
@@ -19,11 +20,11 @@ use crate::protocol::exchange::header::{
 use crate::protocol::exchange::time::Moment;
 use crate::value::{Space, Window};
 
-/// A frame's way to the network.
+/// The socket of a frame.
 pub(super) enum CallSocket {
-    /// A socket of its own.
+    /// A socket that only this frame uses.
     Own(Socket),
-    /// One that others use as well.
+    /// A socket that other frames use as well.
     Shared(Arc<SharedSocket>),
 }
 
@@ -36,29 +37,31 @@ impl CallSocket {
         }
     }
 
-    /// Sending told that an earlier packet was refused, whosever it was.
+    /// Handles a refusal (a closed port) that a send reported. An earlier packet of any frame with this
+    /// socket may have caused it.
     #[cold]
-    fn is_refused(&self, activity: &mut Activity) {
+    fn handle_refusal(&self, activity: &mut Activity) {
         activity.client_end.note_unreachable();
         if let Self::Shared(shared) = self {
-            shared.refuse();
+            shared.note_refusal();
         }
     }
 }
 
-/// What keeps a packet from leaving this machine.
+/// Why a packet did not leave this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SendFailure {
-    /// There is no way to the server from the socket's address, or that address is gone.
+    /// There is no route to the server from the socket's address, or this machine has lost that
+    /// address.
     NoRoute,
-    /// It is larger than a link on its way takes in one piece.
+    /// The packet is larger than the MTU of a link on its route.
     TooLarge,
 }
 
 impl SendFailure {
-    /// What an error in sending means; `None` if it is a loss like any other.
+    /// Returns what an error of a send means, or `None` if the packet only counts as lost.
     pub(super) fn of(error: &io::Error) -> Option<Self> {
-        // Linux says `EINVAL` where the socket's own address is not this machine's any more.
+        // Linux returns `EINVAL` if this machine has lost the socket's address.
         const NO_ROUTE: [i32; 6] = [
             libc::EINVAL,
             libc::EADDRNOTAVAIL,
@@ -74,29 +77,31 @@ impl SendFailure {
     }
 }
 
-/// A caller: one frame's for one binding.
+/// The calls of one frame for one binding, one after another (an *activity* in the terms of Birrell and
+/// Nelson).
 pub(crate) struct Activity {
     pub(super) client_end: ClientEnd,
     flow: Arc<PeerFlow>,
     pub(super) index: u32,
     /// Whether payloads are checked.
     pub(super) checked: bool,
-    /// Headers of trains, and datagrams that have no better place yet.
+    /// Memory for the headers of GSO batches, and for received datagrams before they are moved to their
+    /// places.
     scratch: Vec<u8>,
-    /// When something was heard last, since its call began.
+    /// When the last packet of the current call arrived.
     pub(super) heard: Option<Moment>,
-    /// When its last call ended.
+    /// When the last call ended.
     pub(super) ended: Moment,
     yielding: YieldPolicy,
-    /// On a shared socket: somebody else received something for it.
+    /// On a shared socket: whether another thread has received a packet for this activity.
     pub(super) news: bool,
-    /// How many refusals of the shared socket it knows.
+    /// The number of refusals at the shared socket that this activity has handled.
     pub(super) refusals: u32,
-    /// Whether any packet of its call has left this machine.
+    /// Whether any packet of the call has left this machine.
     pub(super) sent: bool,
-    /// Why the last one that did not has not.
+    /// Why the last unsent packet could not be sent.
     pub(super) send_failure: Option<SendFailure>,
-    /// Bytes of a full piece that get through, as far as is known.
+    /// The largest piece that reaches the server, as far as is known.
     pub(super) piece_max: u32,
 }
 
@@ -124,7 +129,7 @@ impl Activity {
         }
     }
 
-    /// The next packet to send, if there is one: written to `out`.
+    /// Writes the next packet to `out`, if there is one to send.
     #[inline]
     pub(super) fn poll_send(
         &mut self,
@@ -134,8 +139,8 @@ impl Activity {
         self.client_end.poll_send(now, &*self.flow, out)
     }
 
-    /// Takes a packet without a piece of a message.
-    pub(super) fn hear(&mut self, packet: &[u8]) {
+    /// Handles a received control packet, which carries no piece of a message.
+    pub(super) fn handle_control(&mut self, packet: &[u8]) {
         let Some((header, rest)) = packet.split_first_chunk() else { return };
         let Ok(header) = Header::parse(header, rest.len()) else { return };
         if !header.kind.carries() && header.holds(rest) {
@@ -144,7 +149,7 @@ impl Activity {
     }
 }
 
-/// Sends all that a caller has to send.
+/// Sends the packets that the activity has to send.
 pub(super) fn send(
     activity: &mut Activity,
     call_socket: &CallSocket,
@@ -155,14 +160,14 @@ pub(super) fn send(
 ) {
     let mut out = [0; CONTROL_BYTES_MAX];
     let Some(first) = activity.poll_send(now, &mut out) else { return };
-    // A call without any bytes is not told from other packets by its range.
+    // Control packets are recognized by the header, because the range of an empty call is empty, too.
     if !out.first_chunk().is_some_and(carries) {
         deliver(activity, call_socket, &[Window::from(&out[..first.bytes])]);
     } else if let Message::Whole(_) = message
         && first.range.len() as u32 == total
         && let Some(header) = out.first_chunk_mut::<HEADER_BYTES>()
     {
-        // Header and message lie behind each other.
+        // The header lies directly before the message.
         let whole = half.range(0, HEADER_BYTES + total as usize);
         if activity.checked {
             let payload = half.range(HEADER_BYTES, total as usize);
@@ -192,7 +197,7 @@ fn send_batch(
     scratch.resize(BYTES_MAX, 0);
     let mut batch = GsoBatch::new(&mut scratch, call_socket.socket());
     let mut windows = [Window::empty(); WINDOWS_MAX];
-    let mut chunk = Chunk::default();
+    let mut chunk = ChecksumBuffer::default();
     let mut next = Some(first);
     while let Some(send) = next {
         let count = message.range(send.range, &mut windows);
@@ -200,20 +205,20 @@ fn send_batch(
             checks::seal_one_of_many(&mut out, &windows[..count], &mut chunk);
         }
         if !batch.push(&out[..send.bytes], &windows[..count]) {
-            note(activity, call_socket, batch.send(call_socket.socket(), None));
+            note_sent(activity, call_socket, batch.send(call_socket.socket(), None));
             batch.push(&out[..send.bytes], &windows[..count]);
         }
         next = activity.poll_send(now, &mut out);
     }
-    note(activity, call_socket, batch.send(call_socket.socket(), None));
+    note_sent(activity, call_socket, batch.send(call_socket.socket(), None));
     activity.scratch = scratch;
 }
 
-/// Notes whether something has left.
-fn note(activity: &mut Activity, call_socket: &CallSocket, sent: io::Result<()>) {
+/// Notes the result of sending.
+fn note_sent(activity: &mut Activity, call_socket: &CallSocket, sent: io::Result<()>) {
     match sent {
         Ok(()) => activity.sent = true,
-        Err(error) if is_refusal(&error) => call_socket.is_refused(activity),
+        Err(error) if is_refusal(&error) => call_socket.handle_refusal(activity),
         Err(error) => activity.send_failure = SendFailure::of(&error).or(activity.send_failure),
     }
 }
@@ -222,12 +227,13 @@ pub(super) fn is_refusal(error: &io::Error) -> bool {
     error.kind() == ErrorKind::ConnectionRefused
 }
 
-/// Sends one packet. What the network does not take is lost, like any other packet.
+/// Sends one packet. If the send fails, the packet counts as lost.
 pub(super) fn deliver(activity: &mut Activity, call_socket: &CallSocket, packet: &[Window<'_>]) {
     deliver_by(activity, call_socket, || call_socket.socket().send(packet, None));
 }
 
-/// The same on behalf of a lane without a call, by the keeper for one: it does not wait for room.
+/// Sends one packet of an activity without a call. It does not wait for room in the send buffer,
+/// because the calling thread may be the keeper.
 pub(super) fn deliver_now(
     activity: &mut Activity,
     call_socket: &CallSocket,
@@ -246,35 +252,36 @@ fn deliver_by(
         Ok(()) => activity.sent = true,
         Err(error) => {
             if is_refusal(&error) {
-                call_socket.is_refused(activity);
+                call_socket.handle_refusal(activity);
             }
-            // Often that was said of an earlier packet, instead of sending this one.
-            note(activity, call_socket, send());
+            // Usually an earlier packet caused this error, and this packet was not sent. So it is sent
+            // again.
+            note_sent(activity, call_socket, send());
         }
     }
 }
 
-/// What a caller waits for, and how.
+/// How a call waits for packets, and its deadline.
 pub(super) struct ReceiveWait {
     pub(super) wait: Wait,
     deadline: Option<Instant>,
-    /// Until when it looks rather than sleeps.
+    /// The time at which the thread stops polling and sleeps.
     until: Option<Instant>,
 }
 
-/// What came of it.
+/// How a wait ended.
 pub(super) enum Waited {
-    /// When they came.
+    /// Packets arrived at this time.
     Packets(Moment),
     Nothing,
     Unreachable,
 }
 
-/// Where what comes is put.
+/// Where the packets of a result are received.
 pub(super) struct ResultPlacement<'a> {
-    /// Room for a header, and the place of the result.
+    /// The memory for a header, and for the result after it.
     pub(super) half: Space<'a>,
-    /// Whether packets are received apart, and moved.
+    /// Whether packets are received into other memory first, and then moved to their places.
     pub(super) staged: bool,
 }
 
@@ -289,17 +296,17 @@ impl ResultPlacement<'_> {
         if self.staged {
             scratch.resize(BYTES_MAX, 0);
             if !socket.has_gro() {
-                // Without it each packet comes alone.
+                // Without GRO, the kernel delivers each packet alone.
                 let _ = socket.enable_gro();
             }
         }
         let place = if self.staged { Space::of_mut(&mut scratch) } else { self.half };
-        let came = match waiting.receive(activity, socket, place) {
+        let waited = match waiting.receive(activity, socket, place) {
             Ok(Some(arrival)) => {
                 let now = moment();
                 let place = if !self.staged && arrival.bytes > arrival.segment {
-                    // Only one that comes alone lies where it belongs: with a late one before it, this
-                    // call's result would be behind that of another.
+                    // Only the first packet of a batch is in its place. If that is a late packet, the
+                    // result of this call is in the wrong place. So the batch is moved first.
                     self.staged = true;
                     scratch.resize(BYTES_MAX, 0);
                     let _ = self.half.read(0, &mut scratch[..arrival.bytes]);
@@ -318,17 +325,18 @@ impl ResultPlacement<'_> {
             }
             Ok(None) => Waited::Nothing,
             Err(error) if is_refusal(&error) => Waited::Unreachable,
-            // What was sent is as good as lost, and asked for again.
+            // If the error belongs to a sent packet, that packet is retransmitted.
             Err(error) => {
                 activity.send_failure = SendFailure::of(&error).or(activity.send_failure);
                 Waited::Nothing
             }
         };
         activity.scratch = scratch;
-        came
+        waited
     }
 
-    /// One datagram, which lies in `place`; whether it told the caller anything.
+    /// Handles one datagram, which lies in `place`. Returns whether it may have changed the activity's
+    /// state.
     #[inline]
     pub(super) fn take(
         &mut self,
@@ -361,18 +369,18 @@ impl ResultPlacement<'_> {
         let range = match activity.client_end.handle(now, &*activity.flow, header, bitmap) {
             Handled::Place(range) => range,
             Handled::Dropped(DropReason::UnknownHandle | DropReason::Late) => return false,
-            // Also one that contradicts what was agreed: it may end the call.
+            // This includes packets that violate the protocol, because they may end the call.
             _ => return true,
         };
         if !self.staged && range.start == 0 && range.len() as u32 == header.shape.total {
-            // It is there.
+            // The result is in its place.
             return true;
         }
         let to = self.half.part(HEADER_BYTES + range.start as usize, range.len());
         if let (Some(to), Some(from)) = (to, place.part(from, payload)) {
             to.copy_from(from.window());
         }
-        // The others must not be received over this one.
+        // Further packets must not overwrite this piece.
         self.staged = true;
         true
     }
@@ -383,8 +391,8 @@ impl ReceiveWait {
         Self { wait, deadline, until: None }
     }
 
-    /// Nanoseconds until the caller's timer, its next packet or the deadline; the most there are if
-    /// there is none of them.
+    /// Returns the nanoseconds until the next timer, the next send or the deadline. `u64::MAX` means
+    /// that no such time is set.
     #[inline]
     pub(super) fn left(&self, activity: &Activity) -> u64 {
         let due = activity
@@ -400,7 +408,7 @@ impl ReceiveWait {
         due.min(left.unwrap_or(u64::MAX))
     }
 
-    /// Waits for something until the caller's timer or the deadline.
+    /// Waits for a packet until the next timer or the deadline.
     pub(super) fn receive(
         &mut self,
         activity: &mut Activity,
@@ -420,7 +428,7 @@ impl ReceiveWait {
                 }
                 rounds += 1;
                 if activity.yielding.is_due(rounds) {
-                    // The server may need this very processor.
+                    // The server may need this processor.
                     std::thread::yield_now();
                 }
                 if self.wait == Wait::Adaptive {

@@ -1,10 +1,11 @@
-//! What all bindings of this process share that call one server by one route: the frames, a socket for
-//! each frame, and what is owed to the server while no call is under way.
+//! What the bindings of this process to one server by one route share: the frames, a socket for
+//! each frame, and the packets that are due between calls.
 //!
-//! A handle is used only over the socket over which it was bound. Balancers, address translation and
-//! routers choose by ports: over another socket, the same address may lead to another server, or nowhere.
-//! Sockets are never replaced. An association whose server falls silent, or whose own address this machine
-//! has lost, is *lost* as a whole: its bindings bind again, over new sockets.
+//! A handle is used only over the socket over which it was bound. Load balancers, address translators
+//! and routers choose the way of a packet by its ports. So from another socket, the same address may
+//! lead to another server, or nowhere. Sockets are never replaced. If the server does not answer any
+//! more, or this machine has lost the address of the sockets, the whole association is *lost*: its
+//! bindings bind again, over new sockets.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::time::Duration;
@@ -30,81 +31,83 @@ use crate::protocol::exchange::time::Moment;
 use crate::sync::{Mutex, Rank};
 use crate::value::{Space, Window, align_up};
 
-/// How long an acknowledgement may be owed.
-pub(crate) const OWED: Duration = Duration::from_millis(100);
+/// The longest delay of an acknowledgement.
+pub(crate) const ACKNOWLEDGE_WITHIN: Duration = Duration::from_millis(100);
 
-/// Binding over a way that has carried calls is in vain for so long before its server counts as silent.
-/// A call asks for as long before it takes the server for dead.
+/// A server counts as silent if binding over a socket of the association has failed for this long. A
+/// call probes for the same time before it fails because the server is dead.
 const SILENCE: Duration = Duration::from_secs(2);
-/// The same in round trips, if that is longer.
+/// The same limit in round trips. The longer of both limits applies.
 const SILENCE_ROUND_TRIPS: u32 = 32;
 
-/// Sockets that are tried for a frame until one leads to the association's server. Behind a balancer
-/// of two servers every second one does.
+/// The number of sockets that are tried for a frame until one leads to the association's server. With
+/// a load balancer and two servers, about every second socket does.
 const OWN_TRIES: u32 = 4;
-/// The same for the socket that frames share, after which there is nothing left to try.
+/// The same number for the shared socket. It is larger, because no alternative is left after it.
 const SHARED_TRIES: u32 = 32;
 
-/// What all bindings of this process share that call one server by one route.
+/// What the bindings of this process to one server by one route share.
 pub(crate) struct Association {
     to: Route,
-    /// Which server it is. Another one at the same address knows none of its handles.
+    /// The incarnation of the server, which shows whether another server answers. That server would not
+    /// know the handles.
     incarnation: u64,
-    /// The first one that was measured, in nanoseconds.
+    /// The first round trip that was measured, in nanoseconds.
     round_trip: u64,
     pub(crate) frames: Arc<Frames>,
     flow: Arc<PeerFlow>,
     call_sockets: Growing<OnceLock<CallSocket>>,
     captured: Arc<Growing<Mutex<Option<CapturedCall>>>>,
-    /// For how many milliseconds callers of each frame have bound over its way without an answer, since
-    /// something was heard over it. Only the holder of the frame changes it.
+    /// For each frame, the milliseconds of binding over its socket without an answer, since the last
+    /// packet that arrived over that socket. Only the holder of the frame changes its entry.
     silences: Growing<AtomicU32>,
-    /// How many frames have a socket of their own.
+    /// Frames that have a socket of their own.
     sockets: AtomicU32,
-    /// The socket of the others.
+    /// The socket of the other frames.
     shared: Mutex<Option<Arc<SharedSocket>>>,
     activities: Mutex<Vec<Weak<Mutex<Activity>>>>,
-    /// Whether the keeper looks after what is owed.
-    tended: AtomicBool,
-    /// Why no call begins over its sockets any more: the number of a [`Loss`], or 0.
+    /// Whether the keeper already knows that packets are due.
+    due: AtomicBool,
+    /// Why the association is lost: the number of a [`LostReason`], or 0 if it is not lost.
     lost: AtomicU32,
 }
 
-/// FailureReason an association is of no use any more.
+/// Why an association cannot be used any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum LostReason {
-    /// The server does not answer over its sockets.
+    /// The server does not answer over these sockets.
     Silent = 1,
-    /// This machine has lost the address of its sockets.
+    /// This machine has lost the address of these sockets.
     AddressLost = 2,
-    /// Another server answers over its sockets: it was started again, or a balancer leads elsewhere now.
+    /// Another server answers over these sockets: the server was restarted, or a load balancer now
+    /// chooses another one.
     AnotherServer = 3,
 }
 
 impl LostReason {
-    /// The failure of a call that did not begin for it.
+    /// Returns the error of a call that cannot begin for this reason.
     #[cold]
     pub(super) fn failure(self) -> CallError {
         let text = match self {
             Self::Silent => "the server has not answered for long",
             Self::AddressLost => "this machine has lost the address that the server answered to",
             Self::AnotherServer => {
-                "another server answers there: it was started again, or several share the address"
+                "another server answers there: it was restarted, or several servers share the address"
             }
         };
         CallError::not_executed(Kind::ServerGone, Phase::Call, text)
     }
 }
 
-/// A call that was given up, until the server has let go of it: its frame is captured meanwhile.
+/// A cancelled call that the server has not released yet. Its frame is captured.
 #[derive(Clone)]
 struct CapturedCall {
     association: Weak<Association>,
     activity: Arc<Mutex<Activity>>,
 }
 
-/// A socket for a route, with room for what may come.
+/// Makes a socket for a route, with buffers for many packets.
 pub(super) fn connected(to: &Route, what: SocketUse) -> io::Result<Socket> {
     let socket = to.connect(what)?;
     socket.size_buffers(BUFFER_BYTES)?;
@@ -112,7 +115,8 @@ pub(super) fn connected(to: &Route, what: SocketUse) -> io::Result<Socket> {
 }
 
 impl Association {
-    /// Room for `count` calls at a time, of messages of so many bytes, to the server that granted something.
+    /// Makes an association with the server of this grant, with frames for `count` calls at a time and
+    /// messages of `bytes` bytes.
     ///
     /// # Errors
     /// If there is no memory.
@@ -131,7 +135,7 @@ impl Association {
         let layout = FrameLayout { count, first: 0, stride, call_at, reply_at, bytes };
         let frames = Arc::new(Frames::new(Arc::new(memory), layout, active));
         let captured = Arc::new(Growing::new(count, |_| Mutex::default()));
-        Ok(Self::of_frames(
+        Ok(Self::with_frames(
             to,
             (granted.grant.incarnation, granted.round_trip_ns),
             frames,
@@ -139,13 +143,14 @@ impl Association {
         ))
     }
 
-    /// The same for the frames of another association, which goes another way to the same server.
-    pub(crate) fn beside(&self, to: Route) -> Self {
+    /// Makes an association with the same server by another route. Both associations share their
+    /// frames.
+    pub(crate) fn with_route(&self, to: Route) -> Self {
         let (frames, captured) = (Arc::clone(&self.frames), Arc::clone(&self.captured));
-        Self::of_frames(to, (self.incarnation, self.round_trip), frames, captured)
+        Self::with_frames(to, (self.incarnation, self.round_trip), frames, captured)
     }
 
-    fn of_frames(
+    fn with_frames(
         to: Route,
         (incarnation, round_trip): (u64, u64),
         frames: Arc<Frames>,
@@ -164,38 +169,38 @@ impl Association {
             sockets: AtomicU32::new(0),
             shared: Mutex::ranked(Rank::SharedSocket, None),
             activities: Mutex::default(),
-            tended: AtomicBool::new(false),
+            due: AtomicBool::new(false),
             lost: AtomicU32::new(0),
         }
     }
 
-    /// How its packets get to the server.
+    /// Returns the route to the server.
     pub(crate) const fn to(&self) -> &Route {
         &self.to
     }
 
-    /// What is known of the path to its server.
+    /// Returns the congestion control of the path to the server.
     pub(super) fn flow(&self) -> Arc<PeerFlow> {
         Arc::clone(&self.flow)
     }
 
-    /// Bytes of the largest message.
+    /// Returns the bytes of the largest message.
     pub(crate) fn message_bytes(&self) -> usize {
         self.frames.layout().bytes
     }
 
-    /// How long it took the server to answer when it was bound first.
+    /// Returns the round trip of the first bind.
     pub(crate) const fn round_trip(&self) -> Duration {
         Duration::from_nanos(self.round_trip)
     }
 
-    /// Whether its sockets are of no use any more.
+    /// Returns whether the association is lost.
     #[inline]
     pub(crate) fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Relaxed) != 0
     }
 
-    /// Why no call may begin, if none may.
+    /// Returns why the association is lost, or `None` if calls may begin.
     #[inline]
     pub(super) fn loss(&self) -> Option<LostReason> {
         match self.lost.load(Ordering::Relaxed) {
@@ -206,55 +211,55 @@ impl Association {
         }
     }
 
-    /// No call begins over its sockets from now on, and no binding joins it. Calls under way end as they
-    /// will.
+    /// Marks the association as lost: no call begins over its sockets, and no binding joins it.
+    /// Calls in progress continue.
     #[cold]
     pub(super) fn lose(&self, why: LostReason) {
         let _ = self.lost.compare_exchange(0, why as u32, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    // Ways to the network, and handles.
+    // Sockets and handles.
 
-    /// The way of a frame, if something was bound over it.
+    /// Returns the socket of a frame, if the frame has one.
     #[inline]
     pub(super) fn socket_of(&self, frame: u32) -> Option<&CallSocket> {
         self.call_sockets[frame as usize].get()
     }
 
-    /// Makes the socket over which one has bound the way of a frame that has none yet.
+    /// Gives a frame without a socket the socket over which its binding was made.
     pub(super) fn start_with(&self, frame: u32, socket: Socket) {
         if self.call_sockets[frame as usize].set(CallSocket::Own(socket)).is_ok() {
             self.sockets.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Binds over the way of a frame, which the caller has. A frame without a way gets one, over a socket
+    /// Binds over the socket of a frame, which the caller holds. A frame without a socket gets one
     /// that leads to this server.
     ///
     /// # Errors
-    /// `ServerGone` if another server answers; else those of binding.
+    /// `ServerGone` if another server answers; otherwise the errors of binding.
     pub(crate) fn bind(
         &self,
         frame: u32,
-        wish: BindRequest,
+        request: BindRequest,
         until: Instant,
     ) -> Result<Granted, CallError> {
         let Some(call_socket) = self.socket_of(frame) else {
-            return self.bind_new_way(frame, wish, until);
+            return self.bind_new_socket(frame, request, until);
         };
         let (begun, socket) = (Instant::now(), call_socket.socket());
         let bound = match call_socket {
             CallSocket::Own(_) => {
-                bind_over(socket, &self.to, BindRequest { handles: 1, ..wish }, until)
+                bind_over(socket, &self.to, BindRequest { handles: 1, ..request }, until)
             }
-            CallSocket::Shared(shared) => shared.bind(self, wish, until),
+            CallSocket::Shared(shared) => shared.bind(self, request, until),
         };
         let granted = bound.inspect_err(|error| {
             if error.kind() == Kind::TimedOut {
-                self.heard_nothing_over(frame, begun.elapsed());
+                self.note_no_answer(frame, begun.elapsed());
             }
         })?;
-        self.heard_over(frame);
+        self.note_answer(frame);
         if granted.grant.incarnation != self.incarnation {
             say_goodbye(socket, granted.grant.handles(), granted.terms);
             self.lose(LostReason::AnotherServer);
@@ -263,19 +268,20 @@ impl Association {
         Ok(granted)
     }
 
-    /// Something was heard over a frame's way, by the holder of the frame.
+    /// Notes that a packet arrived over the socket of a frame, which the caller holds.
     #[inline]
-    pub(super) fn heard_over(&self, frame: u32) {
+    pub(super) fn note_answer(&self, frame: u32) {
         let silence = &self.silences[frame as usize];
         if silence.load(Ordering::Relaxed) != 0 {
             silence.store(0, Ordering::Relaxed);
         }
     }
 
-    /// The holder of a frame has bound over its way for so long without an answer. Each call may have
-    /// less time than it takes to notice that a server is silent: so the times are added up.
+    /// Notes that the holder of a frame has waited this long for an answer to a bind request, without
+    /// getting one. The times are added up, because each call may have too little time to notice a
+    /// silent server.
     #[cold]
-    fn heard_nothing_over(&self, frame: u32, waited: Duration) {
+    fn note_no_answer(&self, frame: u32, waited: Duration) {
         let waited = u32::try_from(waited.as_millis()).unwrap_or(u32::MAX);
         let silence = &self.silences[frame as usize];
         let total = silence.load(Ordering::Relaxed).saturating_add(waited);
@@ -286,32 +292,33 @@ impl Association {
         }
     }
 
-    /// A socket of its own for a frame that has none yet, or the shared one if that would be too many.
+    /// Gives a frame its own socket, or the shared one if there are too many sockets.
     #[cold]
-    fn bind_new_way(
+    fn bind_new_socket(
         &self,
         frame: u32,
-        wish: BindRequest,
+        request: BindRequest,
         until: Instant,
     ) -> Result<Granted, CallError> {
         let one_more = |count| (count < limits::SOCKETS_PER_SERVER).then_some(count + 1);
         let counted = self.sockets.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
-        let Ok(before) = counted else { return self.bind_shared(frame, wish, until) };
+        let Ok(before) = counted else { return self.bind_shared(frame, request, until) };
         if before > 0 {
-            // There when descriptors have run out: from two sockets on nobody is without a way.
+            // The shared socket is made together with the second socket, so that it exists when
+            // descriptors run out.
             let _ = self.share();
         }
         for _ in 0..OWN_TRIES {
             let socket = match connected(&self.to, SocketUse::Calls) {
                 Ok(socket) => socket,
-                // Without descriptors one may share what is there.
+                // Without descriptors, the frame uses the shared socket if it exists.
                 Err(_) if self.shared.lock().is_some() => break,
                 Err(error) => {
                     self.sockets.fetch_sub(1, Ordering::Relaxed);
-                    return Err(CallError::system(Phase::Bind, "making a socket", error));
+                    return Err(CallError::system(Phase::Bind, "cannot make a socket", error));
                 }
             };
-            let bound = bind_over(&socket, &self.to, BindRequest { handles: 1, ..wish }, until);
+            let bound = bind_over(&socket, &self.to, BindRequest { handles: 1, ..request }, until);
             let granted = bound.inspect_err(|_| {
                 self.sockets.fetch_sub(1, Ordering::Relaxed);
             })?;
@@ -322,21 +329,21 @@ impl Association {
             say_goodbye(&socket, granted.grant.handles(), granted.terms);
         }
         self.sockets.fetch_sub(1, Ordering::Relaxed);
-        self.bind_shared(frame, wish, until)
+        self.bind_shared(frame, request, until)
     }
 
-    /// Gives a frame the shared way, over a socket that leads to the association's server.
+    /// Gives a frame the shared socket, which leads to the association's server.
     fn bind_shared(
         &self,
         frame: u32,
-        wish: BindRequest,
+        request: BindRequest,
         until: Instant,
     ) -> Result<Granted, CallError> {
         for _ in 0..SHARED_TRIES {
             let shared = self
                 .share()
-                .map_err(|error| CallError::system(Phase::Bind, "making a socket", error))?;
-            let granted = shared.bind(self, wish, until)?;
+                .map_err(|error| CallError::system(Phase::Bind, "cannot make a socket", error))?;
+            let granted = shared.bind(self, request, until)?;
             if granted.grant.incarnation == self.incarnation {
                 shared.prove();
                 let _ = self.call_sockets[frame as usize].set(CallSocket::Shared(shared));
@@ -344,7 +351,7 @@ impl Association {
             }
             say_goodbye(shared.socket(), granted.grant.handles(), granted.terms);
             if shared.is_proven() {
-                // It led there once, and does not any more.
+                // The shared socket led to this server before, and leads to another server now.
                 break;
             }
             let mut current = self.shared.lock();
@@ -356,7 +363,7 @@ impl Association {
         Err(LostReason::AnotherServer.failure())
     }
 
-    /// The socket that frames share; made for the first of them.
+    /// Returns the shared socket, and makes it if it does not exist yet.
     fn share(&self) -> io::Result<Arc<SharedSocket>> {
         let mut shared = self.shared.lock();
         if let Some(shared) = &*shared {
@@ -366,33 +373,33 @@ impl Association {
         Ok(Arc::clone(shared.insert(new)))
     }
 
-    /// Gives handles back that were bound over the shared socket.
+    /// Says goodbye for handles that were granted over the shared socket.
     pub(super) fn say_goodbye(&self, handles: &[GrantedHandle], terms: ClientTerms) {
         if let Some(shared) = &*self.shared.lock() {
             say_goodbye(shared.socket(), handles, terms);
         }
     }
 
-    /// Whether this machine would use another address of its own for the route now than a socket has. If
-    /// there is no way there at all it has not moved: the way may come back.
+    /// Returns whether the route to the server now begins at another address of this machine than the
+    /// socket's. Returns false if there is no route, because the route may return.
     #[cold]
     pub(super) fn has_moved(&self, socket: &Socket) -> bool {
         let Route::Udp(to) = self.to else { return false };
         let own = socket.local().ok().and_then(|own| own.ip()).map(|own| own.ip());
-        // Connecting looks the route up, and sends nothing.
+        // Connecting a UDP socket looks up the route, and sends nothing.
         let now = Udp::connected(to).and_then(|new| new.local()).map(|now: SocketAddr| now.ip());
         now.is_ok_and(|now| own != Some(now))
     }
 
-    /// Pieces of so many bytes get through to its server, and larger ones did not.
+    /// Remembers that pieces of this size reach the server, and that larger ones did not.
     #[cold]
-    pub(super) fn learn(&self, piece: u32) {
+    pub(super) fn learn_piece(&self, piece: u32) {
         if let Route::Udp(to) = self.to {
             piece_sizes::learn(to.ip(), piece);
         }
     }
 
-    /// Bytes of a piece that gets through to its server, if `piece` bytes are what was agreed on.
+    /// Returns the largest size, up to `piece`, of pieces that are not known to be lost on the way.
     pub(super) fn piece_for(&self, piece: u32) -> u32 {
         match self.to {
             Route::Udp(to) => piece_sizes::known(to.ip()).map_or(piece, |known| known.min(piece)),
@@ -402,7 +409,8 @@ impl Association {
 
     // Memory.
 
-    /// The memory of a frame, from the room for the header on: that of the call, or of the reply.
+    /// Returns the memory of a message of a frame and of the header before it. `at`: where the message
+    /// begins in the frame.
     pub(super) fn half(&self, index: u32, at: usize) -> Space<'_> {
         let layout = self.frames.layout();
         let start = layout.stride * index as usize + at - HEADER_BYTES;
@@ -410,43 +418,44 @@ impl Association {
         space.range(start, HEADER_BYTES + layout.bytes)
     }
 
-    /// The same of the reply.
+    /// Returns the memory of the reply of a frame and of the header before it.
     pub(super) fn reply_half(&self, index: u32) -> Space<'_> {
         self.half(index, self.frames.layout().reply_at)
     }
 
-    // What is owed.
+    // Packets that are due between calls.
 
-    /// Looks after a lane from now on.
+    /// Registers an activity, so that the keeper sends its packets that are due between calls.
     pub(super) fn add(&self, activity: &Arc<Mutex<Activity>>) {
         self.activities.lock().push(Arc::downgrade(activity));
     }
 
-    /// A lane's call was given up: its frame is captured until the server has let go.
+    /// Marks a frame as captured until the server has released the activity's cancelled call.
     #[cold]
     pub(super) fn capture(self: &Arc<Self>, frame: u32, activity: &Arc<Mutex<Activity>>) {
-        let captive =
+        let captured =
             CapturedCall { association: Arc::downgrade(self), activity: Arc::clone(activity) };
-        *self.captured[frame as usize].lock() = Some(captive);
+        *self.captured[frame as usize].lock() = Some(captured);
     }
 
-    /// Whether a frame is captured. Only its holder asks.
+    /// Returns whether a frame is captured. Only the holder of the frame calls this.
     #[cold]
     pub(super) fn is_captured(&self, frame: u32) -> bool {
         self.captured[frame as usize].lock().is_some()
     }
 
-    /// Whether the server has let go of a frame, whichever association captured it.
+    /// Returns whether the server has released a frame. Any association that shares the frames may have
+    /// captured it.
     pub(crate) fn is_released(&self, frame: u32) -> bool {
-        // Who asks has the frame, so that nobody else changes this meanwhile.
-        let captive = self.captured[frame as usize].lock().clone();
-        let Some(CapturedCall { association, activity }) = captive else { return true };
-        // Without its association nobody asks any more.
+        // The caller holds the frame, so no other thread changes this meanwhile.
+        let captured = self.captured[frame as usize].lock().clone();
+        let Some(CapturedCall { association, activity }) = captured else { return true };
+        // If the association is dropped, no thread asks the server any more.
         let is_released = match association.upgrade() {
             None => true,
             Some(association) => {
                 let Some(mut activity) = activity.try_lock() else { return false };
-                association.look_after(&mut activity)
+                association.check_released(&mut activity)
             }
         };
         if is_released {
@@ -455,85 +464,84 @@ impl Association {
         is_released
     }
 
-    /// Does what is owed; whether something still will be.
-    pub(crate) fn tend(&self) -> bool {
-        // Before the look: what is owed from now on is said anew.
-        self.tended.store(false, Ordering::SeqCst);
+    /// Sends the packets that are due. Returns whether further packets will become due.
+    pub(crate) fn maintain(&self) -> bool {
+        // The flag is cleared first, so that `note_due` reports what becomes due from here on.
+        self.due.store(false, Ordering::SeqCst);
         let mut activities = self.activities.lock();
         activities.retain(|activity| activity.strong_count() > 0);
         let all: Vec<_> = activities.iter().filter_map(Weak::upgrade).collect();
         drop(activities);
         let now = moment();
-        let mut owed = false;
+        let mut due = false;
         for activity in all {
-            // One that is in a call owes nothing.
+            // An activity that is in a call has nothing due now, but may have afterwards.
             let Some(mut activity) = activity.try_lock() else {
-                owed = true;
+                due = true;
                 continue;
             };
             if activity.client_end.is_captured() {
-                owed |= !self.look_after(&mut activity);
+                due |= !self.check_released(&mut activity);
             } else if activity.client_end.owes_acknowledgement() {
-                if now.since(activity.ended) < OWED.as_nanos() as u64 / 2 {
-                    owed = true;
+                if now.since(activity.ended) < ACKNOWLEDGE_WITHIN.as_nanos() as u64 / 2 {
+                    due = true;
                 } else {
                     activity.client_end.acknowledge();
-                    self.say(&mut activity, now);
+                    self.send_control(&mut activity, now);
                 }
             }
         }
-        if owed {
-            self.tended.store(true, Ordering::SeqCst);
+        if due {
+            self.due.store(true, Ordering::SeqCst);
         }
-        owed
+        due
     }
 
-    /// Notes that something is owed; whether the keeper is to be told.
-    pub(super) fn owes(&self) -> bool {
-        !self.tended.load(Ordering::Relaxed) && !self.tended.swap(true, Ordering::SeqCst)
+    /// Notes that packets are due. Returns whether the caller must wake the keeper.
+    pub(super) fn note_due(&self) -> bool {
+        !self.due.load(Ordering::Relaxed) && !self.due.swap(true, Ordering::SeqCst)
     }
 
-    /// Sends what a caller has to say that has no call.
-    pub(super) fn say(&self, activity: &mut Activity, now: Moment) {
+    /// Sends the control packets of an activity that has no call.
+    pub(super) fn send_control(&self, activity: &mut Activity, now: Moment) {
         let Some(call_socket) = self.socket_of(activity.index) else { return };
         let mut out = [0; CONTROL_BYTES_MAX];
-        // Nothing that it says then has a part of a message.
+        // These packets carry no pieces of messages.
         while let Some(send) = activity.poll_send(now, &mut out) {
             deliver_now(activity, call_socket, &[Window::from(&out[..send.bytes])]);
         }
     }
 
-    /// Looks whether the server has let go of a call that was given up, and asks again; true once
-    /// it has.
-    fn look_after(&self, activity: &mut Activity) -> bool {
+    /// Asks the server whether it has released a cancelled call. Returns true once it has.
+    fn check_released(&self, activity: &mut Activity) -> bool {
         let Some(call_socket) = self.socket_of(activity.index) else { return true };
         match call_socket {
-            CallSocket::Own(socket) => hear(socket, activity),
-            CallSocket::Shared(shared) => shared.look(self, activity),
+            CallSocket::Own(socket) => receive_between_calls(socket, activity),
+            CallSocket::Shared(shared) => shared.check(self, activity),
         }
         let now = moment();
         if activity.client_end.next_timer().is_some_and(|due| due <= now) {
             activity.client_end.handle_timer(now);
             if activity.client_end.is_closed() {
-                // It was asked as often as a call that waits asks, and said nothing. Calls with limits
-                // shorter than that learn it here only.
+                // The client asked as often as a waiting call does, and got no answer. If all calls have
+                // shorter time limits, the client notices the silence only here.
                 self.lose(LostReason::Silent);
             }
         }
-        self.say(activity, now);
+        self.send_control(activity, now);
         !activity.client_end.is_captured()
     }
 }
 
-/// Takes what has come on a lane's own socket while no call is under way.
-fn hear(socket: &Socket, activity: &mut Activity) {
+/// Takes the packets that arrived on an activity's own socket between calls.
+fn receive_between_calls(socket: &Socket, activity: &mut Activity) {
     let mut memory = [0; CONTROL_BYTES_MAX];
-    // What comes belongs to the frame's call, if another binding has one: it asks again.
+    // This may drop packets of a call that another binding makes on this frame. That call asks again.
     for _ in 0..16 {
-        let came = socket.receive(&[Space::of_mut(&mut memory)], None, Until::Now);
-        match came {
+        let received = socket.receive(&[Space::of_mut(&mut memory)], None, Until::Now);
+        match received {
             Ok(Some(arrival)) if !arrival.cut => {
-                activity.hear(&memory[..arrival.bytes]);
+                activity.handle_control(&memory[..arrival.bytes]);
             }
             Ok(Some(_)) => {}
             Ok(None) => break,

@@ -1,50 +1,51 @@
-//! A binding that speaks raw Ethernet, and UDP once frames do not arrive any more.
+//! A binding over raw Ethernet that changes to UDP when the link does not carry frames any more.
 //!
-//! It changes over between two calls, and once: a call during which the link fell silent ends as it
-//! would have ended, and what comes after it goes over UDP, to the same server or not at all.
+//! A binding changes once, between two calls. A call during which the link falls silent fails as
+//! without a fallback. Later calls use UDP to the same server. If that server does not answer over UDP,
+//! they fail.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use super::handles::lost;
-use super::{DatagramPath, Renew};
+use super::{DatagramPath, HandleProvider};
 use crate::call::{Call, CallPath, PathKind, Returned};
 use crate::error::{CallError, Kind};
 use crate::protocol::exchange::time::MILLISECOND;
 
-/// Nothing heard for so long, by calls that all failed, means that frames do not arrive: by then each
-/// has been sent several times.
+/// The link counts as silent after all calls have failed for this long without any packet from the
+/// server. Within this time, the client has retransmitted each call several times.
 const SILENCE: u64 = 600 * MILLISECOND;
 
-/// Makes the way over UDP when it is needed.
+/// Makes the path over UDP when it is needed.
 pub(crate) trait Fallback: Send + Sync {
-    type Renew: Renew;
+    type Provider: HandleProvider;
 
-    /// A way to the very server that the link led to, bound for a frame, which the caller has.
+    /// Binds to the same server over UDP, for a frame that the caller holds.
     ///
     /// # Errors
-    /// If it is gone, or another.
+    /// If the server is gone, or another one answers.
     fn fall_back(
         &self,
         frame: u32,
         deadline: Option<Instant>,
-    ) -> Result<DatagramPath<Self::Renew>, CallError>;
+    ) -> Result<DatagramPath<Self::Provider>, CallError>;
 
-    /// What speaks on the link, in words.
+    /// Describes the device of the link.
     fn device(&self) -> String;
 }
 
-/// A binding's way over a link.
-pub(crate) struct LinkedPath<R: Renew, F: Fallback<Renew = R>> {
+/// A binding over a link.
+pub(crate) struct LinkedPath<R: HandleProvider, F: Fallback<Provider = R>> {
     link: DatagramPath<R>,
     udp: OnceLock<Arc<DatagramPath<R>>>,
-    /// Calls that heard nothing from the link.
+    /// The number of calls that failed because the link was silent.
     silent: AtomicU32,
     fallback: F,
 }
 
-impl<R: Renew, F: Fallback<Renew = R>> LinkedPath<R, F> {
+impl<R: HandleProvider, F: Fallback<Provider = R>> LinkedPath<R, F> {
     pub(crate) const fn new(link: DatagramPath<R>, fallback: F) -> Self {
         Self { link, udp: OnceLock::new(), silent: AtomicU32::new(0), fallback }
     }
@@ -54,25 +55,26 @@ impl<R: Renew, F: Fallback<Renew = R>> LinkedPath<R, F> {
             return Ok(udp);
         }
         let new = Arc::new(self.fallback.fall_back(frame, deadline)?);
-        // Two callers may come here; what the second one has bound goes again.
+        // If two threads come here at the same time, the second binding is dropped.
         Ok(self.udp.get_or_init(|| new))
     }
 
-    /// A call failed: whether for want of answers, none of which came although several were due.
+    /// Returns whether a call failed because no answer came over the link.
     #[cold]
     fn is_silence(&self, error: &CallError) -> bool {
         matches!(error.kind(), Kind::ServerGone | Kind::TimedOut) && self.link.silence() >= SILENCE
     }
 
-    /// A call after one that heard nothing.
+    /// Makes a call after one that failed because the link was silent.
     #[cold]
-    fn transport_otherwise(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
+    fn transport_over_udp(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
         let deadline = call.limit.deadline();
         match self.udp(call.frame.index(), deadline) {
             Ok(udp) => udp.transport(call),
             Err(error) => {
-                // Perhaps the server was halted for a while: then the link is asked again next time.
-                // One that is gone for good is told so over UDP, and nothing is sent into the blue.
+                // After a time-out the next call tries the link again, because the server may only
+                // have been halted for a while. After any other error, calls stay with UDP: usually the
+                // server is gone, and UDP reports that at once.
                 if error.kind() == Kind::TimedOut {
                     self.silent.store(0, Ordering::Relaxed);
                 }
@@ -82,11 +84,11 @@ impl<R: Renew, F: Fallback<Renew = R>> LinkedPath<R, F> {
     }
 }
 
-impl<R: Renew, F: Fallback<Renew = R>> CallPath for LinkedPath<R, F> {
+impl<R: HandleProvider, F: Fallback<Provider = R>> CallPath for LinkedPath<R, F> {
     #[inline]
     fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
         if self.silent.load(Ordering::Relaxed) > 0 {
-            return self.transport_otherwise(call);
+            return self.transport_over_udp(call);
         }
         let result = self.link.transport(call);
         if let Err(error) = &result
@@ -113,7 +115,7 @@ impl<R: Renew, F: Fallback<Renew = R>> CallPath for LinkedPath<R, F> {
     }
 
     fn is_released(&self, frame: u32) -> bool {
-        // Frames are the same for both.
+        // Both paths use the same frames.
         self.link.is_released(frame)
     }
 
@@ -122,7 +124,7 @@ impl<R: Renew, F: Fallback<Renew = R>> CallPath for LinkedPath<R, F> {
         match self.udp.get() {
             None => device,
             Some(_) => format!(
-                "given up after {} calls without an answer ({device})",
+                "replaced by UDP after {} calls without an answer ({device})",
                 self.silent.load(Ordering::Relaxed)
             ),
         }

@@ -1,7 +1,8 @@
-//! The client's side of binding: asking whoever listens at an address for handles.
+//! Requests handles from the server at an address.
 //!
-//! Handles are bound over the very socket that will carry their calls. Of several addresses the first
-//! that answers is taken, each asked a little later than the one before (as RFC 8305 has it for TCP).
+//! A handle is bound over the socket that will carry its calls. If there are several addresses, the
+//! client uses the first that answers. It asks each address a little later than the previous one, as
+//! RFC 8305 describes for TCP.
 
 use core::time::Duration;
 use std::io::{self, ErrorKind};
@@ -21,21 +22,22 @@ use crate::protocol::exchange::message::PIECE_MAX;
 use crate::sys;
 use crate::value::{Space, Window};
 
-/// What a server granted: handles, on which terms, and the first round trip.
+/// What a server granted: handles, their terms, and the first round trip.
 pub(crate) struct Granted {
     pub(crate) grant: Grant,
     pub(crate) terms: ClientTerms,
     pub(crate) round_trip_ns: u64,
 }
 
-/// A machine that refused so many packets has no server there. One that is about to start is waited for.
+/// After this many refused packets, the client concludes that no server listens at an address. It
+/// repeats the first ones, because a server may be starting.
 const REFUSED_MAX: u32 = 3;
 
 fn failed(what: &str, error: io::Error) -> CallError {
     CallError::system(Phase::Bind, what.to_owned(), error)
 }
 
-/// Why there is no socket to an address.
+/// Returns the error for a route for which no socket can be made.
 fn no_socket(to: &Route, error: io::Error) -> CallError {
     match error.kind() {
         ErrorKind::NetworkUnreachable
@@ -45,94 +47,95 @@ fn no_socket(to: &Route, error: io::Error) -> CallError {
             CallError::not_executed(Kind::Unreachable, Phase::Bind, text).because(error)
         }
         _ if matches!(to, Route::Link(..)) => {
-            failed("making a socket", error).denied_means(NO_RAW_ETHERNET)
+            failed("cannot make a socket", error).denied_means(NO_RAW_ETHERNET)
         }
-        _ => failed("making a socket", error),
+        _ => failed("cannot make a socket", error),
     }
 }
 
-/// Asks for handles by the first of several routes where a server answers: by which one it was, and over
-/// which socket.
+/// Requests handles over the first of these routes on which a server answers. Returns the index of
+/// the route, the socket and what was granted.
 ///
 /// # Errors
-/// The server's, or why none answers.
+/// The server's error, or the reason why no server answers.
 pub(crate) fn bind(
     routes: &[Route],
-    wish: BindRequest,
+    request: BindRequest,
     until: Instant,
 ) -> Result<(usize, Socket, Granted), CallError> {
-    let Attempt { number, socket, binding, wish, .. } = race(routes, Some(wish), until)?;
+    let Attempt { number, socket, binding, request, .. } = race(routes, Some(request), until)?;
     let to = &routes[number];
-    let receive: Receive<'_> = &mut |memory, due| receive_from(&socket, memory, due);
+    let receive: ReceivePacket<'_> = &mut |memory, due| receive_from(&socket, memory, due);
     let bound = converse(&socket, to, binding, until, receive)?;
-    let granted = granted(bound, wish, to)?;
+    let granted = granted(bound, request, to)?;
     Ok((number, socket, granted))
 }
 
-/// Asks for handles over a socket that nobody else uses meanwhile.
+/// Requests handles over a socket that no other thread uses at the same time.
 pub(super) fn bind_over(
     socket: &Socket,
     to: &Route,
-    wish: BindRequest,
+    request: BindRequest,
     until: Instant,
 ) -> Result<Granted, CallError> {
     let nonce = nonce()?;
-    ask(socket, to, wish, nonce, until, &mut |memory, due| receive_from(socket, memory, due))
+    ask(socket, to, request, nonce, until, &mut |memory, due| receive_from(socket, memory, due))
 }
 
 fn nonce() -> Result<[u8; 12], CallError> {
-    sys::random().map_err(|error| failed("asking for random bytes", error))
+    sys::random().map_err(|error| failed("cannot read random bytes", error))
 }
 
-/// Waits for an answer for so long, and puts it there: how many bytes it has.
-pub(super) type Receive<'a> =
+/// A function that waits for a packet for at most the given time, writes it to the memory, and returns
+/// its length.
+pub(super) type ReceivePacket<'a> =
     &'a mut dyn FnMut(&mut [u8; BIND_BYTES], Duration) -> io::Result<Option<usize>>;
 
-/// The same with that nonce over any socket.
+/// Requests handles with this nonce. `receive` receives the packets of this nonce.
 pub(super) fn ask(
     socket: &Socket,
     to: &Route,
-    wish: BindRequest,
+    request: BindRequest,
     nonce: [u8; 12],
     until: Instant,
-    receive: Receive<'_>,
+    receive: ReceivePacket<'_>,
 ) -> Result<Granted, CallError> {
-    let wish = fitted(socket, wish)?;
-    let binding = wire::BindExchange::new(moment(), nonce, wish);
-    granted(converse(socket, to, binding, until, receive)?, Some(wish), to)
+    let request = fitted(socket, request)?;
+    let binding = wire::BindExchange::new(moment(), nonce, request);
+    granted(converse(socket, to, binding, until, receive)?, Some(request), to)
 }
 
-/// What can be wished for over a socket.
-fn fitted(socket: &Socket, wish: BindRequest) -> Result<BindRequest, CallError> {
+/// Adapts a request to the buffer of a socket and to the MTU of its route.
+fn fitted(socket: &Socket, request: BindRequest) -> Result<BindRequest, CallError> {
     let buffer = socket
         .size_buffers(BUFFER_BYTES)
-        .map_err(|error| failed("sizing a socket's buffer", error))?;
+        .map_err(|error| failed("cannot set the size of a socket's buffer", error))?;
     let payload = socket.payload(HEADER_BYTES);
-    let payload = payload.map_err(|error| failed("asking for the route's MTU", error))?;
+    let payload = payload.map_err(|error| failed("cannot read the route's MTU", error))?;
     let piece = (payload as u32).min(PIECE_MAX);
-    Ok(BindRequest { piece, credits: credits(buffer, piece), ..wish })
+    Ok(BindRequest { piece, credits: credits(buffer, piece), ..request })
 }
 
-/// What came of binding.
+/// Returns what a bind exchange granted, or its error.
 fn granted(
     bound: BindOutcome,
-    wish: Option<BindRequest>,
+    request: Option<BindRequest>,
     to: &Route,
 ) -> Result<Granted, CallError> {
-    match (bound, wish) {
-        (BindOutcome::Granted(grant, _), Some(wish))
-            if wish.payload_check && !grant.payload_check =>
+    match (bound, request) {
+        (BindOutcome::Granted(grant, _), Some(request))
+            if request.payload_check && !grant.payload_check =>
         {
-            let text = "the server checks no payloads".to_owned();
+            let text = "the server does not support checksums of payloads".to_owned();
             Err(CallError::not_executed(Kind::ProtocolMismatch, Phase::Bind, text))
         }
-        (BindOutcome::Granted(grant, round_trip), Some(wish)) => {
+        (BindOutcome::Granted(grant, round_trip), Some(request)) => {
             let terms = ClientTerms {
                 piece: grant.piece,
                 credits: grant.credits,
-                credits_here: wish.credits,
+                credits_here: request.credits,
                 call_bytes_max: grant.call_bytes_max,
-                result_bytes_max: wish.result_bytes_max,
+                result_bytes_max: request.result_bytes_max,
                 table: grant.table,
             };
             Ok(Granted { grant, terms, round_trip_ns: round_trip })
@@ -148,18 +151,18 @@ fn granted(
     }
 }
 
-/// Asks for the place on the link of the first server that answers at some addresses, if they are at the
-/// same one: which of the addresses answered, and `None` if that server offers none there.
+/// Asks the first server that answers at these addresses for its location on the link. Returns the
+/// index of the address that answered, and `None` if that server does not use raw Ethernet.
 ///
 /// # Errors
-/// Why none answers.
+/// The reason why no server answers.
 pub(crate) fn where_on_link(
     routes: &[Route],
     until: Instant,
 ) -> Result<(usize, Option<LinkAddress>), CallError> {
     let Attempt { number, socket, binding, .. } = race(routes, None, until)?;
     let to = &routes[number];
-    let receive: Receive<'_> = &mut |memory, due| receive_from(&socket, memory, due);
+    let receive: ReceivePacket<'_> = &mut |memory, due| receive_from(&socket, memory, due);
     match converse(&socket, to, binding, until, receive)? {
         BindOutcome::Location(there) => {
             let there =
@@ -175,43 +178,47 @@ pub(crate) fn where_on_link(
     }
 }
 
-/// One of the routes that are asked at the same time.
+/// One of the routes that are tried at the same time.
 struct Attempt {
     number: usize,
     socket: Socket,
     binding: wire::BindExchange,
-    wish: Option<BindRequest>,
+    request: Option<BindRequest>,
     refused: u32,
 }
 
 impl Attempt {
-    fn begin(to: &Route, number: usize, wish: Option<BindRequest>) -> Result<Self, CallError> {
+    fn begin(to: &Route, number: usize, request: Option<BindRequest>) -> Result<Self, CallError> {
         let socket = connected(to, SocketUse::Calls).map_err(|error| no_socket(to, error))?;
-        let wish = wish.map(|wish| fitted(&socket, wish)).transpose()?;
+        let request = request.map(|request| fitted(&socket, request)).transpose()?;
         let (now, nonce) = (moment(), nonce()?);
-        let binding = match wish {
-            Some(wish) => wire::BindExchange::new(now, nonce, wish),
+        let binding = match request {
+            Some(request) => wire::BindExchange::new(now, nonce, request),
             None => wire::BindExchange::locating(now, nonce),
         };
-        Ok(Self { number, socket, binding, wish, refused: 0 })
+        Ok(Self { number, socket, binding, request, refused: 0 })
     }
 
-    /// Takes what has come; whether it was an answer.
-    fn hear(&mut self, due: Duration) -> io::Result<bool> {
+    /// Receives a packet, and returns whether it was an answer.
+    fn receive(&mut self, due: Duration) -> io::Result<bool> {
         let mut memory = [0; BIND_BYTES];
-        let came = receive_from(&self.socket, &mut memory, due)?;
-        Ok(came.is_some_and(|bytes| heard(&mut self.binding, &memory[..bytes])))
+        let received = receive_from(&self.socket, &mut memory, due)?;
+        Ok(received.is_some_and(|bytes| handle_packet(&mut self.binding, &memory[..bytes])))
     }
 }
 
-/// Asks by each route, and returns the first that was answered; the others are given up.
-fn race(routes: &[Route], wish: Option<BindRequest>, until: Instant) -> Result<Attempt, CallError> {
+/// Tries the routes, and returns the first attempt that got an answer. The other attempts are dropped.
+fn race(
+    routes: &[Route],
+    request: Option<BindRequest>,
+    until: Instant,
+) -> Result<Attempt, CallError> {
     let mut attempts: Vec<Attempt> = Vec::new();
     let (mut next, mut starts) = (0, Instant::now());
     let mut failure = None;
     loop {
         while next < routes.len() && (attempts.is_empty() || Instant::now() >= starts) {
-            match Attempt::begin(&routes[next], next, wish) {
+            match Attempt::begin(&routes[next], next, request) {
                 Ok(attempt) => {
                     attempts.push(attempt);
                     starts = Instant::now() + STAGGER;
@@ -226,17 +233,17 @@ fn race(routes: &[Route], wish: Option<BindRequest>, until: Instant) -> Result<A
             if attempt.binding.poll_send(now, &mut out).is_some() {
                 let _ = attempt.socket.send(&[Window::from(&out[..])], None);
             }
-            let goes_on = attempt.binding.outcome().is_none() && attempt.refused < REFUSED_MAX;
-            if !goes_on {
+            let continues = attempt.binding.outcome().is_none() && attempt.refused < REFUSED_MAX;
+            if !continues {
                 failure = Some(silent(&routes[attempt.number], attempt.refused));
             }
-            goes_on
+            continues
         });
         let Some(first) = attempts.first() else {
             if next < routes.len() {
                 continue;
             }
-            return Err(failure.unwrap_or_else(nobody));
+            return Err(failure.unwrap_or_else(no_address));
         };
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -248,21 +255,23 @@ fn race(routes: &[Route], wish: Option<BindRequest>, until: Instant) -> Result<A
         if next < routes.len() {
             due = due.min(starts.saturating_duration_since(Instant::now()));
         }
-        // One alone waits on its own socket, of whatever kind.
+        // A single attempt waits on its own socket, because `wait_for_any` does not support raw
+        // Ethernet.
         let alone = attempts.len() == 1;
         if !alone {
             let sockets: Vec<&Socket> = attempts.iter().map(|attempt| &attempt.socket).collect();
-            wait_for_any(&sockets, due).map_err(|error| failed("waiting for an answer", error))?;
+            wait_for_any(&sockets, due)
+                .map_err(|error| failed("cannot wait for an answer", error))?;
         }
         let due = if alone { due } else { Duration::ZERO };
         for at in 0..attempts.len() {
-            match attempts[at].hear(due) {
+            match attempts[at].receive(due) {
                 Ok(true) => return Ok(attempts.swap_remove(at)),
                 Ok(false) => {}
                 Err(error) => {
                     let refused = error.kind() == ErrorKind::ConnectionRefused;
                     attempts[at].refused += if refused { 1 } else { REFUSED_MAX };
-                    // The next one need not wait any longer.
+                    // The next attempt begins at once.
                     starts = Instant::now();
                 }
             }
@@ -270,7 +279,7 @@ fn race(routes: &[Route], wish: Option<BindRequest>, until: Instant) -> Result<A
     }
 }
 
-/// Says to a server that some handles are not needed.
+/// Tells a server that these handles are not needed any more.
 pub(super) fn say_goodbye(socket: &Socket, handles: &[GrantedHandle], terms: ClientTerms) {
     for handle in handles {
         let mut client_end = ClientEnd::new(*handle, terms, 0, 1);
@@ -282,7 +291,7 @@ pub(super) fn say_goodbye(socket: &Socket, handles: &[GrantedHandle], terms: Cli
     }
 }
 
-/// Receives once.
+/// Receives one packet.
 fn receive_from(
     socket: &Socket,
     memory: &mut [u8; BIND_BYTES],
@@ -290,17 +299,22 @@ fn receive_from(
 ) -> io::Result<Option<usize>> {
     let into = [Space::of_mut(memory)];
     let until = if due.is_zero() { Until::Now } else { Until::After(due) };
-    let came = socket.receive(&into, None, until)?;
-    Ok(came.filter(|arrival| !arrival.cut).map(|arrival| arrival.bytes))
+    let mut received = socket.receive(&into, None, until)?;
+    if received.is_none() && until != Until::Now {
+        // On a busy machine, the packet may have arrived while this thread waited for a processor after
+        // the time-out.
+        received = socket.receive(&into, None, Until::Now)?;
+    }
+    Ok(received.filter(|arrival| !arrival.cut).map(|arrival| arrival.bytes))
 }
 
-/// Sends and receives what belongs to binding, to its end.
+/// Sends and receives the packets of a bind exchange until it ends.
 fn converse(
     socket: &Socket,
     to: &Route,
     mut binding: wire::BindExchange,
     until: Instant,
-    receive: Receive<'_>,
+    receive: ReceivePacket<'_>,
 ) -> Result<BindOutcome, CallError> {
     let (mut out, mut memory) = ([0; BIND_BYTES], [0; BIND_BYTES]);
     let mut refused = 0;
@@ -322,30 +336,30 @@ fn converse(
             binding.next_timer().map_or(left, |due| left.min(Duration::from_nanos(due.since(now))));
         match receive(&mut memory, due) {
             Ok(Some(bytes)) => {
-                heard(&mut binding, &memory[..bytes]);
+                handle_packet(&mut binding, &memory[..bytes]);
             }
             Ok(None) => {}
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
-                // A server that is about to start is waited for a little.
+                // Perhaps the server is starting.
                 refused += 1;
                 if refused == REFUSED_MAX {
                     return Err(silent(to, refused));
                 }
                 std::thread::sleep(Duration::from_millis(5));
             }
-            Err(error) => return Err(failed("receiving the server's answer", error)),
+            Err(error) => return Err(failed("cannot receive the server's answer", error)),
         }
     }
 }
 
-/// Takes a packet; whether it was an answer.
-fn heard(binding: &mut wire::BindExchange, packet: &[u8]) -> bool {
+/// Handles a packet, and returns whether it was an answer.
+fn handle_packet(binding: &mut wire::BindExchange, packet: &[u8]) -> bool {
     binding.receive(moment(), packet)
 }
 
-/// What the server says to a caller that it knew, and does not know any more: whatever it is, the
-/// binding is of no use, and whoever bound decides what to do. What this side is short of stays what
-/// it is, and so does a call whose time is up.
+/// Returns the error of a call whose frame could not get a new handle. The result is
+/// [`Kind::ServerGone`] for most reasons of the server, because the binding cannot be used any more.
+/// Errors of this machine and an expired deadline are returned unchanged.
 #[cold]
 pub(crate) fn lost(error: CallError, deadline: Option<Instant>) -> CallError {
     let late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
@@ -355,7 +369,7 @@ pub(crate) fn lost(error: CallError, deadline: Option<Instant>) -> CallError {
             error
         }
         _ => {
-            let text = "the server grants this binding nothing any more";
+            let text = "the server does not renew this binding";
             CallError::not_executed(Kind::ServerGone, Phase::Call, text).because(error.chain())
         }
     }
@@ -377,14 +391,14 @@ fn denied(kind: u32, text: String) -> CallError {
 }
 
 #[cold]
-fn nobody() -> CallError {
-    CallError::not_executed(Kind::Unreachable, Phase::Bind, "the place has no address")
+fn no_address() -> CallError {
+    CallError::not_executed(Kind::Unreachable, Phase::Bind, "the host has no address")
 }
 
 #[cold]
 fn silent(to: &Route, refused: u32) -> CallError {
     if refused > 0 {
-        let text = format!("nobody listens at {to}");
+        let text = format!("no server listens at {to}");
         return CallError::not_executed(Kind::Unreachable, Phase::Bind, text);
     }
     let error =

@@ -1,15 +1,15 @@
-//! `Turn`: who of those that wait at one socket receives for all, and how the others wait meanwhile.
+//! Leader and followers: one of the threads that wait at a shared socket receives for all.
 //!
-//! It is TCP's receive turn in the form that a socket without order allows: there the word of a call
-//! says too whether its reply is there, here its lane does, and a word says only that its caller is
-//! to look again.
+//! The stream path does the same. There, the word of a call also shows whether its reply has arrived.
+//! On the datagram path the activity keeps that state, because packets arrive in any order. A word
+//! only shows that its thread must check its activity again.
 //!
-//! | word | its caller |
+//! | word | the thread |
 //! |---|---|
-//! | `IDLE` | does not wait, or has the turn |
-//! | `LOOKING` | waits, awake |
-//! | `ASLEEP` | waits, asleep on the word |
-//! | `POKED` | is to look: something came for it, or the turn is free |
+//! | `IDLE` | does not wait, or is the leader |
+//! | `AWAKE` | waits, and polls |
+//! | `ASLEEP` | sleeps on the word |
+//! | `WOKEN` | must check its activity: a packet arrived for it, or there is no leader |
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use core::time::Duration;
@@ -24,88 +24,91 @@ const AWAKE: u32 = 1;
 const ASLEEP: u32 = 2;
 const WOKEN: u32 = 3;
 
-/// The turn, and with it what one needs to receive.
+/// Which thread is the leader, and the memory into which the leader receives.
 #[derive(Debug)]
 pub(super) struct Leadership<T> {
-    /// Who has the lock has the turn.
+    /// The thread that holds this lock is the leader.
     input: Mutex<T>,
-    /// Whether somebody has it: a hint, which is right whenever nobody is just taking it or letting
-    /// it go.
+    /// Whether there is a leader. The value may be wrong while a thread becomes the leader or stops
+    /// being the leader.
     has_leader: AtomicBool,
-    /// How many wait without it.
+    /// The number of followers.
     waiting: AtomicU32,
     words: Box<[AtomicU32]>,
 }
 
-/// The turn; passed on when dropped.
+/// The leader's guard. When it is dropped, a follower becomes the leader.
 #[derive(Debug)]
 pub(super) struct Leader<'a, T> {
-    turn: &'a Leadership<T>,
-    /// There until dropped.
+    leadership: &'a Leadership<T>,
+    /// `Some` until the guard is dropped.
     input: Option<MutexGuard<'a, T>>,
 }
 
-/// One who waits without the turn.
+/// A thread that waits while another one is the leader.
 #[derive(Debug)]
 pub(super) struct Follower<'a, T> {
-    turn: &'a Leadership<T>,
+    leadership: &'a Leadership<T>,
     index: u32,
-    /// Until when it looks rather than sleeps.
+    /// The time at which the thread stops polling and sleeps.
     until: Option<Instant>,
 }
 
 impl<T> Leadership<T> {
-    /// A turn for so many callers, by number.
-    pub(super) fn new(callers: u32, input: T) -> Self {
+    /// Makes a leadership for this many threads, which have the numbers from 0.
+    pub(super) fn new(threads: u32, input: T) -> Self {
         Self {
             input: Mutex::ranked(Rank::Receive, input),
             has_leader: AtomicBool::new(false),
             waiting: AtomicU32::new(0),
-            words: (0..callers).map(|_| AtomicU32::new(IDLE)).collect(),
+            words: (0..threads).map(|_| AtomicU32::new(IDLE)).collect(),
         }
     }
 
-    /// The turn, if nobody has it.
+    /// Makes the calling thread the leader, unless there is one.
     #[inline]
     pub(super) fn try_lead(&self) -> Option<Leader<'_, T>> {
         let input = self.input.try_lock()?;
         self.has_leader.store(true, Ordering::SeqCst);
-        Some(Leader { turn: self, input: Some(input) })
+        Some(Leader { leadership: self, input: Some(input) })
     }
 
-    /// Begins to wait, for what others give it or for the turn. Only what happens before is not told:
-    /// so look once more after this, and try to take the turn.
+    /// Makes the calling thread a follower, which is woken by packets and when there is no leader.
+    /// Earlier events do not wake it. So the caller must check its activity once more afterwards, and
+    /// call [`try_lead`](Self::try_lead).
     pub(super) fn follow(&self, index: u32) -> Follower<'_, T> {
         self.words[index as usize].store(AWAKE, Ordering::SeqCst);
         self.waiting.fetch_add(1, Ordering::SeqCst);
-        // SYNC: datagram-turn. We say that we wait, then look whether the turn is free; who lets it go
-        // does that first, and then looks whether anybody waits: one of us sees the other.
+        // SYNC: datagram-turn. A follower first raises `waiting`, and then tries to take the lock. A
+        // leader first releases the lock, and then reads `waiting`. So at least one of them sees the
+        // other.
         fence(Ordering::SeqCst);
-        Follower { turn: self, index, until: None }
+        Follower { leadership: self, index, until: None }
     }
 
-    /// Something came for a caller, and is where it will find it: it is to look, if it waits.
+    /// Wakes a thread, because its activity has received a packet. Does nothing if the thread does not
+    /// wait.
     pub(super) fn wake(&self, index: u32) {
         let _ = self.try_wake(index);
     }
 
-    /// The same of all.
+    /// Wakes all threads that wait.
     #[cold]
     pub(super) fn wake_all(&self) {
         (0..self.words.len() as u32).for_each(|index| self.wake(index));
     }
 
-    /// Makes a caller look; false if it does not wait, or looks anyway.
+    /// Wakes a thread. Returns false if the thread does not wait, or was already woken.
     fn try_wake(&self, index: u32) -> bool {
         let word = &self.words[index as usize];
         loop {
-            let is = word.load(Ordering::SeqCst);
-            if !matches!(is, AWAKE | ASLEEP) {
+            let state = word.load(Ordering::SeqCst);
+            if !matches!(state, AWAKE | ASLEEP) {
                 return false;
             }
-            // SYNC: datagram-word, taken in `Waits::look`.
-            if word.compare_exchange(is, WOKEN, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
-                if is == ASLEEP {
+            // SYNC: datagram-word, taken in `Follower::reset`.
+            if word.compare_exchange(state, WOKEN, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
+                if state == ASLEEP {
                     sys::futex_wake(word);
                 }
                 return true;
@@ -113,8 +116,8 @@ impl<T> Leadership<T> {
         }
     }
 
-    /// Sees to it that somebody receives, if anybody waits. Those who were poked before need no more:
-    /// each of them takes the turn, or comes here when it leaves.
+    /// Ensures that a follower becomes the leader, if there is no leader. A follower that is already
+    /// woken suffices: it becomes the leader, or calls this function when it stops waiting.
     #[inline]
     fn appoint(&self) {
         fence(Ordering::SeqCst);
@@ -128,7 +131,7 @@ impl<T> Leadership<T> {
         let _ = (0..self.words.len() as u32).any(|index| self.try_wake(index));
     }
 
-    /// How many wait.
+    /// Returns the number of followers.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> u32 {
         self.waiting.load(Ordering::SeqCst)
@@ -136,26 +139,27 @@ impl<T> Leadership<T> {
 }
 
 impl<T> Leader<'_, T> {
-    /// What one receives with.
+    /// Returns the memory into which the leader receives.
     pub(super) fn input(&mut self) -> &mut T {
-        self.input.as_deref_mut().expect("there until dropped")
+        self.input.as_deref_mut().expect("the lock is held until the guard is dropped")
     }
 }
 
 impl<T> Drop for Leader<'_, T> {
     fn drop(&mut self) {
-        self.turn.has_leader.store(false, Ordering::SeqCst);
+        self.leadership.has_leader.store(false, Ordering::SeqCst);
         self.input = None;
-        self.turn.appoint();
+        self.leadership.appoint();
     }
 }
 
 impl<T> Follower<'_, T> {
     fn word(&self) -> &AtomicU32 {
-        &self.turn.words[self.index as usize]
+        &self.leadership.words[self.index as usize]
     }
 
-    /// Waits until poked, for at most so long, or for no reason; then it is time to look again.
+    /// Waits until the thread is woken, for at most `left`. It may return early, so the caller must
+    /// check its activity again.
     pub(super) fn wait(&mut self, wait: Wait, left: Duration) {
         let spins = match wait {
             Wait::Spin => true,
@@ -166,10 +170,10 @@ impl<T> Follower<'_, T> {
             }
         };
         if spins {
-            // A few looks at a time: the caller looks at the clock.
+            // Only a few rounds, because the caller must check the clock.
             for _ in 0..8 {
-                let poked = self.word().load(Ordering::Relaxed) == WOKEN;
-                if poked || !self.turn.has_leader.load(Ordering::Relaxed) {
+                let woken = self.word().load(Ordering::Relaxed) == WOKEN;
+                if woken || !self.leadership.has_leader.load(Ordering::Relaxed) {
                     break;
                 }
                 std::thread::yield_now();
@@ -181,11 +185,11 @@ impl<T> Follower<'_, T> {
         self.reset();
     }
 
-    /// From here on it is to be poked again.
+    /// Resets the word, so that the thread can be woken again.
     fn reset(&self) {
-        // SYNC: datagram-word, released by whoever poked.
+        // SYNC: datagram-word, released in `Leadership::try_wake`.
         self.word().swap(AWAKE, Ordering::SeqCst);
-        // SYNC: datagram-turn, as in `Turn::wait`.
+        // SYNC: datagram-turn, as in `Leadership::follow`.
         fence(Ordering::SeqCst);
     }
 
@@ -197,9 +201,9 @@ impl<T> Follower<'_, T> {
 impl<T> Drop for Follower<'_, T> {
     fn drop(&mut self) {
         self.word().swap(IDLE, Ordering::SeqCst);
-        self.turn.waiting.fetch_sub(1, Ordering::SeqCst);
-        // It may have been the one whose turn it was.
-        self.turn.appoint();
+        self.leadership.waiting.fetch_sub(1, Ordering::SeqCst);
+        // This thread may have been woken to become the leader. Then another follower must be woken.
+        self.leadership.appoint();
     }
 }
 
@@ -214,140 +218,140 @@ mod tests {
     fn until(what: &str, condition: impl Fn() -> bool) {
         let start = Instant::now();
         while !condition() {
-            assert!(start.elapsed() < LONG, "never: {what}");
+            assert!(start.elapsed() < LONG, "timed out until {what}");
             thread::yield_now();
         }
     }
 
     #[test]
-    fn one_has_the_turn_and_passes_it_on_to_one_who_sleeps() {
+    fn one_thread_leads_and_a_sleeping_follower_succeeds_it() {
         for wait in [Wait::Block, Wait::Adaptive, Wait::Spin] {
-            let turn = Leadership::new(4, 0);
-            let held = turn.try_lead().unwrap();
-            assert!(turn.try_lead().is_none());
+            let leadership = Leadership::new(4, 0);
+            let leader = leadership.try_lead().unwrap();
+            assert!(leadership.try_lead().is_none());
             thread::scope(|scope| {
                 for index in 0..4 {
-                    let turn = &turn;
+                    let leadership = &leadership;
                     scope.spawn(move || {
-                        let mut waits = turn.follow(index);
-                        let mut held = loop {
-                            match turn.try_lead() {
-                                Some(held) => break held,
-                                None => waits.wait(wait, Duration::MAX),
+                        let mut follower = leadership.follow(index);
+                        let mut leader = loop {
+                            match leadership.try_lead() {
+                                Some(leader) => break leader,
+                                None => follower.wait(wait, Duration::MAX),
                             }
                         };
-                        drop(waits);
-                        *held.input() += 1;
+                        drop(follower);
+                        *leader.input() += 1;
                     });
                 }
-                until("all wait", || turn.waiting() == 4);
-                drop(held);
+                until("all wait", || leadership.waiting() == 4);
+                drop(leader);
             });
-            assert_eq!((*turn.try_lead().unwrap().input(), turn.waiting()), (4, 0));
+            assert_eq!((*leadership.try_lead().unwrap().input(), leadership.waiting()), (4, 0));
         }
     }
 
     #[test]
-    fn who_is_told_looks_and_nobody_else() {
-        let turn = Leadership::new(2, ());
+    fn only_the_woken_follower_looks() {
+        let leadership = Leadership::new(2, ());
         let looks = [const { AtomicU32::new(0) }; 2];
         let ends = AtomicBool::new(false);
-        let held = turn.try_lead().unwrap();
+        let leader = leadership.try_lead().unwrap();
         thread::scope(|scope| {
             for index in 0..2 {
-                let (turn, looks, ends) = (&turn, &looks, &ends);
+                let (leadership, looks, ends) = (&leadership, &looks, &ends);
                 scope.spawn(move || {
-                    let mut waits = turn.follow(index);
+                    let mut follower = leadership.follow(index);
                     while !ends.load(Ordering::SeqCst) {
-                        waits.wait(Wait::Block, Duration::MAX);
+                        follower.wait(Wait::Block, Duration::MAX);
                         looks[index as usize].fetch_add(1, Ordering::SeqCst);
                     }
                 });
             }
             until("both sleep", || {
-                turn.words.iter().all(|word| word.load(Ordering::SeqCst) == ASLEEP)
+                leadership.words.iter().all(|word| word.load(Ordering::SeqCst) == ASLEEP)
             });
-            turn.wake(1);
-            until("it looks", || looks[1].load(Ordering::SeqCst) == 1);
-            until("it sleeps", || turn.words[1].load(Ordering::SeqCst) == ASLEEP);
+            leadership.wake(1);
+            until("it is woken", || looks[1].load(Ordering::SeqCst) == 1);
+            until("it sleeps", || leadership.words[1].load(Ordering::SeqCst) == ASLEEP);
             thread::sleep(Duration::from_millis(5));
             assert_eq!(looks[0].load(Ordering::SeqCst), 0);
             ends.store(true, Ordering::SeqCst);
-            turn.wake_all();
+            leadership.wake_all();
         });
-        drop(held);
-        // Who does not wait is not told, nor is anything left for it.
-        turn.wake(0);
-        assert_eq!(turn.words[0].load(Ordering::SeqCst), IDLE);
+        drop(leader);
+        // A thread that does not wait is not woken, and its word stays idle.
+        leadership.wake(0);
+        assert_eq!(leadership.words[0].load(Ordering::SeqCst), IDLE);
     }
 
     #[test]
-    fn a_limit_ends_the_rest() {
-        let turn = Leadership::new(1, ());
-        let _held = turn.try_lead().unwrap();
+    fn time_limit_ends_the_wait() {
+        let leadership = Leadership::new(1, ());
+        let _leader = leadership.try_lead().unwrap();
         let (start, limit) = (Instant::now(), Duration::from_millis(10));
-        turn.follow(0).wait(Wait::Block, limit);
+        leadership.follow(0).wait(Wait::Block, limit);
         assert!((limit..LONG).contains(&start.elapsed()));
     }
 
     #[test]
-    fn one_who_leaves_with_what_was_meant_for_it_passes_the_turn_on() {
-        let turn = Leadership::new(2, ());
-        let held = turn.try_lead().unwrap();
+    fn follower_woken_to_lead_that_leaves_wakes_another() {
+        let leadership = Leadership::new(2, ());
+        let leader = leadership.try_lead().unwrap();
         thread::scope(|scope| {
-            let mut first = turn.follow(0);
+            let mut first = leadership.follow(0);
             let other = scope.spawn(|| {
-                let mut waits = turn.follow(1);
-                while turn.try_lead().is_none() {
-                    waits.wait(Wait::Block, Duration::MAX);
+                let mut follower = leadership.follow(1);
+                while leadership.try_lead().is_none() {
+                    follower.wait(Wait::Block, Duration::MAX);
                 }
             });
-            until("the other sleeps", || turn.words[1].load(Ordering::SeqCst) == ASLEEP);
-            // The turn comes to the first, which is awake and does not take it.
-            drop(held);
-            assert_eq!(turn.words[0].load(Ordering::SeqCst), WOKEN);
-            assert_eq!(turn.words[1].load(Ordering::SeqCst), ASLEEP);
+            until("the other sleeps", || leadership.words[1].load(Ordering::SeqCst) == ASLEEP);
+            // The first follower is woken to become the leader, but does not become it.
+            drop(leader);
+            assert_eq!(leadership.words[0].load(Ordering::SeqCst), WOKEN);
+            assert_eq!(leadership.words[1].load(Ordering::SeqCst), ASLEEP);
             first.wait(Wait::Block, Duration::MAX);
             drop(first);
             other.join().unwrap();
         });
     }
 
-    /// Everybody wants a number that only the one with the turn can give it, as with packets.
+    /// Each thread needs a number that only the leader can give it, like a packet.
     #[test]
-    fn nobody_is_left_waiting_with_no_one_receiving() {
-        const CALLERS: u32 = 6;
+    fn followers_never_wait_without_a_leader() {
+        const THREADS: u32 = 6;
         const ROUNDS: u64 = 3000;
-        // What is under way, by caller, and what was given.
-        let asked = [const { AtomicU64::new(0) }; CALLERS as usize];
-        let given = [const { AtomicU64::new(0) }; CALLERS as usize];
+        // For each thread, the number that it requested, and the number that it received.
+        let asked = [const { AtomicU64::new(0) }; THREADS as usize];
+        let given = [const { AtomicU64::new(0) }; THREADS as usize];
         for wait in [Wait::Block, Wait::Adaptive] {
-            let turn = Leadership::new(CALLERS, 0usize);
+            let leadership = Leadership::new(THREADS, 0usize);
             asked.iter().chain(&given).for_each(|one| one.store(0, Ordering::SeqCst));
             thread::scope(|scope| {
-                for index in 0..CALLERS {
-                    let (turn, asked, given) = (&turn, &asked, &given);
+                for index in 0..THREADS {
+                    let (leadership, asked, given) = (&leadership, &asked, &given);
                     scope.spawn(move || {
                         for round in 1..=ROUNDS {
                             asked[index as usize].store(round, Ordering::SeqCst);
                             let has = || given[index as usize].load(Ordering::SeqCst) == round;
-                            let mut waits = None;
+                            let mut follower = None;
                             while !has() {
-                                let Some(mut held) = turn.try_lead() else {
-                                    match &mut waits {
-                                        None => waits = Some(turn.follow(index)),
-                                        Some(waits) => waits.wait(wait, LONG),
+                                let Some(mut leader) = leadership.try_lead() else {
+                                    match &mut follower {
+                                        None => follower = Some(leadership.follow(index)),
+                                        Some(follower) => follower.wait(wait, LONG),
                                     }
                                     continue;
                                 };
-                                waits = None;
-                                // One after the other gets what it asked for.
+                                follower = None;
+                                // The leader serves one thread after another.
                                 while !has() {
-                                    let next = (*held.input() + 1) % CALLERS as usize;
-                                    *held.input() = next;
+                                    let next = (*leader.input() + 1) % THREADS as usize;
+                                    *leader.input() = next;
                                     let wanted = asked[next].load(Ordering::SeqCst);
                                     if given[next].swap(wanted, Ordering::SeqCst) != wanted {
-                                        turn.wake(next as u32);
+                                        leadership.wake(next as u32);
                                     }
                                 }
                             }
@@ -355,7 +359,7 @@ mod tests {
                     });
                 }
             });
-            assert_eq!(turn.waiting(), 0);
+            assert_eq!(leadership.waiting(), 0);
         }
     }
 }

@@ -1,11 +1,11 @@
-//! `Shared`: one socket for many calling threads, of which one receives for all.
+//! One socket for the calls of many threads. One of them, the leader, receives for all.
 //!
-//! Each still sends on its own, and has its own timers. What differs from a socket of one's own: who
-//! waits leaves its lane to whoever has the receive turn, and that one gives each datagram to the
-//! lane whose handle it names, puts results in their places, and wakes whom that concerns.
+//! Each thread sends its own packets and has its own timers. A thread that waits releases the lock
+//! of its activity. The leader finds the activity of each datagram by its handle, puts results in
+//! their places, and wakes the threads of these activities.
 //!
-//! Nobody who has locked a lane waits for anything but its own sending, except for whoever has the
-//! turn, who may wait for other lanes: so nobody waits in a circle.
+//! There is no deadlock: a thread that holds the lock of its activity blocks only in sending. Only
+//! the leader also waits for the locks of other activities.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::time::Duration;
@@ -29,37 +29,37 @@ use crate::sync::{Mutex, MutexGuard};
 use crate::sys;
 use crate::value::Space;
 
-/// Bytes into which whoever has the turn receives.
+/// Memory into which the leader receives.
 type Input = Box<[u8]>;
 
-/// The turn, from call to call of the protocol core.
-pub(super) type ReceiveTurn<'a> = Option<Leader<'a, Input>>;
+/// The guard of the leader, which a thread keeps during its whole call.
+pub(super) type HeldLead<'a> = Option<Leader<'a, Input>>;
 
-/// A socket, and who uses it.
+/// A socket, and the activities that use it.
 pub(super) struct SharedSocket {
     socket: Socket,
-    turn: Leadership<Input>,
-    /// Whose is what comes.
+    leadership: Leadership<Input>,
+    /// The activity of each handle.
     activities: Mutex<HashMap<Handle, Weak<Mutex<Activity>>>>,
-    /// The answers to those who ask for handles, by what they said first.
+    /// The bind requests in progress, by nonce, and their answers that have arrived.
     asked: Mutex<HashMap<Handle, Option<Box<[u8]>>>>,
-    /// How often the server's machine has said that nobody is there.
+    /// The number of closed ports that the server's machine has reported.
     refusals: AtomicU32,
-    /// Whether something was bound over it at the association's server.
+    /// Whether the association's server has granted handles over this socket.
     proven: AtomicBool,
 }
 
 impl SharedSocket {
-    /// A socket to an address for the callers of so many frames.
+    /// Makes a socket for a route, for the activities of this many frames.
     pub(super) fn new(to: &Route, frames: u32) -> io::Result<Self> {
         let socket = connected(to, SocketUse::Shared)?;
-        // Without it each packet comes alone.
+        // Without GRO, the kernel delivers each packet alone.
         let _ = socket.enable_gro();
         let input = vec![0; BYTES_MAX].into_boxed_slice();
-        let turn = Leadership::new(frames, input);
+        let leadership = Leadership::new(frames, input);
         Ok(Self {
             socket,
-            turn,
+            leadership,
             activities: Mutex::default(),
             asked: Mutex::default(),
             refusals: AtomicU32::new(0),
@@ -67,7 +67,7 @@ impl SharedSocket {
         })
     }
 
-    /// Something was bound over it at the association's server.
+    /// Notes that the association's server has granted handles over this socket.
     pub(super) fn prove(&self) {
         self.proven.store(true, Ordering::Relaxed);
     }
@@ -80,58 +80,60 @@ impl SharedSocket {
         &self.socket
     }
 
-    /// The terms of one who shares it: all of them together have one receive buffer.
+    /// Reduces the credits in the terms of an activity, because all activities of the socket share one
+    /// receive buffer.
     pub(super) const fn terms(terms: ClientTerms) -> ClientTerms {
-        /// What those who have most of it at one time may each be sent at once.
+        /// The divisor of the credits.
         const PART: u16 = 8;
         let credits_here = terms.credits_here.div_ceil(PART);
         ClientTerms { credits_here, ..terms }
     }
 
-    /// What comes for that handle is that lane's.
+    /// Registers the activity of a handle.
     pub(super) fn add(&self, handle: Handle, activity: &Arc<Mutex<Activity>>) {
         let mut activities = self.activities.lock();
-        // Of bindings that went before a call that they gave up was let go.
+        // Activities of dropped bindings are removed.
         activities.retain(|_, activity| activity.strong_count() > 0);
         activities.insert(handle, Arc::downgrade(activity));
     }
 
-    /// What comes for that handle is nobody's.
+    /// Removes a handle. Packets with this handle are dropped from here on.
     pub(super) fn remove(&self, handle: &Handle) {
         self.activities.lock().remove(handle);
     }
 
-    /// A lane begins a call: what was before is none of it.
+    /// Prepares an activity for a new call, which ignores earlier packets and refusals.
     pub(super) fn begin(&self, activity: &mut Activity) {
         activity.news = false;
         activity.refusals = self.refusals.load(Ordering::Acquire);
     }
 
-    /// The server's machine said that nobody is there, on whosever packet: all are told who have a
-    /// call under way.
+    /// Notes that the server's machine reported a closed port. Wakes the threads of all calls, because
+    /// each of them may have sent the refused packet.
     #[cold]
-    pub(super) fn refuse(&self) {
-        // SYNC: refusals. First it is so, and then those who wait are made to look.
+    pub(super) fn note_refusal(&self) {
+        // SYNC: refusals. The count is raised before the waiting threads are woken.
         self.refusals.fetch_add(1, Ordering::SeqCst);
-        self.turn.wake_all();
+        self.leadership.wake_all();
     }
 
-    /// Whether there was a refusal of which the lane does not know.
+    /// Returns whether there was a refusal that the activity has not handled.
     fn is_refused(&self, activity: &mut Activity) -> bool {
         let refusals = self.refusals.load(Ordering::SeqCst);
         core::mem::replace(&mut activity.refusals, refusals) != refusals
     }
 
-    /// Waits for something for this lane, until its timer or the deadline; with the turn if it is to
-    /// be had, and then for all. The lane is open to others while its caller waits without.
+    /// Waits for a packet for this activity, until its next timer or the deadline. If there is no
+    /// leader, this thread becomes the leader and receives for all. Otherwise it releases the lock of
+    /// the activity while it waits.
     pub(super) fn receive<'s, 'm>(
         &'s self,
         association: &Association,
         (mutex, mut activity): (&'m Mutex<Activity>, MutexGuard<'m, Activity>),
-        turn: &mut ReceiveTurn<'s>,
+        leader: &mut HeldLead<'s>,
         waiting: &mut ReceiveWait,
     ) -> (MutexGuard<'m, Activity>, Waited) {
-        let mut waits = None;
+        let mut follower = None;
         loop {
             if core::mem::take(&mut activity.news) {
                 return (activity, Waited::Packets(moment()));
@@ -139,53 +141,53 @@ impl SharedSocket {
             if self.is_refused(&mut activity) {
                 return (activity, Waited::Unreachable);
             }
-            if turn.is_none() {
-                *turn = self.turn.try_lead();
+            if leader.is_none() {
+                *leader = self.leadership.try_lead();
             }
-            if let Some(held) = turn {
-                // It waits as one who has the turn.
-                drop(waits);
-                let came = self.receive_for_all(association, held, &mut activity, waiting);
-                return (activity, came);
+            if let Some(leader) = leader {
+                // The leader is not a follower.
+                drop(follower);
+                let waited = self.receive_for_all(association, leader, &mut activity, waiting);
+                return (activity, waited);
             }
             let left = waiting.left(&activity);
             if left == 0 {
                 return (activity, Waited::Nothing);
             }
-            match &mut waits {
-                None => waits = Some(self.turn.follow(activity.index)),
-                Some(waits) => {
+            match &mut follower {
+                None => follower = Some(self.leadership.follow(activity.index)),
+                Some(follower) => {
                     drop(activity);
                     let left =
                         if left == u64::MAX { Duration::MAX } else { Duration::from_nanos(left) };
-                    waits.wait(waiting.wait, left);
+                    follower.wait(waiting.wait, left);
                     activity = mutex.lock();
                 }
             }
         }
     }
 
-    /// Receives once, for whomever it is.
+    /// Receives once, for all activities.
     fn receive_for_all(
         &self,
         association: &Association,
-        held: &mut Leader<'_, Input>,
+        leader: &mut Leader<'_, Input>,
         own: &mut Activity,
         waiting: &mut ReceiveWait,
     ) -> Waited {
-        let place = Space::of_mut(held.input());
+        let place = Space::of_mut(leader.input());
         match waiting.receive(own, &self.socket, place) {
             Ok(Some(arrival)) => {
-                self.give(association, place, arrival, Some(own));
+                self.distribute(association, place, arrival, Some(own));
                 Waited::Packets(moment())
             }
             Ok(None) => Waited::Nothing,
             Err(error) if is_refusal(&error) => {
-                self.refuse();
+                self.note_refusal();
                 self.is_refused(own);
                 Waited::Unreachable
             }
-            // What was sent is as good as lost, and asked for again.
+            // If the error belongs to a sent packet, that packet is retransmitted.
             Err(error) => {
                 own.send_failure = SendFailure::of(&error).or(own.send_failure);
                 Waited::Nothing
@@ -193,8 +195,9 @@ impl SharedSocket {
         }
     }
 
-    /// Gives what arrived to those whose it is. What is nobody's, or is damaged, is dropped.
-    fn give(
+    /// Delivers each received datagram to its activity. Damaged datagrams and those without an activity
+    /// are dropped.
+    fn distribute(
         &self,
         association: &Association,
         place: Space<'_>,
@@ -202,7 +205,7 @@ impl SharedSocket {
         mut own: Option<&mut Activity>,
     ) {
         let now = moment();
-        let mut concerned = None;
+        let mut to_wake = None;
         for range in datagrams(arrival) {
             if arrival.cut && range.end == arrival.bytes {
                 continue;
@@ -220,12 +223,12 @@ impl SharedSocket {
                 continue;
             }
             if packet.header.kind.binds() {
-                self.answer(handle, place.part(range.start, range.len()));
+                self.keep_answer(handle, place.part(range.start, range.len()));
                 continue;
             }
             let activity = self.activities.lock().get(&handle).and_then(Weak::upgrade);
             let Some(activity) = activity else { continue };
-            // Only who has the turn, as this thread does, holds two.
+            // Only the leader, which this thread is, locks two activities.
             let mut activity = activity.lock_same_rank();
             if !take(&mut activity) {
                 continue;
@@ -233,91 +236,91 @@ impl SharedSocket {
             activity.news = true;
             let index = activity.index;
             drop(activity);
-            // Once for all that came for one behind each other.
-            if let Some(other) = concerned.replace(index).filter(|other| *other != index) {
-                self.turn.wake(other);
+            // Successive packets for one activity wake its thread once.
+            if let Some(other) = to_wake.replace(index).filter(|other| *other != index) {
+                self.leadership.wake(other);
             }
         }
-        if let Some(index) = concerned {
-            self.turn.wake(index);
+        if let Some(index) = to_wake {
+            self.leadership.wake(index);
         }
     }
 
-    /// Takes what is there, if nobody receives.
+    /// Receives and delivers the datagrams that have arrived, unless there is a leader.
     fn drain(&self, association: &Association, mut own: Option<&mut Activity>) {
-        let Some(mut held) = self.turn.try_lead() else { return };
-        let place = Space::of_mut(held.input());
+        let Some(mut leader) = self.leadership.try_lead() else { return };
+        let place = Space::of_mut(leader.input());
         for _ in 0..16 {
             match self.socket.receive(&[place], None, Until::Now) {
-                Ok(Some(arrival)) => self.give(association, place, arrival, own.as_deref_mut()),
+                Ok(Some(arrival)) => {
+                    self.distribute(association, place, arrival, own.as_deref_mut())
+                }
                 Ok(None) => break,
-                Err(error) if is_refusal(&error) => self.refuse(),
+                Err(error) if is_refusal(&error) => self.note_refusal(),
                 Err(_) => {}
             }
         }
     }
 
-    /// The same on behalf of a lane without a call under way.
-    pub(super) fn look(&self, association: &Association, activity: &mut Activity) {
+    /// Receives what has arrived, and checks for refusals, for an activity without a call in progress.
+    pub(super) fn check(&self, association: &Association, activity: &mut Activity) {
         self.drain(association, Some(activity));
         if self.is_refused(activity) {
             activity.client_end.note_unreachable();
         }
     }
 
-    // Asking for handles, for those who have no descriptor to ask with.
+    // Bind requests of frames for which there was no descriptor.
 
-    /// Asks the server for handles, among those who call.
+    /// Requests handles from the server, while other threads make calls.
     #[cold]
     pub(super) fn bind(
         &self,
         association: &Association,
-        wish: BindRequest,
+        request: BindRequest,
         until: Instant,
     ) -> Result<Granted, CallError> {
         let secret = sys::random();
         let secret = secret
-            .map_err(|error| CallError::system(Phase::Bind, "asking for random bytes", error))?;
-        let asks = Handle { place: 0, secret };
-        self.asked.lock().insert(asks, None);
+            .map_err(|error| CallError::system(Phase::Bind, "cannot read random bytes", error))?;
+        let key = Handle { place: 0, secret };
+        self.asked.lock().insert(key, None);
         let to = association.to();
-        let granted = ask(&self.socket, to, wish, secret, until, &mut |memory, due| {
-            Ok(self.answered(association, asks, due).and_then(|answer| {
+        let granted = ask(&self.socket, to, request, secret, until, &mut |memory, due| {
+            Ok(self.answered(association, key, due).and_then(|answer| {
                 let memory = memory.get_mut(..answer.len())?;
                 memory.copy_from_slice(&answer);
                 Some(memory.len())
             }))
         });
-        self.asked.lock().remove(&asks);
+        self.asked.lock().remove(&key);
         granted
     }
 
-    /// An answer came; it is kept for whoever asked, if somebody did.
+    /// Keeps an answer to a bind request, if it is expected.
     #[cold]
-    fn answer(&self, asks: Handle, answer: Option<Space<'_>>) {
-        if let (Some(place), Some(answer)) = (self.asked.lock().get_mut(&asks), answer) {
+    fn keep_answer(&self, key: Handle, answer: Option<Space<'_>>) {
+        if let (Some(place), Some(answer)) = (self.asked.lock().get_mut(&key), answer) {
             let mut bytes = vec![0; answer.window().len()].into_boxed_slice();
             let _ = answer.read(0, &mut bytes);
             *place = Some(bytes);
         }
     }
 
-    /// Waits for an answer, for so long. It is not worth a place among those who are woken.
-    fn answered(
-        &self,
-        association: &Association,
-        asks: Handle,
-        due: Duration,
-    ) -> Option<Box<[u8]>> {
-        const LOOK_EVERY: Duration = Duration::from_micros(500);
-        let until = Instant::now() + due;
+    /// Waits for an answer for at most `due`. It polls at growing intervals, because hundreds of threads
+    /// may bind at the same time, and each poll receives the answers for all of them.
+    fn answered(&self, association: &Association, key: Handle, due: Duration) -> Option<Box<[u8]>> {
+        const POLL_FIRST: Duration = Duration::from_micros(500);
+        const POLL_MAX: Duration = Duration::from_millis(16);
+        let (until, mut interval) = (Instant::now() + due, POLL_FIRST);
         loop {
             self.drain(association, None);
-            let answer = self.asked.lock().get_mut(&asks).and_then(Option::take);
+            let answer = self.asked.lock().get_mut(&key).and_then(Option::take);
             if answer.is_some() || Instant::now() >= until {
                 return answer;
             }
-            std::thread::sleep(LOOK_EVERY.min(due));
+            std::thread::sleep(interval.min(due));
+            interval = (interval * 2).min(POLL_MAX);
         }
     }
 }

@@ -1,7 +1,7 @@
-//! What gets through to each host: pieces that were narrowed because larger ones vanished on their way.
+//! The sizes of pieces that reach each host, if larger ones were lost without a notice.
 //!
-//! Where routers say what they do not forward, the kernel keeps that for each host, and sockets ask it.
-//! This is for paths on which nothing is said.
+//! If routers report that a packet is too large, the kernel keeps the path MTU of the host, and sockets
+//! read it. This table is for routes whose routers do not report it.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -10,35 +10,36 @@ use std::time::{Duration, Instant};
 use crate::sync::{Mutex, MutexGuard};
 use crate::sys::PerProcess;
 
-/// Paths change: after so long larger pieces are tried again, as the kernel does (`mtu_expires`).
+/// How long an entry is valid. After that, larger pieces are tried again, because routes change. The
+/// kernel does the same (`mtu_expires`).
 const KEPT: Duration = Duration::from_secs(600);
-/// Hosts that are remembered.
+/// The largest number of hosts in the table.
 const HOSTS_MAX: usize = 1024;
 
-type Widths = HashMap<IpAddr, (u32, Instant)>;
+type Sizes = HashMap<IpAddr, (u32, Instant)>;
 
-fn widths() -> MutexGuard<'static, Option<Widths>> {
-    static WIDTHS: PerProcess<Mutex<Option<Widths>>> = PerProcess::new();
-    WIDTHS.own().lock()
+fn sizes() -> MutexGuard<'static, Option<Sizes>> {
+    static SIZES: PerProcess<Mutex<Option<Sizes>>> = PerProcess::new();
+    SIZES.own().lock()
 }
 
-/// Pieces of so many bytes get through to a host, and larger ones do not.
+/// Notes that pieces of this size reach a host, and that larger ones do not.
 pub(crate) fn learn(host: IpAddr, piece: u32) {
     let now = Instant::now();
-    let mut widths = widths();
-    let widths = widths.get_or_insert_with(HashMap::new);
-    widths.retain(|_, (_, since)| now.duration_since(*since) < KEPT);
-    if let Some((known, _)) = widths.get_mut(&host) {
-        // It is as old as what was found first.
+    let mut sizes = sizes();
+    let sizes = sizes.get_or_insert_with(HashMap::new);
+    sizes.retain(|_, (_, since)| now.duration_since(*since) < KEPT);
+    if let Some((known, _)) = sizes.get_mut(&host) {
+        // The entry keeps the time of the first discovery.
         *known = piece.min(*known);
-    } else if widths.len() < HOSTS_MAX {
-        widths.insert(host, (piece, now));
+    } else if sizes.len() < HOSTS_MAX {
+        sizes.insert(host, (piece, now));
     }
 }
 
-/// Bytes of a piece that gets through to a host, if larger ones did not lately.
+/// Returns the largest size of pieces that reach a host, if larger pieces were lost recently.
 pub(crate) fn known(host: IpAddr) -> Option<u32> {
-    let (piece, since) = *widths().as_ref()?.get(&host)?;
+    let (piece, since) = *sizes().as_ref()?.get(&host)?;
     (since.elapsed() < KEPT).then_some(piece)
 }
 

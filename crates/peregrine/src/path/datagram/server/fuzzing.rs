@@ -1,5 +1,5 @@
-//! What only fuzzers see of the datagram path: a service that is handed datagrams from a caller that
-//! it knows, and from others.
+//! The fuzz target for the datagram path: a service that handles datagrams of a client that it knows,
+//! and of unknown clients.
 
 #![allow(missing_docs)]
 
@@ -23,10 +23,11 @@ use crate::serving::binding_table::BindingRow;
 
 /// Bytes of the largest message.
 const BYTES: usize = 100_000;
-/// Handles that are bound before each input.
+/// The number of handles that are bound before each input.
 const HANDLES: usize = 3;
-/// Inputs after which all records are looked at, and not only those of the input. There are
-/// thousands once each place has been used, and to look at all of them costs more than an input.
+/// After this many inputs, the target forgets all records rather than those of the input. There are
+/// thousands of records once each place has been used, and visiting all of them costs more than an
+/// input.
 const ALL_EVERY: u32 = 1024;
 
 struct Only(Arc<dyn Serve>);
@@ -69,6 +70,8 @@ impl ExportHost for Only {
         false
     }
 
+    fn report_panic(&self, _: Box<dyn core::any::Any + Send>) {}
+
     fn outlive(&self, _: &str, work: &mut dyn FnMut()) {
         work();
     }
@@ -79,8 +82,8 @@ pub struct Datagrams {
     service: Arc<ServerSocket>,
     receiver: ReceiverState,
     inputs: u32,
-    /// Where nobody is: what is said there is lost.
-    nobody: SocketAddr,
+    /// An address without a socket, so that packets to it are lost.
+    closed_port: SocketAddr,
 }
 
 impl core::fmt::Debug for Datagrams {
@@ -91,7 +94,7 @@ impl core::fmt::Debug for Datagrams {
 
 impl Datagrams {
     /// # Errors
-    /// If there is no socket to be had.
+    /// If no socket can be made.
     pub fn new(serve: Arc<dyn Serve>) -> io::Result<Self> {
         let service = ServerSocket::new(
             Socket::Udp(Udp::bound(SocketAddr::from(([127, 0, 0, 1], 0)))?),
@@ -105,15 +108,15 @@ impl Datagrams {
             service,
             receiver,
             inputs: 0,
-            nobody: "127.0.0.1:9".parse().expect("an address"),
+            closed_port: "127.0.0.1:9".parse().expect("an address"),
         })
     }
 
-    /// Takes datagrams, one behind the other: a byte that says how it is made, one for the handle and
-    /// one for the sequence, two for its length, then the datagram.
+    /// Handles the datagrams of an input. For each datagram, the input has a byte of flags, one for the
+    /// handle, one for the sequence, two for the length, and then the bytes of the datagram.
     ///
     /// # Panics
-    /// If anything of them is left when all callers are forgotten.
+    /// If memory is still charged after all clients are forgotten.
     pub fn take(&mut self, mut input: &[u8]) {
         let handles = self.bind();
         let mut waiting = Vec::new();
@@ -123,13 +126,13 @@ impl Datagrams {
             input = rest;
             let handle = handles.get(usize::from(*which) % (HANDLES + 1));
             let mut datagram = datagram.to_vec();
-            // Calls of many packets need no long inputs.
+            // The datagram is extended, so that calls of many packets need no long inputs.
             if how & 8 != 0 {
                 datagram.resize(HEADER_BYTES + 512, *ahead);
             }
             known(&mut datagram, *how, handle, i32::from(*ahead as i8) / 16);
             self.receiver.input.memory()[..datagram.len()].copy_from_slice(&datagram);
-            self.receiver.from = self.nobody.into();
+            self.receiver.from = self.closed_port.into();
             let bytes = datagram.len();
             self.receiver.rest = Some((Arrival { bytes, segment: bytes, cut: false }, 0));
             let Some(work) = self.service.take(&mut self.receiver, false) else { continue };
@@ -139,7 +142,8 @@ impl Datagrams {
                 }
                 2 => waiting.extend(self.service.detach(&mut self.receiver, work)),
                 _ => {
-                    let refusal = Refusal::new(ErrorKind::Overloaded, "the input says so");
+                    let refusal =
+                        Refusal::new(ErrorKind::Overloaded, "the input requests a refusal");
                     self.service.refuse_work(&mut self.receiver, work, &refusal);
                 }
             }
@@ -154,11 +158,11 @@ impl Datagrams {
         });
         self.forget(handles.iter().filter_map(|handle| self.service.records.record(handle.place)));
         self.inputs = self.inputs.wrapping_add(1);
-        // An input may have bound a handle of its own, which takes a cookie that is right.
+        // An input may have bound a handle itself, if it contained a valid cookie.
         if self.service.calls.any() || self.inputs.is_multiple_of(ALL_EVERY) {
             self.forget(self.service.records.all());
         }
-        assert!(!self.service.calls.any(), "bytes are reckoned of calls that nobody makes");
+        assert!(!self.service.calls.any(), "bytes are charged although no call exists");
     }
 
     fn bind(&self) -> Vec<Handle> {
@@ -171,7 +175,7 @@ impl Datagrams {
             credits: 50,
             payload_check: false,
         };
-        let granted = self.service.grant(moment(), &wish, &self.nobody.into());
+        let granted = self.service.grant(moment(), &wish, &self.closed_port.into());
         granted.expect("handles").handles().iter().map(|granted| granted.handle).collect()
     }
 
@@ -179,7 +183,7 @@ impl Datagrams {
         let mut table = self.service.table.lock();
         for record in records {
             let mut inner = record.0.lock();
-            assert_ne!(inner.server_end.phase(), RecordPhase::Running, "all of it was run");
+            assert_ne!(inner.server_end.phase(), RecordPhase::Running, "a procedure still runs");
             assert!(inner.server_end.phase() != RecordPhase::Replied || inner.result.is_some());
             if inner.server_end.phase() != RecordPhase::Vacant {
                 self.service.forget(&mut inner, &mut ThreadCache::default());
@@ -189,9 +193,10 @@ impl Datagrams {
     }
 }
 
-/// Makes a datagram one of a known caller's, and its checks hold, as far as it is asked for.
+/// Gives a datagram the handle of a known client, if there is one, and valid checksums, if the flags
+/// `how` request them.
 fn known(datagram: &mut [u8], how: u8, handle: Option<&Handle>, ahead: i32) {
-    let Some((header, behind)) = datagram.split_first_chunk_mut::<HEADER_BYTES>() else { return };
+    let Some((header, payload)) = datagram.split_first_chunk_mut::<HEADER_BYTES>() else { return };
     header[..3].copy_from_slice(&[b'P', b'X', VERSION]);
     if let Some(handle) = handle {
         let sequence = handle.sequence().wrapping_add_signed(ahead);
@@ -200,7 +205,7 @@ fn known(datagram: &mut [u8], how: u8, handle: Option<&Handle>, ahead: i32) {
         header[24..28].copy_from_slice(&sequence.to_le_bytes());
     }
     if how & 2 != 0 {
-        header[56..60].copy_from_slice(&checksum(behind).to_le_bytes());
+        header[56..60].copy_from_slice(&checksum(payload).to_le_bytes());
     }
     if how & 1 != 0 {
         header[4..8].fill(0);

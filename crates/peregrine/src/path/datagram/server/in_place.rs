@@ -1,11 +1,11 @@
-//! Receiving into place: pieces of a call that were received elsewhere, and, straight, the next ones of
-//! a call that comes in many packets.
+//! Receives pieces of a call directly into the call's memory.
 //!
-//! A thread that receives alone, and has just placed pieces of a call that has no holes, knows what
-//! comes next if nobody else sends and nothing is lost. For that it borrows the call's memory from
-//! the record and lets the kernel put payloads where they belong, the headers aside. A guess that was
-//! wrong costs what it was to save: a move. What another thread receives of the call meanwhile is as
-//! good as lost, and sent again; so only a thread that is alone borrows.
+//! A thread that receives alone, and has placed pieces of a call without gaps, can predict the next
+//! pieces: they follow if no other client sends and nothing is lost. It borrows the call's memory
+//! from the record, and lets the kernel write payloads to their places and headers elsewhere. A
+//! right prediction saves one copy, and a wrong one costs one copy more. While the memory is borrowed,
+//! pieces of the call that another thread receives are dropped, and the client retransmits them. So
+//! only a thread that receives alone borrows memory.
 
 use super::{DatagramEffect, EStack, Header, Inner, ReceiverState, ServerSocket, Until};
 use crate::device::udp::copy_across;
@@ -16,32 +16,33 @@ use crate::protocol::exchange::message::Fragments;
 use crate::protocol::exchange::server_end::Action;
 use crate::value::Space;
 
-/// Headers and payloads of a train, and room for what was not expected.
+/// The number of spaces: headers and payloads of a batch, and one space for unexpected bytes.
 const SPACES: usize = 2 * GSO_DATAGRAMS_MAX + 1;
 
-/// What a thread expects next, and the memory that it has borrowed for it.
+/// The pieces that a thread expects next, and the memory that it has borrowed for them.
 pub(super) struct ExpectedPieces {
     handle: Handle,
     sequence: u32,
-    /// Which loan of the record it is.
+    /// The number of this loan in the record.
     loan: u32,
     group: u16,
     estack: EStack,
     held: usize,
     cut: Fragments,
-    /// Positions from here on.
+    /// The position of the first expected piece.
     next: u32,
     count: usize,
 }
 
 impl ExpectedPieces {
-    /// Where the payload of the nth datagram belongs.
+    /// Returns the range of the nth datagram's payload.
     fn range(&self, number: usize) -> core::ops::Range<usize> {
         let range = self.cut.range(self.cut.fragment(self.next + number as u32));
         range.start as usize..range.end as usize
     }
 
-    /// Where what comes is put, in this order: header and payload of each datagram, then the rest.
+    /// Returns the spaces into which the kernel writes: header and payload of each datagram, then the
+    /// space for unexpected bytes.
     fn spaces<'a>(&'a mut self, input: &'a mut EStack) -> [Space<'a>; SPACES] {
         let mut spaces = [Space::none(); SPACES];
         let ranges = core::array::from_fn::<_, GSO_DATAGRAMS_MAX, _>(|number| {
@@ -57,8 +58,8 @@ impl ExpectedPieces {
         spaces
     }
 
-    /// The header of the nth datagram, if that is what was expected there.
-    fn right(
+    /// Returns the header of the nth datagram, if it is the expected one.
+    fn expected_header(
         &mut self,
         number: usize,
         bytes: usize,
@@ -85,7 +86,7 @@ impl ExpectedPieces {
 }
 
 impl ServerSocket {
-    /// Borrows the memory of a record's call, if it is clear what comes next.
+    /// Borrows the memory of a record's call, if the next pieces can be predicted.
     pub(super) fn expect_next(&self, receiver: &mut ReceiverState, inner: &mut Inner) {
         let Some((sequence, cut, next)) = inner.server_end.next_expected() else { return };
         if receiver.rest.is_some() || receiver.expected.is_some() {
@@ -101,7 +102,7 @@ impl ServerSocket {
             Some(ExpectedPieces { handle, sequence, loan, group, estack, held, cut, next, count });
     }
 
-    /// Gives back what a thread has borrowed, for it does not receive alone any more.
+    /// Gives borrowed memory back to the record, because the thread does not receive alone any more.
     #[cold]
     pub(crate) fn release_expected(&self, receiver: &mut ReceiverState) {
         let Some(ExpectedPieces { handle, loan, group, estack, held, .. }) =
@@ -116,8 +117,8 @@ impl ServerSocket {
         }
     }
 
-    /// Takes what comes where something is expected. What came otherwise is then in the hand, as if it
-    /// had been received there; `None` if nothing came.
+    /// Receives the expected pieces. Unexpected bytes are moved to the receive buffer, as if they
+    /// had been received there. Returns `None` if nothing arrived.
     pub(super) fn receive_expected(
         &self,
         receiver: &mut ReceiverState,
@@ -126,8 +127,8 @@ impl ServerSocket {
         let mut expected = receiver.expected.take()?;
         let used = 2 * expected.count + 1;
         let spaces = expected.spaces(&mut receiver.input);
-        let came = self.socket.receive(&spaces[..used], Some(&mut receiver.from), until);
-        let Ok(Some(arrival)) = came else {
+        let received = self.socket.receive(&spaces[..used], Some(&mut receiver.from), until);
+        let Ok(Some(arrival)) = received else {
             receiver.expected = Some(expected);
             return None;
         };
@@ -136,18 +137,18 @@ impl ServerSocket {
         };
         let mut inner = record.0.lock();
         let (ours, now) = (inner.lent == Some(expected.loan), moment());
-        let mut right = 0;
-        let mut whole = None;
+        let (mut right, mut completing) = (0, None);
         if ours && inner.to == receiver.from {
             for (number, at) in datagrams(arrival).enumerate() {
                 let cut = arrival.cut && at.end == arrival.bytes;
-                let header = expected.right(number, at.len(), &mut receiver.input, &inner);
-                let Some(header) = header.filter(|_| !cut && whole.is_none()) else { break };
+                let header =
+                    expected.expected_header(number, at.len(), &mut receiver.input, &inner);
+                let Some(header) = header.filter(|_| !cut && completing.is_none()) else { break };
                 right = number + 1;
                 self.calls.note_progress(inner.group);
-                // Otherwise it is in its place, or was not wanted there.
+                // With any other action the piece is already in its place, or is not needed.
                 if let Action::Execute(_) = inner.handle(now, &header, &[]).action {
-                    whole = Some(header);
+                    completing = Some(header);
                 }
             }
         }
@@ -168,19 +169,19 @@ impl ServerSocket {
             return Some(DatagramEffect::Nothing);
         }
         (inner.lent, inner.call) = (None, Some((estack, held)));
-        let heard = match whole {
-            Some(header) => inner.whole(now, &header),
+        let effect = match completing {
+            Some(header) => inner.note_complete(now, &header),
             None => DatagramEffect::Nothing,
         };
-        if whole.is_none() {
+        if completing.is_none() {
             self.expect_next(receiver, &mut inner);
         }
         self.send_pending(inner, &mut receiver.output, &receiver.serving.counting);
-        Some(heard)
+        Some(effect)
     }
 }
 
-/// Puts a piece of a call where it belongs.
+/// Copies a piece of a call to its place.
 pub(super) fn place(
     inner: &mut Inner,
     receiver: &mut ReceiverState,

@@ -1,41 +1,41 @@
-//! Looking after the callers of procedures that run: who is not heard of is asked, and who does not
-//! answer is taken for gone.
+//! Checks the clients of running procedures: asks silent clients, and treats a client that does not
+//! answer as dead.
 //!
-//! The keeper does this, and only while procedures run. A call costs one look at a flag for it.
+//! The keeper does this, and only while procedures run. A call pays one load of a flag for it.
 
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 
 use super::records::Record;
 use super::{Inner, ServerSocket, ThreadCache, moment};
+use crate::keeper::Watch;
 use crate::protocol::exchange::header::CONTROL_BYTES_MAX;
 use crate::protocol::exchange::server_end::RecordPhase;
 use crate::protocol::exchange::table::is_evictable;
 use crate::protocol::exchange::time::{MILLISECOND, Moment, SECOND};
 use crate::value::Window;
 
-/// How long after a call has begun its caller is looked after for the first time.
-pub(crate) const CHECKED_AFTER: Duration = Duration::from_millis(500);
-/// Between two looks, at least and at most.
+/// The time from the start of a call to the first check of its client.
+const CHECKED_AFTER: Duration = Duration::from_millis(500);
+/// The shortest and the longest time between two checks.
 const LOOK_MIN: u64 = 20 * MILLISECOND;
 const LOOK_MAX: u64 = SECOND;
-/// The same when only results of callers that were taken for gone are kept.
+/// The time between two checks while only results of clients that were treated as dead are kept.
 const LOOK_AT_RESULTS: u64 = 5 * SECOND;
 
-/// Has [`Service::tend`] called once after [`TENDED_AFTER`].
-pub(crate) type KeeperReminder = Box<dyn Fn() + Send + Sync>;
-
 impl ServerSocket {
-    /// Sets who is told when callers are to be looked after.
-    pub(crate) fn set_reminder(&self, remind: KeeperReminder) {
-        let _ = self.remind.set(remind);
+    /// Sets the watch through which the keeper calls [`check_callers`](Self::check_callers).
+    pub(super) fn set_watch(&self, watch: Watch) {
+        let _ = self.watch.set(watch);
     }
 
-    /// A procedure is about to run.
+    /// Ensures that the keeper checks callers while a procedure runs. The record must already have the
+    /// phase `Running`.
     #[inline]
-    pub(super) fn note_procedure_runs(&self) {
-        // SYNC: datagram-tending. The record says that it runs before the flag is read here; who
-        // tends clears the flag before it looks at records. So one of both sees the other.
+    pub(super) fn ensure_callers_are_checked(&self) {
+        // SYNC: datagram-liveness. A thread changes the record before it reads the flag here. The
+        // keeper clears the flag before it reads records. So at least one of them sees the change of
+        // the other.
         if !self.is_checking.load(Ordering::Relaxed)
             && !self.is_checking.swap(true, Ordering::SeqCst)
         {
@@ -45,13 +45,13 @@ impl ServerSocket {
 
     #[cold]
     fn begin_to_check(&self) {
-        if let Some(remind) = self.remind.get() {
-            remind();
+        if let Some(watch) = self.watch.get() {
+            watch.remind(CHECKED_AFTER);
         }
     }
 
-    /// Looks after the callers of all procedures that run. When that is due again; `None` if none
-    /// runs, and no result of a caller is kept that was taken for gone.
+    /// Checks the clients of all running procedures. Returns the time until the next check, or `None` if
+    /// no procedure runs and no result is kept for a client that was treated as dead.
     pub(crate) fn check_callers(&self) -> Option<Duration> {
         self.is_checking.store(false, Ordering::SeqCst);
         let now = moment();
@@ -69,7 +69,7 @@ impl ServerSocket {
         Some(Duration::from_nanos(due.since(now).clamp(LOOK_MIN, LOOK_AT_RESULTS)))
     }
 
-    /// Looks after one caller; when to do so again.
+    /// Checks one client. Returns when to check it again.
     fn check_one(
         &self,
         now: Moment,
@@ -77,20 +77,21 @@ impl ServerSocket {
         place: u32,
         orphans: &mut Vec<u32>,
     ) -> Option<Moment> {
-        // Whoever has it locked is about to hear of the caller, or to end its call.
+        // A thread that holds the lock handles a packet of the client, or ends its call.
         let Some(mut inner) = record.0.try_lock() else { return Some(now.after(LOOK_MIN)) };
         match inner.server_end.phase() {
             RecordPhase::Running => {
                 let Inner { server_end, to, flow, .. } = &mut *inner;
                 let again = server_end.check_caller(now);
                 let mut out = [0; CONTROL_BYTES_MAX];
-                // Nothing that it says then is a part of a message.
+                // These packets carry no pieces of messages.
                 while let Some(send) = server_end.poll_send(now, &**flow, &mut out) {
                     let sent = self.socket.send(&[Window::from(&out[..send.bytes])], Some(to));
                     self.note_sent(1, sent);
                 }
                 self.note_given_up(&mut inner);
-                // Others may begin meanwhile: they are not to wait for one that is long cancelled.
+                // Calls that begin meanwhile must be checked soon, even if this call was cancelled long
+                // ago and needs no early check.
                 Some(again.unwrap_or(now.after(LOOK_MAX)).min(now.after(LOOK_MAX)))
             }
             RecordPhase::Replied if inner.server_end.is_caller_lost() => {
@@ -103,9 +104,9 @@ impl ServerSocket {
         }
     }
 
-    /// Nobody came for the result of a caller that was taken for gone.
+    /// Forgets the result of a client that was treated as dead and sent nothing since.
     fn forget_orphan(&self, now: Moment, place: u32) {
-        // In the order of admission.
+        // Lock order, as in `admit`: the table, then a record.
         let mut table = self.table.lock();
         let Some(record) = self.record(place) else { return };
         let Some(mut inner) = record.0.try_lock() else { return };

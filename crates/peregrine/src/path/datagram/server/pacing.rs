@@ -1,5 +1,5 @@
-//! What a server sends later: results that are spread over a round trip. And what its records share of
-//! what is known of each peer's path.
+//! Sends packets later, because the packets of a result are spread over a round trip. Also keeps the
+//! state of the path to each peer, which the records of the peer share.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -12,26 +12,26 @@ use crate::protocol::exchange::server_end::ServerEnd;
 use crate::protocol::exchange::time::Moment;
 use crate::sync::{Condvar, Mutex, MutexGuard, Rank};
 
-/// How long the thread stays when there is nothing to send.
+/// How long the thread waits for work before it ends.
 const LINGER: Duration = Duration::from_secs(5);
-/// What the thread is called.
+/// The name of the thread.
 const THREAD: &str = "peregrine-pace";
-/// Paths of peers beyond which those are forgotten that no record leads to.
+/// Paths without a record are forgotten only if there are at least this many paths.
 const FLOWS_MIN: usize = 64;
 
-/// The path to each peer that has records, by its number.
+/// The path to each peer that has records, by the peer's number.
 #[derive(Default)]
 pub(super) struct Flows(Mutex<Known>);
 
 #[derive(Default)]
 struct Known {
     flows: HashMap<u64, Weak<PeerFlow>>,
-    /// How many there are when they are looked through next.
+    /// The number of paths at which paths without a record are removed next.
     full: usize,
 }
 
 impl Flows {
-    /// The one to a peer.
+    /// Returns the path to a peer.
     pub(super) fn of(&self, peer: u64) -> Arc<PeerFlow> {
         let mut known = self.0.lock();
         if let Some(flow) = known.flows.get(&peer).and_then(Weak::upgrade) {
@@ -47,7 +47,8 @@ impl Flows {
     }
 }
 
-/// Which records have more to send, and when. A thread does that which is there while some have.
+/// The records that have packets to send later, and their due times. A thread serves them while there
+/// are any.
 pub(super) struct Pacer {
     state: Mutex<State>,
     earlier: Condvar,
@@ -77,7 +78,7 @@ impl Pacer {
         self.earlier.notify_all();
     }
 
-    /// Waits for the next record that has something to send; `None` if the thread is to end.
+    /// Waits for the next record that has packets to send. Returns `None` if the thread must end.
     fn next(&self) -> Option<u32> {
         let mut state = self.state();
         loop {
@@ -95,7 +96,7 @@ impl Pacer {
             let timed_out;
             (state, timed_out) = self.earlier.wait_timeout(state, wait);
             if timed_out && wait == LINGER && state.due.is_empty() {
-                // Whoever adds something from here on starts another thread.
+                // A thread that adds a record from here on starts another pacing thread.
                 state.runs = false;
                 return None;
             }
@@ -104,8 +105,8 @@ impl Pacer {
 }
 
 impl ServerSocket {
-    /// Notes that a record has more to send later, if it has. If no thread can be had for it, its client
-    /// asks for what is missing.
+    /// Schedules the next packets of a record, if it has packets to send later. If no thread can be
+    /// started, the client asks for the missing packets.
     #[inline]
     pub(super) fn pace(&self, server_end: &ServerEnd, paced: &mut bool) {
         if let Some(due) = server_end.next_send()

@@ -1,6 +1,6 @@
-//! Who has which place of the table: binding, goodbyes, and callers that are heard of no more.
+//! The places of the table: binding, goodbyes, and the eviction of silent clients.
 //!
-//! Locks are taken in one order: the table, then a record.
+//! Lock order: the table, then a record.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use super::records::Record;
 use super::retention::ThreadCache;
 use super::waiting::WaitingFor;
-use super::{ErrorKind, Inner, ReceiverState, SWEEP, ServerSocket};
+use super::{ErrorKind, Inner, SWEEP, ServerSocket};
 use crate::call::extensions;
 use crate::limits;
 use crate::path::datagram::peer::{PeerAddress, credits};
@@ -26,7 +26,7 @@ use crate::sys::{self, Address};
 use crate::value::{ByteOrder, Window};
 
 impl ServerSocket {
-    /// Calls that run although their callers have given them up.
+    /// Returns the number of procedures that run although their clients have cancelled the calls.
     pub(crate) fn captured(&self) -> u64 {
         let given_up = |record: &Record| {
             record.0.try_lock().is_some_and(|inner| inner.server_end.is_cancelled())
@@ -34,11 +34,11 @@ impl ServerSocket {
         self.records.all().filter(|record| given_up(record)).count() as u64
     }
 
-    /// Answers what belongs to binding.
+    /// Answers a packet of the bind exchange.
     pub(super) fn bind(&self, now: Moment, header: &Header, body: &[u8], from: &Address) {
         let text = format!("{from:?}");
         let mut stranger = false;
-        let said = match self.cookies.asked(now, text.as_bytes(), header, body) {
+        let answer = match self.cookies.asked(now, text.as_bytes(), header, body) {
             Some(BindAction::SendCookie(cookie, link)) => {
                 stranger = true;
                 BindMessage::Cookie(cookie, self.link.filter(|_| link))
@@ -56,14 +56,14 @@ impl ServerSocket {
             }
         };
         let mut packet = [0; BIND_BYTES];
-        said.emit(header.handle.secret, 0, header.serial, &mut packet);
+        answer.emit(header.handle.secret, 0, header.serial, &mut packet);
         if stranger {
             return self.answer_unverified(now, &packet, from);
         }
         self.note_sent(1, self.socket.send(&[Window::from(&packet[..])], Some(from)));
     }
 
-    /// Handles for somebody who wants to bind.
+    /// Grants handles to a client that binds.
     pub(super) fn grant(
         &self,
         now: Moment,
@@ -76,7 +76,7 @@ impl ServerSocket {
         let piece = self.socket.payload_to(from, HEADER_BYTES).unwrap_or(1024);
         let piece = (piece as u32).min(wish.piece) & !15;
         let credits_here = credits(self.buffer, piece);
-        // What a call carries besides its message is not reckoned to it.
+        // The extensions of a call are not part of its message.
         let bytes_max = (row.message_bytes + extensions::BYTES_MAX).min(TOTAL_MAX as usize) as u32;
         let terms = ServerTerms { piece, credits: wish.credits, credits_here, bytes_max };
         let wanted = usize::from(wish.handles).clamp(1, HANDLES_MAX);
@@ -89,7 +89,7 @@ impl ServerSocket {
             count += 1;
         }
         if count == 0 {
-            return Err((ErrorKind::Exhausted, self.why_no_place(from)));
+            return Err((ErrorKind::Exhausted, self.no_place_text(from)));
         }
         let digest = row.serve.interface().digest().0;
         let mut grant = Grant::new(self.number, self.incarnation, digest);
@@ -100,22 +100,22 @@ impl ServerSocket {
         Ok(grant.with(&handles[..count]))
     }
 
-    /// Says why one more caller gets no place.
+    /// Returns the text that explains why a client gets no place.
     #[cold]
-    fn why_no_place(&self, from: &Address) -> String {
+    fn no_place_text(&self, from: &Address) -> String {
         let host = self.peer(PeerAddress::of(from).host());
         let table = self.table.lock();
-        if table.is_share_used(host) {
+        if table.is_group_full(host) {
             let most = limits::CALLERS_PER_HOST;
-            format!("{most} callers of this host are bound, the most that one host may have")
+            format!("{most} clients of this host are bound, the most that one host may have")
         } else if table.is_full() {
-            format!("{} callers are bound, the most of all hosts", limits::CALLERS_MAX)
+            format!("{} clients are bound, the most of all hosts", limits::CALLERS_MAX)
         } else {
-            "there is no memory for one more caller".to_owned()
+            "there is no memory for one more client".to_owned()
         }
     }
 
-    /// A handle for one more caller, if there is a place.
+    /// Makes a handle for one more client, if there is a free or evictable place.
     pub(super) fn admit(
         &self,
         now: Moment,
@@ -138,7 +138,7 @@ impl ServerSocket {
         let admission = table.admit(now, host, phase)?;
         let mut inner = self.records.made(admission.place)?.0.lock();
         if admission.evict {
-            // A packet may have come since it was looked at.
+            // The client of this record may have sent a packet since the table chose it.
             let silence = now.since(inner.server_end.last_heard());
             if !is_evictable(inner.server_end.phase(), silence) {
                 table.reassign(admission.place, inner.group.into());
@@ -154,8 +154,8 @@ impl ServerSocket {
         Some(inner.server_end.granted_handle())
     }
 
-    /// Revokes the handles of callers that hold memory and were not heard of for so long that the
-    /// table would give their places away, too.
+    /// Revokes the handles of clients that hold memory, if they were silent for so long that the table
+    /// may evict them.
     #[cold]
     pub(super) fn sweep_silent(&self, now: Moment) {
         let last = self.swept.load(Ordering::Relaxed);
@@ -163,7 +163,8 @@ impl ServerSocket {
         if recent || self.swept.compare_exchange(last, now.0, order, order).is_err() {
             return;
         }
-        // Whoever asks may have a record locked, and who admits the table: nobody waits here.
+        // This thread may hold the lock of a record, while a thread in `admit` holds the lock of the
+        // table. So this thread must not wait for the table.
         let Some(mut table) = self.table.try_lock() else { return };
         let mut spare = ThreadCache::default();
         for place in 0..limits::CALLERS_MAX as u32 {
@@ -179,7 +180,7 @@ impl ServerSocket {
         }
     }
 
-    /// A record loses its handle.
+    /// Revokes the handle of a record.
     pub(super) fn forget(&self, inner: &mut Inner, spare: &mut ThreadCache) {
         inner.server_end.forget();
         self.drop_call(inner);
@@ -194,31 +195,18 @@ impl ServerSocket {
         }
     }
 
-    /// A caller does not need its place any more.
+    /// Frees the place of a client that said goodbye.
     #[cold]
     pub(super) fn bye(&self, handle: Handle, spare: &mut ThreadCache) {
         let Some(record) = self.record(handle.place) else { return };
-        // In the order of admission: the table, then a record. Meanwhile it may have become another
-        // caller's place.
+        // Lock order, as in `admit`: the table, then the record. The place may belong to another client
+        // now.
         let (mut table, mut inner) = (self.table.lock(), record.0.lock());
         if inner.server_end.bound_handle() == handle
             && inner.server_end.phase() == RecordPhase::Idle
         {
             self.forget(&mut inner, spare);
             table.release(handle.place);
-        }
-    }
-}
-
-impl ReceiverState {
-    /// The thread has looked for a datagram, or slept until one came.
-    #[inline]
-    pub(crate) fn waited(&mut self, found: bool, asleep: bool) {
-        match (found, asleep) {
-            (true, true) => self.serving.counting.slept(),
-            (true, false) => self.serving.counting.found(),
-            (false, false) => self.serving.counting.looked(),
-            (false, true) => {}
         }
     }
 }

@@ -1,24 +1,24 @@
-//! The receivers of a socket: threads of which one or two receive, while others run what came.
+//! The receiving threads of a socket: one or two receive, while others run calls.
 //!
-//! Any thread may receive at any time, so nothing here decides whether a call is served, only by
-//! whom and how soon. A thread that has received a call runs it to its end. Firefly keeps idle
-//! server threads waiting at the call table for the same reason: whoever has the packet needs
-//! nobody else.
+//! Any thread may receive at any time, so correctness does not depend on this module. It only decides
+//! which thread serves a call, and how soon. A thread that has received a call runs it to its end,
+//! because waking another thread costs time. Firefly keeps idle server threads waiting in the call
+//! table for the same reason.
 //!
-//! * While procedures are short, one thread receives, the *head*: it looks all the time, or sleeps
-//!   in the kernel, and runs what comes. Nobody else may block in the kernel beside it: beside one
-//!   that looks it would be woken for each datagram for nothing; and where client and server share
-//!   a processor, the client runs, and calls again, before the thread that answered it has come back
-//!   from sending, so that another one would be woken, and that one switched to only to sleep.
-//! * The *deputy* sleeps, and looks every now and then whether the head has been away, in a
-//!   procedure that is long after all; then it takes its place.
-//! * Where procedures take long, or make calls themselves, there is no head: two to eight threads
-//!   sleep in the kernel. While some run procedures the others receive, and one more is fetched only
-//!   if the last of them gets busy as well. The one that looks asks another one before it runs any.
-//!   Further threads stand by, and end if they are not needed.
-//! * A thread whose call was given up by its caller is replaced by another one.
-//! * When all threads that the bound allows run procedures, one more receives: it answers what
-//!   needs no procedure, and puts calls into a queue.
+//! * While procedures are short, one thread receives: the *head*. It polls, or sleeps in the kernel,
+//!   and runs the calls that it receives. No other thread sleeps in the kernel then, because each
+//!   datagram would wake it, although a polling head has already taken the datagram. If client and
+//!   server share a processor, the client makes its next call before the head has returned from
+//!   sending the reply. This call would wake the other thread as well.
+//! * The *deputy* sleeps, and checks from time to time whether the head is in a procedure that takes
+//!   long. If so, it becomes the head.
+//! * If procedures take long, or make calls themselves, there is no head: two to eight threads sleep
+//!   in the kernel. While some of them run procedures, the others receive. If the last of them gets a
+//!   call, it first makes a further thread receive. A thread that stops polling does the same if fewer
+//!   than two threads receive. Further threads are on standby, and end if they are not needed.
+//! * A thread whose call is cancelled by its client is replaced.
+//! * If the largest allowed number of threads runs procedures, one more thread receives. It answers
+//!   packets that need no procedure, and queues calls.
 
 #[cfg(test)]
 mod tests;
@@ -39,156 +39,167 @@ use crate::serving::stop::Drain;
 use crate::sync::{Condvar, Mutex, MutexGuard, Rank};
 use crate::sys;
 
-/// What its threads are called.
+/// The name of the threads.
 pub(super) const THREAD: &str = "peregrine-receive";
-/// How long a thread that panicked waits before it begins anew.
+/// The pause of a thread after a panic.
 const PAUSE: Duration = Duration::from_millis(2);
-/// How often the deputy looks whether the head is away; how seldom, while nothing happens; and
-/// how many times in a row nothing may have happened until it does not look any more.
+/// The time between two checks of the head by the deputy.
 const WATCH: Duration = Duration::from_millis(2);
+/// The longest time between two checks, which is reached while nothing happens.
 const WATCH_MAX: Duration = Duration::from_millis(8);
+/// After this many checks without an event, the deputy stops checking.
 const WATCHES: u32 = 100;
-/// Looks between two pauses.
+/// Polls between two pauses of the processor.
 const PAUSE_EVERY: u32 = 8;
-/// Nanoseconds of a procedure that are worth waking another thread for before it runs.
+/// If procedures take longer than this many nanoseconds on average, it is worth waking another thread
+/// before one runs.
 const SLOW: u64 = 20_000;
-/// What a procedure counts as that makes calls: they may come back here, and need another thread.
+/// The least time that a procedure that makes calls adds to the average. Its nested calls may come
+/// back to this server, and need another thread.
 const NESTED: u64 = 64 * SLOW;
-/// What it counts as if another caller's call was waiting meanwhile, and how soon that was found.
+/// The least time that a procedure adds to the average if a call of another client was already waiting
+/// when the thread's previous call ended.
 const CROWDED: u64 = 16 * SLOW;
+/// A call was already waiting if it begins at most this many nanoseconds after the previous call.
 const AT_ONCE: u64 = 1500;
-/// Threads that there are at least, and that block in the kernel where procedures take long; and how
-/// many may do so at most, for calls that come together.
+/// The smallest number of threads. If procedures take long, these threads sleep in the kernel.
 const ASLEEP: u32 = 2;
+/// The largest number of threads that may sleep in the kernel, for calls that arrive together.
 const ASLEEP_MAX: u32 = 8;
 
-/// Where they receive.
+/// The service that the threads receive from and run calls for.
 pub(super) trait PacketService: Send + Sync + 'static {
-    /// What each thread has of its own.
+    /// The state of one thread.
     type ReceiverState: Send;
-    /// A call that is to be run.
+    /// A call that is ready to run.
     type Work: Send;
 
-    /// What a new thread needs.
+    /// Makes the state of a new thread.
     ///
     /// # Errors
     /// If there is no memory.
     fn receiver(&self) -> io::Result<Self::ReceiverState>;
 
-    /// Takes one datagram, waiting for it as `how` says, and answers it unless it is a call.
-    /// `alone`: no other thread receives, and none begins to before this one has returned.
-    fn receive(&self, receiver: &mut Self::ReceiverState, how: How, alone: bool)
-    -> Got<Self::Work>;
+    /// Receives datagrams, waiting as `mode` requests, and handles those that are not calls. `alone`:
+    /// no other thread receives, and no thread begins to receive before this function returns.
+    fn receive(
+        &self,
+        receiver: &mut Self::ReceiverState,
+        mode: ReceiveMode,
+        alone: bool,
+    ) -> ReceiveOutcome<Self::Work>;
 
-    /// Looks between two readings of the clock.
+    /// Returns the number of polls between two readings of the clock.
     fn looks(&self) -> u32 {
         8
     }
 
-    /// The thread does not receive any more, for now: others need what it kept for that.
+    /// Gives back memory that the thread borrowed for receiving, because other threads receive now.
     fn release_expected(&self, receiver: &mut Self::ReceiverState);
 
-    /// Runs a call; when its procedure had ended, by [`boot_ns`](sys::boot_ns).
+    /// Runs a call. Returns the time at which its procedure ended, on the clock of
+    /// [`boot_ns`](sys::boot_ns).
     fn run(&self, receiver: &mut Self::ReceiverState, work: Self::Work) -> u64;
 
-    /// Makes a call independent of the hand that received it; refuses it if that is impossible.
+    /// Makes a call independent of the thread that received it, so that another thread can run it. If
+    /// that is impossible, refuses the call.
     fn detach(&self, receiver: &mut Self::ReceiverState, work: Self::Work) -> Option<Self::Work>;
 
-    /// Answers a call that does not run.
+    /// Answers a call with a refusal instead of running it.
     fn refuse(&self, receiver: &mut Self::ReceiverState, work: Self::Work, refusal: &Refusal);
 
-    /// Whether calls wait for something other than a thread.
+    /// Returns whether calls wait for something other than a thread.
     fn has_deferred(&self) -> bool {
         false
     }
 
-    /// One of them, if it need not wait any more.
+    /// Removes and returns a call that waited for something other than a thread, and may run now.
     fn deferred(&self) -> Option<Self::Work> {
         None
     }
 
-    /// Who calls: a number that two calls at one time never share.
+    /// Returns the number of the caller. Two calls that run at the same time have different numbers.
     fn caller(&self, work: &Self::Work) -> u32;
 
-    /// Whether a thread of this process waits for the call to end, by way of others.
+    /// Returns whether a thread of this process waits for this call, through nested calls.
     fn is_from_inside(&self, receiver: &mut Self::ReceiverState, work: &mut Self::Work) -> bool;
 
-    /// Makes threads that block in the kernel come back, from now on.
+    /// Makes threads that block in the kernel return, now and later.
     fn close(&self);
 
-    /// A thread panicked, and begins anew.
+    /// Reports that a thread panicked. The thread continues afterwards.
     fn panicked(&self, panic: Box<dyn Any + Send>);
 }
 
 /// How to wait for a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum How {
-    /// Not at all.
-    Look,
-    /// Asleep.
+pub(super) enum ReceiveMode {
+    /// Return at once.
+    Poll,
+    /// Sleep until one arrives.
     Sleep,
 }
 
-/// What came.
-pub(super) enum Got<W> {
-    /// Nothing.
+/// The result of receiving.
+pub(super) enum ReceiveOutcome<W> {
+    /// Nothing arrived.
     Nothing,
-    /// Something that is settled.
+    /// Datagrams arrived, but none of them is a call that is ready to run.
     Settled,
-    /// A call.
+    /// A call that is ready to run.
     Work(W),
 }
 
-/// Threads at one socket.
+/// The threads of one socket.
 pub(super) struct Receivers<P: PacketService> {
     service: P,
     wait: Wait,
     admission: Arc<Admission>,
-    /// Threads that receive, or are about to.
+    /// The number of threads that receive, or are about to receive.
     receiving: AtomicU32,
-    lead: Lead,
-    /// About how long procedures take, in nanoseconds.
+    head: HeadWord,
+    /// The moving average of the run times of procedures, in nanoseconds.
     pace: AtomicU64,
-    /// Whether one of those that stand by watches the head.
+    /// Whether one of the threads on standby is the deputy.
     deputy: AtomicBool,
     stopping: AtomicBool,
     state: Mutex<State<P::Work>>,
-    /// Threads that stand by are told.
+    /// Wakes threads on standby.
     wanted: Condvar,
     ended: Condvar,
 }
 
-/// Which thread is the head, and whether it is away, in one word: so the head that comes back and the
-/// deputy that takes its place agree which of them it is.
+/// The number of the head, and whether the head runs a procedure. Both are in one word, so that a head
+/// that returns and a deputy that replaces it agree on which of them is the head.
 #[derive(Debug, Default)]
-struct Lead(AtomicU64);
+struct HeadWord(AtomicU64);
 
-/// What that word says.
+/// The value of a [`HeadWord`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Led {
+struct HeadState {
     /// The number of the head, or zero.
     head: u32,
-    /// Procedures that heads have begun, twice, and one more while the head is in one.
+    /// Twice the number of procedures that heads have begun, plus one while the head runs one.
     count: u32,
 }
 
-impl Lead {
+impl HeadWord {
     #[inline]
-    fn read(&self) -> Led {
+    fn read(&self) -> HeadState {
         let word = self.0.load(Ordering::SeqCst);
-        Led { head: (word >> 32) as u32, count: word as u32 }
+        HeadState { head: (word >> 32) as u32, count: word as u32 }
     }
 
-    /// Changes it, unless another thread has done so since it was read.
+    /// Changes the word from one value to another. Returns false if it has a different value.
     #[inline]
-    fn change(&self, from: Led, to: Led) -> bool {
-        let word = |led: Led| u64::from(led.head) << 32 | u64::from(led.count);
+    fn change(&self, from: HeadState, to: HeadState) -> bool {
+        let word = |state: HeadState| u64::from(state.head) << 32 | u64::from(state.count);
         let order = Ordering::SeqCst;
         self.0.compare_exchange(word(from), word(to), order, order).is_ok()
     }
 }
 
-impl Led {
+impl HeadState {
     const fn next(self) -> Self {
         Self { head: self.head, count: self.count.wrapping_add(1) }
     }
@@ -199,51 +210,52 @@ impl Led {
 }
 
 struct State<W> {
-    /// Calls that wait, and whether they come from inside.
+    /// Calls that wait for a thread. The flag: whether a thread of this process waits for the call.
     queue: VecDeque<(W, bool)>,
     threads: u32,
     next: u32,
-    standing_by: u32,
-    /// Threads that were asked to receive, and have not begun.
+    standby: u32,
+    /// The number of threads on standby that were asked to receive and have not begun yet.
     asked: u32,
 }
 
-/// A thread.
-struct Member<H> {
+/// One thread.
+struct ReceivingThread<S> {
     number: u32,
-    receiver: H,
-    /// Until when it looks before it sleeps; `None` if it is to sleep.
+    state: S,
+    /// The time at which the thread stops polling and sleeps. `None`: the thread sleeps.
     until: Option<Instant>,
     looks: u32,
     yielding: YieldPolicy,
-    /// Who called last, and when that call had been run.
+    /// The caller of the last call that the thread ran, and the time at which that call ended.
     last: Option<(u32, u64)>,
 }
 
-/// Why a thread leaves.
+/// Why a thread ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Left {
-    /// There was nothing for it to do.
-    Bored,
-    /// The receivers stop.
+enum Ended {
+    /// The thread was not needed.
+    Idle,
+    /// The server stops.
     Stopped,
 }
 
-/// A thread that runs a call, until this is dropped: however its call ends, it is then among those
-/// that receive.
-struct Inside<'a, P: PacketService> {
+/// The guard of a thread that runs a call. Its drop counts the thread as receiving again, even after a
+/// panic.
+struct RunningCall<'a, P: PacketService> {
     receivers: &'a Receivers<P>,
-    /// What the head noted when it went away; `None` if the thread is not the head.
-    away: Option<Led>,
+    /// The state of the head when the call began. `None` if the thread is not the head.
+    away: Option<HeadState>,
 }
 
-impl<P: PacketService> Drop for Inside<'_, P> {
+impl<P: PacketService> Drop for RunningCall<'_, P> {
     #[inline]
     fn drop(&mut self) {
         let Receivers { receiving, admission, .. } = self.receivers;
-        // The deputy that takes the place of the head takes its count as well.
+        // The head stays counted while it runs a call. If a deputy has replaced it, that count belongs
+        // to the deputy.
         let is_counted =
-            self.away.is_some_and(|away| self.receivers.lead.change(away, away.next()));
+            self.away.is_some_and(|away| self.receivers.head.change(away, away.next()));
         if !is_counted {
             receiving.fetch_add(1, Ordering::SeqCst);
         }
@@ -252,7 +264,7 @@ impl<P: PacketService> Drop for Inside<'_, P> {
 }
 
 impl<P: PacketService> Receivers<P> {
-    /// Receivers that have begun.
+    /// Starts the threads of a socket.
     ///
     /// # Errors
     /// If there is no memory, or no thread can be started.
@@ -261,13 +273,13 @@ impl<P: PacketService> Receivers<P> {
         wait: Wait,
         admission: Arc<Admission>,
     ) -> io::Result<Arc<Self>> {
-        let state = State { queue: VecDeque::new(), threads: 0, next: 1, standing_by: 0, asked: 0 };
+        let state = State { queue: VecDeque::new(), threads: 0, next: 1, standby: 0, asked: 0 };
         let receivers = Arc::new(Self {
             service,
             wait,
             admission,
             receiving: AtomicU32::new(0),
-            lead: Lead::default(),
+            head: HeadWord::default(),
             pace: AtomicU64::new(0),
             deputy: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
@@ -284,17 +296,17 @@ impl<P: PacketService> Receivers<P> {
         Ok(receivers)
     }
 
-    /// Where it works.
+    /// Returns the service of the threads.
     pub(super) const fn service(&self) -> &P {
         &self.service
     }
 
-    /// What bounds its procedures.
+    /// Returns the admission of the threads.
     pub(super) fn admission(&self) -> &Admission {
         &self.admission
     }
 
-    /// Threads that there are.
+    /// Returns the number of threads.
     pub(super) fn threads(&self) -> usize {
         self.state().threads as usize
     }
@@ -304,22 +316,21 @@ impl<P: PacketService> Receivers<P> {
         self.state.lock()
     }
 
-    /// Starts a thread, which receives.
+    /// Starts a thread that receives.
     fn add(self: &Arc<Self>, state: &mut State<P::Work>) -> io::Result<()> {
-        let receiver = self.service.receiver()?;
-        let member = Member {
+        let thread = ReceivingThread {
             number: state.next,
-            receiver,
+            state: self.service.receiver()?,
             until: None,
             looks: 0,
             yielding: YieldPolicy::default(),
             last: None,
         };
         let receivers = Arc::clone(self);
-        let thread = std::thread::Builder::new().name(THREAD.into());
-        // Before it runs: what is received in between is waited for by it.
+        let builder = std::thread::Builder::new().name(THREAD.into());
+        // The thread is counted before it runs, because it will receive what arrives until then.
         self.receiving.fetch_add(1, Ordering::SeqCst);
-        let started = thread.spawn(move || receivers.live(member));
+        let started = builder.spawn(move || receivers.main(thread));
         if let Err(error) = started {
             self.receiving.fetch_sub(1, Ordering::SeqCst);
             return Err(error);
@@ -329,33 +340,33 @@ impl<P: PacketService> Receivers<P> {
         Ok(())
     }
 
-    /// A thread's life: it begins among those that receive. If it panics it begins anew, and it is
-    /// among them still: what counts otherwise is put right while it unwinds.
-    fn live(self: &Arc<Self>, mut member: Member<P::ReceiverState>) {
-        let left = loop {
-            match catch_unwind(AssertUnwindSafe(|| self.work(&mut member))) {
-                Ok(left) => break left,
+    /// Runs a thread until it ends. The thread is counted as receiving when it begins. After a panic it
+    /// continues, and is still counted as receiving: guards restore the counts while it unwinds.
+    fn main(self: &Arc<Self>, mut thread: ReceivingThread<P::ReceiverState>) {
+        let ended = loop {
+            match catch_unwind(AssertUnwindSafe(|| self.work(&mut thread))) {
+                Ok(ended) => break ended,
                 Err(panic) => {
                     self.service.panicked(panic);
-                    // The panic may have left the old one in any state.
-                    if let Ok(receiver) = self.service.receiver() {
-                        member.receiver = receiver;
+                    // The panic may have left the old state broken.
+                    if let Ok(state) = self.service.receiver() {
+                        thread.state = state;
                     }
                     std::thread::sleep(PAUSE);
                 }
             }
         };
-        if left == Left::Bored {
-            // It is not counted any more.
+        if ended == Ended::Idle {
+            // `wait_on_standby` does not count the thread any more.
             return;
         }
         self.receiving.fetch_sub(1, Ordering::SeqCst);
         let ends = AssertUnwindSafe(|| {
-            self.hand_over(&mut member);
+            self.hand_over(&mut thread);
             let queue = core::mem::take(&mut self.state().queue);
             let deferred = core::iter::from_fn(|| self.service.deferred());
             for work in queue.into_iter().map(|(work, _)| work).chain(deferred) {
-                self.service.refuse(&mut member.receiver, work, &Refusal::stopping());
+                self.service.refuse(&mut thread.state, work, &Refusal::stopping());
             }
         });
         if let Err(panic) = catch_unwind(ends) {
@@ -365,175 +376,184 @@ impl<P: PacketService> Receivers<P> {
         self.ended.notify_all();
     }
 
-    /// A thread's work, until it is to end.
-    fn work(self: &Arc<Self>, member: &mut Member<P::ReceiverState>) -> Left {
-        // A thread that panicked did not look into the queue when its call had ended.
-        self.run_queued(member);
+    /// Receives and runs calls until the thread must end.
+    fn work(self: &Arc<Self>, thread: &mut ReceivingThread<P::ReceiverState>) -> Ended {
+        // After a panic, this thread may have left calls in the queue.
+        self.run_queued(thread);
         while !self.stopping.load(Ordering::SeqCst) {
-            let Some(how) = self.how(member) else {
-                // Others receive.
-                self.service.release_expected(&mut member.receiver);
-                if self.stand_by(member.number) {
+            let Some(mode) = self.receive_mode(thread) else {
+                // Other threads receive.
+                self.service.release_expected(&mut thread.state);
+                if self.wait_on_standby(thread.number) {
                     continue;
                 }
-                return Left::Bored;
+                return Ended::Idle;
             };
-            let alone = self.is_alone(member.number);
-            match self.service.receive(&mut member.receiver, how, alone) {
-                Got::Nothing => self.tire(member, how),
-                Got::Settled => {
-                    // Perhaps a question about a call that waits: more may run than when it came.
-                    self.run_queued(member);
-                    self.refresh(member);
+            let alone = self.is_alone(thread.number);
+            match self.service.receive(&mut thread.state, mode, alone) {
+                ReceiveOutcome::Nothing => self.note_nothing(thread, mode),
+                ReceiveOutcome::Settled => {
+                    // A datagram may have been a probe for a queued call, and the limit of running
+                    // procedures may have risen since the call was queued.
+                    self.run_queued(thread);
+                    self.note_arrival(thread);
                 }
-                Got::Work(work) => {
-                    self.take(member, work);
-                    self.refresh(member);
+                ReceiveOutcome::Work(work) => {
+                    self.take(thread, work);
+                    self.note_arrival(thread);
                 }
             }
         }
-        Left::Stopped
+        Ended::Stopped
     }
 
-    /// Whether the thread of that number receives, and no other one does. Beside a head there may be
-    /// threads that sleep in the kernel since procedures took long: they take the next datagram.
+    /// Returns whether the thread of this number is the head, and no other thread receives. Although
+    /// there is a head, other threads may still sleep in the kernel since procedures took long. They
+    /// may receive the next datagram.
     #[inline]
     fn is_alone(&self, number: u32) -> bool {
-        self.lead.read().head == number && self.receiving.load(Ordering::SeqCst) == 1
+        self.head.read().head == number && self.receiving.load(Ordering::SeqCst) == 1
     }
 
-    /// How to wait now; `None` if others receive: then the thread is not among them any more.
+    /// Returns how the thread waits for the next datagram. Returns `None` if enough other threads
+    /// receive. The thread is then not counted as receiving any more.
     #[inline]
-    fn how(&self, member: &mut Member<P::ReceiverState>) -> Option<How> {
-        let head = self.lead.read().head;
-        if head != 0 && head != member.number {
+    fn receive_mode(&self, thread: &mut ReceivingThread<P::ReceiverState>) -> Option<ReceiveMode> {
+        let head = self.head.read().head;
+        if head != 0 && head != thread.number {
             self.receiving.fetch_sub(1, Ordering::SeqCst);
             return None;
         }
-        let looks = member.until.is_some();
+        let looks = thread.until.is_some();
         let may = looks || !self.is_slow();
         if head != 0 && !may {
-            self.hand_over(member);
+            self.hand_over(thread);
         }
-        if may && (head != 0 || self.begin_to_lead(member.number)) {
-            return Some(if looks { How::Look } else { How::Sleep });
+        if may && (head != 0 || self.begin_to_lead(thread.number)) {
+            return Some(if looks { ReceiveMode::Poll } else { ReceiveMode::Sleep });
         }
         if looks {
-            // The thread that looks is alone.
+            // Only the head may poll.
             self.receiving.fetch_sub(1, Ordering::SeqCst);
             return None;
         }
-        (!self.leave_to_others()).then_some(How::Sleep)
+        (!self.is_surplus()).then_some(ReceiveMode::Sleep)
     }
 
-    /// Whether enough others receive: then the thread is not among them any more. A thread that sleeps
-    /// in the kernel has no time limit there, so each one too many would stay.
-    fn leave_to_others(&self) -> bool {
+    /// Stops counting the thread as receiving if enough others receive, and returns whether it did so.
+    /// Otherwise surplus threads would sleep in the kernel without a time limit.
+    fn is_surplus(&self) -> bool {
         let fewer = |receiving| (receiving > ASLEEP_MAX).then(|| receiving - 1);
         self.receiving.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer).is_ok()
     }
 
-    /// Whether procedures take long.
+    /// Returns whether procedures take long.
     #[inline]
     fn is_slow(&self) -> bool {
         self.pace.load(Ordering::Relaxed) > SLOW
     }
 
-    /// Something came: it pays to look for what comes next.
+    /// Makes the thread poll for some time after a datagram, because the next one may follow soon.
     #[inline]
-    fn refresh(&self, member: &mut Member<P::ReceiverState>) {
+    fn note_arrival(&self, thread: &mut ReceivingThread<P::ReceiverState>) {
         let looks = self.service.looks();
-        member.yielding.note_arrival(member.looks / looks, member.looks.is_multiple_of(looks));
-        member.looks = 0;
-        member.until = match self.wait {
+        thread.yielding.note_arrival(thread.looks / looks, thread.looks.is_multiple_of(looks));
+        thread.looks = 0;
+        thread.until = match self.wait {
             Wait::Block => None,
-            // Set when the first look has found nothing.
+            // Polling ends this long after the last datagram.
             Wait::Spin | Wait::Adaptive => Some(Instant::now() + block_cost()),
         };
     }
 
-    /// A look found nothing, or a sleep ended without anything.
-    fn tire(self: &Arc<Self>, member: &mut Member<P::ReceiverState>, how: How) {
-        if how == How::Sleep {
+    /// Notes that a poll or a sleep found no datagram.
+    fn note_nothing(
+        self: &Arc<Self>,
+        thread: &mut ReceivingThread<P::ReceiverState>,
+        mode: ReceiveMode,
+    ) {
+        if mode == ReceiveMode::Sleep {
             return;
         }
-        member.looks += 1;
+        thread.looks += 1;
         let looks = self.service.looks();
-        if !member.looks.is_multiple_of(looks) {
-            // Not each time: it may take as long as several looks.
-            if member.looks.is_multiple_of(PAUSE_EVERY) {
+        if !thread.looks.is_multiple_of(looks) {
+            // The processor does not pause after each poll, because a pause may take as long as several
+            // polls.
+            if thread.looks.is_multiple_of(PAUSE_EVERY) {
                 core::hint::spin_loop();
             }
             return;
         }
-        if member.yielding.is_due(member.looks / looks) {
-            // Whoever is to send the next datagram may need this very processor.
+        if thread.yielding.is_due(thread.looks / looks) {
+            // The sender of the next datagram may need this processor.
             std::thread::yield_now();
         }
-        if self.wait == Wait::Spin || member.until.is_some_and(|until| Instant::now() < until) {
+        if self.wait == Wait::Spin || thread.until.is_some_and(|until| Instant::now() < until) {
             return;
         }
-        member.until = None;
+        thread.until = None;
         if self.is_slow() {
-            self.hand_over(member);
-            // Who is woken then need not wake another one.
+            self.hand_over(thread);
+            // This thread stops polling, so it has time to wake a second thread. Otherwise the next call
+            // would have to wake it.
             if self.receiving.load(Ordering::SeqCst) < ASLEEP {
                 self.fetch();
             }
         }
     }
 
-    /// Whether the thread of that number has become the head, where there was none.
+    /// Makes the thread of this number the head, if there is no head. Returns whether it did so.
     fn begin_to_lead(&self, number: u32) -> bool {
-        let led = self.lead.read();
-        led.head == 0 && self.lead.change(led, Led { head: number, ..led })
+        let led = self.head.read();
+        led.head == 0 && self.head.change(led, HeadState { head: number, ..led })
     }
 
-    /// The thread is not the head any more, and others may receive beside it.
-    fn hand_over(&self, member: &mut Member<P::ReceiverState>) {
-        self.service.release_expected(&mut member.receiver);
-        let led = self.lead.read();
-        if led.head == member.number {
-            // It is not away, so only the head itself changes this.
-            self.lead.change(led, Led { head: 0, ..led });
+    /// Makes the thread stop being the head, so that other threads may receive.
+    fn hand_over(&self, thread: &mut ReceivingThread<P::ReceiverState>) {
+        self.service.release_expected(&mut thread.state);
+        let led = self.head.read();
+        if led.head == thread.number {
+            // The head runs no procedure, so only the head itself changes the word.
+            self.head.change(led, HeadState { head: 0, ..led });
         }
     }
 
-    /// A call has come: this thread runs it, or it waits for one that does.
+    /// Runs a call that has arrived, or queues it.
     #[inline]
-    fn take(self: &Arc<Self>, member: &mut Member<P::ReceiverState>, mut work: P::Work) {
+    fn take(self: &Arc<Self>, thread: &mut ReceivingThread<P::ReceiverState>, mut work: P::Work) {
         if self.admission.try_begin(false) {
-            self.run(member, work);
+            self.run(thread, work);
         } else {
-            let inside = self.service.is_from_inside(&mut member.receiver, &mut work);
+            let inside = self.service.is_from_inside(&mut thread.state, &mut work);
             if inside && self.admission.try_begin(true) {
-                self.run(member, work);
+                self.run(thread, work);
             } else {
-                self.enqueue(member, work, inside);
+                self.enqueue(thread, work, inside);
             }
         }
-        self.run_queued(member);
+        self.run_queued(thread);
     }
 
     #[inline]
-    fn run_queued(self: &Arc<Self>, member: &mut Member<P::ReceiverState>) {
+    fn run_queued(self: &Arc<Self>, thread: &mut ReceivingThread<P::ReceiverState>) {
         while let Some(next) = self.next() {
-            self.run(member, next);
+            self.run(thread, next);
         }
     }
 
-    /// A call from the queue, and the right to run it.
+    /// Returns a waiting call that may run now, and counts it as running.
     #[inline]
     fn next(&self) -> Option<P::Work> {
         let queued = if self.admission.waiting() > 0 { self.next_queued() } else { None };
         queued.or_else(|| if self.service.has_deferred() { self.next_deferred() } else { None })
     }
 
-    /// A call that waited for something other than a thread, and the right to run it.
+    /// Returns a call that waited for something other than a thread, and counts it as running.
     #[cold]
     fn next_deferred(&self) -> Option<P::Work> {
         if !self.admission.try_begin(false) {
-            // Whoever has run its call looks again.
+            // The next thread that ends a call tries again.
             return None;
         }
         let next = self.service.deferred();
@@ -543,8 +563,8 @@ impl<P: PacketService> Receivers<P> {
         next
     }
 
-    /// A call from inside goes first, wherever it waits: what runs may wait for it, so that it must
-    /// not wait for that.
+    /// Returns the first queued call for which a thread of this process waits. If there is none, returns
+    /// the first call. Running procedures may wait for the result of the former, so it goes first.
     #[cold]
     fn next_queued(&self) -> Option<P::Work> {
         let mut state = self.state();
@@ -564,32 +584,34 @@ impl<P: PacketService> Receivers<P> {
         next.map(|(work, _)| work)
     }
 
-    /// Runs a call, for which this thread has been counted.
+    /// Runs a call, which is already counted as running.
     #[inline]
-    fn run(self: &Arc<Self>, member: &mut Member<P::ReceiverState>, work: P::Work) {
-        // The deputy takes the place of the head, if it is away for long; who sleeps in the kernel
-        // beside us takes ours.
+    fn run(self: &Arc<Self>, thread: &mut ReceivingThread<P::ReceiverState>, work: P::Work) {
+        // If this thread is the head and its procedure takes long, the deputy will replace it. If
+        // procedures take long on average, it stops being the head, and a thread that sleeps in the
+        // kernel receives.
         let start = sys::boot_ns();
         let caller = self.service.caller(&work);
-        // Somebody else's call was there before this thread was back: there is enough for two.
+        // If a call of another client was already waiting when the previous call ended, there is enough
+        // work for two threads.
         let waited = |(last, ended)| last != caller && start.saturating_sub(ended) < AT_ONCE;
-        let crowded = member.last.is_some_and(waited);
-        let mut led = self.lead.read();
-        if led.head == member.number && self.is_slow() {
-            self.hand_over(member);
-            led = self.lead.read();
+        let crowded = thread.last.is_some_and(waited);
+        let mut led = self.head.read();
+        if led.head == thread.number && self.is_slow() {
+            self.hand_over(thread);
+            led = self.head.read();
         }
-        let mut inside = Inside { receivers: self, away: None };
-        if led.head == member.number && self.lead.change(led, led.next()) {
-            inside.away = Some(led.next());
+        let mut running = RunningCall { receivers: self, away: None };
+        if led.head == thread.number && self.head.change(led, led.next()) {
+            running.away = Some(led.next());
             if !self.deputy.load(Ordering::SeqCst) {
-                self.appoint();
+                self.appoint_deputy();
             }
         } else if self.receiving.fetch_sub(1, Ordering::SeqCst) == 1 {
             self.fetch();
         }
-        let ended = self.service.run(&mut member.receiver, work);
-        member.last = Some((caller, sys::boot_ns()));
+        let ended = self.service.run(&mut thread.state, work);
+        thread.last = Some((caller, sys::boot_ns()));
         let mut took = ended.saturating_sub(start);
         if has_waited() {
             took = took.max(NESTED);
@@ -597,62 +619,64 @@ impl<P: PacketService> Receivers<P> {
             took = took.max(CROWDED);
         }
         let pace = self.pace.load(Ordering::Relaxed);
-        // What two threads note at once is lost for one of them, and matters to neither.
+        // Two updates at the same time may lose one of them, which does not matter for an average.
         self.pace.store(pace - pace / 8 + took / 8, Ordering::Relaxed);
-        drop(inside);
+        drop(running);
     }
 
     #[cold]
-    fn enqueue(&self, member: &mut Member<P::ReceiverState>, work: P::Work, inside: bool) {
+    fn enqueue(&self, thread: &mut ReceivingThread<P::ReceiverState>, work: P::Work, inside: bool) {
         if let Err(refusal) = self.admission.may_wait(self.state().queue.len(), 0) {
-            self.service.refuse(&mut member.receiver, work, &refusal);
-        } else if let Some(work) = self.service.detach(&mut member.receiver, work) {
+            self.service.refuse(&mut thread.state, work, &refusal);
+        } else if let Some(work) = self.service.detach(&mut thread.state, work) {
             let mut state = self.state();
             state.queue.push_back((work, inside));
             self.admission.set_waiting(state.queue.len());
         }
     }
 
-    /// Whether there may be one thread more: one beyond those that may run procedures, or that do.
+    /// Returns whether another thread may be started. The limit is one thread more than the number of
+    /// procedures that may run, or that do run if these are more.
     fn may_add(&self, state: &State<P::Work>) -> bool {
         let may_run = self.admission.bound(true);
-        // Who waited inside when a call began beyond the bound may not do so any more, and soon again.
+        // Nested calls may exceed the bound while the outer calls wait, so the bound changes often.
         state.threads as usize <= may_run.max(self.admission.running())
     }
 
-    /// One thread more is to receive, if there may be one.
+    /// Makes one more thread receive, if the limit of threads allows it.
     #[cold]
     fn fetch(self: &Arc<Self>) {
         let mut state = self.state();
-        if state.standing_by > state.asked {
+        if state.standby > state.asked {
             state.asked += 1;
             drop(state);
             self.wanted.notify_one();
         } else if self.may_add(&state) {
-            // Without it, what comes waits until one of those that there are is back.
+            // If no thread can be started, datagrams wait until a thread ends its call.
             let _ = self.add(&mut state);
         }
     }
 
-    /// The head is about to be away, and there is no deputy.
+    /// Makes a thread on standby the deputy.
     #[cold]
-    fn appoint(self: &Arc<Self>) {
+    fn appoint_deputy(self: &Arc<Self>) {
         let mut state = self.state();
-        if state.standing_by > 0 {
+        if state.standby > 0 {
             drop(state);
             self.wanted.notify_one();
         } else if self.may_add(&state) {
-            // It comes to receive, and finds that there is a head.
+            // The new thread begins as a receiving thread, finds that there is a head, and goes on standby.
             let _ = self.add(&mut state);
         }
     }
 
-    /// Waits until one more thread is to receive, and counts it; false if the thread has ended.
+    /// Waits until the thread is needed for receiving, and counts it as receiving. Returns false if
+    /// the thread must end.
     #[cold]
-    fn stand_by(&self, number: u32) -> bool {
+    fn wait_on_standby(&self, number: u32) -> bool {
         let mut state = self.state();
-        state.standing_by += 1;
-        let (mut deputy, mut pause, mut seen) = (false, WATCH, self.lead.read());
+        state.standby += 1;
+        let (mut deputy, mut pause, mut seen) = (false, WATCH, self.head.read());
         let (mut quiet, mut retired) = (0, false);
         let (receives, counted) = loop {
             if self.stopping.load(Ordering::SeqCst) {
@@ -662,8 +686,9 @@ impl<P: PacketService> Receivers<P> {
                 state.asked -= 1;
                 break (true, false);
             }
-            if self.lead.read().head == 0 && self.receiving.load(Ordering::SeqCst) == 0 {
-                // The last that received looked for one that stands by just before this one did.
+            if self.head.read().head == 0 && self.receiving.load(Ordering::SeqCst) == 0 {
+                // No thread receives: the last one looked for threads on standby just before this thread
+                // was counted.
                 break (true, false);
             }
             deputy |= !retired && !self.deputy.swap(true, Ordering::SeqCst);
@@ -671,7 +696,7 @@ impl<P: PacketService> Receivers<P> {
             let timed_out;
             (state, timed_out) = self.wanted.wait_timeout(state, limit);
             if !timed_out || state.asked > 0 {
-                // Perhaps to be the deputy.
+                // The thread was woken, perhaps to become the deputy.
                 retired = false;
                 continue;
             }
@@ -681,23 +706,25 @@ impl<P: PacketService> Receivers<P> {
                 }
                 continue;
             }
-            let led = self.lead.read();
+            let led = self.head.read();
             if led.head == 0 && self.receiving.load(Ordering::SeqCst) < ASLEEP {
                 break (true, false);
             }
             let long = led.head != 0 && led == seen && led.is_away();
-            if long && self.lead.change(led, Led { head: number, ..led.next() }) {
-                // The thread that was the head counts itself when it is back.
+            if long && self.head.change(led, HeadState { head: number, ..led.next() }) {
+                // The head's count now belongs to this thread. The former head counts itself again when it
+                // returns.
                 break (true, true);
             }
-            // Where nothing happens it looks less often, and in the end not at all.
+            // While nothing happens, the deputy checks less and less often, and finally not at all.
             (pause, quiet) =
                 if led == seen { ((pause * 2).min(WATCH_MAX), quiet + 1) } else { (WATCH, 0) };
             seen = led;
             if quiet > WATCHES {
                 self.deputy.store(false, Ordering::SeqCst);
-                // Who went away before that has seen a deputy.
-                if self.lead.read() == seen {
+                // A head that began a procedure before this store saw a deputy, and did not appoint another
+                // one. Then this thread stays the deputy.
+                if self.head.read() == seen {
                     (deputy, retired) = (false, true);
                 } else {
                     deputy = !self.deputy.swap(true, Ordering::SeqCst);
@@ -705,7 +732,7 @@ impl<P: PacketService> Receivers<P> {
                 quiet = 0;
             }
         };
-        state.standing_by -= 1;
+        state.standby -= 1;
         if deputy {
             self.deputy.store(false, Ordering::SeqCst);
         }
@@ -717,19 +744,19 @@ impl<P: PacketService> Receivers<P> {
         receives
     }
 
-    /// Waits until no procedure runs and no call waits; false if that was not so when the drain was
-    /// over.
-    pub(super) fn rest(&self, drain: &Drain) -> bool {
+    /// Waits until no procedure runs and no call waits. Returns false if the time for draining expired
+    /// before.
+    pub(super) fn drain(&self, drain: &Drain) -> bool {
         self.admission.drain(drain, || self.admission.waiting() + self.admission.running() == 0)
     }
 
-    /// Ends all threads; false if one still ran a procedure after `limit`.
+    /// Ends all threads. Returns false if a thread still runs after `limit`.
     pub(super) fn stop(&self, limit: Duration) -> bool {
         self.stopping.store(true, Ordering::SeqCst);
         self.service.close();
         self.wanted.notify_all();
-        let there = |state: &mut State<P::Work>| state.threads > 0;
-        let waited = self.ended.wait_timeout_while(self.state(), limit, there);
+        let any = |state: &mut State<P::Work>| state.threads > 0;
+        let waited = self.ended.wait_timeout_while(self.state(), limit, any);
         let (state, _) = waited;
         state.threads == 0
     }

@@ -1,5 +1,5 @@
-//! `Records`: what a server knows of each caller at a socket, by place. Made by the dozen when they
-//! are needed, and there for as long as the socket is.
+//! The records of a server's clients at one socket, by place. Records are made in chunks when needed,
+//! and exist as long as the socket.
 
 use std::sync::{Arc, OnceLock};
 
@@ -18,56 +18,63 @@ const CHUNK: usize = 64;
 
 pub(super) struct Records {
     chunks: Box<[OnceLock<Box<[Record]>>]>,
-    nobody: Arc<PeerFlow>,
+    /// The path that all places without a client share.
+    unused_flow: Arc<PeerFlow>,
 }
 
-/// One caller's.
+/// The record of one client.
 pub(super) struct Record(pub(super) Mutex<Inner>);
 
 pub(super) struct Inner {
     pub(super) server_end: ServerEnd,
-    /// That to its client; of a place that was never bound, that to nobody.
+    /// The path to the client. All places that were never bound share an unused one.
     pub(super) flow: Arc<PeerFlow>,
-    /// Whether it is noted that there is more to send later.
+    /// Whether the pacer has an entry for this record.
     pub(super) paced: bool,
-    /// Where its client was last heard from, and to which group of hosts it belongs.
+    /// The address from which the client last sent.
     pub(super) to: Address,
+    /// The client's group of hosts.
     pub(super) group: u16,
-    /// Whether payloads are checked.
+    /// Whether payloads have checksums.
     pub(super) checked: bool,
     pub(super) row: Option<Arc<BindingRow>>,
-    /// A call of several packets, and how much is reckoned for it.
+    /// The memory of a call of several packets, and the bytes charged for it.
     pub(super) call: Option<(EStack, usize)>,
-    /// What its call waits for.
+    /// What the call waits for.
     pub(super) waits: WaitingFor,
-    /// Its procedure is counted among those that run although their callers have given them up.
+    /// Whether the running procedure is counted as one whose client has cancelled the call.
     pub(super) captured: bool,
     /// The number of the loan, while a thread has borrowed the memory of the call.
     pub(super) lent: Option<u32>,
+    /// The number of the last loan.
     pub(super) loans: u32,
-    /// The result that was sent last.
+    /// The last result.
     pub(super) result: Option<RetainedResult>,
 }
 
 impl Records {
-    /// None yet.
+    /// Makes a table without records.
     pub(super) fn new() -> Self {
         let chunks = limits::CALLERS_MAX.div_ceil(CHUNK);
-        Self { chunks: (0..chunks).map(|_| OnceLock::new()).collect(), nobody: PeerFlow::new() }
+        Self {
+            chunks: (0..chunks).map(|_| OnceLock::new()).collect(),
+            unused_flow: PeerFlow::new(),
+        }
     }
 
-    /// Those that were ever made.
+    /// Returns the records that exist.
     pub(super) fn all(&self) -> impl Iterator<Item = &Record> {
         self.chunks.iter().filter_map(OnceLock::get).flatten()
     }
 
-    /// The record of a place, if it was ever made.
+    /// Returns the record of a place, if it exists.
     pub(super) fn record(&self, place: u32) -> Option<&Record> {
         let chunk = self.chunks.get(place as usize / CHUNK)?.get()?;
         chunk.get(place as usize % CHUNK)
     }
 
-    /// The record of a place, made if it is needed for the first time.
+    /// Returns the record of a place, and makes it if it does not exist yet. Returns `None` if there is no
+    /// such place.
     pub(super) fn made(&self, place: u32) -> Option<&Record> {
         let number = place as usize / CHUNK;
         let first = (number * CHUNK) as u32;
@@ -76,7 +83,7 @@ impl Records {
                 Rank::Record,
                 Inner {
                     server_end: ServerEnd::vacant(place),
-                    flow: Arc::clone(&self.nobody),
+                    flow: Arc::clone(&self.unused_flow),
                     paced: false,
                     to: Address::default(),
                     group: 0,
@@ -96,7 +103,7 @@ impl Records {
     }
 }
 
-/// What a call is known by: the place of its record, and its number there.
+/// Returns the number of a call: the place of its record and its sequence number.
 pub(super) fn call_number(place: u32, sequence: u32) -> u64 {
     u64::from(place) << 32 | u64::from(sequence)
 }

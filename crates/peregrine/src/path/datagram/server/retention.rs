@@ -1,9 +1,8 @@
-//! What a server keeps for its callers over datagrams: frames for results, and how many bytes all of it
-//! may be.
+//! The memory that a server keeps for its clients over datagrams, and its limits.
 //!
-//! A thread puts a result together in a frame that stays its own. A small result is copied from there
-//! into a box of its record: there are only so many records, so nothing need be counted. A large one
-//! takes the frame with it, and what was touched of that is counted until it is acknowledged.
+//! A thread builds a result in its frame. A small result is copied from there into a box of the
+//! record. The number of records bounds these boxes, so they are not charged. A large result keeps
+//! the frame. The touched pages of the frame are charged until the client acknowledges the result.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::io;
@@ -15,43 +14,44 @@ use crate::sync::Mutex;
 use crate::sys::Memory;
 use crate::value::Space;
 
-/// Groups that hosts fall into.
+/// The number of groups of hosts.
 const GROUPS: usize = 1024;
-/// Bytes of a box: a result that fits one packet on Ethernet, behind room for its header.
+/// Bytes of a box: a result that fits one packet on Ethernet, and its header.
 pub(super) const BOX_BYTES: usize = 1536;
-/// Boxes that are kept for the next results.
+/// The number of unused boxes that are kept for later results.
 const BOXES_SPARE: usize = 64;
 const PAGE: usize = 4096;
 
-/// Why there is no room.
+/// The limit that was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LimitReached {
-    /// A group of hosts has had its share.
+    /// The group of hosts has used its share.
     Group,
-    /// All of them together have all there is.
+    /// All groups together have used the total.
     Total,
 }
 
-/// Bytes that callers make the server hold, all of them and each group of hosts.
+/// The bytes charged to all clients, and to each group of hosts.
 pub(super) struct MemoryBudget {
     most: usize,
     share: usize,
     all: AtomicUsize,
     groups: Box<[AtomicUsize]>,
-    /// For how long each group's have not gone on although somebody waits, and the same of all.
+    /// For each group, how long its charged bytes have made no progress while a client waited.
     stalls: Box<[StallCounter]>,
+    /// How long all charged bytes have made no progress while a client waited.
     stalls_of_all: StallCounter,
 }
 
-/// Counts spans of time in which somebody was heard of that waits for room, since what takes the room
-/// went on last. Time in which nothing is heard does not count: a network that was cut for a while
-/// keeps both from going on.
+/// Counts intervals without progress in which a packet of a waiting client arrived. Intervals without
+/// a packet do not count, because an interruption of the network stops these packets and the progress.
 #[derive(Default)]
 struct StallCounter(AtomicU64);
 
 impl StallCounter {
-    /// Nanoseconds of a span, and how many of them are enough.
-    const SPAN: u64 = 100 * MILLISECOND;
+    /// Nanoseconds of an interval.
+    const INTERVAL: u64 = 100 * MILLISECOND;
+    /// The number of intervals without progress that make a stall.
     const ENOUGH: u64 = 12;
 
     #[inline]
@@ -62,8 +62,8 @@ impl StallCounter {
     }
 
     fn note_waiting(&self, now: Moment) {
-        // The span counted last, and below it how many.
-        let span = (now.0 / Self::SPAN) << 8;
+        // The upper bits contain the last counted interval, and the lower 8 bits the count.
+        let span = (now.0 / Self::INTERVAL) << 8;
         let one_more = |counted: u64| {
             let count = counted & 0xff;
             (counted & !0xff != span && count < Self::ENOUGH).then_some(span | (count + 1))
@@ -84,14 +84,15 @@ impl MemoryBudget {
         Self { most, share, all, groups, stalls, stalls_of_all }
     }
 
-    /// What a group holds goes on: pieces come, or something is given back.
+    /// Notes progress of a group: pieces arrived, or memory was released.
     #[inline]
     pub(super) fn note_progress(&self, group: u16) {
         self.stalls[usize::from(group) % GROUPS].note_progress();
         self.stalls_of_all.note_progress();
     }
 
-    /// Whose going on it is that room for so many bytes more waits for.
+    /// Returns the counter of the group or of the total, depending on which limit a request for this many
+    /// bytes waits for.
     fn waited_for(&self, group: u16, bytes: usize) -> &StallCounter {
         let held = self.of(group).load(Ordering::Relaxed);
         if held > 0 && held + bytes.max(1) > self.share {
@@ -101,12 +102,12 @@ impl MemoryBudget {
         }
     }
 
-    /// A caller was heard of that waits for room for so many bytes.
+    /// Notes a packet of a client that waits for this many bytes.
     pub(super) fn note_waiting(&self, group: u16, bytes: usize, now: Moment) {
         self.waited_for(group, bytes).note_waiting(now);
     }
 
-    /// Whether it has waited for long enough: what takes the room does not go on.
+    /// Returns whether the bytes that a request waits for have made no progress for too long.
     pub(super) fn is_stalled(&self, group: u16, bytes: usize) -> bool {
         self.waited_for(group, bytes).is_stalled()
     }
@@ -115,19 +116,19 @@ impl MemoryBudget {
         &self.groups[usize::from(group) % GROUPS]
     }
 
-    /// Whether a group may not hold more, or all of them together may not.
+    /// Returns whether the group or the total is full.
     #[inline]
     pub(super) fn is_full(&self, group: u16) -> bool {
         self.all.load(Ordering::Relaxed) >= self.most
             || self.of(group).load(Ordering::Relaxed) >= self.share
     }
 
-    /// Whether anybody holds something.
+    /// Returns whether any bytes are charged.
     pub(super) fn any(&self) -> bool {
         self.all.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether a group holds more than half of what it may.
+    /// Returns whether a group has used at least half of its share.
     fn is_half_full(&self, group: u16) -> bool {
         self.of(group).load(Ordering::Relaxed) >= self.share / 2
     }
@@ -142,12 +143,13 @@ impl MemoryBudget {
         self.of(group).fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Adds if neither bound is passed; what a group has alone may be more than its share.
+    /// Charges bytes if neither limit is exceeded. The share does not limit a group that has no other
+    /// bytes charged.
     pub(super) fn reserve(&self, group: u16, bytes: usize) -> bool {
         self.try_reserve(group, bytes).is_ok()
     }
 
-    /// The same, and which bound it is.
+    /// Does the same as [`reserve`](Self::reserve), and returns the limit that was reached.
     pub(super) fn try_reserve(&self, group: u16, bytes: usize) -> Result<(), LimitReached> {
         let all = self.all.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let held = self.of(group).fetch_add(bytes, Ordering::Relaxed);
@@ -163,15 +165,15 @@ impl MemoryBudget {
     }
 }
 
-/// Memory in which a result is put together, behind room for a header.
+/// The memory in which a result is built, with room for a header before it.
 pub(super) struct ResultFrame {
     memory: Memory,
-    /// All pages behind are untouched.
+    /// The position from which on all pages are untouched.
     touched: usize,
 }
 
 impl ResultFrame {
-    /// For results of so many bytes.
+    /// Makes memory for results of this many bytes.
     ///
     /// # Errors
     /// If the kernel has no memory.
@@ -184,19 +186,19 @@ impl ResultFrame {
         self.memory.len() >= HEADER_BYTES + bytes
     }
 
-    /// Where the result is put.
+    /// Returns the memory in which the result is built.
     #[inline]
     pub(super) fn reply(&self, bytes: usize) -> Space<'_> {
         self.memory.space().range(HEADER_BYTES, bytes)
     }
 
-    /// So many bytes of the result's place were written, at most.
+    /// Notes that at most this many bytes of the result's memory were written.
     #[inline]
     pub(super) fn touch(&mut self, bytes: usize) {
         self.touched = self.touched.max((HEADER_BYTES + bytes).next_multiple_of(PAGE));
     }
 
-    /// Gives memory back beyond so many bytes.
+    /// Gives the memory after the first `bytes` bytes back to the kernel.
     #[inline]
     pub(super) fn trim(&mut self, bytes: usize) {
         if self.touched > bytes.next_multiple_of(PAGE) {
@@ -206,14 +208,14 @@ impl ResultFrame {
     }
 }
 
-/// A result that is kept until it is acknowledged.
+/// A result that is kept until the client acknowledges it.
 pub(super) enum RetainedResult {
     Small(Box<[u8; BOX_BYTES]>, u32),
     Large(ResultFrame, u32),
 }
 
 impl RetainedResult {
-    /// Room for the header and the result, and how long that is.
+    /// Returns the memory of the header and the result, and the length of the result.
     #[inline]
     pub(super) fn space(&mut self) -> (Space<'_>, u32) {
         match self {
@@ -223,15 +225,14 @@ impl RetainedResult {
     }
 }
 
-/// Memory that a thread has at hand for results: none is asked of anybody else while calls follow each
-/// other.
+/// Memory that a thread keeps for its next results, so that successive calls need no lock.
 #[derive(Default)]
 pub(super) struct ThreadCache {
     frame: Option<ResultFrame>,
     small: Option<Box<[u8; BOX_BYTES]>>,
 }
 
-/// The results of all callers of a socket.
+/// The results of all clients of a socket.
 pub(super) struct RetainedResults {
     held: MemoryBudget,
     frames: FreeList<ResultFrame>,
@@ -247,29 +248,30 @@ impl RetainedResults {
         }
     }
 
-    /// Whether a group has to acknowledge results before it gets more.
+    /// Returns whether a group must acknowledge results before it gets more.
     #[inline]
     pub(super) fn is_full(&self, group: u16) -> bool {
         self.held.is_full(group)
     }
 
-    /// Results of a group go on their way, or are acknowledged.
+    /// Notes progress of a group: its client has received or acknowledged parts of a result.
     #[inline]
     pub(super) fn note_progress(&self, group: u16) {
         self.held.note_progress(group);
     }
 
-    /// A caller was heard of whose call waits for room for its result.
+    /// Notes a packet of a client whose call waits for memory for its result.
     pub(super) fn note_waiting(&self, group: u16, now: Moment) {
         self.held.note_waiting(group, 0, now);
     }
 
-    /// Whether such calls have waited for long enough: what is kept is not acknowledged.
+    /// Returns whether calls have waited for this memory for too long, because clients do not acknowledge
+    /// the retained results.
     pub(super) fn is_stalled(&self, group: u16) -> bool {
         self.held.is_stalled(group, 0)
     }
 
-    /// A frame for a result of at most so many bytes.
+    /// Returns a frame for a result of at most this many bytes.
     ///
     /// # Errors
     /// If there is no memory.
@@ -282,7 +284,7 @@ impl RetainedResults {
         self.frames.take().filter(fits).map_or_else(|| ResultFrame::new(bytes), Ok)
     }
 
-    /// A frame is of no more use now.
+    /// Takes back a frame that is not used any more.
     #[inline]
     pub(super) fn recycle(&self, spare: &mut ThreadCache, mut frame: ResultFrame) {
         frame.trim(limits::ESTACK_BYTES_KEPT);
@@ -294,7 +296,7 @@ impl RetainedResults {
         }
     }
 
-    /// Keeps the first `total` bytes of what was put into a frame.
+    /// Retains the first `total` bytes of a frame as a result.
     #[inline]
     pub(super) fn keep(
         &self,
@@ -305,7 +307,9 @@ impl RetainedResults {
     ) -> RetainedResult {
         let all = HEADER_BYTES + total as usize;
         if all > BOX_BYTES {
-            // What an earlier, larger result touched is not held for this one.
+            // An earlier, larger result may have touched further pages. They are given back before the
+            // frame is charged. A few of them may stay while the group has used less than half of its
+            // share, because giving them back takes a system call.
             let slack = if self.held.is_half_full(group) { 0 } else { limits::ASTACK_BYTES_KEPT };
             if frame.touched > all.next_multiple_of(PAGE) + slack {
                 frame.trim(all);
@@ -317,13 +321,13 @@ impl RetainedResults {
         let boxed = spare.small.take().or_else(|| self.small.take());
         let mut boxed = boxed.unwrap_or_else(|| Box::new([0; BOX_BYTES]));
         let result = frame.reply(total as usize).window();
-        // Both are as long.
+        // Source and destination have the same length.
         let _ = result.read(0, &mut boxed[HEADER_BYTES..all]);
         self.recycle(spare, frame);
         RetainedResult::Small(boxed, total)
     }
 
-    /// A result is not needed any more.
+    /// Releases a result.
     #[inline]
     pub(super) fn release(&self, spare: &mut ThreadCache, group: u16, result: RetainedResult) {
         match result {
@@ -338,7 +342,7 @@ impl RetainedResults {
     }
 }
 
-/// Things that nobody needs now, of so many bytes at most.
+/// Unused values, with at most this many bytes in total.
 pub(super) struct FreeList<T> {
     most: usize,
     things: Mutex<(usize, Vec<(usize, T)>)>,
@@ -356,7 +360,7 @@ impl<T> FreeList<T> {
         Some(thing)
     }
 
-    /// Puts a thing of so many bytes there, or drops it if there is no room.
+    /// Adds a value of this many bytes, or drops it if the list is full.
     pub(super) fn put(&self, thing: T, bytes: usize) {
         let mut things = self.things.lock();
         if things.0 + bytes <= self.most {
@@ -371,38 +375,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_of_hosts_and_a_hosts_only_one_may_be_larger() {
+    fn share_is_per_host_and_a_single_message_may_exceed_it() {
         let held = MemoryBudget::new(100, 40);
         assert!(held.reserve(1, 30) && !held.reserve(1, 20) && held.reserve(1, 10));
         assert!(held.is_full(1) && !held.is_full(2));
-        assert!(held.reserve(2, 50), "alone it may be more than a share");
+        assert!(held.reserve(2, 50), "a single message may exceed the share");
         assert!(!held.reserve(2, 1) && !held.reserve(3, 11) && held.reserve(3, 10));
-        assert!(held.is_full(4), "all together");
+        assert!(held.is_full(4), "the total is used up");
         held.subtract(2, 50);
         assert!(held.reserve(4, 40) && !held.is_full(5));
         assert_eq!(held.all.load(Ordering::Relaxed), 90);
     }
 
     #[test]
-    fn patience_ends_where_nothing_goes_on_although_somebody_waits() {
+    fn wait_without_progress_becomes_a_stall() {
         let held = MemoryBudget::new(100, 40);
         assert!(held.reserve(1, 40));
         let wait = |group, spans: core::ops::Range<u64>| {
             spans.for_each(|n| {
-                held.note_waiting(group, 10, Moment(n * StallCounter::SPAN));
-                // More often within one span counts once.
-                held.note_waiting(group, 10, Moment(n * StallCounter::SPAN + 1));
+                held.note_waiting(group, 10, Moment(n * StallCounter::INTERVAL));
+                // Repeated notes within one interval count once.
+                held.note_waiting(group, 10, Moment(n * StallCounter::INTERVAL + 1));
             });
             held.is_stalled(group, 10)
         };
         assert!(!wait(1, 1..12) && !held.is_stalled(2, 10));
         held.note_progress(1);
         assert!(!wait(1, 20..31) && wait(1, 31..32));
-        assert!(wait(1, 0..0), "it stays so");
+        assert!(wait(1, 0..0), "a stall lasts until there is progress");
         held.note_progress(2);
-        assert!(wait(1, 0..0), "others are others");
+        assert!(wait(1, 0..0), "progress of another group does not end the stall");
         held.note_progress(1);
-        // Who has room of its own left waits for all of them.
+        // A group with room in its share waits for the total.
         assert!(held.reserve(3, 40) && !held.reserve(2, 30));
         assert!(!wait(2, 40..51) && wait(2, 51..52));
         held.note_progress(3);
@@ -410,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shelf_has_an_end() {
+    fn free_list_is_bounded() {
         let shelf = FreeList::new(10);
         shelf.put('a', 6);
         shelf.put('b', 5);
@@ -419,9 +423,9 @@ mod tests {
         assert_eq!(shelf.things.lock().0, 0);
     }
 
-    /// What is counted is what is resident.
+    /// The charged bytes are the resident bytes.
     #[test]
-    fn a_kept_result_holds_what_it_touched_and_not_what_others_did() {
+    fn retained_result_is_charged_for_its_own_pages() {
         let (results, mut spare) = (RetainedResults::new(), ThreadCache::default());
         let held = || results.held.all.load(Ordering::Relaxed);
         let put = |spare: &mut ThreadCache, touched: usize, total: u32| {
@@ -433,7 +437,8 @@ mod tests {
         let small = put(&mut spare, 900_000, 1472);
         assert!(matches!(small, RetainedResult::Small(..)) && held() == 0);
         assert_eq!(spare.frame.as_ref().map(|frame| frame.touched), Some(901_120));
-        // The same frame for one that is a little too large: it does not hold the rest.
+        // A result that is slightly too large for a box uses the same frame. The rest of the frame
+        // is not charged.
         let large = put(&mut spare, 2000, 1473);
         assert!(matches!(large, RetainedResult::Large(..)) && held() == PAGE);
         let larger = put(&mut spare, 1 << 20, 1 << 20);
@@ -446,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_is_gone() {
+    fn recycled_frame_is_trimmed() {
         let mut frame = ResultFrame::new(1 << 20).expect("memory");
         let all = frame.reply(1 << 20);
         all.write((1 << 20) - 3, b"end").expect("room");
@@ -454,8 +459,16 @@ mod tests {
         frame.touch(1 << 20);
         frame.trim(PAGE);
         let mut bytes = [1; 7];
-        frame.reply(1 << 20).window().read((1 << 20) - 3, &mut bytes[..3]).expect("it is there");
-        frame.reply(1 << 20).window().read(3000, &mut bytes[3..]).expect("it is there");
+        frame
+            .reply(1 << 20)
+            .window()
+            .read((1 << 20) - 3, &mut bytes[..3])
+            .expect("the range lies in the frame");
+        frame
+            .reply(1 << 20)
+            .window()
+            .read(3000, &mut bytes[3..])
+            .expect("the range lies in the frame");
         assert_eq!(&bytes, b"\0\0\0near");
         assert_eq!(frame.touched, PAGE);
     }

@@ -1,10 +1,10 @@
-//! Sending from a socket that all callers share: it never waits, and what goes to hosts that have
-//! proven nothing gets a part of the send buffer only.
+//! Sends from a socket that all clients share, without ever waiting. Answers to hosts that have not
+//! proven their address use only a part of the send buffer.
 //!
-//! A datagram to a host on the link whose hardware address is not known stays in the send buffer while
-//! the kernel asks for it, for up to three seconds. Anybody can have a server answer hosts that do not
-//! exist, by sending in their names. Without a bound, a hundred such answers take all of a usual send
-//! buffer, and every caller's result is refused room.
+//! A datagram to a host on the link whose hardware address is unknown stays in the send buffer
+//! while the kernel resolves that address, for up to three seconds. By forging source addresses, an
+//! attacker can make a server answer hosts that do not exist. Without a limit, a hundred such answers
+//! fill a usual send buffer, and no client gets results.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::io;
@@ -23,19 +23,23 @@ use crate::sync::MutexGuard;
 use crate::sys::Address;
 use crate::value::{Space, Window};
 
-/// Groups that hosts fall into, by a secret.
+/// The number of groups of hosts. A secret determines the group of a host.
 const GROUPS: usize = 1024;
-/// For so long a group's answers are counted together: longer than the kernel looks for a host.
-const PERIOD: u64 = 4 * SECOND;
-/// How full the send buffer is, in 256ths, when each group gets two answers in one period, when it gets
-/// one, and when none gets any.
+/// The interval in which a group's answers are counted. It is longer than the kernel tries to resolve
+/// a hardware address.
+const INTERVAL: u64 = 4 * SECOND;
+/// Below this fill level of the send buffer, in 256ths, every host gets answers. From here on, each
+/// group gets two answers in an interval.
 const FILLS: u32 = 64;
+/// From this fill level on, each group gets one answer in an interval.
 const HALF: u32 = 128;
+/// From this fill level on, hosts get no answers until they prove their address.
 const FULL: u32 = 192;
 
-/// How many answers each group of hosts got since one of them proved that it is there.
+/// The number of answers that each group of hosts got in the current interval, since one of its hosts
+/// last proved its address.
 pub(super) struct UnverifiedHosts {
-    /// The period, in the upper half, and how many in it.
+    /// For each group, the interval in the upper half and the number of answers in the lower half.
     groups: Box<[AtomicU32]>,
 }
 
@@ -44,10 +48,10 @@ impl UnverifiedHosts {
         Self { groups: (0..GROUPS).map(|_| AtomicU32::new(0)).collect() }
     }
 
-    /// Whether a host of this group gets an answer, which is counted then. `fill`: how full the send
-    /// buffer is, in 256ths.
+    /// Returns whether a host of this group gets an answer, and counts the answer. `fill`: the fill
+    /// level of the send buffer, in 256ths.
     fn admit(&self, now: Moment, group: u64, fill: u32) -> bool {
-        let period = ((now.0 / PERIOD) as u32) << 16;
+        let period = ((now.0 / INTERVAL) as u32) << 16;
         let most = match fill {
             0..FILLS => u32::from(u16::MAX),
             FILLS..HALF => 2,
@@ -61,17 +65,19 @@ impl UnverifiedHosts {
         };
         let count = &self.groups[(group % GROUPS as u64) as usize];
         let admitted = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
-        // A group that got all that can be counted gets more as long as there is room for everybody.
+        // The counter of a group may reach its maximum. While the buffer has room, the group gets
+        // answers nevertheless.
         admitted.is_ok() || fill < FILLS
     }
 
-    /// A host of this group has shown a cookie: answers reach it, and do not stay in the send buffer.
+    /// Notes that a host of this group has returned a valid cookie. So answers reach this host, and do
+    /// not stay in the send buffer.
     fn prove(&self, group: u64) {
         self.groups[(group % GROUPS as u64) as usize].store(0, Ordering::Relaxed);
     }
 }
 
-/// Whether a packet fits the way to its receiver, as far as this machine knows.
+/// Whether a packet fits the route to its receiver, as far as this machine knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum SizeFit {
     Fits,
@@ -79,8 +85,8 @@ pub(super) enum SizeFit {
 }
 
 impl ServerSocket {
-    /// Notes how sending so many packets went: what the socket did not take is lost, like any other
-    /// packet, and counted.
+    /// Notes the result of sending `packets` packets. Packets that the socket did not accept count as
+    /// lost.
     #[inline]
     pub(super) fn note_sent(&self, packets: usize, sent: io::Result<()>) -> SizeFit {
         match sent {
@@ -96,24 +102,23 @@ impl ServerSocket {
         if full {
             self.unsent.fetch_add(packets as u64, Ordering::Relaxed);
         }
-        let wide = error.raw_os_error() == Some(libc::EMSGSIZE);
-        if wide { SizeFit::TooLarge } else { SizeFit::Fits }
+        let too_large = error.raw_os_error() == Some(libc::EMSGSIZE);
+        if too_large { SizeFit::TooLarge } else { SizeFit::Fits }
     }
 
-    /// The way to a client does not take the packets of its result: this machine's own interface, or
-    /// a router on the way that said so, takes only shorter ones. The result is sent again in pieces
-    /// that fit.
+    /// Sends a result again in smaller pieces, because its packets were larger than the MTU of this
+    /// machine's interface, or than an MTU that a router reported.
     #[cold]
     fn narrow(&self, mut record: MutexGuard<'_, Inner>, output: &mut [u8], counting: &Counting) {
         let Inner { server_end, to, .. } = &mut *record;
         let fits = self.socket.payload_to(to, HEADER_BYTES);
         if fits.is_ok_and(|piece| server_end.reduce_piece(piece as u32)) {
-            // Not again without end: each time the pieces are smaller.
+            // The recursion ends, because the pieces become smaller at each level.
             self.send_pending(record, output, counting);
         }
     }
 
-    /// Answers a host that has proven nothing, if it gets an answer.
+    /// Answers a host that has not proven its address, unless its group has used up its answers.
     #[cold]
     pub(super) fn answer_unverified(&self, now: Moment, packet: &[u8], to: &Address) {
         let fill = self.socket.fill_of_send_buffer();
@@ -124,12 +129,12 @@ impl ServerSocket {
         self.note_sent(1, self.socket.send(&[Window::from(packet)], Some(to)));
     }
 
-    /// A host has proven that it is where it says.
+    /// Notes that a host has proven its address.
     pub(super) fn note_verified(&self, from: &Address) {
         self.unverified.prove(self.peer(PeerAddress::of(from).host()));
     }
 
-    /// Sends what a record has to send.
+    /// Sends the packets of a record that are due, and schedules later ones.
     pub(super) fn send_pending(
         &self,
         mut record: MutexGuard<'_, Inner>,
@@ -155,7 +160,8 @@ impl ServerSocket {
             }
             let _ = whole.write(0, header);
             counting.resent(resent);
-            // All in one packet. If it is lost the client asks for it.
+            // This packet contains the whole result. If it is lost, the client asks for it, so nothing is
+            // scheduled.
             let bytes = whole.window().len();
             if bytes > COPIED {
                 let sent = self.note_sent(1, self.socket.send(&[whole.window()], Some(to)));
@@ -164,8 +170,8 @@ impl ServerSocket {
                 }
                 return;
             }
-            // On the processor that this thread is on, the client may run before `send` returns;
-            // then its next call must not find the record locked.
+            // The client may run on this processor before `send` returns. Its next call must not find
+            // the record locked.
             let (to, place, out) = (*to, server_end.bound_handle().place, &mut output[..bytes]);
             let _ = whole.read(0, out);
             drop(record);
@@ -179,11 +185,11 @@ impl ServerSocket {
         }
         let mut batch = GsoBatch::new(output, &self.socket);
         let mut next = Some(send);
-        let mut chunk = checks::Chunk::default();
+        let mut chunk = checks::ChecksumBuffer::default();
         let mut fits = SizeFit::Fits;
         while let Some(send) = next {
             let (start, length) = (HEADER_BYTES + send.range.start as usize, send.range.len());
-            // A packet without payload needs no memory.
+            // Without a retained result, `space` is empty, but so are the payloads then.
             let payload = if length > 0 { space.range(start, length) } else { Space::none() };
             let payload = [payload.window()];
             if *checked {
@@ -205,7 +211,7 @@ impl ServerSocket {
         self.pace(server_end, paced);
     }
 
-    /// Refuses a packet that a record does not know.
+    /// Refuses a packet for a handle that the record does not have.
     #[cold]
     pub(super) fn refuse(
         &self,
@@ -221,8 +227,8 @@ impl ServerSocket {
         }
     }
 
-    /// Counts a datagram that this release cannot read. A client of another version of the wire that
-    /// wants to bind is told so.
+    /// Counts a datagram that this release cannot read. If a client of another protocol version has sent
+    /// it to bind, answers the client.
     #[cold]
     pub(super) fn handle_unreadable(&self, now: Moment, datagram: &[u8], from: &Address) {
         self.dropped.fetch_add(1, Ordering::Relaxed);
@@ -239,20 +245,20 @@ mod tests {
     const NOW: Moment = Moment(100 * SECOND);
 
     #[test]
-    fn everybody_is_answered_while_there_is_room() {
+    fn all_hosts_are_answered_while_the_buffer_has_room() {
         let unverified = UnverifiedHosts::new();
         assert!((0..200_000).all(|_| unverified.admit(NOW, 7, FILLS - 1)));
     }
 
     #[test]
-    fn a_group_gets_few_answers_while_the_buffer_fills_and_others_get_theirs() {
+    fn each_group_gets_few_answers_while_the_buffer_fills() {
         let unverified = UnverifiedHosts::new();
         let admitted =
             |now, group| (0..100).filter(|_| unverified.admit(now, group, FILLS)).count();
         assert_eq!([admitted(NOW, 1), admitted(NOW, 2), admitted(NOW, 1)], [2, 2, 0]);
         unverified.prove(2);
         assert_eq!([admitted(NOW, 2), admitted(NOW, 1)], [2, 0]);
-        assert_eq!(admitted(Moment(NOW.0 + PERIOD), 1), 2, "in the next period");
+        assert_eq!(admitted(Moment(NOW.0 + INTERVAL), 1), 2, "in the next interval");
         assert!(unverified.admit(NOW, 4, HALF) && !unverified.admit(NOW, 4, HALF));
         assert!(!unverified.admit(NOW, 3, FULL));
         assert!(unverified.admit(NOW, 1, FILLS - 1));

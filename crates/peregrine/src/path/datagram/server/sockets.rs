@@ -1,25 +1,24 @@
-//! The sockets of a server at which datagrams arrive, and the exports that they offer.
+//! The datagram sockets of a server.
 
 use std::any::Any;
 use std::io;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::receivers::{Got, How, PacketService, Receivers, THREAD};
-use super::{CHECKED_AFTER, ExportHost, ReceiverState, ServerSocket, Work};
+use super::receivers::{PacketService, ReceiveMode, ReceiveOutcome, Receivers, THREAD};
+use super::{ExportHost, ReceiverState, ServerSocket, Work};
 use crate::call::{CallerInfo, PathKind, Refusal, Wait};
 use crate::counters::Visitor;
 use crate::device::udp::Udp;
-use crate::device::{self, Ethernet, LinkAddress, LinkDevice, LinkPort, SocketUse};
+use crate::device::{Ethernet, LinkAddress, LinkDevice, LinkPort, Socket, SocketUse};
 use crate::error::Kind;
 use crate::interface::Description;
-use crate::keeper::{Next, Watch};
+use crate::keeper::Next;
 use crate::serving::admission::Admission;
 use crate::serving::binding_table::BindingRow;
 use crate::serving::export::Export;
-use crate::serving::faults::Faults;
 use crate::serving::stop::Drain;
 use crate::serving::{Load, ServerCore, ServerPath};
 use crate::sync::Mutex;
@@ -28,65 +27,62 @@ use crate::sys::{self, Address};
 /// The datagram sockets of a server.
 pub(crate) struct Datagrams {
     core: Arc<ServerCore>,
-    sockets: Mutex<Vec<Arc<Receivers<Socket>>>>,
+    sockets: Mutex<Vec<Arc<Receivers<Arc<ServerSocket>>>>>,
 }
 
-/// Datagrams that a server has lost, since it began to listen.
+/// Datagrams that a server has lost since it began to listen.
 ///
-/// Calls do not get lost with them: what is missing is sent again.
+/// The calls are not lost, because clients and servers retransmit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Losses {
-    /// Datagrams that found no room in a socket's receive buffer: more came than threads could take.
-    /// The kernel's limit for it is `net.core.rmem_max`. Zero before Linux 4.12, which does not tell.
+    /// Datagrams that did not fit a socket's receive buffer, because they arrived faster than
+    /// threads could receive them. The kernel's limit of the buffer is `net.core.rmem_max`. Zero
+    /// before Linux 4.12, which does not report it.
     pub overflowed: u64,
-    /// Datagrams that were none of ours, or damaged.
+    /// Datagrams that do not belong to the protocol, or are damaged.
     pub rejected: u64,
-    /// Datagrams that found no room in a socket's send buffer, and answers to hosts that have proven
-    /// nothing, for which no more of it is used. The kernel's limit for it is `net.core.wmem_max`.
+    /// Datagrams that did not fit a socket's send buffer, and answers to hosts that have not proven
+    /// their address, which use only a part of the buffer. The kernel's limit of the buffer is
+    /// `net.core.wmem_max`.
     pub unsent: u64,
 }
 
-/// What is offered at a socket.
-struct Offers {
+/// The exports of the server, as offered at one of its sockets.
+struct SocketExports {
     core: Arc<ServerCore>,
     admission: Arc<Admission>,
 }
 
-/// One socket.
-struct Socket {
-    service: Arc<ServerSocket>,
-    /// Looks after the callers of procedures that run. Its own, so that it goes when the socket does.
-    watch: Arc<OnceLock<Watch>>,
-    faults: Arc<Faults>,
-}
-
 impl Datagrams {
-    /// The half of a server that serves datagrams. The bounds of the server hold at each socket.
+    /// Makes a server without sockets. The server's limits of running and waiting calls apply to each
+    /// socket separately.
     pub(crate) fn new(core: &Arc<ServerCore>) -> Arc<Self> {
         Arc::new(Self { core: Arc::clone(core), sockets: Mutex::default() })
     }
 
-    fn all(&self) -> Vec<Arc<Receivers<Socket>>> {
+    fn all(&self) -> Vec<Arc<Receivers<Arc<ServerSocket>>>> {
         self.sockets.lock().clone()
     }
 
-    /// Begins to serve at an address; the one that it has then.
+    /// Opens a UDP socket at an address, and serves there. Returns the address of the socket.
     pub(crate) fn open(&self, to: SocketAddr) -> io::Result<SocketAddr> {
         self.open_with(to, None, self.core.threads.wait)
     }
 
-    /// The same, and on the link that the address is at; calls over UDP tell where on it.
+    /// Like [`open`](Self::open), and also serves over raw Ethernet on the interface that has the
+    /// address. Clients ask over UDP for the location on the link.
     ///
     /// # Errors
-    /// Also if no interface has that address, it is no Ethernet, or this process may not.
+    /// If no socket can be opened, if no interface has that address, if that is not an Ethernet interface, or
+    /// if this process may not use it.
     pub(crate) fn open_link(&self, to: SocketAddr, by: LinkDevice) -> io::Result<SocketAddr> {
         let link_port = LinkPort::at(&sys::interface_of(to.ip())?, by, Some(to.port()))?;
         let link = Ethernet::open(&link_port, SocketUse::Service)?;
         let node = link.node();
-        self.start(device::Socket::Ethernet(link), None, self.core.threads.wait)?;
-        // Over UDP come those who bind, and those to whom the link does not lead: no processor is
-        // kept busy for these, which those on the link want to have.
+        self.start(Socket::Ethernet(link), None, self.core.threads.wait)?;
+        // Over UDP, clients only bind, except for those that the link does not reach. Polling for these
+        // few packets would occupy a processor that the link's thread needs.
         let wait = if self.core.threads.wait == Wait::Spin {
             Wait::Adaptive
         } else {
@@ -103,47 +99,32 @@ impl Datagrams {
     ) -> io::Result<SocketAddr> {
         let socket = Udp::bound(to)?;
         let address = socket.local()?;
-        self.start(device::Socket::Udp(socket), link, wait)?;
+        self.start(Socket::Udp(socket), link, wait)?;
         Ok(address)
     }
 
-    fn start(
-        &self,
-        socket: device::Socket,
-        link: Option<LinkAddress>,
-        wait: Wait,
-    ) -> io::Result<()> {
+    fn start(&self, socket: Socket, link: Option<LinkAddress>, wait: Wait) -> io::Result<()> {
         let (core, admission) = (&self.core, self.core.admission());
-        let host = Arc::new(Offers { core: Arc::clone(core), admission: Arc::clone(&admission) });
+        let host =
+            Arc::new(SocketExports { core: Arc::clone(core), admission: Arc::clone(&admission) });
         let service = ServerSocket::new(socket, link, core.epoch, host, core.page())?;
-        let watch = Arc::<OnceLock<Watch>>::default();
-        let faults = Arc::clone(&core.faults);
-        let socket = Socket { service, watch: Arc::clone(&watch), faults };
-        let receivers = Receivers::start(socket, wait, admission)?;
-        // While procedures run, their callers are looked after now and then.
-        let tended = Arc::downgrade(&receivers);
-        let watching = core.keeper.watch_timer(move || {
-            let receivers = tended.upgrade();
-            receivers
-                .and_then(|one| one.service().service.check_callers())
-                .map_or(Next::Sleep, Next::SleepAndTick)
+        let checked = Arc::downgrade(&service);
+        let receivers = Receivers::start(service, wait, admission)?;
+        // The keeper checks the clients of running procedures from time to time.
+        let watch = core.keeper.watch_timer(move || {
+            let due = checked.upgrade().and_then(|service| service.check_callers());
+            due.map_or(Next::Sleep, Next::SleepAndTick)
         })?;
-        let _ = receivers.service().watch.set(watching);
-        let watch = Arc::downgrade(&watch);
-        receivers.service().service.set_reminder(Box::new(move || {
-            if let Some(watch) = watch.upgrade().as_ref().and_then(|watch| watch.get()) {
-                watch.remind(CHECKED_AFTER);
-            }
-        }));
+        receivers.service().set_watch(watch);
         self.sockets.lock().push(receivers);
         Ok(())
     }
 
-    /// Datagrams that were lost here.
+    /// Returns the numbers of datagrams that all sockets together have lost.
     pub(crate) fn losses(&self) -> Losses {
         let all = self.all();
         all.iter().fold(Losses::default(), |losses, socket| {
-            let [overflowed, rejected, unsent] = socket.service().service.losses();
+            let [overflowed, rejected, unsent] = socket.service().losses();
             Losses {
                 overflowed: losses.overflowed + overflowed,
                 rejected: losses.rejected + rejected,
@@ -154,11 +135,11 @@ impl Datagrams {
 }
 
 impl ServerPath for Datagrams {
-    /// Sockets stay open until the call of [`disconnect`](Self::disconnect): clients that are bound need answers.
+    /// Sockets stay open until they are [disconnected](Self::disconnect), because bound clients need answers.
     fn close(&self) {}
 
     fn revoke(&self, export: &Export) {
-        self.all().iter().for_each(|socket| socket.service().service.revoke(export.number));
+        self.all().iter().for_each(|socket| socket.service().revoke(export.number));
     }
 
     fn refuse(&self) {
@@ -166,20 +147,20 @@ impl ServerPath for Datagrams {
     }
 
     fn drain(&self, drain: &Drain) -> bool {
-        self.all().iter().all(|socket| socket.rest(drain))
+        self.all().iter().all(|socket| socket.drain(drain))
     }
 
     fn disconnect(&self) {
         let sockets = core::mem::take(&mut *self.sockets.lock());
         for socket in sockets {
             socket.stop(Duration::from_millis(200));
-            socket.service().service.revoke_all();
+            socket.service().revoke_all();
         }
     }
 
     fn load(&self) -> Load {
         self.all().iter().fold(Load::default(), |Load { captured, waiting }, socket| Load {
-            captured: captured + socket.service().service.captured(),
+            captured: captured + socket.service().captured(),
             waiting: waiting + socket.admission().waiting() as u64,
         })
     }
@@ -189,7 +170,7 @@ impl ServerPath for Datagrams {
     }
 }
 
-impl Offers {
+impl SocketExports {
     fn export(&self, name: &str) -> Result<Arc<Export>, (Kind, String)> {
         if self.is_stopping() {
             let Refusal { kind, text, .. } = Refusal::stopping();
@@ -199,7 +180,7 @@ impl Offers {
     }
 }
 
-impl ExportHost for Offers {
+impl ExportHost for SocketExports {
     fn bind(
         &self,
         name: &str,
@@ -238,68 +219,77 @@ impl ExportHost for Offers {
     fn outlive(&self, thread: &str, work: &mut dyn FnMut()) {
         self.core.faults.restart_on_panic(thread, work);
     }
+
+    fn report_panic(&self, panic: Box<dyn Any + Send>) {
+        self.core.faults.thread(THREAD, panic);
+    }
 }
 
-impl PacketService for Socket {
+impl PacketService for Arc<ServerSocket> {
     type ReceiverState = ReceiverState;
     type Work = Work;
 
     fn receiver(&self) -> io::Result<ReceiverState> {
-        self.service.receiver()
+        ServerSocket::receiver(self)
     }
 
-    fn receive(&self, receiver: &mut ReceiverState, how: How, alone: bool) -> Got<Work> {
-        let asleep = how == How::Sleep;
-        let got = self.service.receive(receiver, asleep, alone);
-        receiver.waited(!matches!(got, super::Got::Nothing), asleep);
-        match got {
-            super::Got::Nothing => Got::Nothing,
-            super::Got::Settled => Got::Settled,
-            super::Got::Work(work) => Got::Work(work),
+    fn receive(
+        &self,
+        receiver: &mut ReceiverState,
+        mode: ReceiveMode,
+        alone: bool,
+    ) -> ReceiveOutcome<Work> {
+        let got = ServerSocket::receive(self, receiver, mode, alone);
+        match (&got, mode) {
+            (ReceiveOutcome::Nothing, ReceiveMode::Poll) => receiver.serving.counting.looked(),
+            (ReceiveOutcome::Nothing, ReceiveMode::Sleep) => {}
+            (_, ReceiveMode::Poll) => receiver.serving.counting.found(),
+            (_, ReceiveMode::Sleep) => receiver.serving.counting.slept(),
         }
+        got
     }
 
     fn looks(&self) -> u32 {
-        self.service.looks()
+        ServerSocket::looks(self)
     }
 
     fn release_expected(&self, receiver: &mut ReceiverState) {
-        self.service.release_expected(receiver);
+        ServerSocket::release_expected(self, receiver);
     }
 
     fn run(&self, receiver: &mut ReceiverState, work: Work) -> u64 {
         let place = work.caller();
-        match catch_unwind(AssertUnwindSafe(|| self.service.run(receiver, work))) {
+        match catch_unwind(AssertUnwindSafe(|| ServerSocket::run(self, receiver, work))) {
             Ok(ended) => ended.0,
             Err(panic) => {
-                // Not the procedure, whose panic is its result. The client must not wait for a
-                // result that nobody will send.
+                // The panic did not come from the procedure: a panic of the procedure becomes a result.
+                // Without this answer the client would wait for a result that no thread sends.
                 let refusal = Refusal::panicked(panic);
-                self.faults.thread(THREAD, Box::new(refusal.text.clone()));
-                self.service.fail(receiver, place, &refusal);
+                self.host.report_panic(Box::new(refusal.text.clone()));
+                ServerSocket::fail(self, receiver, place, &refusal);
                 sys::boot_ns()
             }
         }
     }
 
     fn panicked(&self, panic: Box<dyn Any + Send>) {
-        self.faults.thread(THREAD, panic);
+        self.host.report_panic(panic);
     }
 
     fn detach(&self, receiver: &mut ReceiverState, work: Work) -> Option<Work> {
-        self.service.detach(receiver, work)
+        ServerSocket::detach(self, receiver, work)
     }
 
     fn refuse(&self, receiver: &mut ReceiverState, work: Work, refusal: &Refusal) {
-        self.service.refuse_work(receiver, work, refusal);
+        ServerSocket::refuse_work(self, receiver, work, refusal);
     }
 
     fn has_deferred(&self) -> bool {
-        self.service.has_deferred()
+        ServerSocket::has_deferred(self)
     }
 
     fn deferred(&self) -> Option<Work> {
-        self.service.deferred()
+        ServerSocket::deferred(self)
     }
 
     fn caller(&self, work: &Work) -> u32 {
@@ -307,10 +297,10 @@ impl PacketService for Socket {
     }
 
     fn is_from_inside(&self, receiver: &mut ReceiverState, work: &mut Work) -> bool {
-        self.service.is_from_inside(receiver, work)
+        ServerSocket::is_from_inside(self, receiver, work)
     }
 
     fn close(&self) {
-        self.service.close();
+        ServerSocket::close(self);
     }
 }

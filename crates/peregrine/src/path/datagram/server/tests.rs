@@ -1,4 +1,4 @@
-//! Tests of what a server does with callers that hold memory and are not heard of.
+//! Tests of the server's end of a datagram socket, mostly of the eviction of silent clients.
 
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicU32;
@@ -16,7 +16,7 @@ use crate::protocol::exchange::table::{ASSEMBLING_MIN, REPLIED_MIN};
 
 struct Nothing;
 
-/// Threads that ask to be begun anew if they panic.
+/// The names of threads that asked to be restarted after a panic.
 static OUTLIVED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 impl Serve for Nothing {
@@ -63,6 +63,8 @@ impl ExportHost for Nothing {
         false
     }
     fn captured(&self, _: usize, _: usize) {}
+    fn report_panic(&self, _: Box<dyn Any + Send>) {}
+
     fn outlive(&self, thread: &str, work: &mut dyn FnMut()) {
         OUTLIVED.lock().push(thread.to_owned());
         work();
@@ -87,7 +89,7 @@ fn admitted(service: &ServerSocket, now: Moment) -> Handle {
     service.admit(now, &row, &from, &terms, false).unwrap().handle
 }
 
-/// A call of a caller comes: all of it, or its first piece.
+/// Delivers a call completely, or only its first piece if it has several.
 fn called(service: &ServerSocket, now: Moment, handle: Handle, total: u32) {
     let mut inner = service.record(handle.place).unwrap().0.lock();
     let shape = Shape { total, ..Shape::default() };
@@ -112,59 +114,59 @@ fn phase(service: &ServerSocket, handle: Handle) -> RecordPhase {
 }
 
 #[test]
-fn who_holds_memory_and_is_silent_for_long_loses_it() {
+fn silent_client_that_holds_memory_is_evicted() {
     let service = service();
     let now = Moment(1_000_000 * MILLISECOND);
     let [idle, assembling, replied] = [(); 3].map(|()| admitted(&service, now));
     called(&service, now, assembling, BYTES);
     called(&service, now, replied, 10);
     let all = [idle, assembling, replied];
-    let standings = || all.map(|handle| phase(&service, handle));
+    let phases = || all.map(|handle| phase(&service, handle));
     let group = service.record(replied.place).unwrap().0.lock().group;
     service.sweep_silent(now.after(ASSEMBLING_MIN - 1));
-    assert_eq!(standings(), [RecordPhase::Idle, RecordPhase::Assembling, RecordPhase::Replied]);
-    // Not looked at again so soon.
+    assert_eq!(phases(), [RecordPhase::Idle, RecordPhase::Assembling, RecordPhase::Replied]);
+    // Too little time has passed since the last sweep, so this one does nothing.
     service.sweep_silent(now.after(ASSEMBLING_MIN));
     assert_eq!(phase(&service, assembling), RecordPhase::Assembling);
     service.sweep_silent(now.after(ASSEMBLING_MIN + SWEEP));
-    assert_eq!(standings(), [RecordPhase::Idle, RecordPhase::Vacant, RecordPhase::Replied]);
+    assert_eq!(phases(), [RecordPhase::Idle, RecordPhase::Vacant, RecordPhase::Replied]);
     let later = now.after(REPLIED_MIN);
-    // Another's record is locked by whoever sweeps: nobody waits for anybody.
+    // While the lock of another record is held, the sweep skips that record.
     let own = service.record(idle.place).unwrap().0.lock();
     service.sweep_silent(later);
     drop(own);
-    assert_eq!(standings(), [RecordPhase::Idle, RecordPhase::Vacant, RecordPhase::Vacant]);
+    assert_eq!(phases(), [RecordPhase::Idle, RecordPhase::Vacant, RecordPhase::Vacant]);
     assert!(service.calls.reserve(group, limits::PARTIAL_BYTES_PER_HOST), "nothing is held");
-    // The place says that it has forgotten a result: its client may have run something.
+    // The place remembers that it has forgotten a result, because the client's call may have run.
     let inner = service.record(replied.place).unwrap().0.lock();
     let again = Header::new(PacketKind::Probe, replied, replied.sequence());
     assert_eq!(inner.server_end.refusal_of(&again, 0).map(|refusal| refusal.generation()), Some(1));
 }
 
 #[test]
-fn a_call_is_given_up_while_it_runs() {
+fn running_call_can_be_cancelled() {
     let service = service();
     let now = Moment(1_000_000 * MILLISECOND);
     let handle = admitted(&service, now);
     let sequence = handle.sequence().wrapping_add(1);
     let is_given_up = |sequence| service.records.is_given_up(call_number(handle.place, sequence));
-    let hears = |kind| {
+    let receive = |kind| {
         let mut inner = service.record(handle.place).unwrap().0.lock();
         let shape = Shape { total: 10, ..Shape::default() };
         let header = Header { shape, piece: PIECE, ..Header::new(kind, handle, sequence) };
         inner.handle(now, &header, &[]).action
     };
-    assert!(!is_given_up(sequence), "it has not come");
-    assert!(matches!(hears(PacketKind::Call), Action::Execute(_)));
+    assert!(!is_given_up(sequence), "the call has not arrived");
+    assert!(matches!(receive(PacketKind::Call), Action::Execute(_)));
     assert!(!is_given_up(sequence));
-    assert_eq!(hears(PacketKind::Cancel), Action::Nothing);
+    assert_eq!(receive(PacketKind::Cancel), Action::Nothing);
     assert!(is_given_up(sequence));
-    // Another one at the same place is not, nor one at a place that nobody ever had.
+    // Another call at this place is not cancelled, nor is one at a place that was never bound.
     assert!(!is_given_up(sequence.wrapping_add(1)) && !service.records.is_given_up(u64::MAX));
 }
 
 #[test]
-fn a_room_that_only_the_silent_take_is_given_to_who_asks() {
+fn memory_of_silent_clients_goes_to_those_that_ask() {
     let service = service();
     let now = Moment(1_000_000 * MILLISECOND);
     let mut held = 0;
@@ -178,8 +180,42 @@ fn a_room_that_only_the_silent_take_is_given_to_who_asks() {
     assert!(service.room(now.after(ASSEMBLING_MIN), group, BYTES as usize).is_some());
 }
 
+/// A network may deliver a packet of an earlier call late, and an attacker may repeat one.
 #[test]
-fn memory_that_an_earlier_call_needed_is_reckoned_as_what_it_is() {
+fn late_packet_of_an_earlier_call_leaves_a_waiting_call_in_the_queue() {
+    let service = service();
+    let now = moment();
+    let handle = admitted(&service, now);
+    let record = service.record(handle.place).unwrap();
+    let mut receiver = service.receiver().unwrap();
+    let group = record.0.lock().group;
+    assert!(service.calls.reserve(group, limits::PARTIAL_BYTES_PER_HOST), "nothing is held");
+    let sequence = handle.sequence().wrapping_add(2);
+    let mut deliver = |kind, sequence| {
+        let shape = Shape { total: BYTES, ..Shape::default() };
+        let header = Header::new(kind, handle, sequence);
+        let header = match kind {
+            PacketKind::Call => Header { shape, fragment: 1, piece: PIECE, ..header },
+            _ => header,
+        };
+        let mut inner = record.0.lock();
+        service.handle_known(&mut receiver, &mut inner, now, &header, 0..PIECE as usize);
+    };
+    deliver(PacketKind::Call, sequence);
+    assert_eq!(phase(&service, handle), RecordPhase::Waiting);
+    for kind in [PacketKind::Probe, PacketKind::HaveResult, PacketKind::Cancel, PacketKind::Call] {
+        for earlier in [1, 2, 1000] {
+            deliver(kind, sequence.wrapping_sub(earlier));
+        }
+    }
+    assert_eq!(phase(&service, handle), RecordPhase::Waiting);
+    service.calls.subtract(group, limits::PARTIAL_BYTES_PER_HOST);
+    service.give_room(&mut receiver);
+    assert_eq!(phase(&service, handle), RecordPhase::Assembling, "the call did not get memory");
+}
+
+#[test]
+fn recycled_memory_is_charged_as_a_whole() {
     let service = service();
     let mut large = EStack::default();
     assert!(large.reserve(90_000));
@@ -189,14 +225,14 @@ fn memory_that_an_earlier_call_needed_is_reckoned_as_what_it_is() {
 }
 
 #[test]
-fn thread_that_paces_is_begun_anew_if_it_panics() {
+fn pacing_thread_is_restarted_after_a_panic() {
     let service = service();
     service.records.made(0).unwrap().0.lock().paced = true;
     assert!(service.send_later(moment(), 0));
     let begun = std::time::Instant::now();
-    // The thread has sent what the record had to send, which is nothing, by way of its guard.
+    // The record has nothing to send. The pacing thread shows that it ran by clearing this flag.
     while service.record(0).unwrap().0.lock().paced {
-        assert!(begun.elapsed() < Duration::from_secs(20), "no thread paces");
+        assert!(begun.elapsed() < Duration::from_secs(20), "no pacing thread ran");
         std::thread::sleep(Duration::from_millis(1));
     }
     service.close();
@@ -204,7 +240,7 @@ fn thread_that_paces_is_begun_anew_if_it_panics() {
 }
 
 #[test]
-fn caller_without_a_place_is_told_whose_places_are_taken() {
+fn refusal_without_a_place_names_the_limit() {
     let service = service();
     let now = Moment(1_000_000 * MILLISECOND);
     let wish = BindRequest {
@@ -231,16 +267,16 @@ fn caller_without_a_place_is_told_whose_places_are_taken() {
     };
     let (theirs, text) = fill(0);
     assert_eq!(theirs, limits::CALLERS_PER_HOST);
-    assert!(text.starts_with("4096 callers of this host are bound"), "{text}");
-    // Of so many hosts, some groups have places left when none is free any more.
+    assert!(text.starts_with("4096 clients of this host are bound"), "{text}");
+    // With this many hosts, some groups have not reached their limit when the table is full.
     let texts: Vec<_> = (1..=32).map(&mut fill).collect();
     let (all, text) = &texts[31];
     assert_eq!(*all, limits::CALLERS_MAX);
-    let full = texts.iter().filter(|(_, text)| text.starts_with("16384 callers are bound")).count();
-    assert!(full > 20, "{full} of 32 hosts are told so, the last one: {text}");
+    let full = texts.iter().filter(|(_, text)| text.starts_with("16384 clients are bound")).count();
+    assert!(full > 20, "{full} of 32 hosts got this text, the last one: {text}");
 }
 
-/// SECURITY.md says these figures.
+/// SECURITY.md has these numbers.
 #[test]
 fn memory_of_a_socket_is_bounded_as_documented() {
     const MIB: usize = 1 << 20;
@@ -248,9 +284,9 @@ fn memory_of_a_socket_is_bounded_as_documented() {
     assert_eq!(limits::PARTIAL_BYTES_PER_HOST, 64 * MIB);
     assert_eq!(limits::CALLERS_MAX * BOX_BYTES, 24 * MIB, "small results");
     assert_eq!(2 * limits::SPARE_BYTES_MAX, 32 * MIB, "spare memory for calls and results");
-    // What has descriptors in its queue and waits to be closed: `sys/closing.rs` holds the rest.
+    // The number of descriptors that wait to be closed. `sys/closing.rs` tests that it is a limit.
     assert_eq!(limits::CLOSING_MAX, 256);
-    // A name has 255 bytes at most, and each reference count two words.
+    // A name has at most 255 bytes, and each `Arc` adds two words of counts.
     let names = 255 + 4 * size_of::<usize>();
     let bound = size_of::<Record>() + size_of::<BindingRow>() + size_of::<CallerInfo>() + names;
     assert!(limits::CALLERS_MAX * bound <= 16 * MIB, "{bound} bytes each");

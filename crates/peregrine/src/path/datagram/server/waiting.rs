@@ -1,15 +1,17 @@
-//! Room for calls and results: who gets it, who waits for it, and who is refused it.
+//! Calls that wait for memory or a thread: their queues, and their refusal.
 //!
-//! What a host's callers make a server keep has bounds. A call that would pass one waits until others
-//! have made room: nothing is wrong with a client whose threads all call at once. It is refused only if
-//! what takes the room does not go on, although callers that wait for it are heard of.
+//! The memory that a host's clients may occupy has limits. A call that would exceed a limit waits
+//! until earlier calls release memory, because a client with many threads may make many calls at once.
+//! The server refuses a waiting call only if the calls that occupy the memory make no progress while
+//! packets of the waiting client arrive.
 //!
-//! * A call of several packets waits at its client, which is told to send nothing. The server keeps its
-//!   place in a line, and no byte of it.
-//! * A call that has come, and whose result there is no room for, waits here, with its arguments.
+//! * A call of several packets waits at its client, which the server asks to send nothing. The server
+//!   has an entry for the call in a queue, but none of its bytes.
+//! * A call that has arrived waits at the server, with its arguments, if there is no memory for its
+//!   result.
 //!
-//! Within a host's group the first that waits is the first that goes on, and groups take turns. What a
-//! record has locked may lock a line, and not the other way round.
+//! Within a group of hosts, calls are served in order. Groups are served round-robin. Lock order: a
+//! record, then a queue.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,11 +20,12 @@ use super::records::Inner;
 use super::retention::LimitReached;
 use super::{CallBytes, EStack, Header, ReceiverState, Refusal, ServerSocket, Work};
 use crate::path::datagram::peer::moment;
+use crate::protocol::exchange::server_end::RecordPhase;
 use crate::protocol::exchange::time::{MILLISECOND, Moment, SECOND};
 use crate::sync::{Mutex, Rank};
 
-/// A caller that waits asks at least every 400 ms. One that was not heard of for so long gets no room:
-/// it may be gone, and the room with it.
+/// A client that was silent for this long gets no memory, because it may be dead. A waiting client sends
+/// a probe at least every 400 ms.
 const GONE: u64 = 1500 * MILLISECOND;
 
 /// What a record's call waits for.
@@ -30,9 +33,9 @@ const GONE: u64 = 1500 * MILLISECOND;
 pub(super) enum WaitingFor {
     #[default]
     Nothing,
-    /// Room for its arguments; whether it stands in the line.
+    /// Memory for the arguments. The flag: whether the call is in the queue.
     Room(bool),
-    /// Room for its result.
+    /// Memory for the result.
     ResultRoom,
     /// A thread.
     Thread,
@@ -45,32 +48,34 @@ pub(super) struct QueuedCall {
     bytes: usize,
 }
 
-/// What waits, by groups of hosts, which take turns.
+/// A queue for each group of hosts, served round-robin.
 pub(super) struct FairQueue<T> {
     groups: Mutex<Groups<T>>,
     count: AtomicUsize,
 }
 
 struct Groups<T> {
-    /// Those that have something waiting; the first is the next.
+    /// The groups with waiting entries, the next one first.
     turns: VecDeque<u16>,
+    /// The entries of each group, the oldest first.
     of: HashMap<u16, VecDeque<T>>,
 }
 
 impl<T> FairQueue<T> {
-    /// `rank` is below those of the locks that callers of [`next`](Self::next) take in `may`.
+    /// Makes an empty queue. `rank` must be below the ranks of the locks that `may` takes in
+    /// [`next`](Self::next).
     pub(super) fn new(rank: Rank) -> Self {
         let groups = Groups { turns: VecDeque::new(), of: HashMap::new() };
         Self { groups: Mutex::ranked(rank, groups), count: AtomicUsize::new(0) }
     }
 
-    /// Whether anything waits.
+    /// Returns whether anything waits.
     #[inline]
     pub(super) fn any(&self) -> bool {
         self.count.load(Ordering::SeqCst) > 0
     }
 
-    /// Whether anything of a group waits.
+    /// Returns whether an entry of a group waits.
     fn has(&self, group: u16) -> bool {
         self.any() && self.groups.lock().of.contains_key(&group)
     }
@@ -86,8 +91,9 @@ impl<T> FairQueue<T> {
         self.count.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// The first that may go on, of the group whose turn it is. A group whose own share is full is
-    /// passed over. Where the whole is full nobody is: what needs much room would wait for ever.
+    /// Removes the first entry of the next group, if `may` permits it. Skips groups that have used their
+    /// share. If the total is used up for that entry, returns nothing, even if a smaller entry of
+    /// another group would fit: otherwise a large entry could wait for ever.
     fn next(&self, may: impl Fn(u16, &T) -> Result<(), LimitReached>) -> Option<(u16, T)> {
         let mut groups = self.groups.lock();
         let Groups { turns, of } = &mut *groups;
@@ -114,8 +120,8 @@ impl<T> FairQueue<T> {
 }
 
 impl ServerSocket {
-    /// Room for the first piece of a call of several packets, unless others of its group wait already.
-    /// Without room the call waits at its client, or is refused.
+    /// Reserves memory for a call of several packets when its first piece arrives. If there is no memory,
+    /// or calls of the same group already wait, the call waits at its client, or is refused.
     pub(super) fn begin(
         &self,
         receiver: &mut ReceiverState,
@@ -125,7 +131,7 @@ impl ServerSocket {
     ) {
         self.drop_call(inner);
         let (group, bytes) = (inner.group, header.shape.total as usize);
-        let room = if self.line.has(group) { None } else { self.room(now, group, bytes) };
+        let room = if self.queued.has(group) { None } else { self.room(now, group, bytes) };
         match room {
             Some(call) => {
                 inner.call = Some(call);
@@ -140,7 +146,7 @@ impl ServerSocket {
         }
     }
 
-    /// A packet came of a caller that waits for room.
+    /// Handles a packet of a client whose call waits.
     #[cold]
     pub(super) fn still_waits(
         &self,
@@ -153,47 +159,49 @@ impl ServerSocket {
         match inner.waits {
             WaitingFor::Nothing => {}
             WaitingFor::ResultRoom => self.results.note_waiting(group, now),
-            // Its arguments take room for as long as it waits.
+            // The arguments occupy memory while the call waits.
             WaitingFor::Thread => self.calls.note_progress(group),
-            WaitingFor::Room(_) if !inner.server_end.waits_for_room(header.sequence) => {
-                // It was given up, or began again.
+            WaitingFor::Room(_) if inner.server_end.phase() != RecordPhase::Waiting => {
+                // The call was cancelled, or the client has begun its next call.
                 inner.waits = WaitingFor::Nothing;
             }
-            WaitingFor::Room(stands) => {
-                // Those that hold the room may be gone.
+            // A late packet of an earlier call does not concern the waiting call.
+            WaitingFor::Room(_) if !inner.server_end.waits_for_room(header.sequence) => {}
+            WaitingFor::Room(is_queued) => {
+                // The clients that occupy the memory may be dead.
                 self.sweep_silent(now);
-                let bytes = header.shape.total as usize;
+                let bytes = inner.server_end.call_bytes() as usize;
                 self.calls.note_waiting(group, bytes, now);
                 if self.calls.is_stalled(group, bytes) {
                     inner.waits = WaitingFor::Nothing;
-                    let text = "too many calls of several packets have begun, and do not go on";
+                    let text = "too many incomplete calls make no progress";
                     receiver.serving.counting.refused(inner.row.as_ref().map(|row| &row.tally));
                     return self.reply_refusal(receiver, inner, &Refusal::exhausted(text));
                 }
-                if !stands {
+                if !is_queued {
                     inner.waits = WaitingFor::Room(true);
-                    let bytes = inner.server_end.call_bytes() as usize;
                     let (place, sequence) = (header.handle.place, header.sequence);
-                    self.line.push(group, QueuedCall { place, sequence, bytes });
+                    self.queued.push(group, QueuedCall { place, sequence, bytes });
                 }
             }
         }
     }
 
-    /// Gives room to calls that wait for it. The caller of this has no record locked.
+    /// Gives memory to waiting calls. The caller holds no lock of a record.
     #[cold]
     pub(super) fn give_room(&self, receiver: &mut ReceiverState) {
         let reserve = |group, waiter: &QueuedCall| self.calls.try_reserve(group, waiter.bytes);
-        while let Some((group, waiter)) = self.line.next(reserve) {
+        while let Some((group, waiter)) = self.queued.next(reserve) {
             let bytes = waiter.bytes;
-            if !self.go_on(receiver, &waiter) {
+            if !self.resume(receiver, &waiter) {
                 self.calls.subtract(group, bytes);
             }
         }
     }
 
-    /// Has a client send its call, for which there is room now; false if it does not wait any more.
-    fn go_on(&self, receiver: &mut ReceiverState, waiter: &QueuedCall) -> bool {
+    /// Asks a client to send its waiting call. Returns false if the call does not use the memory, for
+    /// example because it does not wait any more.
+    fn resume(&self, receiver: &mut ReceiverState, waiter: &QueuedCall) -> bool {
         let Some(record) = self.record(waiter.place) else { return false };
         let (mut inner, now) = (record.0.lock(), moment());
         if inner.waits != WaitingFor::Room(true)
@@ -202,7 +210,7 @@ impl ServerSocket {
             return false;
         }
         if now.since(inner.server_end.last_heard()) > GONE {
-            // If it is heard of again it stands in line again.
+            // When its next packet arrives, the call is queued again.
             inner.waits = WaitingFor::Room(false);
             return false;
         }
@@ -223,15 +231,15 @@ impl ServerSocket {
         true
     }
 
-    /// Room for a call of several packets, reckoned.
+    /// Reserves memory for a call of this many bytes.
     pub(super) fn room(&self, now: Moment, group: u16, bytes: usize) -> Option<(EStack, usize)> {
         let swept = Moment(self.swept.load(Ordering::Relaxed));
         if self.calls.any() && now.since(swept) >= SECOND {
-            // Perhaps nobody goes on with them: a client that died while it sent has nobody to say so.
+            // A client that died while it sent cannot release its memory.
             self.sweep_silent(now);
         }
         let mut estack = self.estacks.take().unwrap_or_default();
-        // What an earlier call needed is held for this one, too.
+        // A recycled E-stack is charged with its whole memory.
         let mut held = bytes.max(estack.memory().len());
         if !self.calls.reserve(group, held) {
             (estack, held) = (EStack::default(), bytes);
@@ -248,7 +256,7 @@ impl ServerSocket {
     }
 
     pub(super) fn drop_call(&self, inner: &mut Inner) {
-        // Whoever has borrowed it finds that it is not wanted back.
+        // A thread that has borrowed the memory notices this, and releases the memory.
         inner.lent = None;
         if let Some((estack, bytes)) = inner.call.take() {
             self.done_with(inner.group, estack, bytes);
@@ -265,8 +273,8 @@ impl ServerSocket {
 
     // Results.
 
-    /// Whether there is no room for one more result, although those who are silent for long lost
-    /// theirs.
+    /// Returns whether there is no memory for one more result, even after the eviction of silent
+    /// clients.
     #[inline]
     pub(super) fn is_short_of_results(&self, group: u16) -> bool {
         self.results.is_full(group) && {
@@ -275,12 +283,12 @@ impl ServerSocket {
         }
     }
 
-    /// A call has come for whose result there is no room: it waits, or is refused.
+    /// Queues a call for whose result there is no memory, or refuses it.
     #[cold]
     pub(super) fn wait_for_results(&self, receiver: &mut ReceiverState, work: Work) {
         let group = work.group;
         if self.results.is_stalled(group) || self.host.is_stopping() {
-            let text = "too many results are kept that no caller has acknowledged";
+            let text = "too many results wait for acknowledgements";
             return self.refuse_work(receiver, work, &Refusal::exhausted(text));
         }
         let Some(work) = self.keep_work(receiver, work, false) else { return };
@@ -290,13 +298,14 @@ impl ServerSocket {
         self.deferred.push(group, work);
     }
 
-    /// Whether calls wait for room for their results.
+    /// Returns whether calls wait for the memory of their results.
     #[inline]
     pub(crate) fn has_deferred(&self) -> bool {
         self.deferred.any()
     }
 
-    /// One of those calls, if it need not wait any more: there is room, or never will be.
+    /// Removes and returns a call that need not wait for memory for its result any more: there is memory,
+    /// the wait has stalled, the server stops, or the call was cancelled.
     #[cold]
     pub(crate) fn deferred(&self) -> Option<Work> {
         let may = |group, work: &Work| {
@@ -315,19 +324,20 @@ impl ServerSocket {
 
     // Calls that wait for a thread.
 
-    /// Makes a call independent of the hand that received it; refuses it if there is no memory.
+    /// Makes a call independent of the thread that received it, so that another thread can run it. If
+    /// there is no memory, refuses the call.
     pub(crate) fn detach(&self, receiver: &mut ReceiverState, work: Work) -> Option<Work> {
         let work = self.keep_work(receiver, work, true)?;
         if let Some(record) = self.record(work.place) {
             let mut inner = record.0.lock();
             inner.waits = WaitingFor::Thread;
-            // It may have been given up since it came.
+            // If the call was cancelled since it arrived, it was counted as captured. But it waits now.
             self.ends(&mut inner);
         }
         Some(work)
     }
 
-    /// The procedure of a call that has waited is about to run; whether the call was given up.
+    /// Notes that a call does not wait any more. Returns whether it was cancelled.
     #[cold]
     pub(super) fn stops_waiting(&self, place: u32) -> bool {
         self.record(place).is_some_and(|record| {
@@ -337,10 +347,9 @@ impl ServerSocket {
         })
     }
 
-    // Procedures whose callers have given them up.
+    // Procedures whose clients have cancelled the calls.
 
-    /// The caller of a record has perhaps given its call up: if its procedure runs, it has captured a
-    /// thread.
+    /// Counts the running procedure of a record as captured, if its client has cancelled the call.
     #[cold]
     pub(super) fn note_given_up(&self, inner: &mut Inner) {
         if !inner.captured && inner.waits == WaitingFor::Nothing && inner.server_end.is_cancelled()
@@ -350,7 +359,7 @@ impl ServerSocket {
         }
     }
 
-    /// The procedure of a record has ended, or does not run: it has captured no thread any more.
+    /// Stops counting the procedure of a record as captured, because it has ended or does not run.
     #[inline]
     pub(super) fn ends(&self, inner: &mut Inner) {
         if core::mem::take(&mut inner.captured) {
@@ -358,8 +367,9 @@ impl ServerSocket {
         }
     }
 
-    /// The same; `queued`: how many of these there are is bounded by the queue, so that one that fits
-    /// a packet is taken although its host has had its share.
+    /// Copies the bytes of a received call into the call's own memory. `queued`: the call goes to a queue
+    /// of bounded length. Then it is accepted even if its host has used its share, because its bytes
+    /// fit one packet.
     fn keep_work(
         &self,
         receiver: &mut ReceiverState,
@@ -395,38 +405,38 @@ mod tests {
     use super::*;
 
     fn all(
-        line: &FairQueue<u32>,
+        queue: &FairQueue<u32>,
         may: impl Fn(u16, &u32) -> Result<(), LimitReached>,
     ) -> Vec<(u16, u32)> {
-        core::iter::from_fn(|| line.next(&may)).collect()
+        core::iter::from_fn(|| queue.next(&may)).collect()
     }
 
     #[test]
-    fn groups_take_turns_and_each_goes_in_order() {
-        let line = FairQueue::new(Rank::Leaf);
+    fn groups_are_served_round_robin_and_each_in_order() {
+        let queue = FairQueue::new(Rank::Leaf);
         for one in 0..3 {
-            line.push(1, one);
+            queue.push(1, one);
         }
-        line.push(2, 10);
-        line.push(3, 20);
-        assert!(line.has(1) && line.any() && !line.has(4));
-        let order = all(&line, |_, _| Ok(()));
+        queue.push(2, 10);
+        queue.push(3, 20);
+        assert!(queue.has(1) && queue.any() && !queue.has(4));
+        let order = all(&queue, |_, _| Ok(()));
         assert_eq!(order, [(1, 0), (2, 10), (3, 20), (1, 1), (1, 2)]);
-        assert!(!line.any() && !line.has(1));
+        assert!(!queue.any() && !queue.has(1));
     }
 
     #[test]
-    fn full_share_holds_up_its_group_and_full_whole_everybody() {
-        let line = FairQueue::new(Rank::Leaf);
+    fn used_share_delays_its_group_and_used_total_all_groups() {
+        let queue = FairQueue::new(Rank::Leaf);
         for group in [1, 2] {
-            line.push(group, 5);
-            line.push(group, 1);
+            queue.push(group, 5);
+            queue.push(group, 1);
         }
         let share = |group, _: &u32| if group == 1 { Err(LimitReached::Group) } else { Ok(()) };
-        assert_eq!(all(&line, share), [(2, 5), (2, 1)]);
-        line.push(2, 1);
-        let whole = |_, bytes: &u32| if *bytes > 1 { Err(LimitReached::Total) } else { Ok(()) };
-        assert_eq!(all(&line, whole), []);
-        assert_eq!(all(&line, |_, _| Ok(())), [(1, 5), (2, 1), (1, 1)]);
+        assert_eq!(all(&queue, share), [(2, 5), (2, 1)]);
+        queue.push(2, 1);
+        let total = |_, bytes: &u32| if *bytes > 1 { Err(LimitReached::Total) } else { Ok(()) };
+        assert_eq!(all(&queue, total), []);
+        assert_eq!(all(&queue, |_, _| Ok(())), [(1, 5), (2, 1), (1, 1)]);
     }
 }

@@ -1,21 +1,22 @@
-//! Checks of payloads, where a binding asked for them: only the driver sees what they are of.
+//! Checksums of payloads, for bindings that request them. They are computed here, because the protocol
+//! does not see payloads.
 
 use crate::protocol::exchange::header::{self, Flags, Header, checksum_more};
 use crate::value::Window;
 
-/// A place for what is looked at: made once for many packets, for to clear it costs as much as to check
-/// some hundred bytes.
-pub(crate) struct Chunk([u8; 1536]);
+/// A buffer for computing checksums. It is made once for many packets, because clearing it costs as
+/// much as the checksum of some hundred bytes.
+pub(crate) struct ChecksumBuffer([u8; 1536]);
 
-impl Default for Chunk {
+impl Default for ChecksumBuffer {
     fn default() -> Self {
         Self([0; 1536])
     }
 }
 
-/// The check of what lies in these windows, one behind the other.
+/// Returns the checksum of the bytes in these windows, one after another.
 fn check_of(windows: &[Window<'_>]) -> u32 {
-    /// Bytes that are copied and looked at together: to clear a place for more costs more than that.
+    /// A payload of at most this size uses a smaller buffer, which costs less to clear.
     const FEW: usize = 64;
     if let [window] = windows
         && window.len() <= FEW
@@ -24,11 +25,11 @@ fn check_of(windows: &[Window<'_>]) -> u32 {
         let _ = window.read(0, &mut chunk[..window.len()]);
         return checksum_more(0, &chunk[..window.len()]);
     }
-    check_by(&mut Chunk::default(), windows)
+    check_by(&mut ChecksumBuffer::default(), windows)
 }
 
-/// The same with a chunk that is there.
-fn check_by(Chunk(chunk): &mut Chunk, windows: &[Window<'_>]) -> u32 {
+/// Returns the same checksum, with a buffer of the caller.
+fn check_by(ChecksumBuffer(chunk): &mut ChecksumBuffer, windows: &[Window<'_>]) -> u32 {
     let mut check = 0;
     for window in windows {
         let mut at = 0;
@@ -42,7 +43,8 @@ fn check_by(Chunk(chunk): &mut Chunk, windows: &[Window<'_>]) -> u32 {
     check
 }
 
-/// Adds the check of what stands behind a packet's header, if that is a piece of a message.
+/// Adds the checksum of the payload to a packet's header, if the packet carries a piece of a
+/// message.
 #[cold]
 pub(crate) fn seal(packet: &mut [u8], payload: &[Window<'_>]) {
     if let Some(header) = packet.first_chunk_mut()
@@ -52,17 +54,21 @@ pub(crate) fn seal(packet: &mut [u8], payload: &[Window<'_>]) {
     }
 }
 
-/// The same for one of many packets.
+/// Does the same as [`seal`] for one of many packets, with a buffer of the caller.
 #[cold]
-pub(crate) fn seal_one_of_many(packet: &mut [u8], payload: &[Window<'_>], chunk: &mut Chunk) {
+pub(crate) fn seal_one_of_many(
+    packet: &mut [u8],
+    payload: &[Window<'_>],
+    buffer: &mut ChecksumBuffer,
+) {
     if let Some(header) = packet.first_chunk_mut()
         && header::carries(header)
     {
-        header::seal(header, check_by(chunk, payload));
+        header::seal(header, check_by(buffer, payload));
     }
 }
 
-/// Whether a piece of a message has its check, and is what was sent.
+/// Returns whether a piece of a message has a checksum and arrived undamaged.
 #[cold]
 pub(crate) fn holds(header: &Header, payload: Window<'_>) -> bool {
     header.flags.has(Flags::CHECKED) && check_of(&[payload]) == header.check
@@ -75,7 +81,7 @@ mod tests {
     use crate::protocol::exchange::message::Shape;
 
     #[test]
-    fn a_check_is_of_all_parts_together() {
+    fn checksum_covers_all_parts_together() {
         let whole: Vec<u8> = (0..10_000u32).map(|at| (at * 7) as u8).collect();
         let parts = [0..1, 1..1, 1..4097, 4097..10_000].map(|part| Window::of(&whole[part]));
         assert_eq!(check_of(&parts), checksum(&whole));
@@ -86,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_sealed_and_nothing_else() {
+    fn only_pieces_of_messages_are_sealed() {
         let payload = [5; 40];
         let shape = Shape { total: 40, ..Shape::default() };
         for kind in [

@@ -1,26 +1,27 @@
-//! A message in the memory where its parts lie.
+//! A message as the parts of memory that hold it.
 
 use core::ops::Range;
 
 use crate::value::{Window, align_up};
 
-/// Parts that a message may have before it is put together rather than gathered.
+/// The largest number of parts of a message. A message of more parts is first copied into one part.
 pub(crate) const PARTS_MAX: usize = 60;
-/// Windows that a range may need: each part, and what lies before it.
+/// The largest number of windows of a range: for each part, one for the part and one for the padding
+/// before it.
 pub(crate) const WINDOWS_MAX: usize = 2 * PARTS_MAX + 2;
 
 static ZEROS: [u8; 16] = [0; 16];
 
-/// Which memory the bytes of a message are.
-#[allow(clippy::large_enum_variant)] // one a call, on the stack
+/// The memory that holds the bytes of a message.
+#[allow(clippy::large_enum_variant)] // each call has one, on the stack
 pub(crate) enum Message<'a> {
-    /// One stretch of it.
+    /// One contiguous range.
     Whole(Window<'a>),
-    /// Several, each at a multiple of 16 behind the one before.
+    /// Several ranges. Each begins at the next multiple of 16 after the previous one.
     Parts(Parts<'a>),
 }
 
-/// Where each part begins in the message, and the parts.
+/// The parts of a message, with their positions in it.
 pub(crate) struct Parts<'a> {
     parts: [(usize, Window<'a>); PARTS_MAX],
     count: usize,
@@ -28,12 +29,12 @@ pub(crate) struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    /// No part yet.
+    /// Makes a list without parts.
     pub(crate) const fn new() -> Self {
         Self { parts: [(0, Window::empty()); PARTS_MAX], count: 0, end: 0 }
     }
 
-    /// One part more; false if there are too many.
+    /// Adds a part. Returns false if there are too many.
     pub(crate) fn push(&mut self, part: Window<'a>) -> bool {
         let Some(next) = self.parts.get_mut(self.count) else { return false };
         let start = align_up(self.end);
@@ -44,7 +45,7 @@ impl<'a> Parts<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// The memory of a range, in order; how many windows it is.
+    /// Writes the windows of a range of the message to `out`, in order. Returns their number.
     pub(crate) fn range(&self, range: Range<u32>, out: &mut [Window<'a>; WINDOWS_MAX]) -> usize {
         let (mut at, end) = (range.start as usize, range.end as usize);
         let mut count = 0;
@@ -77,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_are_what_the_message_would_be_in_one_piece() {
+    fn ranges_equal_those_of_the_contiguous_message() {
         let blocks: [&[u8]; 4] = [&[1; 21], &[2; 16], &[], &[3; 40]];
         let mut parts = Parts::new();
         let mut whole = Vec::new();
@@ -103,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_an_end_to_parts() {
+    fn number_of_parts_is_bounded() {
         let mut parts = Parts::new();
         assert_eq!((0..100).take_while(|_| parts.push(Window::empty())).count(), PARTS_MAX);
     }

@@ -1,9 +1,9 @@
-//! A result where the procedure put it, and as it travels: without what was not filled.
+//! Packs a result for sending: removes the unused space between its blocks.
 
 use crate::call::blocks_at;
 use crate::value::{Space, align_up};
 
-/// How far a result with these blocks was written, its head excepted.
+/// Returns the number of written bytes of a result with these blocks, without its head.
 pub(crate) fn written(space: Space<'_>, blocks: &[u32]) -> usize {
     blocks.last().map_or(0, |last| {
         let filled = u32::from_le(space.read_plain(4 * (blocks.len() - 1)).unwrap_or(0));
@@ -11,8 +11,8 @@ pub(crate) fn written(space: Space<'_>, blocks: &[u32]) -> usize {
     })
 }
 
-/// Moves the parts of a result together, as they travel; where the head begins then, and how long
-/// the message is.
+/// Moves the parts of a result together for sending. Returns the new position of the head, and the
+/// length of the message.
 pub(crate) fn pack(
     space: Space<'_>,
     blocks: &[u32],
@@ -25,7 +25,7 @@ pub(crate) fn pack(
     let (table, first) = (4 * blocks.len(), blocks_at(blocks.len()));
     let before = head_at == table;
     let used = if before { table + head_bytes } else { table };
-    // What is between the parts may be of an earlier result, which was for somebody else.
+    // The space between the parts may hold bytes of another client's result.
     let zero = |from: usize, to: usize| {
         let _ = space.zero(from, to.saturating_sub(from));
     };

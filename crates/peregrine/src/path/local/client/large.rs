@@ -33,8 +33,8 @@ impl LocalPath {
         self.exchange(call, &layout, flags, Some(writer))
     }
 
-    /// Makes a call whose message is in place, and whose reply is expected to be large because the last
-    /// reply was.
+    /// Makes a call whose message is in place, and whose reply is expected to be large because the last reply
+    /// was large.
     #[cold]
     #[inline(never)]
     pub(super) fn transport_large_reply(
@@ -45,9 +45,9 @@ impl LocalPath {
         self.exchange(call, &layout, CallFlags::EMPTY, None)
     }
 
-    /// Posts a call, receives its reply, and posts the call again if the server asks for it. `writer`
-    /// writes the rest of a message whose beginning is in place. This does the same as
-    /// [`transport`](super::CallPath::transport), and more.
+    /// Posts a call, receives its reply, and posts the call again if the server asks for that. `writer`
+    /// writes the rest of a message whose beginning is in place. This is the general form of
+    /// [`transport`](super::CallPath::transport), which handles only small messages.
     fn exchange(
         &self,
         call: &mut Call<'_, '_, '_>,
@@ -88,8 +88,8 @@ impl LocalPath {
                 })?
             };
             match Answer::from_number(header.answer) {
-                // The server stopped waiting for the message, for example because this thread did not run
-                // for a while. The message is in place now.
+                // The server stopped waiting for the message, for example because this thread did not run for
+                // a while. The message is complete now.
                 Some(Answer::PostAgain) if flags.is_arriving() => flags = flags.without_arriving(),
                 Some(Answer::PostAgain) | None => return Err(unknown_answer()),
                 Some(answer) => break (answer, header),
@@ -98,7 +98,7 @@ impl LocalPath {
         let mut head_at = header.head_at;
         if offset != 0 {
             region.confirm_progress(call);
-            // An offset outside of the reply stays outside of it.
+            // An offset outside of the reply stays outside of it after this addition.
             head_at = head_at.saturating_add(offset as u32);
         }
         let mut bytes = header.head_at as usize + header.head_bytes as usize;
@@ -113,8 +113,8 @@ impl LocalPath {
 }
 
 impl ClientRegion {
-    /// Lays a large message out at the next slot, and writes its beginning. The returned writer is for the
-    /// rest, which the server reads while it is being written. Returns `None` if the message does not fit.
+    /// Lays a large message out at the next slot, and writes its beginning. The returned writer writes the
+    /// rest, and the server reads it meanwhile. Returns `None` if the message does not fit.
     #[cold]
     fn begin_message<'a>(
         &'a self,
@@ -128,7 +128,7 @@ impl ClientRegion {
             return None;
         }
         let mut flags = CallFlags::EMPTY.with_arriving();
-        // A head that is large by itself has been written already, and is not moved.
+        // A head that alone is large was written already, and is not moved.
         if layout.head <= SMALL_BYTES {
             let slot = astack.next_call.get().max(1);
             astack.next_call.advance(slot, layout.total);
@@ -158,7 +158,8 @@ impl ClientRegion {
         flags.with_reply_slot(self.astacks[index as usize].next_reply.get())
     }
 
-    /// Discards what was read of a reply before it was posted, if the server has changed it since.
+    /// Discards what the client read of a reply before the reply was posted, if the server has changed these
+    /// bytes since.
     #[cold]
     fn confirm_progress(&self, call: &mut Call<'_, '_, '_>) {
         let [_, progress] = self.progress_words(call.frame.index());
@@ -167,7 +168,7 @@ impl ClientRegion {
         }
     }
 
-    /// Notes the size of a reply that was large, or was expected to be.
+    /// Notes the size of a reply that was large, or that was expected to be large.
     #[cold]
     pub(super) fn note_reply(&self, index: u32, slot: u32, bytes: usize) {
         let astack = &self.astacks[index as usize];
@@ -180,16 +181,16 @@ impl ClientRegion {
     }
 }
 
-/// Returns how many bytes of a large message are in place when it is posted.
+/// Returns how many bytes of a large message are in place when the message is posted.
 fn first_bytes(layout: &Layout) -> usize {
     SMALL_BYTES.max(layout.head)
 }
 
-/// A caller that waits for a large reply, and reads what is in place of it.
+/// The wait of a caller for a large reply. The caller reads the part of the reply that is in place.
 struct LargeReplyWait<'a, 'w, 'c, 'f, 'o, 't> {
     reply: &'w mut ReplyWait<'a>,
     call: &'t mut Call<'c, 'f, 'o>,
-    /// Where the reply begins in its space.
+    /// The offset at which the reply begins in its space.
     offset: usize,
     progress: &'a AtomicU32,
     /// The last value of the progress word that was seen.

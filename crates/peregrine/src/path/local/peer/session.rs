@@ -1,11 +1,9 @@
 //! `Session`: what a client privately knows about the life of a server process.
 
 use core::sync::atomic::{AtomicU32, Ordering};
-use core::time::Duration;
-use std::time::Instant;
 
 use crate::error::{CallError, Executed, Kind};
-use crate::path::local::wire::Request;
+use crate::path::local::wire::ClientMessage;
 use crate::sync::Mutex;
 use crate::sys::{Process, Seqpacket};
 
@@ -15,7 +13,7 @@ const ALIVE: u32 = 0;
 const ENDED: u32 = 1;
 /// The server has closed the socket.
 const CLOSED: u32 = 2;
-/// The server has said goodbye.
+/// The server has sent `Goodbye`: it has stopped serving.
 const WITHDRAWN: u32 = 3;
 /// The region was overwritten.
 const CORRUPTED: u32 = 4;
@@ -25,9 +23,10 @@ const CORRUPTED: u32 = 4;
 pub(crate) struct Session {
     pub(crate) socket: Seqpacket,
     pub(crate) process: Process,
-    /// One of the constants above. It decides; the words in the region are only hints.
+    /// One of the constants above. Only this state decides whether the session has ended. The words in the
+    /// region are hints.
     state: AtomicU32,
-    /// Bindings that have ended, and of which the server does not know yet.
+    /// Bindings that have ended, and whose end has not been sent to the server yet.
     unbound: Mutex<Vec<u32>>,
     /// The process that made the session. A forked child also has the socket, but must not use it.
     owner: u32,
@@ -49,13 +48,13 @@ impl Session {
         let _ = self.state.compare_exchange(ALIVE, state, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// Ends the session because the server said goodbye: it takes no more calls.
+    /// Ends the session because the server has sent `Goodbye`: it takes no more calls.
     pub(crate) fn mark_withdrawn(&self) {
         self.end(WITHDRAWN);
     }
 
-    /// Ends the session because the socket was closed or the process has ended. Only the handle of the
-    /// process proves that it runs no call any more.
+    /// Ends the session because the socket was closed or the process has ended. Only the process handle can
+    /// prove that the process runs no call any more.
     pub(crate) fn mark_closed(&self) {
         self.end(if self.process.ended() { ENDED } else { CLOSED });
     }
@@ -76,8 +75,8 @@ impl Session {
         CallError::new(kind, Executed::No, error.detail())
     }
 
-    /// Returns the error of a call whose session ended before its reply. `taken` says whether the server
-    /// had taken the call.
+    /// Returns the error of a call whose session ended before its reply. `taken` is true if the server had
+    /// taken the call.
     #[cold]
     pub(crate) fn failure(&self, taken: bool) -> CallError {
         let pid = self.process.pid;
@@ -95,36 +94,32 @@ impl Session {
         CallError::new(kind, executed, text)
     }
 
-    /// Tells the server that a binding has ended.
+    /// Notifies the server that a binding has ended.
     pub(crate) fn unbind(&self, binding: u32) {
         if self.owner != std::process::id() {
             return;
         }
         let mut unbound = self.unbound.lock();
         unbound.push(binding);
-        // What the socket cannot hold now is sent with the next one that ends. The end of the session
-        // makes it unnecessary.
+        // If the socket is full, the notice stays in the list until another binding ends. When the session
+        // itself ends, no notice is needed.
         while let Some(binding) = unbound.last() {
-            if self.socket.send(&Request::Unbind(*binding).to_bytes(), None).is_err() {
+            if self.socket.send(&ClientMessage::Unbind(*binding).to_bytes(), None).is_err() {
                 break;
             }
             unbound.pop();
         }
     }
 
-    /// Tells the server that a call is posted on an A-stack that no thread polls.
+    /// Notifies the server that a call is posted on an A-stack that no thread polls.
+    ///
+    /// The message is lost if the socket is full of messages that the server has not read, or if the kernel
+    /// is short of memory. The caller therefore repeats it at growing intervals until the server has taken
+    /// the call. Repeating it here at once could keep the processors so busy that the server cannot read. If
+    /// the socket was closed, the keeper detects that.
+    /// keeper notices.
     #[cold]
-    pub(crate) fn ring(&self, astack: u32, deadline: Option<Instant>) {
-        let message = Request::Ring(astack).to_bytes();
-        while self.is_alive() && deadline.is_none_or(|deadline| Instant::now() < deadline) {
-            match self.socket.send(&message, None).map_err(|error| error.raw_os_error()) {
-                // Both pass: the server has not read earlier rings yet, or the kernel is short of memory.
-                Err(Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM)) => {
-                    std::thread::sleep(Duration::from_micros(100));
-                }
-                // If the session was closed, the keeper notices.
-                _ => return,
-            }
-        }
+    pub(crate) fn ring(&self, astack: u32) {
+        let _ = self.socket.send(&ClientMessage::Ring(astack).to_bytes(), None);
     }
 }

@@ -9,18 +9,18 @@ use crate::call::{Wait, block_cost};
 use crate::path::local::region::word::{self, FIRST_POLLS, Look, SLEEP, YIELDS};
 use crate::sys;
 
-/// Polls between two readings of the clock.
+/// The number of polls between two readings of the clock.
 const POLLS: u32 = 32;
 
-/// A caller that has waited this long asks whether the server has taken its call. It asks again after
-/// twice as long each time, up to [`ASK_AFTER_MAX`].
+/// A caller that has waited this long checks whether the server has taken its call. The interval to the next
+/// check doubles each time, up to [`ASK_AFTER_MAX`].
 const ASK_AFTER: Duration = Duration::from_millis(1);
 const ASK_AFTER_MAX: Duration = Duration::from_millis(128);
 /// Rounds of [`POLLS`] that take about as long as [`ASK_AFTER`].
 const ASK_AFTER_ROUNDS: u32 = 1024;
 
-/// Counts the rounds of a caller that polls, instead of reading the clock. Doubles the number of rounds
-/// between two questions, as [`ASK_AFTER`] says.
+/// Counts the polling rounds of a caller, which costs less than reading the clock. Doubles the number of
+/// rounds between two checks, as described at [`ASK_AFTER`].
 struct PollBackoff {
     left: u32,
     next: u32,
@@ -33,7 +33,7 @@ impl PollBackoff {
         Self { left: ASK_AFTER_ROUNDS, next: ASK_AFTER_ROUNDS }
     }
 
-    /// Counts a round. Returns whether it is time to ask.
+    /// Counts a round. Returns whether a check is due.
     const fn is_due(&mut self) -> bool {
         self.left -= 1;
         if self.left > 0 {
@@ -62,20 +62,20 @@ pub(crate) enum WaitEnd {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitState {
     pub(crate) wait: Wait,
-    /// The processor on which this thread last found itself. A long wait updates it.
+    /// The processor on which this thread last ran. A long wait updates it.
     pub(crate) own_cpu: u32,
-    /// The processor on which the peer last ran. If it is the same one, polling keeps the peer from
-    /// running.
+    /// The processor on which the peer last ran. If both are the same, a thread that polls keeps the peer
+    /// from running.
     pub(crate) peer_cpu: u32,
 }
 
-/// What a wait asks of the thread that waits.
+/// The callbacks of [`wait()`].
 pub(crate) trait Waiter {
-    /// Returns the moment at which the thread gives up.
+    /// Returns the time at which the thread gives up, if there is one.
     fn deadline(&self) -> Option<Instant>;
     /// Returns whether the session has ended.
     fn is_over(&self) -> bool;
-    /// The thread has waited for long: checks whether the server has taken the call.
+    /// Checks whether the server has taken the call. A wait calls this when it has taken long.
     fn on_long_wait(&self);
     /// Handles progress that the peer has announced. Returns whether there was any.
     fn poll_progress(&mut self) -> bool {
@@ -150,7 +150,8 @@ pub(crate) fn wait_longer(
                     break;
                 }
                 if waiter.poll_progress() {
-                    // The peer is writing the reply: polling pays, however long it has taken so far.
+                    // The peer is writing the reply, which will soon be complete. The time limit of polling
+                    // begins again.
                     spin_until = None;
                 }
                 spin_loop();
@@ -159,8 +160,9 @@ pub(crate) fn wait_longer(
             yields += 1;
             std::thread::yield_now();
         } else if word::mark_asleep(word, value) {
-            // SYNC: rouse. Another thread that wants this one sets its flag, then changes the word. This
-            // thread has changed the word, and now reads the flag. One of the two sees the other's write.
+            // SYNC: rouse. A thread that wants to wake this one first sets a flag, then changes the word.
+            // This thread has changed the word, and now reads the flag. At least one of the two sees the
+            // other's write.
             fence(Ordering::SeqCst);
             if waiter.is_over() {
                 continue;
@@ -169,7 +171,7 @@ pub(crate) fn wait_longer(
             let longest = left.map_or(ask_after, |left| left.min(ask_after));
             sys::futex_wait(word, SLEEP, Some(longest));
             if !matches!(word::look(word, last), Look::Posted(_)) {
-                // The first sleep without a message counts as long, even if it ended early.
+                // The first sleep without a message always causes a check, even if it ended early.
                 let since = *asked.get_or_insert_with(Instant::now);
                 if since.elapsed() >= ask_after || ask_after == ASK_AFTER {
                     asked = Some(Instant::now());
@@ -206,7 +208,8 @@ mod tests {
     #[test]
     fn message_deadline_and_end_of_session_each_end_a_wait() {
         let word = AtomicU32::new(word::posted(1));
-        // The first call measures. On a busy machine that takes longer than the deadline below.
+        // The first call of `block_cost` measures. On a busy machine this takes longer than the deadline
+        // below.
         let _ = block_cost();
         for wait_how in [Wait::Spin, Wait::Block, Wait::Adaptive] {
             let deadline = Some(Instant::now() + Duration::from_millis(60));
@@ -224,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn polling_caller_asks_as_often_as_a_sleeping_one() {
+    fn polling_caller_checks_as_often_as_a_sleeping_caller() {
         let (mut backoff, mut since, mut longest) = (PollBackoff::new(), 0, 0);
         let mut asked = 0;
         for _ in 0..100 * PollBackoff::MOST {

@@ -10,16 +10,16 @@ use crate::value::{Block, CopyMethod, Departs, Space};
 
 /// Bytes written between two announcements.
 const CHUNK: usize = SLOT_BYTES;
-/// The same for blocks of at least [`LARGE_CHUNKS_FROM`] bytes. Their reader works on larger chunks.
+/// The same for blocks of at least [`LARGE_CHUNKS_FROM`] bytes, whose reader works on larger chunks.
 const LARGE_CHUNK: usize = 32 << 10;
 const LARGE_CHUNKS_FROM: usize = 128 << 10;
 
 /// Storing one cache line takes longer than this if another, distant processor holds the line. It is then
-/// faster not to fetch the line at all. Between near processors a store takes a fifth of this time, and
-/// between distant ones more than twice as long.
+/// faster to write past the caches, without fetching the line. Between near processors a store takes a fifth
+/// of this time, and between distant ones more than twice as long.
 const SLOW_LINE: Duration = Duration::from_nanos(15);
 const LINE: usize = 64;
-/// Shorter copies are not timed: reading the clock would take too much of their time.
+/// Shorter copies are not timed, because reading the clock would take a large part of their time.
 const TIMED: usize = 4096;
 /// The largest number of messages that are written past the caches before the next trial.
 const SPAN_MAX: u32 = 64;
@@ -31,8 +31,9 @@ const SPAN_MAX: u32 = 64;
 #[derive(Debug, Default)]
 pub(crate) struct StoreMode {
     mode: AtomicU32,
-    /// Messages that are still to be written past the caches, and how many will be after the next trial.
+    /// The number of messages that are still to be written past the caches before the next trial.
     left: AtomicU32,
+    /// The value that `left` gets after the next trial, if that is slow.
     span: AtomicU32,
 }
 
@@ -67,7 +68,7 @@ impl StoreMode {
         }
     }
 
-    /// Chooses the mode of the following chunks: storing `lines` cache lines took `time`.
+    /// Chooses the mode of the following chunks, from the `time` in which `lines` cache lines were stored.
     fn learn(&self, time: Duration, lines: usize) {
         let slow = time > SLOW_LINE * lines as u32;
         let span = self.span.load(Ordering::Relaxed);
@@ -83,11 +84,11 @@ impl StoreMode {
 #[derive(Debug)]
 pub(crate) struct ChunkWriter<'a> {
     mode: &'a StoreMode,
-    /// The word at which the other side looks.
+    /// The word in which this side announces its progress to the other side.
     progress: &'a AtomicU32,
-    /// The value of that word, as this side wrote it last.
+    /// The value that this side last wrote to that word.
     announced: AtomicU32,
-    /// Whether something was changed after it had been announced.
+    /// Whether bytes were changed after they had been announced.
     changed: AtomicBool,
 }
 
@@ -97,16 +98,15 @@ impl<'a> ChunkWriter<'a> {
         Self { mode, progress, announced: AtomicU32::new(0), changed: AtomicBool::new(false) }
     }
 
-    /// Announces that the message is in place up to byte `end`, at least from the start of the block that
-    /// contains this byte.
+    /// Announces that the block which contains byte `end` is in place from its start up to this byte.
     pub(crate) fn announce(&self, end: usize) {
         self.announced.store(end as u32, Ordering::Relaxed);
         // SYNC: arrival, in the server's `Arrival::wait` and the client's `LargeReplyWait::poll_progress`.
         self.progress.store(end as u32, Ordering::Release);
     }
 
-    /// Ends the message, before it is posted. If something was changed after it had been announced, this
-    /// withdraws all announcements.
+    /// Ends the message. The caller posts it afterwards. If bytes were changed after they had been announced,
+    /// this withdraws all announcements.
     pub(crate) fn finish(&self) {
         if self.changed.load(Ordering::Relaxed) {
             self.announce(0);
@@ -157,7 +157,11 @@ mod tests {
             if current(&mode) == TRIAL {
                 trials.push(message);
                 mode.learn(slow, 128);
-                assert_eq!(current(&mode), PAST, "the rest of this message bypasses them, too");
+                assert_eq!(
+                    current(&mode),
+                    PAST,
+                    "the rest of the message bypasses the caches, too"
+                );
             }
         }
         assert_eq!(trials[..9], [0, 1, 3, 6, 11, 20, 37, 70, 135]);
@@ -187,7 +191,7 @@ mod tests {
         assert_eq!(announced(), 8192);
         put(8192, 20_000);
         assert_eq!(announced(), 8192 + 2 * 8192);
-        // Another block, which precedes the one that was written last.
+        // Another block, at a lower offset than the block that was written last.
         put(1000, 9000);
         assert_eq!(announced(), 1000 + 8192);
         writer.finish();

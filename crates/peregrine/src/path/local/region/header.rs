@@ -11,7 +11,7 @@ pub(crate) struct CallHeader {
     /// Bytes that the server copies before it runs the procedure.
     pub(crate) copied: u32,
     pub(crate) total: u32,
-    /// The processor on which the caller last found itself.
+    /// The processor on which the caller last ran, as far as it knows.
     pub(crate) cpu: u32,
     pub(crate) flags: CallFlags,
 }
@@ -35,7 +35,7 @@ impl CallHeader {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReplyHeader {
     pub(crate) answer: u32,
-    /// The processor on which the server's thread last found itself.
+    /// The processor on which the server's thread last ran, as far as it knows.
     pub(crate) cpu: u32,
     /// The offset of the head in the message.
     pub(crate) head_at: u32,
@@ -70,7 +70,7 @@ impl CallFlags {
     const EXTENSIONS: u32 = 0x7fff;
     const ARRIVING: u32 = 0x8000;
 
-    /// The flags of a small call with a small reply, which no procedure makes and which has no limit.
+    /// The flags of a small call that expects a small reply, was not made by a procedure, and has no limit.
     pub(crate) const EMPTY: Self = Self(0);
 
     #[cfg(test)]

@@ -1,27 +1,27 @@
 //! The words of an A-stack: how a call or a reply is handed over, and how the other side waits for it.
 //!
 //! Each call line and each reply line has one word. One side *posts* messages, the other side *waits* for
-//! them. The poster owns the memory of the message until it posts, the waiter afterwards. Posting is one
-//! swap, and the old value says how the other side waits. A word has a kind in its low three bits. If it
-//! is `POSTED`, the bits above hold a sequence number:
+//! them. The poster owns the memory of the message until it posts, the waiter afterwards. To post is to swap
+//! the word once: the old value shows how the other side waits. The low three bits of a word are its kind. If
+//! the kind is `POSTED`, the bits above hold a sequence number:
 //!
 //! | from | to | by | meaning |
 //! |---|---|---|---|
-//! | any | `POSTED(n)` | poster | message n is there; the old value says whether to wake the waiter |
-//! | `POSTED(n-1)`, `LOOKING` | `SLEEP` | waiter | it sleeps: the poster must wake its futex |
+//! | any | `POSTED(n)` | poster | message n is posted; the old value shows whether to wake the waiter |
+//! | `POSTED(n-1)`, `LOOKING`, `AWAY` | `SLEEP` | waiter | it sleeps: the poster must wake its futex |
 //! | `AWAY` | `LOOKING` | waiter | a server thread polls the word from now on |
 //! | `POSTED(n-1)`, `LOOKING`, `SLEEP` | `AWAY` | waiter | no thread polls: the poster must ring on the session's socket |
-//! | `SLEEP` | `LOOKING` | waiter | it was woken for another reason, and polls again |
+//! | `SLEEP` | `LOOKING` | waiter | the waiter was woken for another reason, and polls again |
 //! | any but `POSTED` | `DEAD` | keeper | the session has ended |
 //!
 //! While the waiter polls, the word keeps its posted value. Frequent calls therefore write each word once.
-//! What a word says about the other side is only a hint. A peer that writes other values gets wrong
-//! answers itself. Sequence numbers, assignments and the end of the session are also kept in private
-//! memory, and only those copies decide. `DESCRIPTOR` is reserved for waiters that are not blocked threads.
+//! What a word shows about the other side is only a hint. A peer that writes other values only disturbs its
+//! own calls. Sequence numbers, assignments and the end of the session are also kept in private memory, and
+//! only those copies decide. `DESCRIPTOR` is reserved for waiters that are not blocked threads.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// The operations that the state machine needs of an atomic word. A model checker has its own.
+/// The operations on an atomic word that the state machine needs. A model checker implements them, too.
 pub(crate) trait Atomic {
     /// Acquire.
     fn load(&self) -> u32;
@@ -52,7 +52,7 @@ impl Atomic for AtomicU32 {
 }
 
 const KIND: u32 = 7;
-/// The value of untouched memory: no thread waits, and a call rings.
+/// The value of untouched memory: no thread waits, so a client that posts a call must ring.
 pub(crate) const AWAY: u32 = 0;
 const POSTED: u32 = 1;
 /// The value of a word whose waiter sleeps.
@@ -70,7 +70,7 @@ pub(crate) const fn posted(sequence: u32) -> u32 {
     sequence << 3 | POSTED
 }
 
-/// Polls before a waiter does anything else. The reply to a short call comes within them.
+/// The number of polls before a waiter does anything else. The reply to a short call arrives within them.
 pub(crate) const FIRST_POLLS: u32 = 64;
 /// How often a waiter yields a processor that it shares with its peer, before it sleeps. The peer often
 /// runs meanwhile, finds its message and answers, so that neither side needs a futex.
@@ -88,7 +88,7 @@ pub(crate) enum Notify {
 }
 
 /// Posts a message. `id` is its [`posted`] value.
-// SYNC: astack-call and astack-reply, seen in `look`: the message comes along with the word.
+// SYNC: astack-call and astack-reply, seen in `look`: a thread that sees the word also sees the message.
 #[inline(always)]
 pub(crate) fn post(word: &impl Atomic, id: u32) -> Notify {
     match word.swap(id) {
@@ -136,13 +136,13 @@ pub(crate) fn mark_away(word: &impl Atomic, value: u32) -> bool {
 }
 
 /// Marks the session as ended, but never overwrites a message: that message is still valid. A waiter that
-/// finds a message learns of the end from a private flag of its own side, which must be set before.
+/// finds a message detects the end by a private flag of its own side. The caller must have set this flag.
 pub(crate) fn mark_dead(word: &impl Atomic) {
     // The number of attempts is bounded, because a peer may write to the word all the time. The keeper
     // tries again later.
     for _ in 0..100 {
         let value = word.load();
-        // Exchanges a message for itself: this orders the flag before what the waiter does next.
+        // A message is replaced by itself: this orders the flag before the next accesses of the waiter.
         let to = if value & KIND == POSTED { value } else { DEAD };
         if word.exchange(value, to) {
             return;
@@ -150,7 +150,7 @@ pub(crate) fn mark_dead(word: &impl Atomic) {
     }
 }
 
-/// Marks that a waiter which slept polls again. Returns whether the word said that it slept.
+/// Marks that a waiter polls again after a sleep. Returns whether the word was still [`SLEEP`].
 pub(crate) fn mark_awake(word: &impl Atomic) -> bool {
     word.exchange(SLEEP, LOOKING)
 }
@@ -188,7 +188,7 @@ mod tests {
 
         struct Word {
             value: AtomicU32,
-            /// Like the kernel's futex, it compares the value under a lock.
+            /// As in the kernel's futex, `sleep` compares the value while it holds this lock.
             queue: Mutex<()>,
             woken: Condvar,
             rung: AtomicU32,
@@ -246,14 +246,14 @@ mod tests {
                                 self.sleep();
                             }
                         }
-                        Look::Dead => panic!("no session has ended"),
+                        Look::Dead => panic!("a word is dead, but no session has ended"),
                     }
                 }
             }
         }
 
-        /// Runs every interleaving with at most three involuntary switches. These suffice to find lost
-        /// wake-ups. Without the bound the models take minutes.
+        /// Runs every interleaving with at most three preemptions. These suffice to find lost wake-ups.
+        /// Without the bound the models take minutes.
         fn check(model: impl Fn() + Sync + Send + 'static) {
             let mut builder = loom::model::Builder::new();
             builder.preemption_bound = Some(3);

@@ -1,15 +1,15 @@
 //! `Arrival`: how long a thread waits for a message that the client is still writing.
 //!
-//! The thread polls the word that says how much of the message is in place. A client that writes at the
-//! speed of memory makes it wait for microseconds. A client that stops, or writes a byte now and then, must
-//! not make it wait for long. Each message therefore has one budget of waiting time, which progress does not
-//! renew ([`budget`]). A session that has used up a budget is not waited for during a penalty time. Only a
-//! few threads of a server may wait at the same time ([`StallPermits`]).
+//! The thread polls the word that holds how many bytes of the message are in place. If the client writes at
+//! the speed of memory, the thread waits for microseconds. If the client stops, or writes a byte now and
+//! then, the thread must not wait for long. Each message therefore has one budget of waiting time, which
+//! progress does not renew ([`budget`]). When a session has used up a budget, no thread waits for it during a
+//! penalty time. Only a few threads of a server may wait at the same time ([`StallPermits`]).
 //!
-//! If the budget is used up before the procedure begins, the call is dropped. The client posts it again when
-//! the whole message is in place. If a procedure already reads a lent buffer, its read fails. The budget of
-//! a lent buffer is therefore larger. A procedure begins to read a buffer that is still arriving only if the
-//! session may be waited for.
+//! If the budget is used up before the procedure begins, the server asks the client to post the call again
+//! when the whole message is in place. If a procedure already reads a lent buffer, its read fails, so the
+//! budget of a lent buffer is larger. A procedure may begin to read a buffer that is still arriving only if
+//! the session has no penalty and a permit is left.
 
 use core::hint::spin_loop;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -20,26 +20,26 @@ use crate::limits;
 use crate::sys;
 use crate::value::Arrives;
 
-/// Polls before the client counts as not running: 50 to 100 us. Also the number of polls of one message
-/// whose time is not measured.
+/// The number of polls after which the client probably does not run: 50 to 100 us. Also the number of polls
+/// for one message whose time is not measured.
 const POLLS: u32 = 2000;
-/// Polls between two readings of the clock.
+/// The number of polls between two readings of the clock.
 const POLLS_TIMED: u32 = 32;
 /// How long a waiting thread yields its processor before it sleeps between two polls.
 const YIELD_FOR: Duration = Duration::from_millis(1);
-/// The penalty for using up a budget, as a multiple of the time that was waited.
+/// The penalty for using up a budget, as a multiple of the time that the thread waited.
 const PENALTY: u32 = 100;
 
-/// Returns the time in nanoseconds for which a thread waits for one message. `lent` says whether a
-/// procedure reads the message meanwhile.
+/// Returns the longest time in nanoseconds for which a thread waits for one message. `lent` is true if a
+/// procedure reads the message while it is arriving.
 fn budget(bytes: usize, lent: bool) -> u64 {
     let stall = if lent { limits::LENT_STALL_TIME } else { limits::STALL_TIME };
     let moved = bytes as u64 * 1_000_000_000 / limits::ARRIVAL_BYTES_PER_SECOND;
     stall.as_nanos() as u64 + moved
 }
 
-/// Permits for threads that wait longer than a moment for a message, and for procedures that read a buffer
-/// which is still arriving. The number is bounded, so that most threads of a server never wait.
+/// Permits for threads that wait longer than [`POLLS`] polls for a message, and for procedures that read a
+/// buffer which is still arriving. Their number is bounded, so that most threads of a server never wait.
 #[derive(Debug)]
 pub(crate) struct StallPermits {
     taken: AtomicUsize,
@@ -47,7 +47,7 @@ pub(crate) struct StallPermits {
 }
 
 impl StallPermits {
-    /// Makes permits for an eighth of a server's threads, and for one at least.
+    /// Makes permits for an eighth of a server's threads, at least one.
     pub(crate) fn new(threads: usize) -> Arc<Self> {
         Arc::new(Self { taken: AtomicUsize::new(0), most: (threads / 8).max(1) })
     }
@@ -62,15 +62,15 @@ impl StallPermits {
     }
 }
 
-/// How long a session has made threads wait for its messages.
+/// The record of how a session has made threads wait for its messages.
 #[derive(Debug)]
 pub(super) struct Stalls {
     permits: Arc<StallPermits>,
-    /// Whether a thread waits longer than a moment for a message of the session.
+    /// Whether a thread waits longer than [`POLLS`] polls for a message of the session.
     has_waiter: AtomicBool,
     /// The end of the last penalty, or zero if there was none.
     penalty_until_ns: AtomicU64,
-    /// Returns the time in nanoseconds. All waiting is measured by it.
+    /// Returns the time in nanoseconds. This clock measures all waiting.
     clock: fn() -> u64,
 }
 
@@ -99,16 +99,17 @@ impl Stalls {
 /// A message that the client is still writing.
 pub(super) struct Arrival<'a> {
     stalls: &'a Stalls,
-    /// How many bytes are in place, as the client says.
+    /// The number of bytes in place, as the client announced it.
     progress: &'a AtomicU32,
     /// Whether the session has ended.
     closed: &'a AtomicBool,
     total: usize,
-    /// Polls without progress, and nanoseconds of polling whose time was measured. Several threads of a
-    /// procedure may read one lent buffer.
+    /// The number of polls without progress, and the measured time of waiting in nanoseconds. Both are atomic
+    /// because several threads of a procedure may read one lent buffer.
     polls: AtomicU32,
     waited_ns: AtomicU64,
-    /// Whether a procedure reads the rest of the message. It then has one of the [`StallPermits`].
+    /// Whether a procedure reads the rest of the message. This message then holds one of the
+    /// [`StallPermits`].
     lent: AtomicBool,
 }
 
@@ -124,7 +125,7 @@ impl<'a> Arrival<'a> {
         Self { stalls, progress, closed, total, polls, waited_ns, lent }
     }
 
-    /// Returns how many bytes are in place, if they are more than `bytes`.
+    /// Returns the number of bytes in place, if it is more than `bytes`.
     #[inline]
     fn more_than(&self, bytes: usize) -> Option<usize> {
         // SYNC: arrival, in the client's `ChunkWriter::announce`.
@@ -132,7 +133,8 @@ impl<'a> Arrival<'a> {
         (there > bytes).then_some(there)
     }
 
-    /// Polls for a moment. Then waits, if the session may be waited for.
+    /// Polls for more than `bytes` bytes in place, at most [`POLLS`] times. Then waits, if that is allowed
+    /// for the session.
     #[cold]
     fn poll(&self, bytes: usize) -> Option<usize> {
         let clock = self.stalls.clock;
@@ -164,7 +166,7 @@ impl<'a> Arrival<'a> {
         found
     }
 
-    /// Waits for a client that does not write. Its thread is probably not running.
+    /// Waits for a client that makes no progress. The thread of the client is probably not running.
     fn wait_longer(&self, bytes: usize, begun: u64, left: u64, lent: bool) -> Option<usize> {
         let Stalls { permits, has_waiter, clock, .. } = self.stalls;
         // A procedure got its permit when it began.
@@ -211,7 +213,7 @@ impl Arrives for Arrival<'_> {
         self.more_than(bytes).or_else(|| self.poll(bytes))
     }
 
-    /// If the session may not be waited for, waits here for the whole message, before the procedure begins.
+    /// If no wait is allowed after the procedure has begun, waits here for the whole message.
     #[cold]
     fn lend(&self) -> bool {
         let Some(last) = self.total.checked_sub(1) else { return true };
@@ -240,7 +242,7 @@ mod tests {
     use super::*;
     use core::cell::Cell;
 
-    /// By how much each reading advances the clock.
+    /// The time by which each reading advances the clock.
     const TICK_NS: u64 = 100_000;
 
     thread_local! {
@@ -254,7 +256,8 @@ mod tests {
         NOW_NS.get()
     }
 
-    /// A clock that only its readers advance. At each fourth reading the slow client writes a byte.
+    /// Reads the clock, and advances it: time passes only by readings. At each fourth reading the slow client
+    /// writes a byte.
     fn clock() -> u64 {
         let now = NOW_NS.get() + TICK_NS;
         NOW_NS.set(now);
@@ -264,12 +267,12 @@ mod tests {
         now
     }
 
-    /// Makes a progress word that lives as long as the program.
+    /// Makes a progress word that is never freed.
     fn progress() -> &'static AtomicU32 {
         Box::leak(Box::default())
     }
 
-    /// Does the work while a slow client writes. Returns its result, and how long it took by the clock.
+    /// Runs `work` while a slow client writes. Returns the result, and the time that this took by the clock.
     fn with_slow_client<R>(
         progress: &'static AtomicU32,
         work: impl FnOnce() -> R,
@@ -302,17 +305,17 @@ mod tests {
         let progress = progress();
         let arrival = Arrival::new(&stalls, progress, &closed, 1000);
         let (there, took) = with_slow_client(progress, || read(&arrival));
-        // A byte comes at least every millisecond, so that no single wait uses up the budget.
+        // A byte arrives at least every millisecond, so no single wait uses up the budget.
         assert!((10..100).contains(&there), "{there} bytes in {took:?}");
         assert!(took < limits::STALL_TIME * 2, "{there} bytes in {took:?}");
         assert!(stalls.is_penalized());
-        // From now on threads poll for the session, and do not wait for it.
+        // From now on threads poll for messages of the session, but do not wait.
         let begun = now_ns();
         let late = Arrival::new(&stalls, progress, &closed, 1000);
         assert_eq!(late.wait(999), None);
-        assert!(!late.lend(), "the procedure must not begin before the whole message is there");
+        assert!(!late.lend(), "the procedure must not begin before the whole message is in place");
         assert!(Duration::from_nanos(now_ns() - begun) < limits::STALL_TIME);
-        // For a message that is in place no wait is needed.
+        // A message that is in place needs no wait.
         progress.store(1000, Ordering::Relaxed);
         assert!(late.lend());
         assert_eq!(late.wait(999), Some(1000));
@@ -325,7 +328,7 @@ mod tests {
         let progress = progress();
         let arrival = Arrival::new(&stalls, progress, &closed, 10_000);
         assert!(arrival.lend());
-        // The only permit of this server is taken meanwhile.
+        // The first message holds the only permit of this server.
         let other = Stalls::with_clock(clock, Arc::clone(&permits));
         let second = Arrival::new(&other, progress, &closed, 10_000);
         assert!(!second.lend());

@@ -1,11 +1,11 @@
-//! `AssignmentWord`: which worker polls an A-stack. Only the server has this word.
+//! `AssignmentWord`: which worker polls an A-stack. The word is private to the server.
 //!
 //! | from | to | by | when |
 //! |---|---|---|---|
 //! | `UNASSIGNED` | `QUEUED` | keeper | the client rang |
 //! | `QUEUED` | `WORKER + n` | worker | worker `n` took the A-stack from the pool's queue |
-//! | `WORKER + n` | `QUEUED` | worker, keeper | the worker gave the A-stack back, or it was taken away |
-//! | `WORKER + n` | `UNASSIGNED` | worker | it polls the A-stack no longer: the next call rings |
+//! | `WORKER + n` | `QUEUED` | worker, keeper | the worker returned the A-stack, or another thread took it away |
+//! | `WORKER + n` | `UNASSIGNED` | worker | the worker stopped polling the A-stack: the next call rings |
 //!
 //! The words are generic, so that a model checker can use its own (`handle/model.rs`).
 
@@ -15,15 +15,15 @@ use crate::path::local::region::word::{self, Atomic, Look};
 const UNASSIGNED: u32 = 0;
 /// The A-stack is in the pool's queue.
 const QUEUED: u32 = 1;
-/// Worker `n` polls the A-stack if the word is this plus `n`.
+/// The word is `WORKER + n` while worker `n` polls the A-stack.
 const WORKER: u32 = 2;
 
 /// Which worker polls an A-stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Assignment {
-    /// None: a call rings.
+    /// No worker: the next call rings.
     Unassigned,
-    /// None yet: the A-stack is in the pool's queue.
+    /// No worker yet: the A-stack is in the pool's queue.
     Queued,
     /// The worker with this number.
     Worker(u32),
@@ -32,7 +32,7 @@ pub(crate) enum Assignment {
 /// What the server must do because the client rang for an A-stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RingAction {
-    /// Put the A-stack into the queue. Only the thread that gets this answer does so.
+    /// Put the A-stack into the queue. Only the thread that gets this result does so.
     Enqueue,
     /// Look for a free worker: the A-stack is in the queue already.
     FindWorker,
@@ -42,7 +42,7 @@ pub(crate) enum RingAction {
     Nothing,
 }
 
-/// The word that says which worker polls an A-stack. It begins as `UNASSIGNED`.
+/// The word that identifies the worker which polls an A-stack. It begins as `UNASSIGNED`.
 #[derive(Default)]
 pub(super) struct AssignmentWord<W>(W);
 
@@ -55,7 +55,7 @@ impl<W: Atomic> AssignmentWord<W> {
         }
     }
 
-    /// Sets the assignment, whatever it was before.
+    /// Sets the assignment, regardless of its previous value.
     pub(super) fn set(&self, to: Assignment) {
         self.0.store(match to {
             Assignment::Unassigned => UNASSIGNED,
@@ -64,7 +64,7 @@ impl<W: Atomic> AssignmentWord<W> {
         });
     }
 
-    /// Handles a ring for the A-stack, on which `last` is the last call that was taken.
+    /// Handles a ring for the A-stack. `last` is the value of the last call there that was taken.
     pub(super) fn on_ring(&self, call: &impl Atomic, last: u32) -> RingAction {
         match self.get() {
             Assignment::Unassigned if self.0.exchange(UNASSIGNED, QUEUED) => RingAction::Enqueue,
@@ -74,33 +74,35 @@ impl<W: Atomic> AssignmentWord<W> {
         }
     }
 
-    /// Ends the assignment, so that the next call rings. Returns false if a call was posted meanwhile: then
-    /// the assignment stays.
+    /// Ends the assignment, so that the next call rings. Returns false, and keeps the assignment, if a call
+    /// was posted meanwhile.
     pub(super) fn clear(&self, call: &impl Atomic, last: u32) -> bool {
         let before = self.0.load();
         let Some(value) = without_call(call, last) else { return false };
-        // Before the call word changes: the client may ring as soon as it does.
+        // This comes before the change of the call word, because the client may ring as soon as the call word
+        // has changed.
         self.0.store(UNASSIGNED);
         if word::mark_away(call, value) {
             return true;
         }
-        // A call was posted. If its ring has queued the A-stack already, another worker takes it from there.
+        // A call was posted. If its ring has put the A-stack into the queue already, another worker takes the
+        // A-stack from there.
         !self.0.exchange(UNASSIGNED, before)
     }
 }
 
-/// Returns the value of a call word on which no new call is posted.
+/// Returns the value of a call word, or `None` if a new call is posted there.
 fn without_call(call: &impl Atomic, last: u32) -> Option<u32> {
     match word::look(call, last) {
         Look::Posted(_) => None,
         Look::Nothing(value) => Some(value),
-        // Only reply words are marked as dead. A client may write any value to its call words. If the
-        // value is not a call, a thread can sleep on the word and leave it like any other.
+        // Only reply words are marked as dead, but a client may write any value to its call words. A thread
+        // can sleep on any value that is not a call, and can mark the word as away.
         Look::Dead => Some(word::DEAD),
     }
 }
 
-/// Returns whether a call is posted that no thread has taken yet.
+/// Returns whether a call is posted that no thread has taken.
 pub(super) fn is_posted(call: &impl Atomic, last: u32) -> bool {
     without_call(call, last).is_none()
 }
@@ -110,7 +112,7 @@ pub(super) fn mark_asleep(call: &impl Atomic, last: u32) -> bool {
     without_call(call, last).is_some_and(|value| word::mark_asleep(call, value))
 }
 
-/// Marks in the call word that a thread polls it: the thread is new there, or has slept.
+/// Marks in the call word that a thread polls it: a thread that was just assigned, or that has slept.
 pub(super) fn mark_polled(call: &impl Atomic) {
     word::mark_present(call);
     word::mark_awake(call);

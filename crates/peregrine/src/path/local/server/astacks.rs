@@ -17,10 +17,10 @@ use crate::serving::binding_table::BindingTable;
 use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys::{self, Memory};
 
-/// The value of a word on which no call is posted.
+/// The value of [`ServerAstack::queued`] that names no call.
 pub(super) const NO_CALL: u32 = 0;
 
-/// The user of a client process. A client can make each look at its region slow. A thread therefore polls
+/// The user of a client process. A client can make each read of its region slow. A thread therefore polls the
 /// A-stacks of one user only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum User {
@@ -39,11 +39,11 @@ pub(crate) struct ServerRegion {
     /// Whether the session has ended.
     pub(super) closed: AtomicBool,
     pub(super) stalls: Stalls,
-    /// A number that no other region of this process has.
+    /// The number of this region, unique in this process.
     pub(super) number: u64,
 }
 
-/// What only the server knows of an A-stack.
+/// The server's private record of an A-stack.
 #[repr(align(64))]
 pub(super) struct ServerAstack {
     /// The offsets of the call line, the reply line and the taken word.
@@ -111,7 +111,7 @@ impl ServerRegion {
         self.bindings.lock()
     }
 
-    /// Returns a number of an A-stack that no other A-stack of this process has, and that is not zero.
+    /// Returns a number of an A-stack that is unique in this process, and not zero.
     #[inline]
     pub(super) const fn key(&self, index: u32) -> u64 {
         self.number * limits::ASTACKS_MAX as u64 + index as u64 + 1
@@ -122,7 +122,7 @@ impl ServerRegion {
         self.astacks.get(index as usize).map(|astack| astack.assignment.get())
     }
 
-    /// Sets which worker polls an A-stack, whatever was set before.
+    /// Sets which worker polls an A-stack, regardless of the previous value.
     pub(crate) fn set_assignment(&self, index: u32, to: Assignment) {
         self.astacks[index as usize].assignment.set(to);
     }
@@ -154,7 +154,7 @@ impl ServerRegion {
         word::look(self.memory.word(astack.call_at), astack.last_call.load(Ordering::Relaxed))
     }
 
-    /// Returns whether a call is posted on an A-stack that no thread has taken yet.
+    /// Returns whether an A-stack has a posted call that no thread has taken.
     pub(super) fn is_posted(&self, index: u32) -> bool {
         assignment::is_posted(self.call_word(index), self.last_call(index))
     }
@@ -164,19 +164,19 @@ impl ServerRegion {
         assignment::mark_asleep(self.call_word(index), self.last_call(index))
     }
 
-    /// Marks in the call word that a thread polls it.
+    /// Marks in the call word that a thread polls the word.
     pub(super) fn mark_polled(&self, index: u32) {
         assignment::mark_polled(self.call_word(index));
     }
 
-    /// Ends the assignment of an A-stack, so that the next call there rings. Returns false if a call was
-    /// posted meanwhile: then the assignment stays.
+    /// Ends the assignment of an A-stack, so that the next call there rings. Returns false, and keeps the
+    /// assignment, if a call was posted meanwhile.
     pub(super) fn unassign(&self, index: u32) -> bool {
         let astack = &self.astacks[index as usize];
         astack.assignment.clear(self.call_word(index), self.last_call(index))
     }
 
-    /// Notes the time of the first ring for a call.
+    /// Notes the time of the first ring for the call that is posted on an A-stack.
     pub(crate) fn note_queued(&self, index: u32) {
         let Some(astack) = self.astacks.get(index as usize) else { return };
         let Look::Posted(id) = self.look(index) else { return };
@@ -204,13 +204,13 @@ impl ServerRegion {
         self.memory.word(self.layout.given_up_word(index)).load(Ordering::Relaxed) == id
     }
 
-    /// Closes the region because the session has ended: workers leave, and queued A-stacks are skipped. The
-    /// caller wakes the workers by their own words. The words of the A-stacks stay as they are: a write
-    /// would allocate the memory of A-stacks that were never used.
+    /// Closes the region because the session has ended: workers stop polling its A-stacks, and queued
+    /// A-stacks are skipped. The caller wakes the workers by their own words. The words of the A-stacks are
+    /// not changed: a write would allocate the memory of A-stacks that were never used.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
-        // SYNC: rouse, the other half is in `WorkerHandle::sleep`. A worker that gets an A-stack after the
-        // others were woken sees that the region is closed.
+        // SYNC: rouse, the other half is in `WorkerHandle::sleep`. A worker that takes an A-stack of this
+        // region after the wake-ups sees that the region is closed.
         fence(Ordering::SeqCst);
     }
 
@@ -225,7 +225,7 @@ impl ServerRegion {
         self.workers().next().is_some()
     }
 
-    /// Returns the numbers of the workers of all A-stacks, some of them more than once.
+    /// Returns the numbers of the workers to which A-stacks are assigned. A number may occur more than once.
     pub(crate) fn workers(&self) -> impl Iterator<Item = u32> {
         self.astacks.iter().filter_map(|one| match one.assignment.get() {
             Assignment::Worker(number) => Some(number),

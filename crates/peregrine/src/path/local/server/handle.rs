@@ -2,15 +2,17 @@
 //!
 //! The worker and the other threads follow three rules:
 //!
-//! * **Taking A-stacks away.** The worker notes which A-stack it serves. Then it checks whether its
-//!   assignments have changed, and only then takes the call. A thread that takes an A-stack away uses the
-//!   opposite order ([`WorkerHandle::take_waiting`]). Therefore no call is taken twice.
+//! * **Taking A-stacks away.** The worker notes which A-stack it serves, then checks whether its assignments
+//!   have changed, and only then takes the call. A thread that takes A-stacks away first announces the
+//!   change, then reads which A-stack the worker serves ([`WorkerHandle::take_waiting`]). Therefore no call
+//!   is taken twice.
 //! * **Sleep.** The worker marks in the word of each assigned A-stack that it sleeps. Then it checks the
-//!   flags that others set, and sleeps on all these words and on its wake word ([`WorkerHandle::sleep`]).
-//!   Other threads first set a flag, then change one of the words and wake the worker.
-//! * **The queue.** The worker sees under the pool's lock that the queue is empty, and announces its sleep
-//!   ([`WorkerHandle::prepare_sleep`]). A thread that adds to the queue reads this under the same lock
-//!   ([`wake_one`]).
+//!   flags that other threads set, and sleeps on all these words and on its wake word
+//!   ([`WorkerHandle::sleep`]). Another thread first sets a flag, then changes one of the words and wakes the
+//!   worker.
+//! * **The queue.** While the worker holds the pool's lock, it checks that the queue is empty and announces
+//!   its sleep ([`WorkerHandle::prepare_sleep`]). A thread that adds to the queue reads this announcement
+//!   under the same lock ([`wake_one`]).
 //!
 //! `handle/model.rs` runs this code under a model checker, with its own [`Machine`].
 
@@ -27,15 +29,15 @@ use crate::path::local::region::word::SLEEP;
 use crate::sync::Mutex;
 use crate::sys::{self, FutexSet};
 
-/// The operations that the rules need of the machine. A model checker has its own.
+/// The operations of the machine that the rules use. A model checker implements them, too.
 pub(crate) trait Machine: Sized + 'static {
     type Astack: Astack;
     type Flag: Flag;
     type Key: Key;
     type WakeWord: WakeWord;
     type Set: Set<Self::Astack>;
-    /// Keeps a store before a later load in the order of the program. The processor may still reorder
-    /// them, unless a [barrier](Machine::barrier) of another thread falls between the two.
+    /// Keeps the compiler from moving a store after a later load. The processor may still reorder the two,
+    /// unless another thread executes a [barrier](Machine::barrier) between them.
     fn keep_order();
     /// Executes a barrier on each processor that runs a thread of this process. Returns false if the kernel
     /// does not provide this.
@@ -56,20 +58,20 @@ pub(crate) trait Machine: Sized + 'static {
 
 /// An A-stack of some session.
 pub(crate) trait Astack: Clone {
-    /// Returns a number that no other A-stack of this process has, and that is not zero.
+    /// Returns a number of the A-stack that is unique in this process, and not zero.
     fn key(&self) -> u64;
-    /// Returns whether a call is posted that no thread has taken yet.
+    /// Returns whether a call is posted that no thread has taken.
     fn is_posted(&self) -> bool;
     /// Returns whether the session has ended.
     fn is_closed(&self) -> bool;
-    /// Sets which worker polls it, whatever was set before.
+    /// Sets which worker polls the A-stack, regardless of the previous value.
     fn set_assignment(&self, to: Assignment);
-    /// Marks in the call word that a thread polls it.
+    /// Marks in the call word that a thread polls the word.
     fn mark_polled(&self);
-    /// Marks in the call word that a thread sleeps on it. Returns false if a call was posted.
+    /// Marks in the call word that a thread sleeps on the word. Returns false if a call was posted.
     fn mark_asleep(&self) -> bool;
-    /// Ends the assignment, so that the next call rings. Returns false if a call was posted meanwhile: then
-    /// the assignment stays.
+    /// Ends the assignment, so that the next call rings. Returns false, and keeps the assignment, if a call
+    /// was posted meanwhile.
     fn unassign(&self) -> bool;
 }
 
@@ -110,35 +112,35 @@ pub(crate) trait Set<A> {
     fn lock(&self) -> impl DerefMut<Target = Vec<A>>;
 }
 
-/// An assigned A-stack, as the worker knows it.
+/// The worker's private record of an assigned A-stack.
 pub(crate) struct Assigned<M: Machine> {
     pub(super) astack: M::Astack,
     pub(super) key: u64,
-    /// How many calls the worker had served after the last call of this A-stack.
+    /// The value of the worker's call counter after the last call on this A-stack.
     pub(super) last_served: u64,
 }
 
-/// What other threads see of a worker, and change.
+/// The state of a worker that other threads see and change.
 pub(crate) struct WorkerHandle<M: Machine = Linux> {
     pub(crate) number: u32,
     /// The key of the A-stack whose call the worker runs, or zero while it polls.
     current: M::Key,
-    /// Whether other threads have changed the fields below. The worker must check them before it serves
-    /// another call.
+    /// Whether other threads have changed `bindings_stale` or `assigned`. The worker must check both before
+    /// it serves another call.
     changed: M::Flag,
     /// Whether bindings that the worker remembers may have been removed.
     bindings_stale: M::Flag,
     assigned: M::Set,
-    /// The worker sleeps on this word, besides those of its A-stacks.
+    /// The word on which the worker sleeps, in addition to the words of its A-stacks.
     wake_word: M::WakeWord,
     /// Whether the worker is awake: it neither sleeps nor is about to.
     awake: M::Flag,
-    /// Whether the pool's queue has something that the worker may take, or the pool stops. The worker reads
-    /// it each time it has polled.
+    /// Whether the pool's queue has an A-stack that the worker may take, or the pool stops. The worker reads
+    /// this flag each time it has polled.
     queue_ready: M::Flag,
 }
 
-// For other threads.
+// Methods for other threads.
 impl<M: Machine> WorkerHandle<M> {
     /// Makes the handle of a worker that is about to start.
     pub(crate) fn new(number: u32) -> Self {
@@ -154,7 +156,7 @@ impl<M: Machine> WorkerHandle<M> {
         }
     }
 
-    /// Returns whether the worker polls. It will then notice that the queue is ready.
+    /// Returns whether the worker polls. A worker that polls notices when the queue becomes ready.
     pub(crate) fn is_polling(&self) -> bool {
         self.is_awake() && self.current.load() == 0
     }
@@ -180,29 +182,30 @@ impl<M: Machine> WorkerHandle<M> {
         M::wake(&self.wake_word);
     }
 
-    /// Sets whether the pool's queue has something for the worker.
+    /// Sets whether the pool's queue has an A-stack for the worker.
     pub(crate) fn set_queue_ready(&self, ready: bool) {
         self.queue_ready.store(ready);
     }
 
-    /// Returns whether the pool's queue has something for the worker.
+    /// Returns whether the pool's queue has an A-stack for the worker.
     pub(crate) fn is_queue_ready(&self) -> bool {
         self.queue_ready.load()
     }
 
-    /// Makes the worker look up bindings anew. A sleeping worker remembers none, and a worker that runs a
-    /// procedure forgets them after it.
+    /// Makes the worker look up bindings again. A sleeping worker has forgotten all bindings, and a worker
+    /// that runs a procedure forgets them afterwards.
     pub(crate) fn forget_bindings(&self) {
         self.bindings_stale.store(true);
         self.changed.store(true);
     }
 
-    /// Takes an A-stack away from a worker that runs the call of another A-stack. This also takes all other
-    /// A-stacks where a call is posted: the barrier disturbs every processor, and would be too expensive
-    /// for each alone. Returns nothing if the worker runs no other call: it will then see the call.
+    /// Takes an A-stack away from a worker that runs the call of another A-stack. This also takes away all
+    /// other A-stacks where a call is posted, because the barrier interrupts every processor, which is too
+    /// expensive for a single A-stack. Returns nothing if the worker runs no other call: it will then find
+    /// the call itself.
     ///
-    /// First this thread announces the change. Then it executes a barrier on every processor, and reads
-    /// which A-stack the worker serves. If the worker serves another one, it will note the next one after
+    /// First this thread announces the change. Then it executes a barrier on every processor, and reads which
+    /// A-stack the worker serves. If that is another A-stack, the worker notes its next A-stack only after
     /// the barrier, and will then see the announcement.
     // SYNC: assigned, the other half is in `begin_call`.
     pub(crate) fn take_waiting(&self, astack: &M::Astack) -> Vec<M::Astack> {
@@ -220,14 +223,14 @@ impl<M: Machine> WorkerHandle<M> {
     }
 }
 
-// For the worker.
+// Methods for the worker.
 impl<M: Machine> WorkerHandle<M> {
-    /// Notes that the worker serves an A-stack. Returns false if its assignments have changed: then it must
-    /// not take the call.
+    /// Notes that the worker serves an A-stack. Returns false if the worker's assignments have changed: then
+    /// it must not take the call.
     #[inline]
     pub(super) fn begin_call(&self, key: u64) -> bool {
-        // SYNC: assigned, the other half is in `take_waiting`. A thread that reads the key, and takes other
-        // A-stacks away, also sees what this worker has written for their earlier calls.
+        // SYNC: assigned, the other half is in `take_waiting`. A thread that reads the key and then takes
+        // other A-stacks away also sees what this worker has written for the earlier calls on them.
         self.current.store(key);
         M::keep_order();
         if self.changed.peek() {
@@ -248,13 +251,13 @@ impl<M: Machine> WorkerHandle<M> {
         self.current.load()
     }
 
-    /// Returns the same as [`is_queue_ready`](Self::is_queue_ready), perhaps a moment late.
+    /// Returns the same as [`is_queue_ready`](Self::is_queue_ready), but may see a change a moment later.
     #[inline]
     pub(super) fn may_be_queue_ready(&self) -> bool {
         self.queue_ready.peek()
     }
 
-    /// Assigns an A-stack. `served` is how many calls the worker has served.
+    /// Assigns an A-stack. `served` is the number of calls that the worker has served.
     pub(super) fn assign(&self, astack: M::Astack, served: u64) -> Assigned<M> {
         astack.set_assignment(Assignment::Worker(self.number));
         astack.mark_polled();
@@ -276,17 +279,17 @@ impl<M: Machine> WorkerHandle<M> {
         Some(astack)
     }
 
-    /// Removes all A-stacks. The caller puts them into the queue, for other workers.
+    /// Removes all A-stacks from the worker. The caller puts them into the queue, for other workers.
     pub(super) fn requeue_all(&self) -> Vec<M::Astack> {
         let astacks = core::mem::take(&mut *self.assigned.lock());
         astacks.iter().for_each(|astack| astack.set_assignment(Assignment::Queued));
         astacks
     }
 
-    /// Removes from the worker's list what other threads have taken away. Returns whether bindings that it
-    /// remembers may have been removed.
+    /// Removes from the worker's list the A-stacks that other threads have taken away. Returns whether
+    /// bindings that the worker remembers may have been removed.
     pub(super) fn apply_changes(&self, list: &mut Vec<Assigned<M>>) -> bool {
-        // SYNC: assigned. The worker has noted before this load that it serves no A-stack.
+        // SYNC: assigned. Before this load, the worker has noted that it serves no A-stack.
         M::keep_order();
         if !self.changed.load() {
             return false;
@@ -294,7 +297,8 @@ impl<M: Machine> WorkerHandle<M> {
         let assigned = self.assigned.lock();
         self.changed.store(false);
         let is_gone = |one: &mut Assigned<M>| assigned.iter().all(|astack| astack.key() != one.key);
-        // Dropped after the lock: one may be the last reference to a session, whose end takes other locks.
+        // These are dropped after the lock is released: one may hold the last reference to a session, and
+        // ending a session takes other locks.
         let gone: Vec<_> = list.extract_if(.., is_gone).collect();
         drop(assigned);
         drop(gone);
@@ -302,7 +306,8 @@ impl<M: Machine> WorkerHandle<M> {
     }
 
     /// Announces that the worker is about to sleep. Returns the value of the wake word: a later wake-up
-    /// changes it, and ends the sleep. The worker checks afterwards whether there is anything to do.
+    /// changes the word, and ends the sleep. After this, the worker must check whether there is anything to
+    /// do.
     pub(super) fn prepare_sleep(&self) -> u32 {
         let value = self.wake_word.load();
         self.awake.store(false);
@@ -318,10 +323,11 @@ impl<M: Machine> WorkerHandle<M> {
     /// Sleeps until a call is posted on one of these A-stacks, another thread wakes the worker, or `limit`
     /// has passed. Returns whether another thread woke it.
     pub(super) fn sleep(&self, list: &[Assigned<M>], value: u32, limit: Option<Duration>) -> bool {
-        // Stops at the first A-stack where a call was posted: the worker will not sleep.
+        // This stops at the first A-stack where a call was posted, and the worker then does not sleep.
         if list.iter().all(|one| one.astack.mark_asleep()) {
-            // SYNC: rouse. Another thread that wants this one sets its flag, then changes a word. This
-            // thread has changed the words, and now reads the flags. One of the two sees the other's write.
+            // SYNC: rouse. A thread that wants to wake this one first sets a flag, then changes a word. This
+            // thread has changed the words, and now reads the flags. At least one of the two sees the other's
+            // write.
             M::fence();
             if list.is_empty()
                 || (!self.changed.load() && !list.iter().any(|one| one.astack.is_closed()))
@@ -335,15 +341,15 @@ impl<M: Machine> WorkerHandle<M> {
     }
 }
 
-/// Makes one of these workers look at the queue, in which `waiting` A-stacks wait that each of them may
-/// take. The caller holds the lock of the queue. Returns false if none of the workers is free.
+/// Makes one of these workers look at the queue, which holds `waiting` A-stacks that each of them may take.
+/// The caller holds the lock of the queue. Returns false if too few workers poll and none sleeps.
 pub(crate) fn wake_one<'a, M: Machine>(
     workers: impl DoubleEndedIterator<Item = &'a WorkerHandle<M>> + Clone,
     waiting: usize,
 ) -> bool {
     workers.clone().for_each(|worker| worker.set_queue_ready(true));
-    // Workers that poll notice the flag. Each of them may then run a long procedure, so each is expected
-    // to take only one A-stack.
+    // Workers that poll notice the flag. Each may run a long procedure afterwards, so each is expected to
+    // take only one A-stack.
     if workers.clone().filter(|worker| worker.is_polling()).count() >= waiting {
         return true;
     }

@@ -10,7 +10,7 @@ use crate::directory::Published;
 use crate::error::Kind;
 use crate::keeper::{Next, Watch, Watched};
 use crate::limits;
-use crate::path::local::Answer;
+use crate::path::local::ServerMessage;
 use crate::serving::export::Export;
 use crate::sync::{Mutex, Rank};
 use crate::sys;
@@ -37,14 +37,17 @@ impl NameSocket {
         Ok(socket)
     }
 
-    /// Removes the name from the directory and accepts no more clients. The export is closed.
+    /// Removes the name from the directory and accepts no more clients. The caller has closed the export
+    /// before.
     pub(super) fn close(&self) {
-        /// More clients than can have connected before the name was removed.
+        /// A bound that is larger than the number of clients that can have connected before the name was
+        /// removed.
         const CONNECTED_MAX: usize = 1 << 16;
         self.published.withdraw();
         drop(self.watch.lock().take());
-        // Clients that connected meanwhile would otherwise wait until all procedures have ended.
-        let refusal = Answer::refused(Kind::Withdrawn, self.export.withdrawn()).to_bytes();
+        // Clients that connected before the name was removed get a refusal. Otherwise they would wait until
+        // all procedures have ended.
+        let refusal = ServerMessage::refused(Kind::Withdrawn, self.export.withdrawn()).to_bytes();
         for _ in 0..CONNECTED_MAX {
             let Ok(socket) = self.published.socket.accept() else { break };
             let _ = socket.send(&refusal, None);
@@ -58,24 +61,25 @@ impl Watched for NameSocket {
     }
 
     fn ready(self: Arc<Self>) -> Next {
-        /// How long clients wait when the machine is short of something.
-        const SHORT: Duration = Duration::from_millis(50);
+        /// How long new clients wait while the machine is short of memory or descriptors.
+        const SHORTAGE_PAUSE: Duration = Duration::from_millis(50);
         let Published { socket: listener, .. } = &self.published;
         if sys::is_congested(limits::CLOSING_MAX) {
-            return Next::Pause(SHORT);
+            return Next::Pause(SHORTAGE_PAUSE);
         }
-        // As many as may come at once; the keeper has others to look after too.
+        // The number is bounded, so that the keeper also serves other sockets.
         for _ in 0..64 {
-            let come = listener.accept();
-            let let_in = |socket| self.sessions.let_in(&self.export, socket);
-            let Err(error) = come.and_then(let_in) else { continue };
+            let accepted = listener.accept();
+            let admit = |socket| self.sessions.admit(&self.export, socket);
+            let Err(error) = accepted.and_then(admit) else { continue };
             match error.raw_os_error() {
                 Some(libc::EAGAIN) => return Next::Sleep,
-                Some(libc::EMFILE | libc::ENFILE) if self.sessions.turn_away(listener, &error) => {}
+                Some(libc::EMFILE | libc::ENFILE)
+                    if self.sessions.refuse_for_descriptors(listener, &error) => {}
                 Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
-                    return Next::Pause(SHORT);
+                    return Next::Pause(SHORTAGE_PAUSE);
                 }
-                // This client has gone already, or something about it failed.
+                // The client has already closed its socket, or that socket failed.
                 _ => {}
             }
         }

@@ -1,16 +1,16 @@
 //! The pool: a bounded number of worker threads that serve the A-stacks whose clients rang.
 //!
-//! Each worker polls all A-stacks that are assigned to it. A ring wakes a worker only if no worker polls.
-//! A new worker starts only if none sleeps either. A worker without calls gives its A-stacks to another
-//! worker that still polls. So one thread serves several busy A-stacks, and the clients keep the
-//! other processors. This is the lazy association of E-stacks of LRPC.
+//! Each worker polls all A-stacks that are assigned to it. A ring wakes a sleeping worker only if no worker
+//! polls. A new worker starts only if none sleeps either. A worker without calls gives its A-stacks to
+//! another worker that still polls. So one thread serves several busy A-stacks, and the other processors
+//! remain free for the clients. This is the lazy association of E-stacks of LRPC.
 //!
 //! A client can make reads of its A-stacks slow. Therefore a worker reads the A-stacks of one user only
 //! ([`State::takes`]). If no other worker is available, any worker may take an A-stack ([`anywhere`]).
 //!
-//! [`anywhere`]: Waiting::anywhere
+//! [`anywhere`]: QueuedAstack::anywhere
 //!
-//! The keeper reads the A-stacks of all users that ring. After a slow read it ignores the rings of that
+//! When a client rings, the keeper reads its A-stack. After a slow read, the keeper ignores the rings of that
 //! user for [`REST`] times the duration of the read.
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -34,22 +34,22 @@ use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys::Memory;
 use crate::{limits, sys};
 
-/// A read of an A-stack that takes this long is slow: its client removes the pages meanwhile. A read
-/// of present memory takes less than a microsecond, and of absent memory a few microseconds.
+/// A read of an A-stack that takes this long is slow: its client probably removes the pages all the time. A
+/// read of present memory takes less than a microsecond, and of absent memory a few microseconds.
 const SLOW_READ: Duration = Duration::from_millis(1);
-/// The keeper ignores the rings of a user for this many times the duration of a slow read. So reads of
-/// one user's A-stacks take at most a twentieth of the keeper's time.
+/// After a slow read, the keeper ignores the rings of that user for this many times the duration of the read.
+/// So reads of one user's A-stacks take at most about a twentieth of the keeper's time.
 const REST: u32 = 20;
 
 /// The name of the worker threads.
 const THREAD: &str = "peregrine-worker";
 
-/// Threads that run procedures, and the A-stacks that wait for one.
-pub(super) struct Pool {
+/// The threads that run procedures, and the A-stacks that wait for such a thread.
+pub(super) struct WorkerPool {
     state: Mutex<State>,
-    /// Until when the keeper ignores the rings of each user whose A-stacks were slow to read.
+    /// The time until which the keeper ignores the rings of each user whose A-stacks were slow to read.
     slow: Mutex<HashMap<u32, Instant>>,
-    /// Admits workers, each of which may run a procedure at any time.
+    /// Bounds the number of workers, each of which may run a procedure at any time.
     admission: Arc<Admission>,
     wait: Wait,
     processors: Arc<Processors>,
@@ -57,7 +57,7 @@ pub(super) struct Pool {
     faults: Arc<crate::serving::faults::Faults>,
 }
 
-/// What a worker found in the queue.
+/// The result of looking at the queue.
 enum FromQueue {
     Taken,
     Nothing,
@@ -66,23 +66,24 @@ enum FromQueue {
 }
 
 /// An A-stack that waits for a worker.
-struct Waiting {
+struct QueuedAstack {
     astack: AstackRef,
     user: User,
-    /// Whether a worker that serves another user may take it.
+    /// Whether a worker that serves another user may take the A-stack.
     anywhere: bool,
-    /// Whether a procedure of this process made the call, as the call said when its ring arrived.
+    /// Whether a procedure of this process made the call, as read when the ring for the call arrived.
     nested: bool,
 }
 
-impl Waiting {
-    /// Reads the call. The memory is the client's, so this may be slow: it is not done under the lock.
+impl QueuedAstack {
+    /// Makes an entry, and reads whether its call is nested. The client can make this read slow, so the
+    /// caller must not hold the lock of the pool.
     fn checked(astack: AstackRef) -> Self {
         let nested = is_nested(&astack);
         Self { nested, ..Self::unchecked(astack) }
     }
 
-    /// An A-stack whose call, if any, has not been read. Its client rings again.
+    /// Makes an entry without reading the call, if one is posted. A client whose call is nested rings again.
     fn unchecked(astack: AstackRef) -> Self {
         Self { user: astack.user(), astack, anywhere: false, nested: false }
     }
@@ -91,14 +92,14 @@ impl Waiting {
 /// A worker of the pool.
 struct WorkerEntry {
     handle: Arc<WorkerHandle>,
-    /// The user whose A-stacks it serves, if any.
+    /// The user whose A-stacks the worker serves, if it serves any.
     user: Option<User>,
-    /// Whether it ran an abandoned call at the last search for such workers.
+    /// Whether the worker ran a captured call at the last search for such workers.
     captured: bool,
 }
 
 struct State {
-    queue: VecDeque<Waiting>,
+    queue: VecDeque<QueuedAstack>,
     workers: Vec<WorkerEntry>,
     next_number: u32,
     admission: Arc<Admission>,
@@ -109,8 +110,8 @@ impl State {
         self.workers.iter().map(|one| Arc::clone(&one.handle)).collect()
     }
 
-    /// Records which user a worker serves now. A worker with A-stacks of several users keeps the user
-    /// that was recorded before.
+    /// Records which user a worker serves now, and returns it. If the worker has A-stacks of several users,
+    /// the user that was recorded before remains.
     fn note_user(&mut self, worker: &Worker) -> Option<User> {
         let own = self.workers.iter_mut().find(|one| one.handle.number == worker.handle.number)?;
         // The worker runs no call now.
@@ -127,13 +128,14 @@ impl State {
         user
     }
 
-    /// Reports how many workers run a call that its caller has abandoned. They are replaced.
+    /// Reports how many workers run a captured call. The admission then allows workers that replace them.
     fn count_captured(&self) {
         self.admission.set_captured(self.workers.iter().filter(|one| one.captured).count());
     }
 
-    /// How many more workers may serve a user. A user other than the server's own leaves to the others
-    /// a quarter of all workers, and the workers that replace captured ones of others.
+    /// Returns how many more workers may serve a user. A user other than the server's own may have at most
+    /// three quarters of all workers. In addition, the user may have replacements for its own captured
+    /// workers, but not for those of other users.
     fn share_left(&self, user: User, nested: bool) -> usize {
         if user == User::Own {
             return usize::MAX;
@@ -145,14 +147,14 @@ impl State {
         (threads - threads / 4 + replaced + beyond).saturating_sub(theirs().count())
     }
 
-    /// How many more workers may be started for a user.
+    /// Returns how many more workers may be started for a user.
     fn room(&self, user: User) -> usize {
         let left = self.admission.bound(false).saturating_sub(self.workers.len());
         left.min(self.share_left(user, false))
     }
 
-    /// Whether a worker that serves `user`, or no user yet, may take a waiting A-stack.
-    fn takes(&self, user: Option<User>, one: &Waiting) -> bool {
+    /// Returns whether a worker that serves `user`, or that serves no user yet, may take a waiting A-stack.
+    fn takes(&self, user: Option<User>, one: &QueuedAstack) -> bool {
         let fits = match user {
             Some(user) => user == one.user,
             None => one.nested || self.share_left(one.user, false) > 0,
@@ -160,12 +162,12 @@ impl State {
         fits || one.anywhere
     }
 
-    /// Whether a worker that serves `user`, or no user yet, finds a waiting A-stack that it may take.
+    /// Returns whether the queue has an A-stack that a worker which serves `user`, or no user yet, may take.
     fn has_for(&self, user: Option<User>) -> bool {
         self.queue.iter().any(|one| self.takes(user, one))
     }
 
-    /// Removes a worker that ends, if it was not removed before.
+    /// Removes a worker that ends, unless it was removed before.
     fn leave(&mut self, worker: &Worker) {
         let before = self.workers.len();
         self.workers.retain(|one| one.handle.number != worker.handle.number);
@@ -175,12 +177,12 @@ impl State {
         }
     }
 
-    /// How many A-stacks of a user wait for a worker.
+    /// Returns how many A-stacks of a user wait for a worker.
     fn waiting(&self, user: User) -> usize {
         self.queue.iter().filter(|one| one.user == user).count()
     }
 
-    /// The workers that may take an A-stack of a user.
+    /// Returns the workers that may take an A-stack of a user.
     fn workers_for(&self, user: User) -> impl DoubleEndedIterator<Item = &WorkerHandle> + Clone {
         let open = self.share_left(user, false) > 0;
         let fits = move |one: &&WorkerEntry| one.user.map_or(open, |own| own == user);
@@ -188,8 +190,8 @@ impl State {
     }
 }
 
-impl Pool {
-    /// A pool without workers.
+impl WorkerPool {
+    /// Makes a pool without workers.
     ///
     /// # Errors
     /// If there is no memory for the words that all servers of this machine share.
@@ -224,7 +226,7 @@ impl Pool {
         self.slow.lock()
     }
 
-    /// Reads memory of a user's clients, and records a slow read.
+    /// Runs `look`, which reads memory of a user's clients. Records the user if this was slow.
     fn timed<T>(&self, user: User, look: impl FnOnce() -> T) -> T {
         let User::Other(user) = user else { return look() };
         let begun = Instant::now();
@@ -239,21 +241,21 @@ impl Pool {
         seen
     }
 
-    /// For how long the keeper still ignores the rings of a user.
+    /// Returns for how long the keeper will still ignore the rings of a user, or `None`.
     pub(super) fn ignored_for(&self, user: User) -> Option<Duration> {
         let User::Other(user) = user else { return None };
         let until = self.slow().get(&user).copied();
         until?.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
     }
 
-    /// The largest number of A-stacks that are assigned to one worker.
+    /// Returns the largest number of A-stacks that may be assigned to one worker.
     fn assigned_max() -> usize {
         // Without `membarrier`, no A-stack can be taken from a worker that runs a procedure. Without
         // `futex_waitv`, a worker cannot sleep on several A-stacks.
         if sys::has_futex_sets() && sys::membarrier() { ASSIGNED_MAX } else { 1 }
     }
 
-    /// A client rang for an A-stack: a worker serves it, or its call is refused.
+    /// Handles the ring of a client for an A-stack: a worker serves it, or its call is refused.
     pub(super) fn on_ring(self: &Arc<Self>, region: &Arc<ServerRegion>, index: u32) {
         let astack = AstackRef { region: Arc::clone(region), index };
         let asked = self.timed(astack.user(), || {
@@ -262,14 +264,15 @@ impl Pool {
         });
         match asked {
             RingAction::Enqueue => self.enqueue(astack),
-            // It has waited for long, or this ring follows the first one closely.
+            // The A-stack has waited for long, or this ring follows the first one closely.
             RingAction::FindWorker => self.on_ring_again(&astack),
             RingAction::Reassign(number) => self.reassign(number, astack),
             RingAction::Nothing => {}
         }
     }
 
-    /// A client rang for an A-stack in the queue. The worker that requeued it had not seen this call.
+    /// Handles a ring for an A-stack that is in the queue already. If a worker has requeued the A-stack, it
+    /// had not seen this call.
     fn on_ring_again(self: &Arc<Self>, astack: &AstackRef) {
         let nested = self.timed(astack.user(), || is_nested(astack));
         self.find_captured();
@@ -280,15 +283,15 @@ impl Pool {
         self.find_worker(&mut state, astack.user());
     }
 
-    /// Worker `number` has not taken a call that was posted a while ago. If it runs another call, the
-    /// A-stack goes to another worker.
+    /// Handles a ring for a call that was posted a while ago and that worker `number` has not taken. If the
+    /// worker runs another call, this gives the A-stack to another worker.
     fn reassign(self: &Arc<Self>, number: u32, astack: AstackRef) {
         let is_it = |one: &&WorkerEntry| one.handle.number == number;
         let found = self.state().workers.iter().find(is_it).map(|one| Arc::clone(&one.handle));
         let Some(handle) = found else { return };
         let waiting = self.timed(astack.user(), || handle.take_waiting(&astack));
         if waiting.is_empty() {
-            // It should be polling. If its client overwrote the word, it may be asleep.
+            // The worker should be polling. If its client has overwritten the word, the worker may be asleep.
             handle.wake();
         }
         for astack in waiting {
@@ -297,9 +300,8 @@ impl Pool {
         }
     }
 
-    /// Wakes the workers of a session that has ended, by private words that no client can reach. The
-    /// client can overwrite a notice in the shared words, or move their sleepers to another word
-    /// (`FUTEX_REQUEUE`).
+    /// Wakes the workers of a session that has ended by their private words. A client could overwrite a
+    /// notice in the shared words, or move the threads that sleep on them to another word (`FUTEX_REQUEUE`).
     pub(super) fn closed(&self, region: &ServerRegion) {
         let at: HashSet<u32> = region.workers().collect();
         for one in self.state().workers.iter().filter(|one| at.contains(&one.handle.number)) {
@@ -309,24 +311,25 @@ impl Pool {
 
     fn enqueue(self: &Arc<Self>, astack: AstackRef) {
         let user = astack.user();
-        let waiting = self.timed(user, || Waiting::checked(astack));
+        let waiting = self.timed(user, || QueuedAstack::checked(astack));
         self.find_captured();
         let mut state = self.state();
         if self.admission.is_stopping() {
             drop(state);
-            // A call that is posted later is refused when the session ends.
+            // If the client posts a further call there, that call is refused when the session ends.
             let AstackRef { region, index } = &waiting.astack;
             region.refuse(*index, &Refusal::stopping());
             return;
         }
-        // A worker of this pool waits for this call, perhaps through other processes. If the call also
-        // waited for a worker, that would be a deadlock.
+        // A worker of this pool waits for the result of this call, directly or through other processes. If
+        // the call had to wait for that worker, this would be a deadlock.
         if waiting.nested {
             state.queue.push_front(waiting);
             self.find_worker(&mut state, user);
             return;
         }
-        // A call that a worker can take at once does not wait. Calls of other users do not count.
+        // A call that a worker can take at once need not wait, so it is not refused. Waiting calls of other
+        // users do not count.
         let free =
             state.workers_for(user).filter(|one| !one.is_awake() || one.is_polling()).count();
         let at_once = free + state.room(user);
@@ -343,15 +346,15 @@ impl Pool {
         if state.workers.is_empty() {
             let unserved = state.queue.pop_back();
             drop(state);
-            if let Some(Waiting { astack: AstackRef { region, index }, .. }) = unserved {
+            if let Some(QueuedAstack { astack: AstackRef { region, index }, .. }) = unserved {
                 let text = "the server can start no thread";
                 region.refuse(index, &Refusal::new(Kind::Exhausted, text));
             }
         }
     }
 
-    /// Searches for the workers that run an abandoned call, if the bound is reached. This reads memory of
-    /// clients and may be slow, so it is not done under the lock.
+    /// Searches for the workers that run a captured call, if the number of workers has reached its bound.
+    /// This reads memory of clients and may be slow, so the lock is not held meanwhile.
     fn find_captured(&self) {
         let mut state = self.state();
         if state.workers.len() < self.admission.running_max() {
@@ -364,7 +367,7 @@ impl Pool {
         drop(state);
         let is_captured = |(handle, user): &&(Arc<WorkerHandle>, Option<User>)| {
             user.is_some_and(|user| {
-                // The workers of a user whose A-stacks are slow to read are replaced later.
+                // For a user whose A-stacks are slow to read, captured workers are counted later.
                 self.ignored_for(user).is_none() && self.timed(user, || handle.is_captured())
             })
         };
@@ -390,8 +393,8 @@ impl Pool {
             }
             self.admission.end();
         }
-        // Without a new worker, the A-stack waits for one of its user. If there is none, any worker may
-        // take it.
+        // If no worker was started, the A-stack waits for a worker of the same user. If there is no such
+        // worker, any worker may take it.
         if state.workers_for(user).next().is_none() {
             state.queue.iter_mut().for_each(|one| one.anywhere |= one.user == user);
             state.workers.iter().for_each(|one| one.handle.set_queue_ready(true));
@@ -443,7 +446,7 @@ impl Pool {
         }
     }
 
-    /// Returns the A-stacks of a worker that ends.
+    /// Gives back the A-stacks of a worker that ends, and removes the worker.
     fn leave(self: &Arc<Self>, mut worker: Worker) {
         let posted = worker.unassign_all();
         worker.executor.forget();
@@ -462,7 +465,7 @@ impl Pool {
         self.admission.notify();
     }
 
-    /// Assigns an A-stack from the queue to a worker, if one fits.
+    /// Assigns an A-stack from the queue to a worker, if the worker may take one.
     fn take_from_queue(self: &Arc<Self>, worker: &mut Worker, most: usize) -> FromQueue {
         let mut state = self.state();
         if self.admission.is_stopping() {
@@ -474,7 +477,7 @@ impl Pool {
                 break None;
             };
             match state.queue.remove(at) {
-                Some(Waiting { astack, .. }) if astack.region.is_closed() => {
+                Some(QueuedAstack { astack, .. }) if astack.region.is_closed() => {
                     astack.set_assignment(Assignment::Unassigned);
                 }
                 waiting => break waiting.map(|waiting| waiting.astack),
@@ -497,8 +500,8 @@ impl Pool {
         FromQueue::Taken
     }
 
-    /// A worker without A-stacks takes one of a user, and from now on none of other users. Waiting
-    /// A-stacks of other users may need another worker for that reason.
+    /// Records that a worker without A-stacks takes one of `user`, and from now on none of other users.
+    /// A-stacks of other users in the queue may therefore need another worker.
     fn assign_user(self: &Arc<Self>, state: &mut State, worker: &Worker, user: User) {
         if let Some(own) =
             state.workers.iter_mut().find(|one| one.handle.number == worker.handle.number)
@@ -512,7 +515,7 @@ impl Pool {
     }
 
     fn requeue(self: &Arc<Self>, astacks: impl IntoIterator<Item = AstackRef>) {
-        let astacks: Vec<_> = astacks.into_iter().map(Waiting::checked).collect();
+        let astacks: Vec<_> = astacks.into_iter().map(QueuedAstack::checked).collect();
         let mut state = self.state();
         state.queue.extend(astacks);
         let mut users = Vec::new();
@@ -542,7 +545,7 @@ impl Pool {
         }
     }
 
-    /// A worker without calls gives its A-stacks to another worker, or sleeps on them. Returns false if
+    /// Makes a worker without calls give its A-stacks to another worker, or sleep on them. Returns false if
     /// the worker must end.
     fn rest(self: &Arc<Self>, worker: &mut Worker) -> bool {
         self.separate_users(worker);
@@ -561,17 +564,18 @@ impl Pool {
             return true;
         }
         if state.workers.len() > self.admission.bound(false) {
-            // It was started for a nested call, and the bound holds again.
+            // The worker was started for a nested call, and the number of workers is above its usual bound
+            // now.
             return false;
         }
         if let Some(user) = user {
             let own = worker.handle.number;
             if state.workers_for(user).any(|other| other.number != own && other.is_polling()) {
-                state.queue.extend(worker.requeue_all().into_iter().map(Waiting::unchecked));
+                state.queue.extend(worker.requeue_all().into_iter().map(QueuedAstack::unchecked));
                 state.note_user(worker);
                 let others = state.workers_for(user).filter(|other| other.number != own);
                 others.for_each(|other| other.set_queue_ready(true));
-                // It serves no user now, and may take A-stacks of other users.
+                // The worker serves no user now, and may take A-stacks of other users.
                 if state.queue.iter().any(|one| one.user != user && state.takes(None, one)) {
                     worker.handle.set_queue_ready(true);
                     return true;
@@ -579,8 +583,9 @@ impl Pool {
             }
         }
         if !sys::has_futex_sets() {
-            // It can sleep on one word only, which is its own. The next client of its A-stacks rings.
-            state.queue.extend(worker.unassign_all().into_iter().map(Waiting::unchecked));
+            // The worker can sleep on one word only, which is its own wake word. The clients of its former
+            // A-stacks ring.
+            state.queue.extend(worker.unassign_all().into_iter().map(QueuedAstack::unchecked));
             state.note_user(worker);
             if !state.queue.is_empty() {
                 worker.handle.set_queue_ready(true);
@@ -596,11 +601,11 @@ impl Pool {
             return true;
         }
         let mut state = self.state();
-        // A ring may have arrived meanwhile.
+        // A ring may have arrived while the lock was not held.
         if worker.was_woken(bell) || !state.queue.is_empty() {
             return true;
         }
-        // From here on, no A-stack is given to this worker.
+        // After this, no A-stack is given to this worker.
         state.leave(worker);
         false
     }
@@ -615,17 +620,19 @@ impl Pool {
             handle.wake();
         }
         drop(state);
-        for Waiting { astack: AstackRef { region, index }, .. } in queue {
+        for QueuedAstack { astack: AstackRef { region, index }, .. } in queue {
             region.refuse(index, &Refusal::stopping());
         }
     }
 
-    /// Waits until no worker runs a procedure. Returns false if one still did when the drain ended.
+    /// Waits until no worker runs a procedure. Returns false if one still does when the time for draining
+    /// ends.
     pub(super) fn drain(&self, drain: &Drain) -> bool {
         self.admission.drain(drain, || self.state().workers.is_empty())
     }
 
-    /// Bindings were removed: each worker forgets them after the call that it runs.
+    /// Makes each worker forget the bindings that it remembers, after the call that it runs. Called after
+    /// bindings were removed.
     pub(super) fn forget_rows(&self) {
         self.state().workers.iter().for_each(|one| one.handle.forget_bindings());
     }
@@ -639,26 +646,26 @@ impl Pool {
         Load { captured, waiting }
     }
 
-    /// The largest number of workers, not counting those for nested calls.
+    /// Returns the largest number of workers, not counting those for nested calls.
     pub(super) fn threads_max(&self) -> usize {
         self.admission.running_max()
     }
 
-    /// The number of workers.
+    /// Returns the number of workers.
     pub(super) fn threads(&self) -> usize {
         self.state().workers.len()
     }
 }
 
-/// Whether the posted call was made by a procedure of this process that waits for it.
+/// Returns whether a procedure of this process made the posted call, and waits for it.
 fn is_nested(astack: &AstackRef) -> bool {
     waiting_inside() > 0 && astack.is_posted() && astack.region.is_from_inside(astack.index)
 }
 
-/// Moves a nested call of a user to the front of the queue: its A-stack may have been queued before the
-/// call was posted. Returns false if there is none. Reads no memory of clients.
-fn bring_nested_forward(queue: &mut VecDeque<Waiting>, user: User) -> bool {
-    let is_it = |one: &Waiting| one.nested && one.user == user;
+/// Moves a nested call of a user to the front of the queue: its A-stack may have been queued before the call
+/// was posted. Returns false if the queue has no such call. Reads no memory of clients.
+fn bring_nested_forward(queue: &mut VecDeque<QueuedAstack>, user: User) -> bool {
+    let is_it = |one: &QueuedAstack| one.nested && one.user == user;
     let Some(at) = queue.iter().position(is_it) else { return false };
     if let Some(waiting) = queue.remove(at) {
         queue.push_front(waiting);
@@ -685,7 +692,7 @@ mod tests {
         state.count_captured();
         assert_eq!((state.admission.bound(false), state.share_left(OTHER, false)), (10, 0));
         assert_eq!((state.room(OTHER), state.room(User::Own)), (0, 2));
-        // Captured workers of the same user are replaced.
+        // A captured worker of the same user is replaced.
         state.workers[0].captured = true;
         state.count_captured();
         assert_eq!((state.room(OTHER), state.room(User::Own)), (1, 3));

@@ -1,9 +1,10 @@
 //! Domain caching (LRPC): a worker that was called recently keeps polling on an idle processor, so that the
 //! next call finds it awake.
 //!
-//! All servers of a runtime directory map one file with a word for each processor. The word holds the tag
-//! of the thread that polls there. The thread that was called last writes its own tag. The thread before it
-//! notices, and sleeps. At most one thread polls on a processor, however many servers there are.
+//! All servers of a runtime directory map one file with a word for each processor. The word holds the tag of
+//! the thread that polls there. A thread that begins to poll there writes its own tag. The thread whose tag
+//! it replaces detects this, and sleeps. At most one thread polls on a processor, regardless of the number of
+//! servers.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
@@ -16,7 +17,7 @@ pub(super) const KEEP_POLLING: Duration = Duration::from_millis(10);
 pub(super) const YIELD_WHEN_IDLE: Duration = Duration::from_micros(20);
 
 const LINE: usize = 64;
-/// The number of processors that have a word. No thread keeps polling on others.
+/// The number of processors that have a word. On other processors, no thread keeps polling.
 const PROCESSORS: usize = 1024;
 /// The size of the file in bytes.
 pub(crate) const PROCESSORS_BYTES: usize = PROCESSORS * LINE;
@@ -26,7 +27,7 @@ pub(crate) const PROCESSORS_BYTES: usize = PROCESSORS * LINE;
 pub(crate) struct Processors(Memory);
 
 impl Processors {
-    /// Uses the words in this memory, which other servers may share.
+    /// Makes the table from the words in this memory, which other servers may share.
     pub(crate) const fn new(memory: Memory) -> Self {
         Self(memory)
     }
@@ -36,13 +37,14 @@ impl Processors {
         (at + LINE <= self.0.len()).then(|| self.0.word(at))
     }
 
-    /// Claims a processor; the thread that claimed it before stops polling. Returns false if the
+    /// Claims a processor for a thread. The thread that had claimed it stops polling. Returns false if the
     /// processor has no word.
     pub(super) fn claim(&self, cpu: u32, tag: u32) -> bool {
         self.word(cpu).map(|word| word.store(tag, Ordering::Relaxed)).is_some()
     }
 
-    /// Returns whether no other thread has claimed the processor since.
+    /// Returns whether the claim of the thread with this tag still holds: no other thread has claimed the
+    /// processor since.
     pub(super) fn is_claimed_by(&self, cpu: u32, tag: u32) -> bool {
         self.word(cpu).is_some_and(|word| word.load(Ordering::Relaxed) == tag)
     }

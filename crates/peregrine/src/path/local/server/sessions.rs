@@ -1,5 +1,5 @@
-//! Sessions: one for each client process, whatever it binds to; who is let in, what they are told,
-//! which rings go to the pool.
+//! The server's sessions: one for each client process, for all bindings of that process. This admits clients,
+//! answers their requests, and passes their rings on to the pool.
 
 use std::collections::HashMap;
 use std::io;
@@ -9,15 +9,16 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use super::names::NameSocket;
-use super::pool::Pool;
+use super::pool::WorkerPool;
 use crate::call::{CallerInfo, PathKind, Refusal};
-use crate::counters::{PAGE_BYTES, SessionTold, Visitor};
+use crate::counters::{PAGE_BYTES, SessionCounters, Visitor};
 use crate::directory::Published;
 use crate::error::{Kind, limit_reached};
 use crate::keeper::{Next, Watch, Watched};
 use crate::limits;
 use crate::path::local::{
-    Answer, Assignment, Bind, Bound, RegionLayout, Request, ServerRegion, StallPermits, Token, User,
+    Assignment, BindGrant, BindRequest, ClientMessage, RegionLayout, ServerMessage, ServerRegion,
+    StallPermits, Token, User,
 };
 use crate::serving::binding_table::BindingRow;
 use crate::serving::disclosure::Disclosure;
@@ -27,15 +28,15 @@ use crate::serving::{Load, ServerCore, ServerPath};
 use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys::{self, Credentials, Process, Seqpacket};
 
-/// All sessions of a server, by number; none is added once it is closed.
+/// All sessions of a server, by number. After the table is closed, no session is added.
 pub(crate) struct Sessions {
     pub(super) core: Arc<ServerCore>,
-    table: Mutex<Table>,
+    table: Mutex<SessionTable>,
     next: AtomicU64,
-    pub(super) pool: Arc<Pool>,
+    pub(super) pool: Arc<WorkerPool>,
     /// The sockets at which clients connect, one for each export.
     names: Mutex<Vec<Arc<NameSocket>>>,
-    /// The threads that wait for messages which are still being written.
+    /// Permits for threads that wait for a message which a client is still writing.
     waits: Arc<StallPermits>,
     /// A descriptor in reserve. It is closed for a moment to accept and refuse one client when no
     /// other descriptor is left.
@@ -43,29 +44,29 @@ pub(crate) struct Sessions {
 }
 
 #[derive(Default)]
-struct Table {
+struct SessionTable {
     open: HashMap<u64, Entry>,
     tokens: HashMap<Token, u64>,
     closed: bool,
 }
 
 struct Entry {
-    session: Arc<Session>,
-    // What the keeper watches: the socket, and the process once there is a region.
+    session: Arc<ServerSession>,
+    // The registrations with the keeper: for the socket, and for the process if the session has a region.
     watches: Vec<Watch>,
 }
 
 impl Sessions {
-    /// The local half of a server.
+    /// Makes the local half of a server.
     ///
     /// # Errors
-    /// If there is no memory for the words that the servers of this machine share.
+    /// If there is no memory for the words that all servers of this machine share.
     pub(crate) fn new(core: &Arc<ServerCore>) -> io::Result<Arc<Self>> {
-        let pool = Pool::new(core)?;
+        let pool = WorkerPool::new(core)?;
         let waits = StallPermits::new(pool.threads_max());
         let sessions = Self {
             core: Arc::clone(core),
-            table: Mutex::ranked(Rank::Clients, Table::default()),
+            table: Mutex::ranked(Rank::Clients, SessionTable::default()),
             next: AtomicU64::new(0),
             pool,
             names: Mutex::default(),
@@ -100,38 +101,39 @@ impl Sessions {
     }
 
     #[track_caller]
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, SessionTable> {
         self.table.lock()
     }
 
     fn make_reserve(&self) -> bool {
         let mut reserve = self.reserve.lock();
         if reserve.is_none() {
-            *reserve = Seqpacket::unconnected().ok();
+            *reserve = Seqpacket::reserve().ok();
         }
         reserve.is_some()
     }
 
-    /// Descriptors have run out, as `why` says: one is spared to tell the client that waits. False
-    /// if that one cannot be had back now.
-    pub(super) fn turn_away(&self, listener: &Seqpacket, why: &io::Error) -> bool {
+    /// Refuses a client because no descriptor is left. Closes the descriptor in reserve for a moment to send
+    /// the answer, which contains the error `why`. Returns whether a descriptor is in reserve again.
+    pub(super) fn refuse_for_descriptors(&self, listener: &Seqpacket, why: &io::Error) -> bool {
         drop(self.reserve.lock().take());
         if let Ok(socket) = listener.accept() {
-            let answer = Answer::refused(Kind::Exhausted, cause("letting a client in", why));
+            let answer =
+                ServerMessage::refused(Kind::Exhausted, cause("cannot accept a client", why));
             let _ = socket.send(&answer.to_bytes(), None);
         }
         self.make_reserve()
     }
 
-    /// Lets in who has connected to an export, for as long as they take to say what they want.
-    pub(super) fn let_in(
+    /// Admits a client that has connected to an export. The client must bind within [`limits::UNBOUND_TIME`].
+    pub(super) fn admit(
         self: &Arc<Self>,
         export: &Arc<Export>,
         socket: Seqpacket,
     ) -> io::Result<()> {
         let peer = socket.credentials()?;
         let refuse = |kind, text: String| {
-            let _ = socket.send(&Answer::refused(kind, text).to_bytes(), None);
+            let _ = socket.send(&ServerMessage::refused(kind, text).to_bytes(), None);
         };
         if let Err(text) = export.admits(&socket, &peer) {
             refuse(Kind::Denied, text);
@@ -141,15 +143,16 @@ impl Sessions {
             refuse(Kind::Withdrawn, export.withdrawn());
             return Ok(());
         }
-        // The table is locked before the keeper can see the first message.
+        // The lock is held until the entry exists, because the keeper may read the first message at once and
+        // needs the entry.
         let mut table = self.table();
         if table.closed {
-            let _ = socket.send(&Answer::Goodbye.to_bytes(), None);
+            let _ = socket.send(&ServerMessage::Goodbye.to_bytes(), None);
             return Ok(());
         }
-        let theirs = table.open.values().filter(|entry| entry.session.peer.uid == peer.uid);
+        let of_user = table.open.values().filter(|entry| entry.session.peer.uid == peer.uid);
         let (mut sessions, mut unbound) = (0, 0);
-        for entry in theirs {
+        for entry in of_user {
             match entry.session.region.get() {
                 Some(_) => sessions += 1,
                 None => unbound += 1,
@@ -159,29 +162,32 @@ impl Sessions {
         if table.open.len() >= limits::SESSIONS_MAX || sessions >= limits::SESSIONS_PER_USER {
             refuse(
                 Kind::Exhausted,
-                format!("user {user} has {sessions} sessions with this server"),
+                format!(
+                    "the server has {} sessions, and user {user} has {sessions}: no more are allowed",
+                    table.open.len()
+                ),
             );
             return Ok(());
         }
         if unbound >= limits::UNBOUND_PER_USER {
             refuse(
                 Kind::Exhausted,
-                format!("user {user} has {unbound} connections that have not bound"),
+                format!("user {user} has {unbound} connections that have not bound yet"),
             );
             return Ok(());
         }
         let key = self.next.fetch_add(1, Ordering::Relaxed);
-        let session = Arc::new(Session {
+        let session = Arc::new(ServerSession {
             key,
             socket,
             peer,
             process: OnceLock::new(),
             export: Arc::downgrade(export),
             region: OnceLock::new(),
-            told: OnceLock::new(),
-            joined: AtomicBool::new(false),
-            relieved: Mutex::new(None),
-            all: Arc::clone(self),
+            counters: OnceLock::new(),
+            has_joined: AtomicBool::new(false),
+            last_reassigned: Mutex::new(None),
+            sessions: Arc::clone(self),
         });
         let watched = Arc::clone(&session) as Arc<dyn Watched>;
         let watches = vec![self.core.keeper.watch_for(watched, limits::UNBOUND_TIME)?];
@@ -189,8 +195,8 @@ impl Sessions {
         Ok(())
     }
 
-    /// Regions of the sessions that stand.
-    fn regions(&self) -> Vec<(Arc<Session>, Arc<ServerRegion>)> {
+    /// Returns the open sessions that have regions.
+    fn regions(&self) -> Vec<(Arc<ServerSession>, Arc<ServerRegion>)> {
         let table = self.table();
         let bound = table.open.values().filter_map(|entry| {
             let region = entry.session.region.get()?;
@@ -199,24 +205,21 @@ impl Sessions {
         bound.collect()
     }
 
-    /// The session of a token, if it is this process's and stands.
-    fn session_of(&self, tokens: &[Token], peer: &Credentials) -> Option<Arc<Session>> {
+    /// Returns an open session of this client process that one of the tokens names.
+    fn session_of(&self, tokens: &[Token], peer: &Credentials) -> Option<Arc<ServerSession>> {
         let table = self.table();
         let keys = tokens.iter().take(limits::TOKENS_MAX).filter_map(|t| table.tokens.get(t));
         let sessions = keys.filter_map(|key| Some(&table.open.get(key)?.session));
         sessions.into_iter().find(|session| session.peer == *peer).map(Arc::clone)
     }
 
-    /// Bytes of all regions of a user's sessions.
-    fn region_bytes_of(&self, user: u32) -> usize {
-        let theirs = self.regions().into_iter().filter(|(session, _)| session.peer.uid == user);
-        theirs.map(|(_, region)| region.layout().region_bytes()).sum()
-    }
-
-    /// Bindings of a user.
-    fn bindings_of(&self, user: u32) -> usize {
-        let theirs = self.regions().into_iter().filter(|(session, _)| session.peer.uid == user);
-        theirs.map(|(_, region)| region.bindings().len()).sum()
+    /// Returns the sum of `what` over the regions of a user's sessions.
+    fn sum_of(&self, user: u32, what: impl Fn(&ServerRegion) -> usize) -> usize {
+        let regions = self.regions().into_iter();
+        regions
+            .filter(|(session, _)| session.peer.uid == user)
+            .map(|(_, region)| what(&region))
+            .sum()
     }
 }
 
@@ -231,13 +234,13 @@ impl ServerPath for Sessions {
             let mut rows = region.bindings();
             let bound = rows.iter().filter(|(_, row)| row.export == export.number);
             let gone: Vec<u32> = bound.map(|(number, _)| number).collect();
-            // Dropped when the rows are not locked any more: one may be the object's last owner.
+            // These are dropped after the rows are unlocked, because one may be the last owner of the object.
             let removed: Vec<_> = gone.iter().map(|number| rows.remove(*number)).collect();
             drop(rows);
             drop(removed);
             for number in gone {
-                // Who does not read it learns it with the next call.
-                let _ = session.say(&Answer::Revoked(number));
+                // The message may be lost. The client then gets an error for its next call.
+                let _ = session.send(&ServerMessage::Revoked(number));
             }
         }
         self.pool.forget_rows();
@@ -253,14 +256,14 @@ impl ServerPath for Sessions {
         for (_, Entry { session, watches }) in entries {
             drop(watches);
             let Some(region) = session.region.get() else { continue };
-            session.is_over();
+            session.end_counters();
             region.close();
             if !region.has_workers() {
                 for index in 0..region.count() {
                     region.set_assignment(index, Assignment::Queued);
                     region.refuse(index, &Refusal::stopping());
                 }
-                let _ = session.say(&Answer::Goodbye);
+                let _ = session.send(&ServerMessage::Goodbye);
             }
         }
     }
@@ -282,39 +285,41 @@ impl ServerPath for Sessions {
     }
 }
 
-/// A binding that the client has not been told of yet, and the memory of a new session.
+/// A new binding: the region of its session, the answer that grants it, and the memory of the session if the
+/// session is new.
 struct NewBinding {
     region: Arc<ServerRegion>,
-    bound: Bound,
+    bound: BindGrant,
     file: Option<OwnedFd>,
 }
 
-/// One client process; a guest that has not bound yet has no region.
-struct Session {
+/// The connection of a client process. It has a region after the client has bound.
+struct ServerSession {
     key: u64,
     socket: Seqpacket,
     peer: Credentials,
     process: OnceLock<Process>,
-    /// Where it came in; an export that is withdrawn does not live on because of a session.
+    /// The export to which the client connected. The reference is weak, so that a session does not keep a
+    /// withdrawn export alive.
     export: Weak<Export>,
     region: OnceLock<Arc<ServerRegion>>,
-    /// Its row among the counters, once it has a region.
-    told: OnceLock<SessionTold>,
-    /// It has bound in another session, which was all that it was for.
-    joined: AtomicBool,
-    /// When an A-stack was last taken away from a busy thread for it.
-    relieved: Mutex<Option<Instant>>,
-    all: Arc<Sessions>,
+    /// The session's row of the counters, if the session has a region.
+    counters: OnceLock<SessionCounters>,
+    /// Whether the client has bound in another session, so that this connection is not needed any more.
+    has_joined: AtomicBool,
+    /// The time at which an A-stack of this session was last taken from a busy thread.
+    last_reassigned: Mutex<Option<Instant>>,
+    sessions: Arc<Sessions>,
 }
 
-impl Session {
-    /// Reads what the client says; `None` when it has gone or said what no client says.
-    fn listen(self: &Arc<Self>) -> Option<Next> {
+impl ServerSession {
+    /// Handles the client's requests. Returns `None` if the client has gone or violates the protocol.
+    fn handle_requests(self: &Arc<Self>) -> Option<Next> {
         let mut buffer = [0; 256];
-        if let Some(rest) = self.rest() {
-            return Some(rest);
+        if let Some(pause) = self.pause() {
+            return Some(pause);
         }
-        // As many as a client may have to say at once; the keeper has others to look after too.
+        // The number is bounded, so that the keeper also serves other sessions.
         for _ in 0..64 {
             let received = match self.socket.receive(&mut buffer) {
                 Ok(received) if received.bytes > 0 => received,
@@ -324,94 +329,109 @@ impl Session {
                 _ => return None,
             };
             let request = if received.whole && received.files.is_empty() {
-                Request::from_bytes(&buffer[..received.bytes])
+                ClientMessage::from_bytes(&buffer[..received.bytes])
             } else {
-                Err((Kind::ProtocolMismatch, "the request is longer than any request".into()))
+                Err((
+                    Kind::ProtocolMismatch,
+                    "the request is too long or carries descriptors".into(),
+                ))
             };
             match request {
-                Ok(Request::Ring(index)) => {
+                Ok(ClientMessage::Ring(index)) => {
                     self.ring(index)?;
-                    if let Some(rest) = self.rest() {
-                        return Some(rest);
+                    if let Some(pause) = self.pause() {
+                        return Some(pause);
                     }
                 }
-                Ok(Request::Unbind(binding)) => {
+                Ok(ClientMessage::Unbind(binding)) => {
                     let row = self.region.get()?.bindings().remove(binding);
                     drop(row);
                 }
-                Ok(Request::Describe) => match self.export.upgrade() {
-                    Some(export) => self.say(&Answer::Description(export.description()))?,
-                    None => self.say(&Answer::refused(Kind::Withdrawn, "it was withdrawn"))?,
+                Ok(ClientMessage::Describe) => match self.export.upgrade() {
+                    Some(export) => self.send(&ServerMessage::Description(export.description()))?,
+                    None => self.send(&ServerMessage::refused(
+                        Kind::Withdrawn,
+                        "the export was withdrawn",
+                    ))?,
                 },
-                Ok(Request::Count) => self.count()?,
-                Ok(Request::Bind(bind)) => self.bind(&bind)?,
+                Ok(ClientMessage::Count) => self.send_counters()?,
+                Ok(ClientMessage::Bind(bind)) => self.bind(&bind)?,
                 Err((kind, text)) => {
-                    self.say(&Answer::refused(kind, text));
+                    self.send(&ServerMessage::refused(kind, text));
                     return None;
                 }
             }
         }
-        // One that never stops talking is listened to now and then.
+        // The client has sent more than a correct client needs to. The remaining messages wait.
         Some(Next::Pause(Duration::from_millis(1)))
     }
 
-    /// For how long the keeper does not listen to it, because A-stacks of its user were slow to look at.
-    fn rest(&self) -> Option<Next> {
+    /// Returns for how long the keeper ignores the client, if checking A-stacks of the client's user took
+    /// long.
+    fn pause(&self) -> Option<Next> {
         let user = self.region.get()?.user();
-        self.all.pool.ignored_for(user).map(Next::Pause)
+        self.sessions.pool.ignored_for(user).map(Next::Pause)
     }
 
-    /// A call is posted where nobody looks, or nobody has seen it.
+    /// Handles a ring: a call is posted on an A-stack that no thread polls, or the assigned thread has not
+    /// taken the call.
     fn ring(&self, index: u32) -> Option<()> {
-        /// How often an A-stack is taken away from a busy thread: it disturbs all processors.
-        const RELIEF: Duration = Duration::from_micros(300);
+        /// The shortest interval between two reassignments. Each of them interrupts all processors.
+        const REASSIGN_INTERVAL: Duration = Duration::from_micros(300);
         let region = self.region.get()?;
         if matches!(region.assignment(index), Some(Assignment::Worker(_))) {
-            let mut relieved = self.relieved.lock();
-            if relieved.is_some_and(|last| last.elapsed() < RELIEF) {
+            let mut last = self.last_reassigned.lock();
+            if last.is_some_and(|last| last.elapsed() < REASSIGN_INTERVAL) {
                 return Some(());
             }
-            *relieved = Some(Instant::now());
+            *last = Some(Instant::now());
         }
-        self.all.pool.on_ring(region, index);
+        self.sessions.pool.on_ring(region, index);
         Some(())
     }
 
-    /// The server's own user, and root, may look at its counters.
-    fn count(&self) -> Option<()> {
-        let told = &self.all.core.disclosed;
+    /// Sends the counters, if the client runs as the server's own user or as root.
+    fn send_counters(&self) -> Option<()> {
+        let disclosed = &self.sessions.core.disclosed;
         let own = rustix::process::geteuid().as_raw();
         let refusal = if is_other(&self.peer) {
-            let text = format!("the counters are user {own}'s, and user {} asks", self.peer.uid);
-            Answer::refused(Kind::Denied, text)
-        } else if told.disclosure == Disclosure::Nothing {
-            Answer::refused(Kind::Denied, "the server tells nothing of itself")
-        } else if let Some(file) = told.page.file() {
-            told.refresh();
-            let answer = Answer::Counters(PAGE_BYTES as u64).to_bytes();
+            let text = format!("the counters belong to user {own}, not to user {}", self.peer.uid);
+            ServerMessage::refused(Kind::Denied, text)
+        } else if disclosed.disclosure == Disclosure::Nothing {
+            ServerMessage::refused(Kind::Denied, "the server does not disclose its counters")
+        } else if let Some(file) = disclosed.page.file() {
+            disclosed.refresh();
+            let answer = ServerMessage::Counters(PAGE_BYTES as u64).to_bytes();
             return self.socket.send(&answer, Some(file)).ok();
         } else {
             let text =
                 "the server's kernel cannot share memory for reading only: it needs Linux 5.1";
-            Answer::refused(Kind::Denied, text)
+            ServerMessage::refused(Kind::Denied, text)
         };
-        self.say(&refusal)
+        self.send(&refusal)
     }
 
-    /// A client that does not read its answers has no further use for the session.
-    fn say(&self, answer: &Answer) -> Option<()> {
+    /// Sends an answer. Returns `None` if the client does not read its answers. The caller then ends the
+    /// session.
+    fn send(&self, answer: &ServerMessage) -> Option<()> {
         self.socket.send(&answer.to_bytes(), None).ok()
     }
 
-    fn bind(self: &Arc<Self>, bind: &Bind) -> Option<()> {
-        if self.region.get().is_some() || self.joined.load(Ordering::Relaxed) {
-            self.say(&Answer::refused(Kind::ProtocolMismatch, "this connection has bound already"));
+    fn bind(self: &Arc<Self>, bind: &BindRequest) -> Option<()> {
+        if self.region.get().is_some() || self.has_joined.load(Ordering::Relaxed) {
+            self.send(&ServerMessage::refused(
+                Kind::ProtocolMismatch,
+                "this connection has bound already",
+            ));
             return None;
         }
         let bound = self.export.upgrade().map(|export| (self.bound(&export, bind), export));
         let (bound, export) = match bound {
-            None => return self.say(&Answer::refused(Kind::Withdrawn, "it was withdrawn")),
-            Some((Err((kind, text)), _)) => return self.say(&Answer::refused(kind, text)),
+            None => {
+                return self
+                    .send(&ServerMessage::refused(Kind::Withdrawn, "the export was withdrawn"));
+            }
+            Some((Err((kind, text)), _)) => return self.send(&ServerMessage::refused(kind, text)),
             Some((Ok(bound), export)) => (bound, export),
         };
         let NewBinding { region, bound, file } = bound;
@@ -419,27 +439,33 @@ impl Session {
         if export.is_closed() {
             let row = region.bindings().remove(binding);
             drop(row);
-            self.say(&Answer::refused(Kind::Withdrawn, export.withdrawn()));
+            self.send(&ServerMessage::refused(Kind::Withdrawn, export.withdrawn()));
             return None;
         }
-        let answer = Answer::Bound(bound).to_bytes();
+        let answer = ServerMessage::Bound(bound).to_bytes();
         let sent = self.socket.send(&answer, file.as_ref().map(AsFd::as_fd));
         if sent.is_err() {
-            // The client waits for it no more, and will never say that it has gone.
+            // The client does not wait any more, and cannot unbind a number that it does not know.
             let row = region.bindings().remove(binding);
             drop(row);
             return None;
         }
-        // With a binding in another session this connection has done what it was for.
+        // A client that has bound in another session does not need this connection any more.
         (!joins).then_some(())
     }
 
-    /// Binds in a session that the client has, or makes this one its session.
-    fn bound(self: &Arc<Self>, export: &Export, bind: &Bind) -> Result<NewBinding, (Kind, String)> {
+    /// Binds in another session of the client, or makes this connection its session.
+    fn bound(
+        self: &Arc<Self>,
+        export: &Export,
+        bind: &BindRequest,
+    ) -> Result<NewBinding, (Kind, String)> {
         let admitted = export.admitted_bytes(bind.digest, bind.bytes)?;
         let message_bytes = admitted.max(limits::MESSAGE_BYTES_ASKED);
-        if self.all.bindings_of(self.peer.uid) >= limits::BINDINGS_PER_USER {
-            let text = format!("one user may have {} bindings", limits::BINDINGS_PER_USER);
+        if self.sessions.sum_of(self.peer.uid, |region| region.bindings().len())
+            >= limits::BINDINGS_PER_USER
+        {
+            let text = format!("one user may have at most {} bindings", limits::BINDINGS_PER_USER);
             return Err((Kind::Exhausted, text));
         }
         let caller = CallerInfo {
@@ -452,7 +478,7 @@ impl Session {
             hardware: None,
             stopping: None,
         };
-        let row = |session: &SessionTold| {
+        let row = |session: &SessionCounters| {
             export.bind(caller, export.message_bytes_max(), export.counters.tally(session.number()))
         };
         let representation = export.serve.byte_order().number();
@@ -460,26 +486,26 @@ impl Session {
         let has_room = |session: &Arc<Self>| {
             session.region.get().is_some_and(|region| region.layout().bytes >= bytes)
         };
-        let known = self.all.session_of(&bind.sessions, &self.peer).filter(has_room);
-        if let Some((region, told)) =
-            known.as_ref().and_then(|session| session.region.get().zip(session.told.get()))
+        let known = self.sessions.session_of(&bind.sessions, &self.peer).filter(has_room);
+        if let Some((region, counters)) =
+            known.as_ref().and_then(|session| session.region.get().zip(session.counters.get()))
         {
             let session = bind.sessions.iter().find(|token| {
-                self.all.table().tokens.get(*token) == known.as_ref().map(|known| &known.key)
+                self.sessions.table().tokens.get(*token) == known.as_ref().map(|known| &known.key)
             });
             if let Some(session) = session {
-                let binding = add(region, row(told))?;
-                self.joined.store(true, Ordering::Relaxed);
+                let binding = add_binding(region, row(counters))?;
+                self.has_joined.store(true, Ordering::Relaxed);
                 let RegionLayout { count, bytes, .. } = region.layout();
-                let epoch = self.all.core.epoch;
+                let epoch = self.sessions.core.epoch;
                 let bytes = bytes as u64;
                 let session = *session;
-                let bound = Bound { epoch, session, binding, count, bytes, representation };
+                let bound = BindGrant { epoch, session, binding, count, bytes, representation };
                 return Ok(NewBinding { region: Arc::clone(region), bound, file: None });
             }
         }
-        let theirs = self.all.region_bytes_of(self.peer.uid);
-        let left = limits::REGION_BYTES_PER_USER.saturating_sub(theirs);
+        let used = self.sessions.sum_of(self.peer.uid, |region| region.layout().region_bytes());
+        let left = limits::REGION_BYTES_PER_USER.saturating_sub(used);
         let room = export.room_for(&self.peer, left, (bind.count, message_bytes));
         self.become_session(room, left, representation, row)
     }
@@ -489,67 +515,75 @@ impl Session {
         (count, message_bytes): (u32, usize),
         left: usize,
         representation: u32,
-        row: impl FnOnce(&SessionTold) -> Arc<BindingRow>,
+        row: impl FnOnce(&SessionCounters) -> Arc<BindingRow>,
     ) -> Result<NewBinding, (Kind, String)> {
         let exhausted = |what| move |error| (Kind::Exhausted, cause(what, &error));
-        // Sparse: what is never touched costs nothing, and later bindings may need more.
-        let layout = RegionLayout::at_most(count, message_bytes)
-            .ok_or_else(|| (Kind::TooLarge, format!("A-stacks of {message_bytes} bytes")))?;
+        // The region is sparse: memory that is never touched costs nothing. It is large because later
+        // bindings may need more A-stacks than this one.
+        let layout = RegionLayout::at_most(count, message_bytes).ok_or_else(|| {
+            (Kind::TooLarge, format!("no A-stack can hold {message_bytes} bytes"))
+        })?;
         let user = self.peer.uid;
         if is_other(&self.peer) && layout.region_bytes() > left {
             let most = limits::REGION_BYTES_PER_USER;
-            let theirs = most - left;
+            let used = most - left;
             let text =
-                format!("the sessions of user {user} have {theirs} of {most} bytes of A-stacks");
+                format!("the sessions of user {user} use {used} of {most} bytes of A-stacks");
             return Err((Kind::Exhausted, text));
         }
-        let process = Process::open(self.peer.pid).map_err(exhausted("watching the client"))?;
+        let process = Process::open(self.peer.pid).map_err(exhausted("cannot watch the client"))?;
         let whose = if is_other(&self.peer) { User::Other(user) } else { User::Own };
-        let new = |layout| ServerRegion::new(whose, layout, Arc::clone(&self.all.waits));
-        let (layout, (region, file)) = layout.mapped(new).map_err(exhausted("the region"))?;
-        let session = sys::random().map_err(exhausted("a token"))?;
+        let new = |layout| ServerRegion::new(whose, layout, Arc::clone(&self.sessions.waits));
+        let (layout, (region, file)) =
+            layout.mapped(new).map_err(exhausted("cannot make the region"))?;
+        let session = sys::random().map_err(exhausted("cannot draw a token"))?;
         let region = Arc::new(region);
-        // Nobody else binds with this one: it is the keeper that runs this.
+        // Only the keeper's thread runs this, so the value cannot have been set by another thread.
         let _ = self.process.set(process);
-        let death = Arc::new(Death(Arc::clone(self)));
-        let watch = self.all.core.keeper.watch(death).map_err(exhausted("watching the client"))?;
+        let process = Arc::new(ProcessWatch(Arc::clone(self)));
+        let watch = self
+            .sessions
+            .core
+            .keeper
+            .watch(process)
+            .map_err(exhausted("cannot watch the client"))?;
         let Credentials { pid: process, uid: user, gid: group } = self.peer;
         let (path, from, hardware) = (PathKind::Local, None, None);
         let visitor = Visitor { path, process, user, group, from, hardware };
-        let told = SessionTold::new(&self.all.core.disclosed.page, &visitor);
-        let binding = add(&region, row(&told))?;
-        let mut table = self.all.table();
+        let counters = SessionCounters::new(&self.sessions.core.disclosed.page, &visitor);
+        let binding = add_binding(&region, row(&counters))?;
+        let mut table = self.sessions.table();
         let Some(entry) = table.open.get_mut(&self.key) else {
             return Err((Kind::Withdrawn, "the server is stopping".into()));
         };
         entry.watches.push(watch);
-        let _ = self.told.set(told);
+        let _ = self.counters.set(counters);
         let _ = self.region.set(Arc::clone(&region));
         table.tokens.insert(session, self.key);
         let (count, bytes) = (layout.count, layout.bytes as u64);
-        let epoch = self.all.core.epoch;
-        let bound = Bound { epoch, session, binding, count, bytes, representation };
+        let epoch = self.sessions.core.epoch;
+        let bound = BindGrant { epoch, session, binding, count, bytes, representation };
         Ok(NewBinding { region, bound, file: Some(file) })
     }
 
-    /// It is among the counters no more.
-    fn is_over(&self) {
-        if let Some(told) = self.told.get() {
-            told.end();
+    /// Ends the session's row of the counters.
+    fn end_counters(&self) {
+        if let Some(counters) = self.counters.get() {
+            counters.end();
         }
     }
 
-    /// The client has gone: its threads leave, and it is forgotten.
+    /// Ends the session because the client has gone. The workers stop polling its A-stacks.
     fn end(&self) -> Next {
-        self.is_over();
+        self.end_counters();
         if let Some(region) = self.region.get() {
             region.close();
             region.bindings().revoke_all();
-            self.all.pool.closed(region);
+            self.sessions.pool.closed(region);
         }
-        // The lock is released before the watches are dropped, which asks the keeper.
+        // The watches are dropped after the lock is released, because dropping them takes the keeper's lock.
         let gone = {
-            let mut table = self.all.table();
+            let mut table = self.sessions.table();
             table.tokens.retain(|_, key| *key != self.key);
             table.open.remove(&self.key)
         };
@@ -558,41 +592,45 @@ impl Session {
     }
 }
 
-/// What failed, and why, as a client is told.
+/// Returns the text of a refusal: what failed, and why.
 fn cause(what: &str, error: &io::Error) -> String {
     format!("{what}: {}", limit_reached(error).unwrap_or_else(|| error.to_string()))
 }
 
-fn add(region: &ServerRegion, row: Arc<BindingRow>) -> Result<u32, (Kind, String)> {
+/// Adds a binding to a session.
+fn add_binding(region: &ServerRegion, row: Arc<BindingRow>) -> Result<u32, (Kind, String)> {
     let number = region.bindings().add(row);
-    number.ok_or_else(|| (Kind::Exhausted, format!("{} bindings", limits::BINDINGS_MAX)))
+    number.ok_or_else(|| {
+        (Kind::Exhausted, format!("the session has {} bindings", limits::BINDINGS_MAX))
+    })
 }
 
 /// The keeper's view of a session.
-impl Watched for Session {
+impl Watched for ServerSession {
     fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
     fn ready(self: Arc<Self>) -> Next {
-        self.listen().unwrap_or_else(|| self.end())
+        self.handle_requests().unwrap_or_else(|| self.end())
     }
 
-    /// A guest has had its time.
+    /// Ends the session if the client has not bound in time.
     fn tick(self: Arc<Self>) -> Next {
         if self.region.get().is_some() {
             return Next::Sleep;
         }
         let text = "the connection took too long to bind";
-        self.say(&Answer::refused(Kind::TimedOut, text));
+        self.send(&ServerMessage::refused(Kind::TimedOut, text));
         self.end()
     }
 }
 
-/// The client's process, whose end is certain even while a child of it holds the socket open.
-struct Death(Arc<Session>);
+/// The keeper's view of the client's process. When this process ends, the session ends, even if a child of
+/// the process still has the socket open.
+struct ProcessWatch(Arc<ServerSession>);
 
-impl Watched for Death {
+impl Watched for ProcessWatch {
     fn fd(&self) -> BorrowedFd<'_> {
         match self.0.process.get() {
             Some(process) => process.as_fd(),

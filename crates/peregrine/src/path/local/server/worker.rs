@@ -1,12 +1,13 @@
-//! `Worker`: a thread that polls the call words of several A-stacks, of any sessions, and serves the calls.
+//! `Worker`: a thread that polls the call words of several A-stacks, which may belong to different sessions,
+//! and serves the calls.
 //!
-//! A worker polls the A-stacks that are assigned to it in turn, and serves what is posted. When nothing is
-//! posted, it sleeps on all their words at once. A-stacks that are seldom called are not assigned: their
-//! calls ring. A thousand idle bindings therefore need no thread, and a few busy ones need only one.
+//! A worker polls the A-stacks that are assigned to it in turn, and serves the posted calls. When no call is
+//! posted, it sleeps on all these words at once. A-stacks that are seldom called are not assigned: their
+//! clients ring. A thousand idle bindings therefore need no thread, and a few busy ones need only one.
 //!
-//! While a worker runs a procedure it polls no word. A caller that has waited there for too long rings
-//! again. The keeper then takes the A-stack away from the worker. `handle` has the state that workers share
-//! with other threads.
+//! While a worker runs a procedure, it polls no word. A caller that has waited too long for it rings again.
+//! The keeper then takes the A-stack away from the worker. The `handle` module has the state that workers
+//! share with other threads.
 
 use core::hint::spin_loop;
 use core::time::Duration;
@@ -24,12 +25,12 @@ use crate::path::local::region::word::{FIRST_POLLS, Look, YIELDS};
 use crate::serving::procedure::catching;
 use crate::sys;
 
-/// The number of A-stacks that one worker polls. Polling all of them takes less time than moving a cache
-/// line between processors, and one system call can sleep on all their words.
+/// The largest number of A-stacks that one worker polls. Polling all of them takes less time than moving a
+/// cache line between processors, and one system call can sleep on all their words.
 pub(crate) const ASSIGNED_MAX: usize = 32;
 
-/// How many waits in a row on the caller's processor make a worker move to another one. A caller stays
-/// where its program has put it.
+/// After this many waits in a row on the caller's processor, a worker moves to another processor. The worker
+/// moves and not the caller, because the caller's processor is up to its program.
 const MOVE_AFTER: u32 = 16;
 
 /// An A-stack of some session.
@@ -80,14 +81,14 @@ impl Astack for AstackRef {
 pub(crate) enum Pause {
     /// The pool's queue is not empty.
     QueueReady,
-    /// Other threads have changed its assignments.
+    /// Other threads have changed the assignments of the worker.
     Changed,
     /// No call was posted for a while.
     Idle,
 }
 
 impl WorkerHandle {
-    /// Returns whether the worker runs a call that its caller has given up, as far as is known.
+    /// Returns whether the worker runs a call that its caller has given up, as far as this process knows.
     pub(crate) fn is_captured(&self) -> bool {
         self.serving().is_some_and(|AstackRef { region, index }| {
             region.is_closed() || region.is_captured(index)
@@ -101,16 +102,17 @@ pub(crate) struct Worker {
     pub(crate) executor: Executor,
     assigned: Vec<Assigned<Linux>>,
     wait: Wait,
-    /// The processor on which the last caller last found itself.
+    /// The processor on which the last caller ran, as that caller reported it.
     caller_cpu: u32,
-    /// The number of served calls when the worker last became idle, and until when it polls since.
+    /// The number of served calls when the worker last became idle, and the time until which it polls since
+    /// then.
     idle: Option<(u64, Instant)>,
     yields: u32,
     processors: Arc<Processors>,
-    /// What this thread writes into the words of processors, and the processor that it has claimed.
+    /// The tag that this thread writes into the words of processors, and the processor that it has claimed.
     tag: u32,
     claimed: Option<u32>,
-    /// Waits in a row on the caller's processor, and how many make the worker move.
+    /// The number of waits in a row on the caller's processor, and the number at which the worker moves.
     shared_cpu: u32,
     move_after: u32,
 }
@@ -150,8 +152,9 @@ impl Worker {
         self.assigned.iter().map(|one| one.astack.user())
     }
 
-    /// Assigns one more A-stack. If there are `most` already, this unassigns the one that was called
-    /// longest ago. If a call was posted there meanwhile, it is returned, for the queue.
+    /// Assigns one more A-stack. If the worker has `most` A-stacks already, this unassigns the one whose last
+    /// call is the oldest. Returns the unassigned A-stack if a call was posted there meanwhile. The caller
+    /// puts it into the queue.
     #[must_use]
     pub(crate) fn assign(&mut self, astack: AstackRef, most: usize) -> Option<AstackRef> {
         let mut returned = None;
@@ -159,7 +162,7 @@ impl Worker {
             let oldest = (0..self.assigned.len()).min_by_key(|&at| self.assigned[at].last_served);
             returned = oldest.and_then(|at| self.unassign_at(at));
         }
-        // At the front, because a call is probably posted there.
+        // The A-stack is added at the front, because a call is probably posted there.
         self.assigned.insert(0, self.handle.assign(astack, self.executor.served));
         returned
     }
@@ -169,7 +172,7 @@ impl Worker {
         self.handle.unassign(self.assigned.remove(at))
     }
 
-    /// Removes all A-stacks. The caller puts them into the queue, for other workers.
+    /// Removes all A-stacks from the worker. The caller puts them into the queue, for other workers.
     pub(crate) fn requeue_all(&mut self) -> Vec<AstackRef> {
         self.assigned.clear();
         self.handle.requeue_all()
@@ -189,7 +192,7 @@ impl Worker {
         (0..self.assigned.len()).filter_map(|_| self.unassign_at(0)).collect()
     }
 
-    /// Applies what other threads have changed.
+    /// Applies the changes that other threads have made to the worker's assignments and bindings.
     pub(crate) fn apply_changes(&mut self) {
         if self.handle.apply_changes(&mut self.assigned) {
             self.executor.forget();
@@ -202,7 +205,7 @@ impl Worker {
         while at < self.assigned.len() {
             if self.assigned[at].astack.region.is_closed() {
                 let _ = self.unassign_at(at);
-                // The executor may hold the region of the last call, too.
+                // The executor may also hold a reference to the region, because of its last call.
                 self.executor.forget();
             } else {
                 at += 1;
@@ -210,11 +213,11 @@ impl Worker {
         }
     }
 
-    /// Polls the assigned A-stacks and serves calls until there is a reason to stop. If a procedure panics,
-    /// this posts a refusal and goes on.
+    /// Polls the assigned A-stacks and serves calls until there is a reason to pause. If a procedure panics,
+    /// this posts a refusal and continues.
     pub(crate) fn serve(&mut self) -> Pause {
         loop {
-            // Panics are caught around many calls: a call that does not panic then costs nothing more.
+            // One catch covers many calls, so a call that does not panic has no extra cost.
             match catching(|| self.serve_until_pause()) {
                 Ok(pause) => return pause,
                 Err(refusal) => {
@@ -232,7 +235,7 @@ impl Worker {
     fn serve_until_pause(&mut self) -> Pause {
         let mut empty = 0;
         loop {
-            // On the caller's processor, polling keeps the caller from running.
+            // If both run on the same processor, polling keeps the caller from running.
             let shared = self.caller_cpu == self.executor.cpu;
             let polls = if shared || self.wait == Wait::Block { 1 } else { FIRST_POLLS };
             match self.poll_all() {
@@ -256,8 +259,8 @@ impl Worker {
         }
     }
 
-    /// Polls each A-stack once, and serves each posted call. All callers are served in turn, however fast
-    /// one of them calls.
+    /// Polls each A-stack once, and serves each posted call. All callers are served in turn, even if one of
+    /// them makes calls very fast.
     #[inline]
     fn poll_all(&mut self) -> Polled {
         let mut polled = Polled::Nothing;
@@ -279,8 +282,8 @@ impl Worker {
         polled
     }
 
-    /// Returns whether an idle worker should poll again rather than sleep. It may have yielded its
-    /// processor before.
+    /// Returns whether an idle worker should poll again rather than sleep. This function may yield the
+    /// processor.
     pub(crate) fn keeps_polling(&mut self) -> bool {
         self.executor.cpu = sys::current_cpu();
         let cpu = self.executor.cpu;
@@ -323,14 +326,14 @@ impl Worker {
         true
     }
 
-    /// Returns whether to keep polling although sleeping would cost less, because no other thread needs the
-    /// processor.
+    /// Returns whether to keep polling although sleeping would cost less. This is worthwhile while no other
+    /// thread needs the processor.
     fn polls_on_idle_cpu(&mut self, cpu: u32, now: Instant) -> bool {
         if self.assigned.is_empty() {
             return false;
         }
         match self.claimed {
-            // The thread was moved to another processor, which another thread may have claimed.
+            // The scheduler moved this thread, or another thread has claimed the processor.
             Some(claimed) if claimed != cpu || !self.processors.is_claimed_by(cpu, self.tag) => {
                 return false;
             }
@@ -342,21 +345,23 @@ impl Worker {
         now.elapsed() < YIELD_WHEN_IDLE
     }
 
-    /// Counts a wait on the caller's processor, and moves to another one after several. Schedulers tend to
-    /// put threads that wake each other on one processor. A call between two is twenty times as fast.
+    /// Counts a wait on the caller's processor, and moves to another processor after several. Schedulers tend
+    /// to put threads that wake each other on one processor, but a call between two processors is twenty
+    /// times as fast.
     #[cold]
     fn count_shared_cpu(&mut self) {
         self.shared_cpu += 1;
         if self.shared_cpu >= self.move_after {
             self.shared_cpu = 0;
-            // If the scheduler moves the thread back each time, the worker tries less and less often.
+            // If the scheduler moves the thread back each time, the worker tries at growing intervals.
             self.move_after = self.move_after.saturating_mul(2);
             sys::leave_cpu(self.executor.cpu);
         }
     }
 
-    /// Announces that the worker is about to sleep. Returns the value of its wake word: a later wake-up
-    /// changes it, and ends the sleep. The caller checks afterwards whether there is anything to do.
+    /// Announces that the worker is about to sleep. Returns the value of the wake word: a later wake-up
+    /// changes the word, and ends the sleep. After this, the caller must check whether there is anything to
+    /// do.
     pub(crate) fn prepare_sleep(&self) -> u32 {
         self.handle.prepare_sleep()
     }

@@ -1,19 +1,19 @@
-//! Asking a server something on a connection that is not shared yet.
+//! Requests on a connection that is not shared yet.
 
 use std::io;
 use std::time::Instant;
 
-use crate::device::tcp::{For, Stream};
+use crate::device::tcp::{Stream, WaitFor};
 use crate::error::{CallError, Kind, Phase};
 use crate::limits;
 use crate::path::stream::peer::sending::{OnStall, Sending};
 use crate::protocol::stream::{self as wire, HEADER_BYTES, Header};
 use crate::value::Window;
 
-/// Asks a server something on a connection that nobody else has yet.
+/// Sends a request on a connection that no other thread uses yet. Returns the answer's header and body.
 pub(crate) fn ask_alone(
     stream: &Stream,
-    kind: wire::Kind,
+    kind: wire::MessageKind,
     body: &[u8],
     until: Instant,
 ) -> Result<(Header, Vec<u8>), CallError> {
@@ -31,7 +31,7 @@ pub(crate) fn ask_alone(
     struct Soon<'a>(&'a Stream, Instant);
     impl OnStall for Soon<'_> {
         fn wait(&self) -> io::Result<()> {
-            match self.0.wait(For::Writable, Some(self.1))?.writable {
+            match self.0.wait(WaitFor::Writable, Some(self.1))?.writable {
                 true => Ok(()),
                 false => Err(io::ErrorKind::TimedOut.into()),
             }
@@ -42,11 +42,12 @@ pub(crate) fn ask_alone(
     let mut sending = Sending::new(stream, Soon(stream, until));
     let sent = sending.part(Window::from(&header[..]));
     let sent = sent.and_then(|()| sending.part(Window::from(body))).and_then(|()| sending.end());
-    // A server that refused at once may have closed already: what it said is there to be read.
+    // A server that refuses the request may close the connection before the request is sent. Its answer can
+    // still be received.
     let receive = |into: &mut [u8]| {
         let mut at = 0;
         while at < into.len() {
-            if !stream.wait(For::Readable, Some(until))?.readable {
+            if !stream.wait(WaitFor::Readable, Some(until))?.readable {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             match stream.receive(&mut into[at..], false) {
@@ -66,7 +67,7 @@ pub(crate) fn ask_alone(
     let strange = |text: String| CallError::not_executed(Kind::ProtocolMismatch, Phase::Bind, text);
     let header = Header::from_bytes(&header).map_err(|error| strange(error.to_string()))?;
     if header.body as usize > limits::HANDSHAKE_BYTES_MAX || header.extensions > 0 {
-        return Err(strange("the server's answer is longer than any answer is".into()));
+        return Err(strange("the server's answer is longer than the protocol allows".into()));
     }
     let mut body = vec![0; header.rest()];
     receive(&mut body).map_err(|error| failed("receiving the answer", error))?;

@@ -1,4 +1,4 @@
-//! `StreamPath`: a call, from its frame to the connection and back.
+//! `StreamPath`: sends a call from its frame, and reads its reply.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use crate::limits;
 use crate::protocol::stream::{self as wire, Header};
 use crate::value::Window;
 
-/// A binding's way to its server.
+/// The path of a binding.
 pub(crate) struct StreamPath {
     pub(crate) connection: Arc<Connection>,
     pub(crate) binding: u32,
     pub(crate) revoked: Arc<AtomicBool>,
     /// The largest message in bytes.
     pub(crate) message_bytes: usize,
-    /// The largest message in bytes that the client's options allow, and that the server allows.
+    /// The largest messages in bytes that the client's options allow, and that the server allows.
     pub(crate) own_bytes: usize,
     pub(crate) granted: usize,
     pub(crate) wait: Wait,
@@ -29,7 +29,7 @@ impl CallPath for StreamPath {
     fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
         let connection = &*self.connection;
         if self.revoked.load(Ordering::Acquire) {
-            let text = "the server has withdrawn it";
+            let text = "the server has revoked the binding";
             return Err(CallError::not_executed(Kind::Withdrawn, Phase::Call, text));
         }
         let layout = call.layout();
@@ -37,7 +37,8 @@ impl CallPath for StreamPath {
             return Err(self.too_large(layout.total));
         }
         let deadline = call.limit.deadline();
-        // Blocks are sent from where they lie, unless they are to be converted: then into the frame.
+        // Blocks are sent from the caller's memory. Blocks that must be converted are converted into the
+        // frame first.
         let straight = call.is_unconverted();
         if !straight {
             call.put(self.message_bytes).ok_or_else(|| self.too_large(layout.total))?;
@@ -59,7 +60,7 @@ impl CallPath for StreamPath {
             head: layout.head as u32,
             split: layout.copied as u32,
             extensions: extensions.len() as u32,
-            ..Header::new(wire::Kind::Call, connection.end.begin(index))
+            ..Header::new(wire::MessageKind::Call, connection.end.begin(index))
         };
         let header = header.to_bytes();
         let there = call.frame.call_space().range(0, there);
@@ -116,12 +117,12 @@ impl StreamPath {
         }
         let answer = match Answer::from_number(answer) {
             Some(Answer::PostAgain) | None => None,
-            answer => answer.filter(|_| kind == wire::Kind::Reply as u32),
+            answer => answer.filter(|_| kind == wire::MessageKind::Reply as u32),
         };
         let Some(answer) = answer else {
             return Err(CallError::bad_result("unknown kind of answer"));
         };
-        // What lies behind the message is of an earlier one.
+        // The bytes after the message in the frame are left from an earlier message.
         if head_at.checked_add(head_bytes).is_none_or(|end| end > body) {
             return Err(CallError::bad_result("the head of the result lies outside the message"));
         }
@@ -134,14 +135,14 @@ impl StreamPath {
 
     #[cold]
     fn ended(&self, index: u32, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
-        // What came just before the end is still a reply.
+        // A reply that arrived just before the end is valid.
         if self.connection.slot(index).is_done() {
             return self.take(index, call);
         }
         Err(self.connection.unanswered())
     }
 
-    /// The caller gives up: the server is told, and the frame stays captured until the reply comes.
+    /// Cancels the call, because its deadline has passed. The frame stays captured until the reply arrives.
     #[cold]
     fn late(&self, index: u32, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
         let slot = self.connection.slot(index);
@@ -152,10 +153,10 @@ impl StreamPath {
         Err(CallError::new(Kind::TimedOut, Executed::Maybe, "the server has not answered"))
     }
 
-    /// Tells the server that the binding is not needed any more.
+    /// Notifies the server that the binding is no longer needed.
     pub(crate) fn unbind(&self) {
-        self.connection.bindings().told.remove(&self.binding);
-        let header = Header { binding: self.binding, ..Header::new(wire::Kind::Unbind, 0) };
-        self.connection.tell(header);
+        self.connection.bindings().flags.remove(&self.binding);
+        let header = Header { binding: self.binding, ..Header::new(wire::MessageKind::Unbind, 0) };
+        self.connection.send_notice(header);
     }
 }

@@ -10,7 +10,7 @@ use crate::value::Window;
 /// The received bytes of a connection.
 pub(super) struct Input {
     pub(super) assembly: Assembly,
-    /// Bytes that were received after the message with which they arrived.
+    /// Bytes of the following messages, which were received together with a message.
     ahead: Box<[u8]>,
     from: usize,
     to: usize,
@@ -27,7 +27,7 @@ impl Input {
         self.from == self.to
     }
 
-    /// Takes up to this many of the bytes that were received ahead.
+    /// Takes at most `bytes` of the bytes that were received ahead.
     pub(super) fn take_ahead(&mut self, bytes: usize) -> &[u8] {
         let taken = bytes.min(self.to - self.from);
         let at = self.from;
@@ -35,7 +35,7 @@ impl Input {
         &self.ahead[at..at + taken]
     }
 
-    /// Keeps bytes that arrived after a message. None are kept yet.
+    /// Keeps bytes that arrived after a message. The caller has taken all bytes that were kept before.
     #[inline]
     pub(super) fn keep(&mut self, bytes: Window<'_>) {
         (self.from, self.to) = (0, bytes.len());

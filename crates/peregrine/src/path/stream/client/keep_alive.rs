@@ -1,35 +1,38 @@
-//! A caller that waits for long examines whether the server is still there.
+//! The keep-alive of a caller: after a long wait, it checks whether the server is still there.
 
 use super::Connection;
 use crate::path::stream::peer::now;
 use crate::protocol::stream::client_end::EndReason;
 use crate::protocol::stream::keep_alive::{Action, KeepAlive, Link};
-use crate::protocol::stream::{Header, Kind};
-use crate::sys::Pulse;
+use crate::protocol::stream::{Header, MessageKind};
+use crate::sys::TcpHealth;
 
 /// The keep-alive of one wait.
 #[derive(Debug, Default)]
 pub(super) struct Watch(KeepAlive);
 
 impl Watch {
-    /// Examines the connection if that is due, and ends it if its server is presumed dead. May be called
-    /// at any rate while nothing is received.
+    /// Examines the connection if that is due, and ends it if the server is presumed dead. The caller may
+    /// call this as often as it likes while nothing is received.
     #[cold]
     pub(super) fn look(&mut self, connection: &Connection) {
         if !self.0.is_due(now()) {
             return;
         }
-        let Ok(Pulse { silence, in_vain, owed }) = connection.stream.pulse() else { return };
-        let link = Link { silence, unanswered: in_vain, unacknowledged: owed };
+        let Ok(TcpHealth { silence, unanswered, unacknowledged }) = connection.stream.health()
+        else {
+            return;
+        };
+        let link = Link { silence, unanswered, unacknowledged };
         match self.0.examine(&link) {
             Action::Wait => {}
-            // No call has number 0, so its cancel means nothing.
-            Action::Probe => connection.tell(Header::new(Kind::Abandon, 0)),
+            // The probe is a cancellation of call 0. No call has this number, so the server ignores it.
+            Action::Probe => connection.send_notice(Header::new(MessageKind::Abandon, 0)),
             Action::End(silence) => connection.end(EndReason::Silent(silence)),
         }
     }
 
-    /// Something was received.
+    /// Notes that bytes were received.
     #[inline]
     pub(super) const fn heard(&mut self) {
         self.0.heard();

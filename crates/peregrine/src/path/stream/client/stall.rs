@@ -1,15 +1,15 @@
-//! A caller whose server takes no more bytes waits, until its deadline.
+//! The wait of a caller whose socket is full, until the deadline of the call.
 
 use std::io;
 use std::time::Instant;
 
 use super::Connection;
 use super::keep_alive::Watch;
-use crate::device::tcp::For;
+use crate::device::tcp::WaitFor;
 use crate::path::stream::peer::sending::OnStall;
 use crate::protocol::stream::keep_alive::EXAMINE_EVERY;
 
-/// A caller whose server takes no more bytes.
+/// A caller that waits for space in the socket.
 pub(super) struct CallerStall<'a> {
     pub(super) connection: &'a Connection,
     pub(super) deadline: Option<Instant>,
@@ -19,7 +19,7 @@ impl OnStall for CallerStall<'_> {
     #[cold]
     fn wait(&self) -> io::Result<()> {
         let Self { connection, deadline } = *self;
-        let (mut what, mut watch) = (For::Either, Watch::default());
+        let (mut what, mut watch) = (WaitFor::Either, Watch::default());
         loop {
             if connection.has_ended() {
                 return Err(io::Error::other("the connection has ended"));
@@ -37,10 +37,10 @@ impl OnStall for CallerStall<'_> {
                 watch.look(connection);
                 continue;
             }
-            // The server may take nothing because no thread takes its replies. If another thread
-            // receives, that one does.
+            // The server may have stopped reading because no thread receives its replies. If another thread
+            // is the leader, that thread receives them.
             if !connection.listen() {
-                what = For::Writable;
+                what = WaitFor::Writable;
             }
         }
     }

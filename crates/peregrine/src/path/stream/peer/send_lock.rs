@@ -1,4 +1,4 @@
-//! The lock for sending on a connection. A thread waits for it until a deadline.
+//! The lock for sending on a connection. The wait for it has a deadline.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
@@ -7,13 +7,13 @@ use crate::sys;
 
 const FREE: u32 = 0;
 const TAKEN: u32 = 1;
-/// Taken, and another thread sleeps until it is free.
+/// The lock is taken, and another thread may sleep until it is free.
 const WANTED: u32 = 2;
 
 #[derive(Debug, Default)]
 pub(in crate::path::stream) struct SendLock(AtomicU32);
 
-/// Holds the lock until it is dropped.
+/// A held lock. Dropping this value releases the lock.
 #[derive(Debug)]
 pub(in crate::path::stream) struct SendGuard<'a>(&'a SendLock);
 
@@ -50,8 +50,8 @@ impl SendLock {
 impl Drop for SendGuard<'_> {
     #[inline]
     fn drop(&mut self) {
-        // SYNC: send lock, acquired where it is taken. In one order with what threads note before they
-        // try to take it.
+        // SYNC: send lock, acquired in `try_take` and `take_slowly`. It is sequentially consistent, so that
+        // it is ordered with the cancellations that threads note before they try to take the lock.
         if self.0.0.swap(FREE, Ordering::SeqCst) == WANTED {
             sys::futex_wake_one(&self.0.0);
         }
@@ -65,7 +65,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn one_thread_at_a_time_has_the_lock() {
+    fn one_thread_at_a_time_holds_the_lock() {
         let (lock, sum) = (SendLock::default(), AtomicU64::new(0));
         std::thread::scope(|scope| {
             for _ in 0..4 {

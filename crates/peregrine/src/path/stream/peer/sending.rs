@@ -1,4 +1,5 @@
-//! `Sending`: one message, gathered from where its parts lie, however slowly the socket takes it.
+//! `Sending`: sends one message whose parts are in several places. If the socket takes only a part of the
+//! message, it sends the rest later.
 
 use std::io;
 
@@ -7,22 +8,22 @@ use crate::protocol::stream::padding;
 use crate::sys::Parts;
 use crate::value::Window;
 
-/// What is done when a socket takes nothing more.
+/// What a sender does when the socket is full.
 pub(in crate::path::stream) trait OnStall {
-    /// Waits until it may take more.
+    /// Waits until the socket has space.
     ///
     /// # Errors
-    /// Why one waits no longer.
+    /// If the sender must not wait any longer.
     fn wait(&self) -> io::Result<()>;
 }
 
-/// A message on its way out.
+/// A message that is being sent.
 pub(in crate::path::stream) struct Sending<'a, F> {
     stream: &'a Stream,
     parts: Parts<'a>,
-    /// Bytes of the message so far, from the last multiple of 16.
+    /// The number of bytes appended so far, modulo 16.
     bytes: usize,
-    /// Whether anything of it has left.
+    /// Whether a part of the message was sent.
     pub(in crate::path::stream) begun: bool,
     full: F,
 }
@@ -51,7 +52,7 @@ impl<'a, F: OnStall> Sending<'a, F> {
         self.part(Window::from(&ZEROS[..padding(self.bytes)]))
     }
 
-    /// Appends so many zeros.
+    /// Appends this many zeros.
     pub(in crate::path::stream) fn zeros(&mut self, bytes: usize) -> io::Result<()> {
         for at in (0..bytes).step_by(ZEROS.len()) {
             self.part(Window::from(&ZEROS[..(bytes - at).min(ZEROS.len())]))?;
@@ -59,14 +60,14 @@ impl<'a, F: OnStall> Sending<'a, F> {
         Ok(())
     }
 
-    /// Appends a part that begins at a multiple of 16.
+    /// Appends a part that begins at a multiple of 16 bytes.
     #[inline]
     pub(in crate::path::stream) fn block(&mut self, block: Window<'a>) -> io::Result<()> {
         self.pad()?;
         self.part(block)
     }
 
-    /// Pads the message and sends all that has not left yet.
+    /// Pads the message, and sends the bytes that were not sent yet.
     #[inline]
     pub(in crate::path::stream) fn end(&mut self) -> io::Result<()> {
         self.pad()?;

@@ -1,4 +1,4 @@
-//! The connections of a server: where it accepts them, how many, and how they end.
+//! The connections of a server: accepting them, bounding their number, and ending them.
 
 use std::collections::HashMap;
 use std::io;
@@ -11,63 +11,63 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll::EventFlags;
 
 use super::threads::StreamThreads;
-use super::{Attended, Host, Incoming, Intake, Resume, StreamWorker, Terms as BindTerms};
+use super::{AcceptedConnection, Attended, BindTerms, Host, Intake, Resume, StreamWorker};
 use crate::address::host_of;
 use crate::call::{CallerInfo, Calls, PathKind, Refusal, Wait};
-use crate::counters::{SessionTold, Visitor};
+use crate::counters::{SessionCounters, Visitor};
 use crate::device::tcp::{Listener, Stream};
 use crate::error::Kind;
 use crate::interface::Description;
 use crate::keeper::{Next, Watch, Watched};
 use crate::limits;
-use crate::protocol::stream::{self as wire, Bind};
+use crate::protocol::stream::{self as wire, BindRequest};
 use crate::serving::binding_table::BindingRow;
 use crate::serving::export::Export;
 use crate::serving::stop::Drain;
 use crate::serving::{Load, ServerCore, ServerPath};
 use crate::sync::{Mutex, MutexGuard, Rank};
 
-/// How often the keeper looks whether a procedure takes long, at first and at most.
+/// The shortest and the longest interval between two of the keeper's checks for procedures that take long.
 const LOOK: Duration = Duration::from_millis(5);
 const LOOK_MAX: Duration = Duration::from_millis(80);
-/// How long a server that has stopped waits for its clients to take note.
+/// How long a stopped server waits for its clients to close their connections.
 const FAREWELL: Duration = Duration::from_millis(200);
 
 /// The connections of a server.
 pub(crate) struct Connections {
     core: Arc<ServerCore>,
-    table: Mutex<Table>,
+    table: Mutex<ConnectionTable>,
     threads: Arc<StreamThreads>,
-    /// The sockets that accept connections, while they do.
+    /// The sockets that accept connections.
     acceptors: Mutex<Vec<Watch>>,
     next: AtomicU64,
-    /// Memory of calls that have not begun to run.
+    /// Bounds the memory of calls that have not begun to run.
     intake: Arc<Intake>,
-    terms: Terms,
+    terms: ConnectionTerms,
 }
 
-/// What the server's owner decided about connections.
-pub(crate) struct Terms {
+/// The limits and options of connections, as the server's owner has set them.
+pub(crate) struct ConnectionTerms {
     pub(crate) congestion: Option<String>,
-    /// Connections at one time, of all hosts and of one.
+    /// The largest number of connections, of all hosts and of one host.
     pub(crate) connections: usize,
     pub(crate) connections_per_host: usize,
 }
 
 #[derive(Default)]
-struct Table {
+struct ConnectionTable {
     open: HashMap<u64, Arc<ServerConnection>>,
-    /// Connections by where they come from.
+    /// The number of connections from each host.
     hosts: HashMap<IpAddr, usize>,
     closed: bool,
 }
 
 impl Connections {
-    /// The half of a server that serves TCP.
-    pub(crate) fn new(core: &Arc<ServerCore>, terms: Terms) -> Arc<Self> {
+    /// Makes the TCP part of a server.
+    pub(crate) fn new(core: &Arc<ServerCore>, terms: ConnectionTerms) -> Arc<Self> {
         Arc::new(Self {
             core: Arc::clone(core),
-            table: Mutex::ranked(Rank::Clients, Table::default()),
+            table: Mutex::ranked(Rank::Clients, ConnectionTable::default()),
             threads: StreamThreads::new(core),
             acceptors: Mutex::default(),
             next: AtomicU64::new(0),
@@ -77,11 +77,11 @@ impl Connections {
     }
 
     #[track_caller]
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, ConnectionTable> {
         self.table.lock()
     }
 
-    /// Accepts connections of a socket that listens.
+    /// Accepts connections at a listening socket.
     ///
     /// # Errors
     /// If the keeper cannot watch the socket.
@@ -92,11 +92,11 @@ impl Connections {
         Ok(())
     }
 
-    /// A client has come.
-    fn let_in(self: &Arc<Self>, stream: Stream, from: SocketAddr) -> io::Result<()> {
+    /// Admits a client that has connected, or refuses it.
+    fn admit(self: &Arc<Self>, stream: Stream, from: SocketAddr) -> io::Result<()> {
         stream.prepare(self.terms.congestion.as_deref())?;
         let host = host_of(from.ip());
-        let incoming = Incoming::new(stream, Arc::clone(&self.intake), host)?;
+        let incoming = AcceptedConnection::new(stream, Arc::clone(&self.intake), host)?;
         let mut table = self.table();
         let theirs = table.hosts.get(&host).copied().unwrap_or(0);
         let refusal = if table.closed {
@@ -117,8 +117,8 @@ impl Connections {
         };
         if let Some((kind, text)) = refusal {
             let body = wire::Refused { kind: kind as u32, text }.to_bytes();
-            incoming.say_now(wire::Kind::Refused, 0, &body);
-            incoming.stream().finish();
+            incoming.send_now(wire::MessageKind::Refused, 0, &body);
+            incoming.stream().shut_down_sending();
             return Ok(());
         }
         let key = self.next.fetch_add(1, Ordering::Relaxed);
@@ -135,7 +135,7 @@ impl Connections {
             host,
             from,
             incoming,
-            told: SessionTold::new(&self.core.disclosed.page, &visitor),
+            counters: SessionCounters::new(&self.core.disclosed.page, &visitor),
             since: Instant::now(),
             waits: AtomicBool::new(false),
             looks: AtomicU64::new(0),
@@ -143,7 +143,7 @@ impl Connections {
             connections: Arc::downgrade(self),
             threads: Arc::clone(&self.threads),
         });
-        // The table is locked before the keeper can see the first message.
+        // The table stays locked until the entry exists, because the keeper may see the first bytes at once.
         let watched = Arc::clone(&connection) as Arc<dyn Watched>;
         let watch = self.core.keeper.watch_for(watched, limits::UNBOUND_TIME)?;
         let _ = connection.watch.set(Mutex::ranked(Rank::ClientWatch, Some(watch)));
@@ -159,7 +159,8 @@ impl Connections {
 
 impl ServerPath for Connections {
     fn close(&self) {
-        // Dropped without the lock: dropping a watch asks the keeper.
+        // The watches are dropped after the lock is released, because dropping a watch takes a lock of the
+        // keeper.
         let acceptors = core::mem::take(&mut *self.acceptors.lock());
         drop(acceptors);
     }
@@ -169,13 +170,13 @@ impl ServerPath for Connections {
             let mut rows = connection.incoming.rows();
             let bound = rows.iter().filter(|(_, row)| row.export == export.number);
             let gone: Vec<u32> = bound.map(|(number, _)| number).collect();
-            // Dropped when the rows are not locked any more: one may be the object's last owner.
+            // These are dropped after the lock is released, because one may be the last owner of its object.
             let removed: Vec<_> = gone.iter().map(|number| rows.remove(*number)).collect();
             drop(rows);
             drop(removed);
             for number in gone {
-                // Who does not read it learns it with the next call.
-                connection.incoming.say_now(wire::Kind::Revoked, number, &[]);
+                // The notice may be lost. The client then gets an error for its next call.
+                connection.incoming.send_now(wire::MessageKind::Revoked, number, &[]);
             }
         }
     }
@@ -202,7 +203,7 @@ impl ServerPath for Connections {
         let until = Instant::now() + FAREWELL;
         for connection in all {
             connection.incoming.hear_out(until);
-            connection.told.end();
+            connection.counters.end();
             connection.incoming.rows().revoke_all();
             connection.incoming.close();
         }
@@ -218,7 +219,7 @@ impl ServerPath for Connections {
     }
 }
 
-/// One socket that listens.
+/// A listening socket.
 struct Acceptor {
     listener: Listener,
     connections: Arc<Connections>,
@@ -230,19 +231,19 @@ impl Watched for Acceptor {
     }
 
     fn ready(self: Arc<Self>) -> Next {
-        /// How long clients wait when the machine is short of something.
+        /// How long new clients wait while the machine lacks a resource.
         const SHORT: Duration = Duration::from_millis(50);
-        // As many as may come at once; the keeper has others to look after too.
+        // The number is bounded, so that the keeper also does its other work.
         for _ in 0..64 {
-            let come = self.listener.accept();
-            let let_in = |(stream, from)| self.connections.let_in(stream, from);
-            let Err(error) = come.and_then(let_in) else { continue };
+            let accepted = self.listener.accept();
+            let admit = |(stream, from)| self.connections.admit(stream, from);
+            let Err(error) = accepted.and_then(admit) else { continue };
             match error.raw_os_error() {
                 Some(libc::EAGAIN) => return Next::Sleep,
                 Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
                     return Next::Pause(SHORT);
                 }
-                // This client has gone already, or something about it failed.
+                // This client has closed the connection already, or its socket failed.
                 _ => {}
             }
         }
@@ -250,34 +251,34 @@ impl Watched for Acceptor {
     }
 }
 
-/// One connection.
+/// A connection of a server.
 pub(super) struct ServerConnection {
     key: u64,
     host: IpAddr,
     from: SocketAddr,
-    incoming: Incoming,
-    /// Its row among the counters.
-    told: SessionTold,
+    incoming: AcceptedConnection,
+    /// The counters of the connection.
+    counters: SessionCounters,
     since: Instant,
-    /// Whether it is among those that wait for memory.
+    /// Whether the connection waits for memory.
     waits: AtomicBool,
-    /// How often the keeper has looked since it was last woken.
+    /// How often the keeper has checked since bytes last arrived.
     looks: AtomicU64,
-    /// What the keeper watches, until the connection ends.
+    /// The keeper's watch, until the connection ends.
     watch: OnceLock<Mutex<Option<Watch>>>,
     connections: Weak<Connections>,
     threads: Arc<StreamThreads>,
 }
 
 impl ServerConnection {
-    /// A thread's visit.
+    /// Receives and serves calls of the connection on this thread.
     pub(super) fn attend(connection: &Arc<Self>, worker: &mut StreamWorker) -> Attended {
         connection.incoming.attend(worker, &Visit(connection))
     }
 
-    /// It has ended: it is forgotten.
+    /// Removes the connection, because it has ended.
     pub(super) fn end(&self) {
-        self.told.end();
+        self.counters.end();
         self.incoming.close();
         self.threads.admission.captured(self.incoming.give_up_all(), 0);
         self.incoming.rows().revoke_all();
@@ -296,9 +297,11 @@ impl ServerConnection {
         }
     }
 
-    /// Nothing comes: a message that takes memory which others wait for has so much time.
+    /// Handles a connection from which no bytes arrive. Returns how long its message may still hold memory
+    /// that other connections need.
     fn stalls(&self) -> Next {
-        /// How soon one looks again at a message whose time is up while nobody waits for memory.
+        /// The interval between two checks of a message whose time is over, while no connection waits for
+        /// memory.
         const AGAIN: Duration = Duration::from_secs(1);
         match self.incoming.patience() {
             None => Next::Sleep,
@@ -319,7 +322,7 @@ impl ServerConnection {
     }
 
     fn unwatch(&self) {
-        // Taken out first: dropping it asks the keeper.
+        // The watch is taken out first, because dropping it takes a lock of the keeper.
         let watch = self.watch().and_then(|mut watch| watch.take());
         drop(watch);
     }
@@ -332,7 +335,7 @@ impl ServerConnection {
 
     fn watch_again(&self) {
         if let Some(watch) = self.watch().as_deref().and_then(Option::as_ref) {
-            watch.again();
+            watch.rearm();
         }
     }
 }
@@ -342,7 +345,7 @@ impl Resume for ServerConnection {
         &self.waits
     }
 
-    /// Has a thread read on, if the connection is held.
+    /// Lets a thread receive again, if the connection still waits for memory.
     fn resume(self: Arc<Self>) {
         if self.incoming.resumes() {
             self.looks.store(0, Ordering::Relaxed);
@@ -375,8 +378,8 @@ impl Watched for ServerConnection {
         Next::SleepAndTick(LOOK)
     }
 
-    /// Looks whether a thread is stuck, whether a guest has had its time, and whether a message that
-    /// takes memory comes too slowly.
+    /// Checks for a thread that runs a long procedure, for an unbound connection whose time is over, and for
+    /// a message that arrives too slowly and holds memory.
     fn tick(self: Arc<Self>) -> Next {
         if !self.incoming.has_bound() {
             let Some(left) = limits::UNBOUND_TIME.checked_sub(self.since.elapsed()) else {
@@ -400,11 +403,11 @@ impl Watched for ServerConnection {
     }
 }
 
-/// A thread that visits a connection.
+/// The functions of the server that a connection uses while a thread attends to it.
 struct Visit<'a>(&'a Arc<ServerConnection>);
 
 impl Host for Visit<'_> {
-    fn bind(&self, bind: &Bind) -> Result<(Arc<BindingRow>, BindTerms), (Kind, String)> {
+    fn bind(&self, bind: &BindRequest) -> Result<(Arc<BindingRow>, BindTerms), (Kind, String)> {
         let Some(connections) = self.0.connections.upgrade() else {
             return Err((Kind::Withdrawn, "the server is stopping".into()));
         };
@@ -420,7 +423,7 @@ impl Host for Visit<'_> {
             hardware: None,
             stopping: None,
         };
-        let tally = export.counters.tally(self.0.told.number());
+        let tally = export.counters.tally(self.0.counters.number());
         let row = export.bind(caller, bytes, tally);
         let terms = BindTerms { epoch: connections.core.epoch, count_max: export.astacks_max() };
         Ok((row, terms))
@@ -492,7 +495,8 @@ impl Host for Visit<'_> {
         if let Some(connections) = self.0.connections.upgrade() {
             connections.intake.hold(Arc::clone(self.0) as Arc<dyn Resume>);
         }
-        // Memory may have been given back just before: then nobody else has it read on.
+        // If memory was released just before, no other thread resumes the connection. The keeper therefore
+        // tries again later.
         self.0.remind(LOOK_MAX);
     }
 

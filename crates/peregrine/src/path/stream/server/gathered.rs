@@ -1,4 +1,4 @@
-//! `Gathered`: a result on its way out, without what was not filled of it.
+//! `Gathered`: a result in the form in which it is sent: without the unfilled parts of its blocks.
 
 use std::io;
 
@@ -6,15 +6,14 @@ use crate::call::blocks_at;
 use crate::path::stream::peer::sending::{OnStall, Sending};
 use crate::value::{Space, Window, align_up};
 
-/// Where the parts of a result lie, and how they travel: what was filled of each block behind what
-/// was filled of the one before.
+/// The parts of a result in memory. In the message, the filled parts of the blocks follow one another.
 pub(super) struct Gathered<'a> {
     space: Space<'a>,
     blocks: &'a [u32],
-    /// The head, where it lies and where it will be.
+    /// The head, and its position in the message.
     head: Window<'a>,
     pub(super) head_at: usize,
-    /// Bytes of the message, and how far into the space it reaches.
+    /// The number of bytes of the message, and of the space that the result occupies.
     pub(super) body: usize,
     pub(super) extent: usize,
 }
@@ -46,7 +45,7 @@ impl<'a> Gathered<'a> {
         gathered
     }
 
-    /// What was filled of a block.
+    /// Returns the filled part of a block.
     fn block(&self, index: usize) -> Window<'a> {
         let filled = u32::from_le(self.space.read_plain(4 * index).unwrap_or(0));
         self.space.range(self.blocks[index] as usize, filled as usize).window()

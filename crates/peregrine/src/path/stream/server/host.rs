@@ -1,4 +1,4 @@
-//! `Host`: what a connection asks of the server that it belongs to.
+//! `Host`: the functions of the server that a connection uses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,82 +6,82 @@ use std::time::Duration;
 use crate::call::{Calls, Refusal, Wait};
 use crate::error::Kind;
 use crate::interface::Description;
-use crate::protocol::stream::Bind;
+use crate::protocol::stream::BindRequest;
 use crate::serving::binding_table::BindingRow;
 
-/// What the server does for its connections.
+/// The functions of the server that a connection uses.
 pub(crate) trait Host {
-    /// A row for a new binding, and on what terms.
+    /// Returns the row of a new binding, and its terms.
     ///
     /// # Errors
-    /// Why there will be none.
-    fn bind(&self, bind: &Bind) -> Result<(Arc<BindingRow>, Terms), (Kind, String)>;
+    /// If the client may not bind.
+    fn bind(&self, bind: &BindRequest) -> Result<(Arc<BindingRow>, BindTerms), (Kind, String)>;
 
-    /// To be asked once the binding is among the connection's: those that were there before are revoked
-    /// when an export is withdrawn.
+    /// Checks that an export has not been withdrawn. The connection calls this after it has added a binding,
+    /// because a withdrawal revokes only bindings that exist.
     ///
     /// # Errors
-    /// Why the binding is not to be.
+    /// If the export has been withdrawn.
     fn still_offers(&self, name: &str) -> Result<(), (Kind, String)>;
 
-    /// What is exported under a name.
+    /// Describes the export that has this name.
     ///
     /// # Errors
-    /// Why that is not told.
+    /// If there is no such export, or if clients on networks may not see it.
     fn describe(&self, name: &str) -> Result<Description, (Kind, String)>;
 
-    /// Who knows the calls of the connection by their numbers.
+    /// Returns the source that knows the calls of the connection by number.
     fn calls(&self) -> Arc<dyn Calls>;
 
-    /// A call has come.
+    /// Notes that a call has arrived.
     fn called(&self);
 
-    /// It has been answered.
+    /// Notes that a call has its reply, or that its thread has panicked.
     fn answered(&self);
 
-    /// Waits until one procedure more may run; is it to wait, `waits` is done first.
+    /// Waits for a permit to run one more procedure. Calls `waits` before it waits.
     ///
     /// # Errors
-    /// Why the call is not run; those of `waits`.
+    /// If the call must not run, or if `waits` fails.
     fn begin(
         &self,
         from_inside: bool,
         waits: &mut dyn FnMut() -> Result<(), Refusal>,
     ) -> Result<(), Refusal>;
 
-    /// A procedure has ended.
+    /// Returns the permit of a procedure that has ended.
     fn end(&self);
 
-    /// So many procedures more, or fewer, run although their callers have given them up.
+    /// Changes the number of procedures that run although their callers have given them up.
     fn captured(&self, more: usize, fewer: usize);
 
-    /// Has another thread read on.
+    /// Queues the connection, so that another thread receives.
     fn read_on(&self);
 
-    /// Has the keeper watch the connection.
+    /// Makes the keeper watch the connection.
     fn watch(&self);
 
-    /// Whether other connections wait for a thread.
+    /// Returns whether other connections wait for a thread.
     fn is_hungry(&self) -> bool;
 
-    /// Whether the server stops.
+    /// Returns whether the server is stopping.
     fn is_stopping(&self) -> bool;
 
-    /// How threads wait.
+    /// Returns how threads wait for the next message.
     fn wait(&self) -> Wait;
 
-    /// Has the connection read on when there may be memory for its message.
+    /// Holds the connection: a thread receives again when there may be memory for the message.
     fn hold(&self);
 
-    /// Has the keeper look at the connection after this time.
+    /// Makes the keeper check the connection after this time.
     fn remind(&self, after: Duration);
 }
 
-/// What a server says to all that bind to an export.
+/// The terms of a binding.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Terms {
-    /// Differs between incarnations of the server.
+pub(crate) struct BindTerms {
+    /// Differs between two servers that listened at the same address one after the other.
     pub(crate) epoch: u64,
-    /// Calls in flight at one time.
+    /// The largest number of calls in flight.
     pub(crate) count_max: u32,
 }

@@ -1,22 +1,23 @@
-//! The intake: how many bytes of calls that have not begun to run the connections of a server hold, in
-//! all and for each host. These are messages that have not come whole, and calls that wait for a permit.
+//! The intake: bounds the memory of calls that have not begun to run, in total and for each host. Such calls
+//! are messages that have not arrived whole, and calls that wait for a permit.
 //!
-//! A message of more than a few kilobytes reserves memory as it comes, never as it was announced. It
-//! keeps its [`Reservation`] until its procedure is about to run. Where its host has had its share, the
-//! connection is *held*: the server does not read it until memory is free again, so its client has to
-//! wait. A host's share is at most a quarter of what is left, so a few hostile hosts leave room for
-//! others.
+//! A message of more than a few kilobytes reserves memory as its bytes arrive, never for an announced size.
+//! It keeps its [`Reservation`] until its procedure is about to run. If its host has used its share, the
+//! connection is *held*: the server does not receive from it until memory is free again, so its client has to
+//! wait. A host's share is at most a quarter of the memory that is left, so that a few hostile hosts leave
+//! memory for others.
 //!
-//! Nothing may wait for memory that waits for it in turn:
+//! Two messages must not wait for each other's memory:
 //!
-//! * Messages of which a part is there must not wait for each other. So one message of each host may
-//!   grow beyond the host's share, and one of all beyond the whole.
-//! * A call that waits for a permit waits for procedures that run. Those may wait for a nested call
-//!   that has not come yet. Only a whole message tells that it is a nested call. So when a message has
-//!   been held for [`STUCK`] while threads wait inside procedures, it may come by an *extension*: one
-//!   message of each host, and no more than there are such threads. A nested call then runs beyond the
-//!   bound. Another call that came so is refused if it would have to wait. A message that began to come
-//!   while no thread waited inside is no nested call, and gets no extension: it is held, not refused.
+//! * Messages that have arrived in part must not wait for each other. So one message of each host may
+//!   exceed the host's share, and one of all messages may exceed the total.
+//! * A call that waits for a permit waits for running procedures to end. These may wait for a nested call
+//!   that has not arrived yet, and only a complete message shows whether it is a nested call. So a message
+//!   that has been held for [`STUCK`] while threads wait inside procedures may arrive by an *extension*. Each
+//!   host may have one extension, and there are at most as many extensions as such threads. A nested call
+//!   then runs beyond the bound. Any other call that arrived by an extension is refused if it would have to
+//!   wait. If no thread waited inside a procedure when a message began to arrive, it cannot be a nested call.
+//!   It gets no extension, and is held rather than refused.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -27,27 +28,27 @@ use std::time::Duration;
 use crate::limits;
 use crate::sync::{Mutex, MutexGuard};
 
-/// How long a message is held before it may come by an extension.
+/// How long a message is held before it may arrive by an extension.
 pub(super) const STUCK: Duration = Duration::from_millis(100);
 
-/// Reservations of all connections.
+/// The reservations of all connections.
 #[derive(Default)]
 pub(crate) struct Intake(Mutex<State>);
 
 /// A connection that can be held.
 pub(crate) trait Resume: Send + Sync {
-    /// Whether it is among those that wait for memory.
+    /// Returns the flag that is set while the connection waits for memory.
     fn waits(&self) -> &AtomicBool;
 
-    /// Memory was given back: has a thread read on.
+    /// Lets a thread receive, because memory was released.
     fn resume(self: Arc<Self>);
 }
 
-/// Memory that one message holds, until this is dropped.
+/// The memory of one message. Dropping this value releases it.
 pub(crate) struct Reservation {
     intake: Arc<Intake>,
     host: IpAddr,
-    /// Differs from that of every other reservation of this intake.
+    /// The number of this reservation, unique in its intake.
     number: u64,
     bytes: usize,
 }
@@ -56,9 +57,9 @@ pub(crate) struct Reservation {
 struct State {
     bytes: usize,
     hosts: HashMap<IpAddr, Host>,
-    /// The reservation that may grow although all memory is taken.
+    /// The reservation that may grow although all memory is used.
     first: Option<u64>,
-    /// Messages that come by an extension.
+    /// The number of messages that arrive by an extension.
     extensions: u32,
     /// Connections that wait for memory.
     held: VecDeque<Weak<dyn Resume>>,
@@ -69,7 +70,7 @@ struct State {
 #[derive(Default)]
 struct Host {
     bytes: usize,
-    /// The reservation that may grow although the host has had its share.
+    /// The reservation that may grow although the host has used its share.
     first: Option<u64>,
     /// The reservation that is an extension.
     extension: Option<u64>,
@@ -80,15 +81,16 @@ impl Host {
         self.bytes == 0 && self.first.is_none() && self.extension.is_none()
     }
 
-    /// Whether so many bytes more are within its share.
+    /// Returns whether `more` further bytes are within the host's share. `left` is the memory that is left in
+    /// total.
     fn shares(&self, left: usize, more: usize) -> bool {
         self.bytes + more <= (left / 4).min(limits::PARTIAL_BYTES_PER_HOST)
     }
 }
 
 impl State {
-    /// Reserves memory; false if there is none. `extensions`: how many messages may come by an
-    /// extension now, this one among them.
+    /// Reserves memory. Returns false if none is left for the message. `extensions` is the number of messages
+    /// that may arrive by an extension now, including this one.
     fn reserve(&mut self, host: IpAddr, number: u64, more: usize, extensions: u32) -> bool {
         let left = limits::PARTIAL_BYTES_MAX.saturating_sub(self.bytes);
         let theirs = self.hosts.entry(host).or_default();
@@ -109,8 +111,8 @@ impl State {
         true
     }
 
-    /// Whether a message that has come whole may keep its memory while its call waits: not if it came
-    /// by an extension, and there is no room for it without.
+    /// Returns whether a complete message may keep its memory while its call waits. A message that arrived by
+    /// an extension may keep its memory only if there is enough memory without an extension now.
     fn may_wait(&mut self, host: IpAddr, number: u64, bytes: usize) -> bool {
         let Some(theirs) = self.hosts.get_mut(&host) else { return true };
         if theirs.extension != Some(number) {
@@ -126,7 +128,7 @@ impl State {
         room
     }
 
-    /// Gives memory back; `over`: the reservation ends.
+    /// Releases memory. `over` is true if the reservation ends.
     fn release(&mut self, host: IpAddr, number: u64, fewer: usize, over: bool) {
         self.bytes -= fewer;
         let ended = |slot: &mut Option<u64>| slot.take_if(|one| over && *one == number).is_some();
@@ -142,7 +144,8 @@ impl State {
     }
 }
 
-/// Whether a reservation is the one that is let through first; it becomes so if there is none.
+/// Returns whether a reservation is the one that may exceed a bound. If there is no such reservation yet,
+/// this one becomes it.
 fn is_or_becomes(first: &mut Option<u64>, number: u64) -> bool {
     *first.get_or_insert(number) == number
 }
@@ -153,8 +156,8 @@ impl Intake {
         self.0.lock()
     }
 
-    /// Reserves memory for a message that begins to come; `None` if there is none. `extensions` as
-    /// for [`Reservation::grow`].
+    /// Reserves memory for a message that begins to arrive. Returns `None` if no memory is left for it.
+    /// `extensions` has the same meaning as in [`Reservation::grow`].
     pub(super) fn reserve(
         self: &Arc<Self>,
         host: IpAddr,
@@ -169,22 +172,22 @@ impl Intake {
         reserved.then(|| Reservation { intake: Arc::clone(self), host, number, bytes })
     }
 
-    /// A connection waits for memory.
+    /// Holds a connection until memory is released.
     pub(crate) fn hold(&self, connection: Arc<dyn Resume>) {
         let mut state = self.state();
-        // Once only, however often it tries in between.
+        // A connection is in the queue only once, even if it tries several times.
         if !connection.waits().swap(true, Ordering::AcqRel) {
             state.held.push_back(Arc::downgrade(&connection));
         }
         drop(state);
     }
 
-    /// Whether connections wait for memory.
+    /// Returns whether connections wait for memory.
     pub(crate) fn is_short(&self) -> bool {
         !self.state().held.is_empty()
     }
 
-    /// Memory was given back: a connection that was held tries again.
+    /// Releases memory, and lets one held connection try again.
     fn release(&self, host: IpAddr, number: u64, fewer: usize, over: bool) {
         let mut state = self.state();
         state.release(host, number, fewer, over);
@@ -198,20 +201,20 @@ impl Intake {
 }
 
 impl Reservation {
-    /// Bytes that it holds.
+    /// Returns the number of reserved bytes.
     pub(super) const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Reserves memory for more of the message; false if there is none. `extensions`: how many
-    /// messages may come by an extension now, this one among them.
+    /// Reserves memory for more of the message. Returns false if none is left for it. `extensions` is the
+    /// number of messages that may arrive by an extension now, including this one.
     pub(super) fn grow(&mut self, more: usize, extensions: u32) -> bool {
         let grown = self.intake.state().reserve(self.host, self.number, more, extensions);
         self.bytes += if grown { more } else { 0 };
         grown
     }
 
-    /// Gives back what is not needed of it.
+    /// Releases the memory beyond `to` bytes.
     pub(super) fn shrink(&mut self, to: usize) {
         if to < self.bytes {
             self.intake.release(self.host, self.number, self.bytes - to, false);
@@ -219,7 +222,7 @@ impl Reservation {
         }
     }
 
-    /// Whether the call, which has come whole, may wait for a permit.
+    /// Returns whether the call, whose message is complete, may wait for a permit.
     pub(super) fn may_wait(&self) -> bool {
         self.intake.state().may_wait(self.host, self.number, self.bytes)
     }
@@ -243,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_that_take_all_they_can_leave_room_for_others() {
+    fn hosts_that_reserve_all_they_can_leave_memory_for_others() {
         let mut state = State::default();
         let mut connection = 0;
         let mut granted = Vec::new();
@@ -251,7 +254,7 @@ mod tests {
             let mut bytes = 0;
             loop {
                 connection += 1;
-                // The first that is refused becomes the one which may grow.
+                // The first reservation that exceeds the share becomes the one that may grow.
                 let first = state.hosts.get(&host(number)).is_some_and(|host| host.first.is_some());
                 if first || !state.reserve(host(number), connection, MIB / 4, 0) {
                     break;
@@ -267,9 +270,9 @@ mod tests {
     }
 
     #[test]
-    fn messages_that_are_there_in_part_do_not_wait_for_each_other() {
+    fn partly_arrived_messages_do_not_wait_for_each_other() {
         let mut state = State::default();
-        // Three quarters of each message are there when all memory is taken.
+        // All memory is taken when three quarters of each message have arrived.
         let connections = 0..2000_u64;
         let of = |connection: u64| host((connection / 200) as u32);
         let mut parts = vec![0; 2000];
@@ -295,19 +298,22 @@ mod tests {
     }
 
     #[test]
-    fn extension_is_one_of_each_host_and_ends_with_its_reservation() {
+    fn each_host_has_one_extension_which_ends_with_its_reservation() {
         let mut state = State::default();
         let all = limits::PARTIAL_BYTES_MAX;
-        // Two messages of other hosts take all memory, and more than it.
+        // Two messages of other hosts take more than all memory.
         assert!(state.reserve(host(9), 1, all, 0) && state.reserve(host(8), 2, MIB, 0));
         assert!(!state.reserve(host(1), 3, MIB, 0));
         assert!(state.reserve(host(1), 3, MIB, 2) && state.reserve(host(1), 3, MIB, 0));
-        assert!(!state.reserve(host(1), 4, MIB, 2), "its host has one");
+        assert!(!state.reserve(host(1), 4, MIB, 2), "its host has an extension already");
         assert!(state.reserve(host(2), 5, MIB, 2));
-        assert!(!state.reserve(host(3), 6, MIB, 2), "as many as threads wait inside");
+        assert!(
+            !state.reserve(host(3), 6, MIB, 2),
+            "there are as many extensions as threads that wait inside procedures"
+        );
         assert!(!state.may_wait(host(1), 3, 2 * MIB) && state.may_wait(host(9), 1, all));
         state.release(host(9), 1, all, true);
-        assert!(state.may_wait(host(1), 3, 2 * MIB), "there is room for it now");
+        assert!(state.may_wait(host(1), 3, 2 * MIB), "there is memory for it now");
         assert_eq!(state.extensions, 1);
         state.release(host(2), 5, MIB, true);
         state.release(host(1), 3, 2 * MIB, true);
@@ -316,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn reservation_ends_with_the_thread_that_panics() {
+    fn panic_of_a_thread_ends_its_reservation() {
         let intake = Arc::<Intake>::default();
         let ends = std::panic::catch_unwind(|| {
             let _reserved = intake.reserve(host(1), MIB, 0).expect("room");

@@ -1,13 +1,14 @@
-//! Reading: what a thread receives of a connection, and what is kept of it while no thread reads.
+//! Receiving: how a thread receives from a connection, and which bytes the connection keeps while no thread
+//! receives.
 //!
-//! Memory grows with what has come, never with what was announced, and beyond a few kilobytes only
-//! if the server has memory left for the connection's host.
+//! Memory grows with the bytes that have arrived, never with a size that was only announced. Beyond a few
+//! kilobytes, memory grows only if the server has memory left for the connection's host.
 
 use std::io;
 use std::time::{Duration, Instant};
 
 use super::intake::{Reservation, STUCK};
-use super::{Attended, Host, IDLE, Incoming, PARKED, QUEUED, READ_AHEAD, StreamWorker};
+use super::{AcceptedConnection, Attended, Host, IDLE, PARKED, QUEUED, READ_AHEAD, StreamWorker};
 use crate::call::chain::waiting_inside;
 use crate::call::{EStack, Wait, block_cost};
 use crate::path::stream::peer::now;
@@ -15,45 +16,46 @@ use crate::protocol::stream::server_end::{MessageTimer, Unread};
 
 use core::sync::atomic::Ordering;
 
-/// What was received and not looked at; the thread that reads next begins with it.
+/// Bytes that were received but not handled. The thread that receives next begins with them.
 #[derive(Default)]
 pub(super) struct Kept {
     pub(super) memory: EStack,
     pub(super) bytes: usize,
-    /// Bytes still to come that are not wanted.
+    /// Bytes of a refused message that are still to arrive, and are skipped.
     pub(super) skip: usize,
-    /// It has stopped in the middle of a message before.
+    /// Whether the client had stopped in the middle of a message when the last thread left.
     pub(super) stalled: bool,
-    /// What is known of the message of which a part is here.
+    /// The message that has arrived in part.
     part: Part,
 }
 
-/// A message that is larger than what is read ahead, and has not arrived whole.
+/// A message that is larger than [`READ_AHEAD`], and has not arrived whole.
 #[derive(Default)]
 pub(super) struct Part {
-    /// The memory that is reserved for it.
+    /// The memory that is reserved for the message.
     reserved: Option<Reservation>,
-    /// How long its client may still take.
+    /// Measures how long the client may still take for the message.
     timer: MessageTimer,
-    /// Whether it may be a nested call, for which a procedure of this process waits: not if no thread
-    /// waited inside when memory was first wanted for it, for such a thread begins to wait before it
-    /// sends anything. `None` until then.
+    /// Whether the message may be a nested call, for which a procedure of this process waits. A thread begins
+    /// to wait before it sends a nested call. So the message cannot be such a call if no thread waited inside
+    /// a procedure when memory was first needed. `None` until then.
     may_be_nested: Option<bool>,
 }
 
-/// What reading on has come to.
+/// The outcome of receiving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Got {
+pub(super) enum ReadOutcome {
     Some,
-    /// Nothing for a while.
+    /// Nothing arrived for a while.
     Nothing,
-    /// There is no memory for more of the message.
+    /// There is no memory for the rest of the message.
     Full,
     Closed,
 }
 
-impl Incoming {
-    /// Begins with what was kept.
+impl AcceptedConnection {
+    /// Takes the bytes that the connection kept. Returns whether the client had stopped in the middle of a
+    /// message.
     pub(super) fn load(&self, worker: &mut StreamWorker) -> bool {
         let mut kept = self.kept();
         let kept = &mut *kept;
@@ -71,7 +73,7 @@ impl Incoming {
         kept.stalled
     }
 
-    /// Leaves it to the keeper.
+    /// Leaves the connection to the keeper.
     pub(super) fn park(&self, worker: &mut StreamWorker, host: &dyn Host) -> Attended {
         let patience = worker.part.timer.left(worker.unread.len(), now());
         if !self.put_back(worker, true) {
@@ -85,7 +87,7 @@ impl Incoming {
         Attended::Left
     }
 
-    /// Reads no more of it until there is memory.
+    /// Stops receiving until there is memory again.
     #[cold]
     pub(super) fn hold(&self, worker: &mut StreamWorker, host: &dyn Host) -> Attended {
         worker.part.timer.hold(now());
@@ -98,7 +100,7 @@ impl Incoming {
         Attended::Left
     }
 
-    /// Leaves it to the thread that comes to it when others have been served.
+    /// Queues the connection after those that wait for a thread.
     #[cold]
     pub(super) fn stand_in_line(&self, worker: &mut StreamWorker, host: &dyn Host) -> Attended {
         if !self.put_back(worker, false) {
@@ -109,19 +111,19 @@ impl Incoming {
         Attended::Left
     }
 
-    /// Keeps what was received and not looked at; false if that cannot be, or the connection was
-    /// closed meanwhile.
+    /// Makes the connection keep the unread bytes. Returns false if there is no memory, or if the connection
+    /// was closed meanwhile.
     fn put_back(&self, worker: &mut StreamWorker, parks: bool) -> bool {
         let mut kept_guard = self.kept();
         let kept = &mut *kept_guard;
         let bytes = worker.unread.len();
         worker.move_to_front();
         if worker.input.memory().len() <= 2 * bytes {
-            // The memory goes along: a peer that sends byte by byte does not make us copy.
+            // The connection keeps the memory itself, so a peer that sends single bytes causes no copies.
             kept.memory = core::mem::take(&mut worker.input);
             worker.input = core::mem::take(&mut worker.spare);
         } else {
-            // The thread's memory is large because of other messages.
+            // The thread's memory is larger, because of other messages. The bytes are copied.
             if kept.memory.memory().len() > 2 * bytes.max(READ_AHEAD) {
                 kept.memory = EStack::default();
             }
@@ -136,13 +138,13 @@ impl Incoming {
         worker.unread = Unread::default();
         let mut part = core::mem::take(&mut worker.part);
         drop(kept_guard);
-        // What was reserved for what may have come, and did not. Other connections then read on, so
-        // nothing is locked here.
+        // This releases memory that was reserved for bytes that did not arrive. Another connection may then
+        // be resumed, so no lock is held.
         if let Some(reserved) = &mut part.reserved {
             reserved.shrink(needed);
         }
         let mut kept = self.kept();
-        // Whoever ends the connection closes it first, and then forgets what was kept.
+        // A thread that ends the connection first closes it, and then drops the bytes that it keeps.
         if self.closed.load(Ordering::SeqCst) {
             drop(kept);
             return false;
@@ -151,42 +153,43 @@ impl Incoming {
         true
     }
 
-    /// Forgets what was kept of it.
+    /// Drops the bytes that the connection keeps.
     pub(crate) fn forget_kept(&self) {
-        // Dropped when it is not locked any more.
+        // The bytes are dropped after the lock is released, because this may resume another connection.
         let kept = core::mem::take(&mut *self.kept());
         drop(kept);
     }
 
-    /// It is to be read on although it was held: whether it is to be queued for a thread.
+    /// Ends the hold, because there may be memory again. Returns whether the connection must be queued for a
+    /// thread.
     pub(crate) fn resumes(&self) -> bool {
         self.held.swap(false, Ordering::AcqRel) && self.wakes()
     }
 
-    /// Whether it waits for memory.
+    /// Returns whether the connection waits for memory.
     pub(crate) fn is_held(&self) -> bool {
         self.held.load(Ordering::Acquire)
     }
 
-    /// How long its client may still take for the message of which a part is here; `None` if there is
-    /// none that takes memory, or a thread reads it.
+    /// Returns how long the client may still take for the message that has arrived in part. Returns `None` if
+    /// no message uses memory, or if a thread receives.
     pub(crate) fn patience(&self) -> Option<Duration> {
         let kept = self.kept();
         kept.part.timer.left(kept.bytes, now())
     }
 
-    /// Receives more, at least one byte, if it comes.
+    /// Receives at least one byte, if one arrives.
     pub(super) fn receive(
         &self,
         worker: &mut StreamWorker,
         needed: usize,
         waits: bool,
         host: &dyn Host,
-    ) -> Got {
+    ) -> ReadOutcome {
         worker.move_to_front();
-        let Some(upto) = self.make_room(worker, needed) else { return Got::Full };
+        let Some(upto) = self.make_room(worker, needed) else { return ReadOutcome::Full };
         if !worker.input.reserve(upto) {
-            return Got::Closed;
+            return ReadOutcome::Closed;
         }
         let how = if waits { host.wait() } else { Wait::Spin };
         let until = match how {
@@ -202,7 +205,7 @@ impl Incoming {
             };
             let place = &mut worker.input.memory()[worker.unread.to..upto];
             match self.stream.receive(place, blocks) {
-                Ok(0) => return Got::Closed,
+                Ok(0) => return ReadOutcome::Closed,
                 Ok(bytes) => {
                     worker.unread.to += bytes;
                     if blocks {
@@ -210,14 +213,16 @@ impl Incoming {
                     } else {
                         worker.serving.counting.found()
                     }
-                    return Got::Some;
+                    return ReadOutcome::Some;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Got::Closed,
-                Err(_) if blocks => return Got::Nothing,
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
+                    return ReadOutcome::Closed;
+                }
+                Err(_) if blocks => return ReadOutcome::Nothing,
                 Err(_) if until.is_some_and(|until| Instant::now() >= until) => {
                     if how == Wait::Spin {
-                        return Got::Nothing;
+                        return ReadOutcome::Nothing;
                     }
                 }
                 Err(_) => {
@@ -228,13 +233,13 @@ impl Incoming {
         }
     }
 
-    /// Up to where may be received now; `None` if there is no memory for more.
+    /// Returns the end of the memory into which the thread may receive, or `None` if no memory is left.
     #[inline]
     fn make_room(&self, worker: &mut StreamWorker, needed: usize) -> Option<usize> {
         if needed <= READ_AHEAD {
             return Some(READ_AHEAD);
         }
-        // As far as the thread's memory reaches, else twice what has come.
+        // The size is either all memory of the thread, or twice the number of bytes that have arrived.
         let there = worker.input.memory().len();
         let grown = if worker.unread.to < there { there } else { 2 * worker.unread.to };
         let wanted = needed.min(grown.max(READ_AHEAD));
@@ -245,7 +250,7 @@ impl Incoming {
         (least < wanted && self.reserve(&mut worker.part, least)).then_some(least)
     }
 
-    /// Whether a message may take so many bytes. The first few are never refused.
+    /// Returns whether a message may use this many bytes. Up to [`READ_AHEAD`] bytes are always allowed.
     fn reserve(&self, part: &mut Part, bytes: usize) -> bool {
         let before = part.reserved.as_ref().map_or(0, Reservation::bytes);
         if bytes <= READ_AHEAD || bytes <= before {
@@ -266,8 +271,8 @@ impl Incoming {
         }
     }
 
-    /// A message has come whole, or what comes of it is not wanted: it is a part no more. The memory
-    /// that was reserved for it, if there is any.
+    /// Ends the partial state of a message that is complete or was refused. Returns the memory that was
+    /// reserved for the message, if any.
     #[inline]
     pub(super) fn is_whole(worker: &mut StreamWorker) -> Option<Reservation> {
         if worker.part.may_be_nested.is_none() && worker.part.timer.held().is_zero() {

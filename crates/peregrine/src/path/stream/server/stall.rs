@@ -1,15 +1,15 @@
-//! What a server does when a connection takes no more bytes.
+//! What a server does when the socket of a connection is full.
 
 use core::sync::atomic::Ordering;
 use std::io;
 use std::time::Instant;
 
-use super::{Host, Incoming};
-use crate::device::tcp::For;
+use super::{AcceptedConnection, Host};
+use crate::device::tcp::WaitFor;
 use crate::limits;
 use crate::path::stream::peer::sending::OnStall;
 
-/// Does not wait: a message that the socket does not take at once is not sent.
+/// Does not wait: a message for which the socket has no space is not sent.
 pub(super) struct NoStall;
 
 impl OnStall for NoStall {
@@ -18,9 +18,10 @@ impl OnStall for NoStall {
     }
 }
 
-/// Waits for a client that does not read its replies, while no other client suffers.
+/// Waits for a client that does not read its replies. The wait ends after [`limits::UNREAD_TIME`]: the
+/// shorter time if other connections wait for a thread, otherwise the longer.
 pub(super) struct ReplyStall<'a> {
-    pub(super) incoming: &'a Incoming,
+    pub(super) incoming: &'a AcceptedConnection,
     pub(super) host: &'a dyn Host,
 }
 
@@ -34,7 +35,7 @@ impl OnStall for ReplyStall<'_> {
                 return Err(io::ErrorKind::ConnectionAborted.into());
             }
             let look = Instant::now() + short;
-            if self.incoming.stream.wait(For::Writable, Some(look))?.writable {
+            if self.incoming.stream.wait(WaitFor::Writable, Some(look))?.writable {
                 return Ok(());
             }
             if self.host.is_hungry() || self.host.is_stopping() || begun.elapsed() >= long {

@@ -1,8 +1,8 @@
-//! The threads that serve TCP connections: a bounded number.
+//! The threads that serve TCP connections, and the queue of connections that wait for a thread.
 //!
-//! A connection that is active has a thread, which sleeps in receiving; one that is not is watched by
-//! the keeper. Procedures that run are bounded by [`Admission`] rather than by threads: a thread that
-//! waits for the next call of its connection keeps nobody from running one.
+//! Each active connection has a thread, which sleeps in the kernel until the next call. The keeper watches
+//! the other connections. [`Admission`] bounds the procedures that run, and not the threads: a thread that
+//! waits for a call does not keep another thread from running a procedure.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,18 +20,18 @@ use crate::serving::faults::Faults;
 use crate::serving::stop::Drain;
 use crate::sync::{Condvar, Mutex, MutexGuard, Rank};
 
-/// Threads that may wait for calls, however few of those may run.
+/// The smallest bound on threads that wait for calls, even if fewer procedures may run.
 const READERS_MIN: usize = 16;
 
-/// What its threads are called.
+/// The name of the threads.
 const THREAD: &str = "peregrine-stream";
 
 pub(super) struct StreamThreads {
     state: Mutex<State>,
-    /// A connection was queued, or the server stops.
-    came: Condvar,
+    /// Notified when a connection is queued, or the server stops.
+    work_ready: Condvar,
     pub(super) admission: Arc<Admission>,
-    /// Calls that have come and are not answered.
+    /// The number of calls that have arrived and have no reply yet.
     calls: AtomicUsize,
     /// Whether connections wait for a thread.
     hungry: AtomicBool,
@@ -40,7 +40,7 @@ pub(super) struct StreamThreads {
     faults: Arc<Faults>,
 }
 
-/// A visit to a connection; dropped only if it panics.
+/// Ends a connection if the thread that attends to it panics.
 struct Unwinds<'a>(&'a ServerConnection);
 
 impl Drop for Unwinds<'_> {
@@ -53,7 +53,7 @@ impl Drop for Unwinds<'_> {
 struct State {
     queue: VecDeque<Arc<ServerConnection>>,
     threads: usize,
-    /// Threads that wait for a connection.
+    /// The number of threads that wait for a connection.
     idle: usize,
 }
 
@@ -61,7 +61,7 @@ impl StreamThreads {
     pub(super) fn new(core: &Arc<ServerCore>) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::ranked(Rank::Threads, State::default()),
-            came: Condvar::new(),
+            work_ready: Condvar::new(),
             admission: core.admission(),
             calls: AtomicUsize::new(0),
             hungry: AtomicBool::new(false),
@@ -78,19 +78,19 @@ impl StreamThreads {
 
     // Threads.
 
-    /// A thread will attend to the connection.
+    /// Queues a connection for a thread.
     pub(super) fn enqueue(self: &Arc<Self>, connection: Arc<ServerConnection>) {
         let mut state = self.state();
         state.queue.push_back(connection);
         if state.idle > 0 {
-            self.came.notify_one();
+            self.work_ready.notify_one();
         }
         if state.queue.len() > state.idle && !self.may_start(&state, || self.start().is_ok()) {
             if state.threads > 0 {
                 self.hungry.store(true, Ordering::Release);
                 return;
             }
-            // There is no thread and none can be had: nobody would ever come.
+            // There is no thread, and none can be started.
             let unserved = state.queue.pop_back();
             drop(state);
             return unserved.iter().for_each(|connection| connection.end());
@@ -100,17 +100,19 @@ impl StreamThreads {
         }
     }
 
-    /// Starts a thread if one more may be; false if not.
+    /// Starts a thread if the bound allows it. Returns whether a thread was started.
     fn may_start(&self, state: &State, start: impl FnOnce() -> bool) -> bool {
-        // Those whose call waits to run do not count: they bound the queue. Nor do calls from inside
-        // that run beyond the bound: the next call of which all of them wait may come on this connection.
+        // Threads whose calls wait for a permit do not count, because the queue bounds them. Neither do
+        // nested calls that run beyond the bound: the call for which they all wait may arrive on this
+        // connection.
         let elsewhere = self.admission.waiting() + self.admission.excess();
         let reading = state.threads.saturating_sub(elsewhere);
         let most = self.admission.running_max();
         reading < most + most.clamp(READERS_MIN, limits::READERS_MAX) && start()
     }
 
-    /// A thread has gone to run a call beyond the bound, and connections wait for one.
+    /// Starts another thread, because a thread runs a call beyond the bound while connections wait for a
+    /// thread.
     #[cold]
     fn feed(self: &Arc<Self>) {
         let mut state = self.state();
@@ -129,7 +131,8 @@ impl StreamThreads {
         let counting = Counting::new(&self.page, ThreadKind::Stream);
         let mut worker = StreamWorker::new(counting);
         while let Some(connection) = self.next(&mut worker) {
-            // If this panics, the clients must not wait for the answers that nobody will send.
+            // If the thread panics here, this ends the connection, so that the client does not wait for
+            // replies that are never sent.
             let unwinds = Unwinds(&connection);
             if ServerConnection::attend(&connection, &mut worker) == Attended::Ended {
                 connection.end();
@@ -138,7 +141,7 @@ impl StreamThreads {
         }
     }
 
-    /// The next connection; `None` if the thread is to end.
+    /// Returns the next connection, or `None` if the thread must end.
     fn next(&self, worker: &mut StreamWorker) -> Option<Arc<ServerConnection>> {
         let mut state = self.state();
         loop {
@@ -151,14 +154,14 @@ impl StreamThreads {
                 break;
             }
             drop(state);
-            // Exported objects live no longer because of a thread that sleeps.
+            // A thread that sleeps must not keep exported objects alive.
             worker.forget();
             state = self.state();
             if !state.queue.is_empty() {
                 continue;
             }
             state.idle += 1;
-            let (back, slept) = self.came.wait_timeout(state, LINGER);
+            let (back, slept) = self.work_ready.wait_timeout(state, LINGER);
             state = back;
             state.idle -= 1;
             if slept && state.queue.is_empty() {
@@ -169,7 +172,8 @@ impl StreamThreads {
         None
     }
 
-    /// Whether connections wait for a thread: those that have one let it go after each call.
+    /// Returns whether connections wait for a thread. Threads of other connections then leave them after each
+    /// call.
     pub(super) fn is_hungry(&self) -> bool {
         self.hungry.load(Ordering::Acquire)
     }
@@ -181,7 +185,7 @@ impl StreamThreads {
 
     // Calls.
 
-    /// Waits until one call more may run; is it to wait, `waits` is done first.
+    /// Waits until one more call may run. Calls `waits` before it waits.
     pub(super) fn begin(
         self: &Arc<Self>,
         nested: bool,
@@ -194,7 +198,7 @@ impl StreamThreads {
         Ok(())
     }
 
-    /// A call has come; it will be answered, whether it runs or not.
+    /// Notes that a call has arrived. It gets a reply, whether it runs or not.
     pub(super) fn called(&self) {
         self.calls.fetch_add(1, Ordering::SeqCst);
     }
@@ -206,15 +210,15 @@ impl StreamThreads {
         }
     }
 
-    /// Lets no call begin any more.
+    /// Refuses all calls that have not begun.
     pub(super) fn refuse(&self) {
         self.admission.stop();
         drop(self.state());
-        self.came.notify_all();
+        self.work_ready.notify_all();
     }
 
-    /// Waits until the calls that run are answered. Returns false if some were not when the drain was
-    /// over.
+    /// Waits until all calls have their replies. Returns false if some have none when the time for draining
+    /// ends.
     pub(super) fn drain(&self, drain: &Drain) -> bool {
         self.admission.drain(drain, || self.calls.load(Ordering::SeqCst) == 0)
     }

@@ -1,4 +1,4 @@
-//! `StreamWorker`: what a thread that serves connections has of its own.
+//! `StreamWorker`: the state of a thread that serves connections.
 
 use core::ops::Range;
 use std::io;
@@ -13,21 +13,21 @@ use crate::serving::binding_table::BindingCache;
 use crate::serving::procedure::Serving;
 use crate::sys::Memory;
 
-/// What a thread that serves connections has of its own.
+/// The state of a thread that serves connections.
 pub(crate) struct StreamWorker {
     pub(super) serving: Serving,
     pub(super) rows: BindingCache,
     pub(super) input: EStack,
     /// The received bytes in `input`.
     pub(super) unread: Unread,
-    /// The message of which a part is there.
+    /// The message that has arrived in part.
     pub(super) part: Part,
-    /// Its own memory, while it reads into a connection's.
+    /// The thread's own memory, while it receives into the memory of a connection.
     pub(super) spare: EStack,
     pub(super) reply: Option<Memory>,
-    /// Where the blocks of a result begin.
+    /// The positions of the blocks of a result.
     pub(super) blocks: Vec<u32>,
-    /// Bytes of the largest reply lately.
+    /// The size in bytes of the largest recent reply.
     pub(super) largest: usize,
 }
 
@@ -46,7 +46,7 @@ impl StreamWorker {
         }
     }
 
-    /// Forgets whom it served, and gives back what it needs no more.
+    /// Forgets the last caller, and releases memory that is not needed any more.
     pub(crate) fn forget(&mut self) {
         self.rows.forget();
         self.serving.forget();
@@ -57,7 +57,7 @@ impl StreamWorker {
         self.spare = EStack::default();
     }
 
-    /// Memory for a result of so many bytes.
+    /// Makes room for a result of this many bytes.
     pub(super) fn room(&mut self, bytes: usize) -> io::Result<()> {
         if self.reply.as_ref().is_none_or(|memory| memory.len() < bytes) {
             self.reply = Some(Memory::private(bytes)?);
@@ -65,8 +65,8 @@ impl StreamWorker {
         Ok(())
     }
 
-    /// A call is about to wait, for which these bytes of the thread's memory are needed, and nothing
-    /// else is: the thread keeps no memory that is much larger. Returns where they begin from then on.
+    /// Keeps only these bytes of the thread's memory, because a call is about to wait. Releases memory that
+    /// is much larger. Returns the new position of the bytes.
     #[cold]
     pub(super) fn keep_only(&mut self, needed: Range<usize>) -> usize {
         self.spare = EStack::default();
@@ -83,7 +83,7 @@ impl StreamWorker {
         0
     }
 
-    /// Moves what is there to the start of the memory.
+    /// Moves the unread bytes to the start of the memory.
     pub(super) fn move_to_front(&mut self) {
         let Unread { from, to, .. } = self.unread;
         if from > 0 {

@@ -1,4 +1,4 @@
-//! Binding: what is said and read, and its dialogues.
+//! Tests of binding: writing and reading of packets, and dialogues.
 
 use super::super::header::set_version;
 use super::*;
@@ -23,12 +23,12 @@ fn grant(handles: &[GrantedHandle]) -> Grant {
 
 fn read(packet: &[u8; BIND_BYTES]) -> (Header, Option<BindMessage>) {
     let (header, body) = packet.split_first_chunk().expect("a header");
-    let header = Header::parse(header, body.len()).expect("a header that is whole");
+    let header = Header::parse(header, body.len()).expect("a valid header");
     (header, BindMessage::parse(&header, body))
 }
 
 #[test]
-fn what_is_said_is_read_and_damage_is_seen() {
+fn messages_are_read_back_and_damage_is_detected() {
     let handle = Handle { place: 3, secret: [4; 12] };
     let handles = [GrantedHandle { handle, generation: 0x8765_4321 }; HANDLES_MAX];
     let all = [
@@ -41,11 +41,11 @@ fn what_is_said_is_read_and_damage_is_seen() {
         BindMessage::Bound(grant(&handles)),
         BindMessage::Unbound(BindRefusal::new(7, &"é".repeat(1000))),
     ];
-    for said in all {
+    for message in all {
         let mut packet = [0xaa; BIND_BYTES];
-        said.emit([1; 12], 2, 3, &mut packet);
+        message.emit([1; 12], 2, 3, &mut packet);
         let (header, read_back) = read(&packet);
-        assert_eq!(read_back, Some(said));
+        assert_eq!(read_back, Some(message));
         for at in HEADER_BYTES..BIND_BYTES {
             packet[at] ^= 4;
             assert_eq!(BindMessage::parse(&header, &packet[HEADER_BYTES..]), None);
@@ -55,7 +55,7 @@ fn what_is_said_is_read_and_damage_is_seen() {
 }
 
 #[test]
-fn a_cookie_is_of_one_client_and_two_slots() {
+fn cookie_is_valid_for_one_client_and_two_slots() {
     let cookies = Cookies::new([1; 16]);
     let at = |slots: u64| Moment(slots * SLOT + 5);
     let cookie = cookies.make(at(7), b"here", &[2; 12]);
@@ -68,9 +68,9 @@ fn a_cookie_is_of_one_client_and_two_slots() {
     assert!(!Cookies::new([2; 16]).verify(at(7), b"here", &[2; 12], &cookie));
 }
 
-/// The dialogue, with one packet lost on the way.
+/// Runs both exchanges, and loses one packet.
 #[test]
-fn a_client_is_bound_after_two_exchanges() {
+fn client_is_bound_after_two_exchanges() {
     let cookies = Cookies::new([1; 16]);
     let mut binding = BindExchange::new(Moment(0), [8; 12], request());
     let mut packet = [0; BIND_BYTES];
@@ -82,7 +82,7 @@ fn a_client_is_bound_after_two_exchanges() {
     let body = &packet[HEADER_BYTES..];
     let Some(BindAction::SendCookie(cookie, false)) = cookies.asked(again, b"here", &hello, body)
     else {
-        panic!("a cookie was expected")
+        panic!("the server sent no cookie")
     };
     let then = again.after(3 * MILLISECOND);
     BindMessage::Cookie(cookie, None).emit([8; 12], 1, hello.serial, &mut packet);
@@ -103,9 +103,9 @@ fn a_client_is_bound_after_two_exchanges() {
     assert!(!binding.handle(then.after(60), &header, &packet[HEADER_BYTES..]));
 }
 
-/// Answers take longer than the client waits before it sends again.
+/// Answers take longer than the client waits before it retransmits.
 #[test]
-fn round_trip_is_measured_although_packets_were_sent_again() {
+fn round_trip_of_retransmitted_packets_is_measured() {
     const ROUND_TRIP: u64 = 1600 * MILLISECOND;
     let mut binding = BindExchange::new(Moment(0), [8; 12], request());
     let mut packet = [0; BIND_BYTES];
@@ -120,7 +120,7 @@ fn round_trip_is_measured_although_packets_were_sent_again() {
             assert_eq!(binding.poll_send(due, &mut packet), Some(()));
         }
         let (last, _) = read(&packet);
-        assert!(last.serial > first.serial, "it was sent again");
+        assert!(last.serial > first.serial, "the packet was not retransmitted");
         answer.emit([8; 12], 1, first.serial, &mut packet);
         let (header, _) = read(&packet);
         assert!(binding.handle(answered, &header, &packet[HEADER_BYTES..]));
@@ -129,9 +129,9 @@ fn round_trip_is_measured_although_packets_were_sent_again() {
     assert_eq!(binding.outcome(), Some(&BindOutcome::Granted(grant, ROUND_TRIP)));
 }
 
-/// A server says that it answers a packet that was never sent.
+/// The echo of the answer is the serial of a packet that was never sent.
 #[test]
-fn round_trip_of_a_packet_that_was_never_sent_is_not_measured() {
+fn answer_to_a_packet_never_sent_is_not_measured() {
     for echo in [0, 2, u16::MAX] {
         let mut binding = BindExchange::new(Moment(0), [8; 12], request());
         let mut packet = [0; BIND_BYTES];
@@ -144,7 +144,7 @@ fn round_trip_of_a_packet_that_was_never_sent_is_not_measured() {
 }
 
 #[test]
-fn a_client_that_asks_where_the_server_is_is_told_and_that_is_all() {
+fn request_for_the_location_gets_only_the_location() {
     let cookies = Cookies::new([1; 16]);
     for there in [None, Some(LinkLocation { hardware: [4; 6], endpoint: [5, 6] })] {
         let mut binding = BindExchange::locating(Moment(0), [8; 12]);
@@ -162,18 +162,18 @@ fn a_client_that_asks_where_the_server_is_is_told_and_that_is_all() {
 }
 
 #[test]
-fn nobody_answers() {
+fn silent_server_ends_the_exchange() {
     let mut binding = BindExchange::new(Moment(0), [8; 12], request());
     let mut packets = 0;
     while let Some(due) = binding.next_timer() {
         packets += u32::from(binding.poll_send(due, &mut [0; BIND_BYTES]).is_some());
         assert!(due < Moment(20 * SECOND));
     }
-    // Ten of this version, and two that ask for the one before.
+    // Ten packets of this version, and two that ask for the previous one.
     assert_eq!((packets, binding.outcome()), (12, Some(&BindOutcome::NoAnswer)));
 }
 
-/// Lets the timer of a client come until it sends, and returns the packet.
+/// Advances a client to its next timer until it sends, and returns the packet.
 fn next(binding: &mut BindExchange) -> [u8; BIND_BYTES] {
     let mut packet = [0; BIND_BYTES];
     let due = binding.next_timer().expect("it waits");
@@ -182,11 +182,11 @@ fn next(binding: &mut BindExchange) -> [u8; BIND_BYTES] {
 }
 
 #[test]
-fn a_server_of_the_version_before_is_recognized() {
+fn server_of_the_previous_version_is_recognized() {
     let mut binding = BindExchange::new(Moment(0), [8; 12], request());
     let packets: Vec<_> = (0..4).map(|_| next(&mut binding)).collect();
     assert_eq!(packets.iter().map(|packet| packet[2]).collect::<Vec<_>>(), [3, 3, 3, 2]);
-    // Its answer, as a server of that version writes it.
+    // A server of the previous version answers.
     let mut answer = [0; BIND_BYTES];
     BindMessage::Cookie([3; 16], None).emit([8; 12], 0, 4, &mut answer);
     set_version(answer.first_chunk_mut().expect("a header"), 2);
@@ -198,7 +198,7 @@ fn a_server_of_the_version_before_is_recognized() {
 }
 
 #[test]
-fn a_client_of_another_version_is_told_so_in_its_own() {
+fn client_of_another_version_is_answered_in_its_version() {
     for version in [2, 4] {
         let mut hello = [0; BIND_BYTES];
         BindMessage::Hello(false).emit([8; 12], 5, 0, &mut hello);
@@ -206,9 +206,9 @@ fn a_client_of_another_version_is_told_so_in_its_own() {
         let mut answer = versions::refuse(&hello, 7).expect("an answer");
         assert_eq!(answer[2], version);
         set_version(answer.first_chunk_mut().expect("a header"), 3);
-        let (header, said) = read(&answer);
+        let (header, message) = read(&answer);
         assert_eq!((header.handle.secret, header.echo), ([8; 12], 5));
-        let Some(BindMessage::Unbound(denial)) = said else { panic!("{said:?}") };
+        let Some(BindMessage::Unbound(denial)) = message else { panic!("{message:?}") };
         let text = String::from_utf8_lossy(denial.text()).into_owned();
         assert_eq!(denial.kind, 7);
         assert_eq!(
@@ -218,7 +218,7 @@ fn a_client_of_another_version_is_told_so_in_its_own() {
                  {version}: use the same release on both sides"
             )
         );
-        // Nobody is sent more than came, nor anything for what is no question.
+        // A packet that is too short gets no answer, nor does a packet that is no request.
         assert!(versions::refuse(&hello[..BIND_BYTES - 1], 7).is_none());
         hello[3] = PacketKind::Unbound as u8;
         set_version(hello.first_chunk_mut().expect("a header"), version);
@@ -240,10 +240,10 @@ proptest! {
         let header = Header {
             flags: Flags::CHECKED, check, ..Header::new(kinds[kind], Handle::default(), 0)
         };
-        if let Some(said) = BindMessage::parse(&header, &body) {
+        if let Some(message) = BindMessage::parse(&header, &body) {
             let mut packet = [0; BIND_BYTES];
-            said.emit([0; 12], 0, 0, &mut packet);
-            prop_assert_eq!(read(&packet).1, Some(said));
+            message.emit([0; 12], 0, 0, &mut packet);
+            prop_assert_eq!(read(&packet).1, Some(message));
         }
     }
 }

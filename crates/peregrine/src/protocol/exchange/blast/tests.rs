@@ -1,4 +1,4 @@
-//! Tests of a blast, alone and with the assembly at its other end.
+//! Tests of a blast, alone and together with an assembly at the receiver.
 
 use core::cell::RefCell;
 
@@ -10,7 +10,7 @@ use super::*;
 
 const NOW: Moment = Moment(1_000_000_000);
 
-/// A message on its way, and the two ends of it.
+/// A message in transit, with its sender and its receiver.
 struct Way {
     blast: Blast,
     flow: RefCell<Flow>,
@@ -20,7 +20,7 @@ struct Way {
     assembly: Assembly,
     beyond: PositionSet,
     serial: u16,
-    /// What the receiver heard last.
+    /// The serial of the last packet that arrived at the receiver.
     echo: u16,
     sent: u32,
     resent: u32,
@@ -60,7 +60,7 @@ impl Way {
         Some((position, flags, serial))
     }
 
-    /// A packet arrives; whether the receiver answers it.
+    /// Delivers a packet. Returns whether the receiver answers it.
     fn arrive(&mut self, (position, flags, serial): (u32, Flags, u16)) -> bool {
         self.echo = serial;
         assert_ne!(self.assembly.receive(position, &mut self.beyond), PieceArrival::OutOfWindow);
@@ -84,7 +84,7 @@ impl Way {
         self.blast.handle_report(have, path, &mut self.missing)
     }
 
-    /// Everything that can be sent now arrives, but for what `lost` says.
+    /// Delivers everything that can be sent now, except for what `lost` selects.
     fn burst(&mut self, mut lost: impl FnMut(u32) -> bool) -> bool {
         let mut answers = false;
         while let Some(packet) = self.poll() {
@@ -96,9 +96,9 @@ impl Way {
     }
 }
 
-/// A bitmap that is full may have had no room for more; a shorter one tells of everything.
+/// A full bitmap may have no room for all positions. A shorter one covers all of them.
 #[test]
-fn full_bitmap_tells_nothing_of_what_lies_behind_it() {
+fn full_bitmap_covers_nothing_beyond_its_end() {
     let bitmap = [0xff; BITMAP_BYTES_MAX];
     let have = |bytes: usize| ReceptionReport {
         next: 10,
@@ -112,7 +112,7 @@ fn full_bitmap_tells_nothing_of_what_lies_behind_it() {
 }
 
 #[test]
-fn what_fits_the_window_is_one_blast_that_asks_nothing() {
+fn message_within_the_window_requests_no_report() {
     let mut way = Way::new(34, 1024);
     for position in 0..34 {
         assert_eq!(way.poll(), Some((position, Flags::NONE, way.serial)));
@@ -133,34 +133,34 @@ fn paced_sender_sends_in_bounded_bursts() {
     way.flow = RefCell::new(flow);
     let sends = |way: &mut Way, now| core::iter::from_fn(|| way.poll_at(now)).count() as u64;
     let burst = MILLISECOND / INTERVAL;
-    // A message begins with as much as leaves at once where nothing is known.
+    // A message begins with the initial window, and one burst.
     let first = sends(&mut way, NOW);
     assert!((48..=48 + burst).contains(&first), "{first}");
-    // A sender that comes when it is due sends one burst.
+    // A sender that polls when a position is due sends one burst.
     let (mut now, mut sent) = (NOW, first);
     while sent < 400 {
-        now = way.blast.due().expect("more is to be sent");
+        now = way.blast.due().expect("a position is due");
         let once = sends(&mut way, now);
         assert!((1..=burst).contains(&once), "{once}");
         sent += once;
     }
     let pace = sent * 1_000_000_000 / now.since(NOW).max(1);
     assert!(pace < 700 * 20 * 3 / 2, "{pace} positions a second");
-    // One that comes late by most of a round trip makes up for a sixteenth of it, and no more.
+    // A sender that polls late by most of a round trip catches up by a sixteenth of a round trip.
     let late = sends(&mut way, now.after(40 * MILLISECOND));
     assert!((1..=burst + ROUND_TRIP / 16 / INTERVAL + 1).contains(&late), "{late}");
 }
 
 #[test]
-fn a_longer_one_asks_at_half_a_window_and_before_it_stops() {
+fn longer_message_requests_reports_at_half_a_window_and_before_it_stops() {
     let mut way = Way::new(100, 8);
     let flags: Vec<_> = core::iter::from_fn(|| way.poll()).map(|packet| packet.1).collect();
-    let please: Vec<_> = (0..flags.len()).filter(|i| flags[*i].has(Flags::REPORT)).collect();
-    assert_eq!((flags.len(), please), (8, vec![3, 7]));
+    let requests: Vec<_> = (0..flags.len()).filter(|i| flags[*i].has(Flags::REPORT)).collect();
+    assert_eq!((flags.len(), requests), (8, vec![3, 7]));
 }
 
 #[test]
-fn exactly_what_is_missing_is_sent_again() {
+fn only_missing_positions_are_retransmitted() {
     let mut way = Way::new(20, 1024);
     assert!(way.burst(|position| position == 3 || position == 7));
     assert_eq!(way.report(false), ReportEffect::NewLosses);
@@ -169,7 +169,7 @@ fn exactly_what_is_missing_is_sent_again() {
     assert_eq!((first.0, first.1), (3, Flags::RESENT));
     assert_eq!((last.0, last.1), (7, Flags::RESENT.with(Flags::REPORT)));
     assert_eq!(way.poll(), None);
-    // A late report of the same holes changes nothing: what was sent again is on its way.
+    // A late report of the same holes changes nothing, because the retransmissions are in flight.
     assert_eq!(way.report(false), ReportEffect::Progress);
     assert_eq!(way.poll(), None);
     way.arrive(first);
@@ -180,7 +180,7 @@ fn exactly_what_is_missing_is_sent_again() {
 }
 
 #[test]
-fn a_lost_end_is_found_by_who_waited() {
+fn lost_end_is_found_after_a_wait() {
     let mut way = Way::new(4, 1024);
     way.burst(|position| position >= 2);
     assert_eq!(way.report(false), ReportEffect::Progress);
@@ -196,51 +196,51 @@ fn impossible_reports_change_nothing() {
     way.burst(|_| false);
     let have =
         |next, bitmap| ReceptionReport { next, bitmap, had: u32::MAX, echo: 0, waited: false };
-    let mut say = |have: ReceptionReport<'_>| way.hear(&have);
-    assert_eq!(say(have(21, &[])), ReportEffect::Invalid);
-    assert_eq!(say(have(u32::MAX, &[])), ReportEffect::Invalid);
-    assert_eq!(say(have(u32::MAX, &[0xff; 128])), ReportEffect::Invalid);
-    assert_eq!(say(have(19, &[2])), ReportEffect::Invalid);
-    assert_eq!(say(have(20, &[])), ReportEffect::Progress);
-    assert_eq!(say(have(4, &[])), ReportEffect::Invalid);
+    let mut report = |have: ReceptionReport<'_>| way.hear(&have);
+    assert_eq!(report(have(21, &[])), ReportEffect::Invalid);
+    assert_eq!(report(have(u32::MAX, &[])), ReportEffect::Invalid);
+    assert_eq!(report(have(u32::MAX, &[0xff; 128])), ReportEffect::Invalid);
+    assert_eq!(report(have(19, &[2])), ReportEffect::Invalid);
+    assert_eq!(report(have(20, &[])), ReportEffect::Progress);
+    assert_eq!(report(have(4, &[])), ReportEffect::Invalid);
 }
 
 #[test]
-fn a_loss_reduces_the_window_once_a_round() {
+fn loss_reduces_the_window_once_per_round_trip() {
     let mut way = Way::new(400, 1024);
     let window = |way: &Way| way.flow.borrow().window();
     way.burst(|position| position % 5 == 2);
     assert_eq!((way.report(true), window(&way)), (ReportEffect::NewLosses, 48));
     way.burst(|_| true);
     assert_eq!((way.report(true), window(&way)), (ReportEffect::NewLosses, 33));
-    // What was sent after the reduction was lost too, all of it at once.
+    // All positions that were sent after the reduction were lost, too.
     way.burst(|_| true);
     assert_eq!(window(&way), 23);
 }
 
 #[test]
-fn only_a_window_that_was_full_grows() {
+fn only_a_full_window_grows() {
     let window = |way: &Way| way.flow.borrow().window();
-    // A message that fits it.
+    // The message fits the window.
     let mut way = Way::new(40, 1024);
     way.burst(|_| false);
     assert_eq!((way.report(true), window(&way)), (ReportEffect::Progress, 48));
-    // A longer one of which little was sent when the receiver answered.
+    // The message is longer, but only few positions were sent when the receiver answered.
     let mut way = Way::new(400, 1024);
     for _ in 0..10 {
         let packet = way.poll().expect("a position");
         way.arrive(packet);
     }
     assert_eq!((way.report(true), window(&way)), (ReportEffect::Progress, 48));
-    // All that may be sent.
+    // The whole window was sent.
     way.burst(|_| false);
     assert_eq!((way.report(true), window(&way)), (ReportEffect::Progress, 96));
 }
 
-/// Two positions are lost, and both are found one after the other. The second is lost again, while the
-/// round of the first is under way.
+/// Two positions are lost, and found one after the other. The second is lost again while the round
+/// of the first is in progress.
 #[test]
-fn what_is_lost_again_during_another_round_is_found_once_that_is_over() {
+fn loss_during_another_round_is_found_after_it() {
     let mut way = Way::new(400, 1024);
     let mut packets: Vec<_> = (0..32).map(|_| way.poll().expect("a position")).collect();
     packets.remove(20);
@@ -259,7 +259,7 @@ fn what_is_lost_again_during_another_round_is_found_once_that_is_over() {
     assert_eq!((lost.0, lost.1.has(Flags::RESENT)), (20, true));
     way.arrive(first);
     assert_eq!(way.report(false), ReportEffect::Progress);
-    // The receiver hears something that was sent after it, and more is under way.
+    // A packet that was sent after the lost one arrives, and a further one is in flight.
     let newer = [way.poll().expect("a position"), way.poll().expect("a position")];
     assert_eq!(newer.map(|packet| packet.0), [32, 33]);
     way.arrive(newer[0]);
@@ -267,9 +267,10 @@ fn what_is_lost_again_during_another_round_is_found_once_that_is_over() {
     assert_eq!(way.poll().expect("position 20").0, 20);
 }
 
-/// What was taken for lost was only late. Its round ends when it comes, and another one can begin.
+/// Positions that were declared lost were only late. Their round ends when they arrive, and another
+/// round can begin.
 #[test]
-fn round_ends_when_what_was_late_has_come() {
+fn round_ends_when_late_positions_arrive() {
     let mut way = Way::new(400, 1024);
     let mut packets: Vec<_> = (0..24).map(|_| way.poll().expect("a position")).collect();
     packets.remove(20);
@@ -287,26 +288,26 @@ fn round_ends_when_what_was_late_has_come() {
     let lost = way.poll().expect("position 20");
     let newer = [way.poll().expect("a position"), way.poll().expect("a position")];
     assert_eq!((lost.0, lost.1.has(Flags::RESENT)), (20, true));
-    // The receiver has heard something that was sent after it.
+    // A packet that was sent after the lost one arrives.
     way.arrive(newer[0]);
     assert_eq!(way.report(false), ReportEffect::NewLosses);
     assert_eq!(way.poll().expect("position 20").0, 20);
 }
 
-/// The receiver tells of a loss in each of its answers; one of what was sent again is found although
-/// more is sent again all the time, and nothing is sent again that was not lost.
+/// Each report of the receiver shows a new loss. The sender finds the loss of a retransmission although
+/// it retransmits further positions all the time. It retransmits only lost positions.
 #[test]
-fn what_was_lost_twice_is_found_while_more_is_lost() {
+fn second_loss_is_found_during_further_losses() {
     let mut way = Way::new(3000, 64);
-    let (mut under_way, mut lost) = (std::collections::VecDeque::new(), 0);
+    let (mut in_flight, mut lost) = (std::collections::VecDeque::new(), 0);
     let mut times = std::collections::HashMap::new();
     for round in 0.. {
         while let Some(packet) = way.poll() {
-            under_way.push_back((round, packet));
+            in_flight.push_back((round, packet));
         }
         // A round trip is four rounds.
-        while under_way.front().is_some_and(|(sent, _)| sent + 4 <= round) {
-            let (_, packet) = under_way.pop_front().expect("there is one");
+        while in_flight.front().is_some_and(|(sent, _)| sent + 4 <= round) {
+            let (_, packet) = in_flight.pop_front().expect("a packet in flight");
             let time = times.entry(packet.0).or_insert(0);
             *time += 1;
             if *time <= [0, 1, 2][packet.0 as usize % 50 % 3] && packet.0 % 50 < 3 {
@@ -325,8 +326,8 @@ fn what_was_lost_twice_is_found_while_more_is_lost() {
 }
 
 proptest! {
-    /// Whatever is lost, overtaken or sent twice: every position arrives, once as new; and as long
-    /// as nothing is, nothing is sent again.
+    /// Packets are lost, reordered and duplicated. Every position arrives, and exactly once as new.
+    /// Without losses, nothing is retransmitted.
     #[test]
     fn all_arrives_whatever_is_lost(
         count in 1..3000u32,
@@ -342,7 +343,7 @@ proptest! {
         let (mut late, mut rounds) = (Vec::new(), 0);
         while !way.assembly.is_whole() {
             rounds += 1;
-            prop_assert!(rounds < 200 * count, "no end");
+            prop_assert!(rounds < 200 * count, "the message does not arrive");
             let mut answers = false;
             while let Some(packet) = way.poll() {
                 if draw(loss) {
@@ -359,13 +360,13 @@ proptest! {
                 if draw(loss) && let Some(packet) = late.pop() {
                     answers |= way.arrive(packet);
                 }
-                // Half a window was answered while the rest is still being sent.
+                // Half a window is answered while the rest is still being sent.
                 if answers && !draw(loss) {
                     way.report(false);
                     answers = false;
                 }
             }
-            // The answer comes, or the client asks.
+            // The receiver answers, or reports after a wait.
             if !draw(loss) {
                 way.report(!answers);
             }

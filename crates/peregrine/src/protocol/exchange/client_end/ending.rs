@@ -1,29 +1,30 @@
-//! How a call ends without a result, and whether it may have been executed.
+//! The ends of a call without a result. Decides whether the call may have been executed.
 
 use super::{
     ClientEnd, DropReason, Executed, FailureReason, Flags, Handled, Header, Moment, NEVER, Outcome,
     PendingControl, State,
 };
 
-/// After this many consecutive ICMP refusals there is no server on the machine.
+/// After this many consecutive ICMP refusals, the client concludes that the machine has no server.
 const UNREACHABLE_MAX: u8 = 3;
 
 impl ClientEnd {
-    /// Handles a refusal: the server does not know the handle, so no later packet of it is
-    /// executed.
+    /// Handles a refusal. The server does not know the handle, so it executes no later packet with this
+    /// handle.
     ///
-    /// If nothing of the call was sent, the call was not executed. Otherwise this is certain only
-    /// if two things hold: the table that granted the handle refuses it, and the handle's place has
-    /// not forgotten a result since. The reason is that the record of an executed call is forgotten
-    /// together with its result, unless the client has the result or has cancelled the call.
+    /// If nothing of the call was sent, the call was not executed. Otherwise this is certain only under
+    /// two conditions: the table that granted the handle refuses it, and the handle's place has not
+    /// forgotten a result since. The reason is that a place that forgets the record of an executed call
+    /// counts a forgotten result, unless the client has the result or has cancelled the call.
     pub(super) fn handle_refusal(&mut self, header: &Header) -> Handled {
         if header.sequence != self.sequence {
             return Handled::Dropped(DropReason::Late);
         }
         let elsewhere = header.flags.has(Flags::ELSEWHERE);
-        let unheard = matches!(self.state, State::Sending { .. });
+        let is_sending = matches!(self.state, State::Sending { .. });
         let same = header.table() == self.terms.table && header.generation() == self.generation;
-        let executed = if unheard && same && !elsewhere { Executed::No } else { Executed::Maybe };
+        let executed =
+            if is_sending && same && !elsewhere { Executed::No } else { Executed::Maybe };
         self.fail(
             executed,
             if elsewhere { FailureReason::AddressChanged } else { FailureReason::Refused },
@@ -38,7 +39,7 @@ impl ClientEnd {
             self.outcome = Some(Outcome::Failed { executed, why });
         }
         self.state = State::Closed;
-        // A server that is only hard to reach need not run the procedure to its end.
+        // If the server is alive but hard to reach, the goodbye cancels the call there.
         self.pending = if matches!(why, FailureReason::Dead) {
             PendingControl::Bye
         } else {
@@ -57,7 +58,7 @@ impl ClientEnd {
             self.unreachable = (count + 1, self.serial);
         }
         if self.unreachable.0 >= UNREACHABLE_MAX {
-            // A server that has ended since may have executed the call.
+            // The server may have executed the call before it ended.
             self.fail(Executed::Maybe, FailureReason::Unreachable);
         }
     }
@@ -67,17 +68,17 @@ impl ClientEnd {
         self.fail(Executed::Maybe, FailureReason::Unreachable);
     }
 
-    /// Cancels the call, which ends at once. The handle is captured until the server has released
-    /// the call.
+    /// Cancels the call, which ends at once. The handle is captured until the server has released the
+    /// call.
     ///
-    /// This also happens if only a probe was sent. Otherwise each of several calls with short
-    /// limits would probe again, and none of them would find out that the server is silent.
+    /// The handle is also captured if only a probe was sent. Otherwise each of several calls with short
+    /// time limits would begin to probe anew, and no call would find out that the server is silent.
     pub(crate) fn cancel(&mut self, now: Moment) {
         if !self.is_in_progress() {
             return;
         }
         if !self.sent && !matches!(self.state, State::Probing { .. }) {
-            // No packet named the call, so its number is used again.
+            // No packet contained the number of the call, so the next call uses it.
             let (executed, why) = (Executed::No, FailureReason::Cancelled);
             self.outcome = Some(Outcome::Failed { executed, why });
             self.sequence = self.sequence.wrapping_sub(1);
@@ -97,8 +98,8 @@ impl ClientEnd {
         self.ask_again(now, PendingControl::Cancel);
     }
 
-    /// Closes the handle. A call in progress fails and the server cancels it. The same holds for a
-    /// cancelled call that the server has not released yet.
+    /// Closes the handle, and says goodbye to the server. A call in progress fails, and the server cancels
+    /// it. The client does not wait any more for the release of a cancelled call.
     pub(crate) fn close(&mut self) {
         if self.is_closed() {
             return;

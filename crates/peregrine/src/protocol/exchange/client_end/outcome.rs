@@ -1,39 +1,40 @@
-//! The types of the client end's interface: terms, packets to send, and how calls end.
+//! The types in the interface of the client end: terms, packets to send, and outcomes of calls.
 
 use core::ops::Range;
 
 pub(crate) use super::super::header::DropReason;
 use super::super::message::Shape;
 
-/// What client and server agreed on when the handle was bound.
+/// The terms on which client and server agreed when the handle was bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClientTerms {
     /// Bytes of a full piece, in both directions.
     pub(crate) piece: u32,
-    /// The number of positions beyond the acknowledged ones for which the server and the client
-    /// have room.
+    /// The number of positions beyond the acknowledged ones for which the server has room.
     pub(crate) credits: u16,
+    /// The same for the client.
     pub(crate) credits_here: u16,
-    /// Bytes of the largest call and of the largest result.
+    /// Bytes of the largest call.
     pub(crate) call_bytes_max: u32,
+    /// Bytes of the largest result.
     pub(crate) result_bytes_max: u32,
     /// The number of the server's table that granted the handle. No other table has this number.
     pub(crate) table: u64,
 }
 
-/// A packet to send: a number of bytes of the output buffer, and after them a range of the message.
+/// A packet to send: the first bytes of the output buffer, followed by a range of the message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Outgoing {
     pub(crate) bytes: usize,
     pub(crate) range: Range<u32>,
 }
 
-/// What the driver does with a packet.
+/// What the driver must do with a received packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Handled {
-    /// Put the payload at this range of the result.
+    /// Copy the payload to this range of the result.
     Place(Range<u32>),
-    /// Nothing: the packet carried no data.
+    /// Nothing, because the packet carried no data.
     Nothing,
     Dropped(DropReason),
 }
@@ -41,8 +42,9 @@ pub(crate) enum Handled {
 /// Whether a failed call was executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Executed {
-    /// It was not executed and never will be. This is certain.
+    /// The call was not executed and certainly never will be.
     No,
+    /// The call may have been executed, or may still be executed.
     Maybe,
 }
 
@@ -66,7 +68,7 @@ pub(crate) enum FailureReason {
 /// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// With a result, all of whose bytes were placed.
+    /// The call returned a result of this shape, and all of its bytes were placed.
     Returned(Shape),
     Failed {
         executed: Executed,

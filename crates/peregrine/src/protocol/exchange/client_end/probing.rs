@@ -1,19 +1,19 @@
-//! What the client end does when no packet comes: it probes, retransmits, tries smaller pieces, and
-//! in the end presumes the server dead.
+//! The reactions of the client end to silence: it probes, retransmits, tries smaller pieces, and
+//! finally presumes the server dead.
 
 use super::{
     Blast, ClientEnd, Executed, FailureReason, Flags, Fragments, Moment, PIECE_MIN, PendingControl,
     State, message,
 };
 
-/// A server is presumed dead after this many consecutive unanswered probes. For each of them the
-/// client waits [`Rtt::probe_interval_max`].
+/// The client presumes the server dead after this many consecutive unanswered probes. It waits
+/// `Rtt::probe_interval_max` for the answer to each of them.
 const UNANSWERED_MAX: u8 = 10;
-/// Smaller pieces are tried after this many rounds in which nothing of what was sent arrived.
+/// The client tries smaller pieces after this many rounds of retransmission in which no piece arrived.
 const FRUITLESS_MAX: u8 = 3;
 
 impl ClientEnd {
-    /// Sends missing positions again, after late packets have had their time.
+    /// Retransmits missing positions, after the wait for late packets.
     pub(super) fn retransmit_missing(&mut self, now: Moment) {
         let State::Sending { blast, held } = &mut self.state else { return };
         *held = false;
@@ -24,15 +24,15 @@ impl ClientEnd {
             let fragments = Fragments::new(self.shape.total, self.piece);
             self.state = State::Sending { blast: Blast::resent(fragments), held: false };
         } else if self.fruitless > FRUITLESS_MAX + UNANSWERED_MAX {
-            // The server answers, but no data ever arrive there.
+            // The server answers, but no piece of the call ever arrives there.
             return self.fail(Executed::Maybe, FailureReason::Dead);
         }
         self.interval = (self.rtt.wait() << self.fruitless).min(self.rtt.probe_interval_max());
         self.due = now.after(self.interval);
     }
 
-    /// Requests what is missing of the result. After a longer silence it also asks for the state of
-    /// the call. The answer distinguishes a cut path from one that loses all full pieces.
+    /// Requests the missing pieces of the result. After a longer silence, it also asks for the state of
+    /// the call. An answer shows that the path is not interrupted, but loses all full pieces.
     pub(super) fn request_result(&mut self, now: Moment) {
         let long = self.unanswered > 0;
         self.ask_again(
@@ -45,7 +45,7 @@ impl ClientEnd {
         );
     }
 
-    /// Notes that the server answers, but that nothing of the requested result arrives.
+    /// Notes that the server answers, but that no piece of the requested result arrives.
     pub(super) fn note_result_withheld(&mut self, now: Moment) {
         self.fruitless += 1;
         let total = match self.state {
@@ -54,7 +54,7 @@ impl ClientEnd {
             _ => u32::MAX,
         };
         if self.try_smaller_piece(total) {
-            // The server cuts the result into smaller pieces. Larger pieces that came before are
+            // The server cuts the result into smaller pieces. Larger pieces that have arrived are
             // discarded.
             self.state = State::Replied;
         } else if self.fruitless > FRUITLESS_MAX + UNANSWERED_MAX {
@@ -63,8 +63,8 @@ impl ClientEnd {
         self.ask_again(now, PendingControl::Report(Flags::REPORT));
     }
 
-    /// Reduces the size of pieces if nothing arrives although something should: a link on the path
-    /// may lose all full pieces. Returns whether the size was reduced.
+    /// Reduces the size of pieces after enough rounds in which no piece arrived, because a link on the
+    /// path may lose all full pieces. Returns whether the size was reduced.
     fn try_smaller_piece(&mut self, total: u32) -> bool {
         if self.fruitless <= FRUITLESS_MAX || total <= PIECE_MIN {
             return false;
@@ -74,7 +74,7 @@ impl ClientEnd {
         true
     }
 
-    /// Sends a probe or request again, or presumes the server dead.
+    /// Sends a control packet again, or presumes the server dead.
     pub(super) fn ask_again(&mut self, now: Moment, what: PendingControl) {
         if self.unanswered >= UNANSWERED_MAX {
             self.fail(Executed::Maybe, FailureReason::Dead);
@@ -86,7 +86,7 @@ impl ClientEnd {
             State::Executing | State::Cancelling => patience,
             _ => (self.interval * 2).min(patience),
         };
-        // The first intervals are short. Only those of full length count.
+        // The first intervals are short. Only intervals of full length count as unanswered.
         if self.interval == patience {
             self.unanswered += 1;
         }
@@ -94,7 +94,7 @@ impl ClientEnd {
     }
 
     /// Changes an interval by up to ten percent, so that clients that began together do not stay
-    /// synchronized. The result is never less than an answer takes.
+    /// synchronized. The result is at least the usual time of an answer.
     fn jittered(&mut self, interval: u64) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;

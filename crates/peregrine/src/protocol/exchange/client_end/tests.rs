@@ -1,4 +1,4 @@
-//! Dialogues with a caller: this comes, exactly that goes.
+//! Dialogues with a client end: a packet arrives, and the client end sends exactly the expected packets.
 
 use super::super::flow::NoFlow;
 use super::super::rtt::WAIT_MIN;
@@ -53,40 +53,40 @@ fn all(sequence: u32) -> Header {
     Header { flags: Flags::ALL, ..packet(PacketKind::HaveCall, sequence) }
 }
 
-/// What goes out: kinds, fragments and flags.
+/// Returns kinds, fragments and flags of the packets that are sent now.
 fn sent(client_end: &mut ClientEnd, now: Moment) -> Vec<(PacketKind, u32, Flags)> {
     let mut out = [0; CONTROL_BYTES_MAX];
     let mut all = Vec::new();
     while let Some(send) = client_end.poll_send(now, &NoFlow, &mut out) {
-        let behind = send.bytes - HEADER_BYTES + send.range.len();
-        let header = Header::parse(out.first_chunk().unwrap(), behind).unwrap();
+        let payload = send.bytes - HEADER_BYTES + send.range.len();
+        let header = Header::parse(out.first_chunk().unwrap(), payload).unwrap();
         all.push((header.kind, header.fragment, header.flags));
     }
     all
 }
 
 #[test]
-fn call_begins_again_in_smaller_pieces_where_larger_ones_vanish() {
+fn call_restarts_with_smaller_pieces_where_larger_ones_are_lost() {
     let mut client_end = calling(4096);
     client_end.reduce_piece(2000, NOW);
-    assert_eq!(sent(&mut client_end, NOW), [], "its pieces are no larger than that");
+    assert_eq!(sent(&mut client_end, NOW), [], "the pieces are not larger than the new limit");
     client_end.reduce_piece(1000, NOW);
     let again = sent(&mut client_end, NOW);
-    // A multiple of 16: five pieces of at most 992 bytes instead of four of 1,024.
+    // The size is rounded down to a multiple of 16: five pieces of at most 992 bytes, not four of 1,024.
     assert_eq!(again.len(), 5, "{again:?}");
     assert!(
         again.iter().all(|(kind, _, flags)| *kind == PacketKind::Call && flags.has(Flags::RESENT))
     );
     client_end.reduce_piece(PIECE_MIN, NOW);
     assert_eq!(sent(&mut client_end, NOW).len(), 8);
-    // Before any call it counts for the next one.
+    // Without a call in progress, the new size applies to the next call.
     let mut idle = self::client_end();
     idle.reduce_piece(1, NOW);
     idle.begin(shape(4096)).expect("it can begin");
-    assert_eq!(sent(&mut idle, NOW).len(), 8, "no piece is smaller than the smallest");
+    assert_eq!(sent(&mut idle, NOW).len(), 8, "the size is at least `PIECE_MIN`");
 }
 
-/// Lets the next timer come, and returns how long that took and what goes out then.
+/// Advances to the next timer. Returns the time until then, and the packets that are sent then.
 fn next(client_end: &mut ClientEnd, now: &mut Moment) -> (u64, Vec<(PacketKind, u32, Flags)>) {
     let due = client_end.next_timer().expect("a timer");
     let waited = due.since(*now);
@@ -102,7 +102,7 @@ fn failed(executed: Executed, why: FailureReason) -> Option<Outcome> {
 }
 
 #[test]
-fn a_quiet_call_is_one_packet_and_its_result_needs_no_answer() {
+fn short_call_is_one_packet_and_its_result_needs_no_answer() {
     let mut client_end = client_end();
     client_end.begin(shape(100)).expect("it can begin");
     assert_eq!(sent(&mut client_end, NOW), [(PacketKind::Call, 0, Flags::NONE)]);
@@ -112,7 +112,7 @@ fn a_quiet_call_is_one_packet_and_its_result_needs_no_answer() {
     assert_eq!(client_end.outcome(), Some(Outcome::Returned(shape(9))));
     assert_eq!((client_end.outcome(), client_end.next_timer()), (None, None));
     assert_eq!(sent(&mut client_end, NOW), []);
-    // It comes once more.
+    // A duplicate of the result arrives.
     assert_eq!(
         client_end.handle(NOW, &NoFlow, &result(9, 0), &[]),
         Handled::Dropped(DropReason::Late)
@@ -120,7 +120,7 @@ fn a_quiet_call_is_one_packet_and_its_result_needs_no_answer() {
     assert!(client_end.owes_acknowledgement());
     client_end.begin(shape(100)).expect("it can begin");
     assert!(!client_end.owes_acknowledgement());
-    // The result of the call before is not that of this one.
+    // The result of the previous call does not belong to this one.
     assert_eq!(
         client_end.handle(NOW, &NoFlow, &result(9, 0), &[]),
         Handled::Dropped(DropReason::Late)
@@ -128,8 +128,8 @@ fn a_quiet_call_is_one_packet_and_its_result_needs_no_answer() {
     assert_eq!(client_end.outcome(), None);
 }
 
-/// Where all answers take as long, and longer than the shortest patience, an answer comes before its
-/// question is repeated.
+/// All answers take the same time, which is longer than the shortest wait. Then an answer arrives before
+/// the client repeats the question.
 #[test]
 fn question_is_not_repeated_before_its_answer_can_come() {
     const FAR: u64 = 253 * MILLISECOND;
@@ -148,21 +148,22 @@ fn question_is_not_repeated_before_its_answer_can_come() {
 }
 
 #[test]
-fn call_that_is_told_to_wait_asks_until_it_may_go_on() {
+fn waiting_call_asks_until_it_may_be_sent() {
     let (mut client_end, mut now) = (calling(2500), NOW);
     let have = packet(PacketKind::HaveCall, FIRST);
     let wait = Header { credits: 0, ..have };
     assert_eq!(client_end.handle(now, &NoFlow, &wait, &[]), Handled::Nothing);
-    // It is not silence: as long as the server says so, the call waits, and sends nothing of itself.
+    // The call waits as long as the server answers that it has no room. The client only probes, and sends
+    // no piece of the call.
     for round in 0..50 {
-        let (waited, said) = next(&mut client_end, &mut now);
-        assert_eq!(said, [PROBE]);
+        let (waited, question) = next(&mut client_end, &mut now);
+        assert_eq!(question, [PROBE]);
         let expected = if round == 0 { WAIT_MAX } else { CALM_MAX };
         assert_eq!(waited, expected, "{round}");
         assert_eq!(client_end.handle(now, &NoFlow, &wait, &[]), Handled::Nothing);
     }
     assert_eq!(sent(&mut client_end, now), []);
-    // All of it is sent, as if for the first time.
+    // The whole call is sent, like the first time.
     assert_eq!(client_end.handle(now, &NoFlow, &have, &[]), Handled::Nothing);
     let pieces = [1, 2, 0].map(|fragment| (PacketKind::Call, fragment, Flags::NONE));
     assert_eq!(sent(&mut client_end, now), pieces);
@@ -171,7 +172,7 @@ fn call_that_is_told_to_wait_asks_until_it_may_go_on() {
 }
 
 #[test]
-fn late_word_to_wait_holds_a_call_up_until_the_next_question() {
+fn late_request_to_wait_delays_a_call_until_its_next_question() {
     let (mut client_end, mut now) = (calling(100_000), NOW);
     let have = |next| Header { fragment: next, ..packet(PacketKind::HaveCall, FIRST) };
     client_end.handle(now, &NoFlow, &have(10), &[]);
@@ -184,10 +185,10 @@ fn late_word_to_wait_holds_a_call_up_until_the_next_question() {
     assert!(!more.is_empty() && more.iter().all(|(kind, ..)| *kind == PacketKind::Call));
 }
 
-/// The server made the call wait for a moment, and has taken pieces since. The client hears of the wait
-/// only after it has sent more than it sends when it begins again.
+/// The server made the call wait for a moment, and has accepted pieces since. When the client receives
+/// the request to wait, it has already sent more positions than it sends when it begins again.
 #[test]
-fn late_word_to_go_on_hides_nothing_that_the_server_has() {
+fn late_permission_to_send_hides_nothing_that_the_server_has() {
     for holes in [false, true] {
         let (mut client_end, mut now) = (calling(20_000), NOW);
         let have =
@@ -203,7 +204,7 @@ fn late_word_to_go_on_hides_nothing_that_the_server_has() {
             assert_eq!(sent(&mut client_end, now), calls(&[5, 6]));
             continue;
         }
-        // The server has positions 5 and 6 as well. The one before them is late, or lost.
+        // Positions 5 and 6 have also arrived. The position before them is late, or lost.
         let header = Header { shape: shape(6), ..have(4) };
         client_end.handle(now, &NoFlow, &header, &[0b110]);
         assert_eq!(sent(&mut client_end, now), calls(&[8, 9]));
@@ -215,7 +216,7 @@ fn late_word_to_go_on_hides_nothing_that_the_server_has() {
 }
 
 #[test]
-fn call_that_waits_is_dead_when_nobody_answers() {
+fn waiting_call_fails_when_the_server_is_silent() {
     let (mut client_end, mut now) = (calling(2500), NOW);
     client_end.handle(
         now,
@@ -232,7 +233,7 @@ fn call_that_waits_is_dead_when_nobody_answers() {
 }
 
 #[test]
-fn what_no_call_acknowledged_is_acknowledged_when_asked() {
+fn result_without_a_next_call_is_acknowledged_on_request() {
     let mut client_end = calling(0);
     client_end.handle(NOW, &NoFlow, &result(0, 0), &[]);
     client_end.outcome();
@@ -245,7 +246,7 @@ fn what_no_call_acknowledged_is_acknowledged_when_asked() {
 }
 
 #[test]
-fn it_asks_with_growing_intervals_and_then_takes_the_server_for_dead() {
+fn questions_become_rarer_until_the_server_is_taken_for_dead() {
     let (mut client_end, mut now) = (calling(100), NOW);
     let (mut waits, mut all) = (Vec::new(), Vec::new());
     while !client_end.is_closed() {
@@ -264,7 +265,7 @@ fn it_asks_with_growing_intervals_and_then_takes_the_server_for_dead() {
 }
 
 #[test]
-fn while_the_server_works_it_is_asked_more_and_more_seldom() {
+fn long_procedure_is_asked_about_ever_more_rarely() {
     let (mut client_end, mut now) = (calling(100), NOW);
     client_end.handle(NOW, &NoFlow, &all(FIRST), &[]);
     let mut waits = Vec::new();
@@ -274,11 +275,11 @@ fn while_the_server_works_it_is_asked_more_and_more_seldom() {
         waits.push(waited / MILLISECOND);
         let answer = Header { echo: client_end.serial, ..all(FIRST) };
         client_end.handle(now, &NoFlow, &answer, &[]);
-        // A late one of the same makes no difference.
+        // A late duplicate of the answer has no effect.
         client_end.handle(now, &NoFlow, &answer, &[]);
     }
     assert_eq!(waits, [200, 400, 400, 400, 400, 400]);
-    // Unanswered, it asks quickly, and gives up after ten.
+    // Without answers the client asks at shorter intervals, and the call fails after ten questions.
     let mut waits = Vec::new();
     while !client_end.is_closed() {
         waits.push(next(&mut client_end, &mut now).0 / MILLISECOND);
@@ -288,10 +289,10 @@ fn while_the_server_works_it_is_asked_more_and_more_seldom() {
 }
 
 #[test]
-fn what_the_server_misses_is_sent_after_a_moment_and_nothing_else() {
+fn only_missing_pieces_are_retransmitted_after_a_moment() {
     let (mut client_end, mut now) = (calling(3000), NOW);
     assert_eq!(next(&mut client_end, &mut now).1, [PROBE]);
-    // It has the middle of three only.
+    // Only the middle one of three positions has arrived at the server.
     let bitmap = [0b10];
     let have = Header {
         flags: Flags::CHECKED,
@@ -314,7 +315,7 @@ fn what_the_server_misses_is_sent_after_a_moment_and_nothing_else() {
 }
 
 #[test]
-fn holes_that_close_by_themselves_cost_no_data() {
+fn late_pieces_are_not_retransmitted() {
     let (mut client_end, mut now) = (calling(3000), NOW);
     let bitmap = [0b10];
     let have = Header {
@@ -330,7 +331,7 @@ fn holes_that_close_by_themselves_cost_no_data() {
 }
 
 #[test]
-fn a_lost_result_is_asked_for_once_the_server_says_that_it_was_sent() {
+fn lost_result_is_requested_once_the_server_has_sent_it() {
     let (mut client_end, mut now) = (calling(0), NOW);
     next(&mut client_end, &mut now);
     let flags = Flags::ALL.with(Flags::REPLIED);
@@ -343,7 +344,7 @@ fn a_lost_result_is_asked_for_once_the_server_says_that_it_was_sent() {
 }
 
 #[test]
-fn a_result_of_several_pieces_is_put_together() {
+fn result_of_several_pieces_is_assembled() {
     let (mut client_end, mut now) = (calling(0), NOW);
     assert_eq!(client_end.handle(now, &NoFlow, &result(3000, 1), &[]), Handled::Place(952..1976));
     assert_eq!(
@@ -355,13 +356,13 @@ fn a_result_of_several_pieces_is_put_together() {
         client_end.handle(now, &NoFlow, &other, &[]),
         Handled::Dropped(DropReason::Violation)
     );
-    // The end overtakes: after a moment it says what it has.
+    // The end arrives before the middle. After a moment the client reports what has arrived.
     assert_eq!(client_end.handle(now, &NoFlow, &result(3000, 0), &[]), Handled::Place(0..952));
     assert_eq!(sent(&mut client_end, now), []);
     let (waited, sent_then) = next(&mut client_end, &mut now);
     assert!(waited < MILLISECOND);
     assert_eq!(sent_then, [(PacketKind::HaveResult, 1, Flags::CHECKED)]);
-    // Nothing comes: it asks.
+    // Nothing arrives, so the client requests the rest.
     let (waited, sent_then) = next(&mut client_end, &mut now);
     assert_eq!(waited, WAIT_MIN);
     assert_eq!(sent_then, [(PacketKind::HaveResult, 1, Flags::REPORT.with(Flags::CHECKED))]);
@@ -372,37 +373,37 @@ fn a_result_of_several_pieces_is_put_together() {
 }
 
 #[test]
-fn a_windowed_result_is_answered_at_once_if_it_has_no_holes() {
+fn windowed_result_without_holes_is_answered_at_once() {
     let mut client_end = calling(0);
-    let please = Header { flags: Flags::REPORT, ..result(9000, 1) };
-    client_end.handle(NOW, &NoFlow, &please, &[]);
+    let request = Header { flags: Flags::REPORT, ..result(9000, 1) };
+    client_end.handle(NOW, &NoFlow, &request, &[]);
     assert_eq!(sent(&mut client_end, NOW), [(PacketKind::HaveResult, 1, Flags::NONE)]);
-    // With a hole only when it closes, or after a moment.
-    client_end.handle(NOW, &NoFlow, &Header { fragment: 3, ..please }, &[]);
+    // With a hole, the client answers only when the hole is closed, or after a moment.
+    client_end.handle(NOW, &NoFlow, &Header { fragment: 3, ..request }, &[]);
     assert_eq!(sent(&mut client_end, NOW), []);
     client_end.handle(NOW, &NoFlow, &result(9000, 2), &[]);
     assert_eq!(sent(&mut client_end, NOW), [(PacketKind::HaveResult, 3, Flags::NONE)]);
 }
 
-/// A refusal by that table, at whose place so many results were forgotten.
+/// Returns a refusal by a table, for a place that has forgotten `generation` results.
 fn refusal(table: u64, generation: u32) -> Header {
     Header::refusal(&packet(PacketKind::Call, FIRST), table, generation)
 }
 
 #[test]
-fn a_refusal_says_not_executed_only_if_its_table_has_forgotten_nothing() {
+fn refusal_proves_not_executed_only_if_its_table_forgot_nothing() {
     let (certain, doubt) = (Executed::No, Executed::Maybe);
     for (table, generation, heard, expected) in [
         (TABLE, GENERATION, false, certain),
-        // The place has forgotten a result, or its number is from another time.
+        // The place has forgotten a result since, or the generation is older than the handle.
         (TABLE, GENERATION + 1, false, doubt),
         (TABLE, GENERATION - 1, false, doubt),
-        // Another server at the same address, or another socket of the same one.
+        // Another server at the same address refuses, or another socket of this server.
         (TABLE + 1, GENERATION, false, doubt),
-        // The call had been taken.
+        // The server has reported that the whole call has arrived.
         (TABLE, GENERATION, true, doubt),
     ] {
-        // However long ago the call began by whichever clock.
+        // The outcome does not depend on the time since the call began.
         for later in [0, 500 * MILLISECOND, 100_000 * SECOND] {
             let mut client_end = calling(0);
             if heard {
@@ -418,21 +419,22 @@ fn a_refusal_says_not_executed_only_if_its_table_has_forgotten_nothing() {
             assert!(client_end.is_closed());
         }
     }
-    // Of another call, it is late.
+    // The refusal of another call is late.
     let mut client_end = calling(0);
     let old = Header { sequence: FIRST.wrapping_sub(1), ..refusal(TABLE, GENERATION) };
     assert_eq!(client_end.handle(NOW, &NoFlow, &old, &[]), Handled::Dropped(DropReason::Late));
 }
 
 #[test]
-fn a_refusal_because_of_the_address_says_so_and_nothing_of_the_call() {
+fn refusal_for_the_address_proves_nothing_about_the_call() {
     let mut client_end = calling(0);
     let refusal = Header { flags: Flags::ELSEWHERE, ..refusal(TABLE, GENERATION) };
     client_end.handle(NOW, &NoFlow, &refusal, &[]);
     assert_eq!(client_end.outcome(), failed(Executed::Maybe, FailureReason::AddressChanged));
 }
 
-/// Begins a call a second after the server was heard of: it is asked whether it knows the handle.
+/// Begins a call a second after the server's last packet. The client first asks whether the server knows
+/// the handle.
 fn asking() -> (ClientEnd, Moment) {
     let (mut client_end, now) = (client_end(), NOW.after(SECOND));
     client_end.begin(shape(3000)).expect("it can begin");
@@ -441,9 +443,9 @@ fn asking() -> (ClientEnd, Moment) {
 }
 
 #[test]
-fn after_a_pause_the_server_is_asked_before_anything_is_sent() {
+fn server_is_asked_before_a_call_after_a_pause() {
     let (mut client_end, now) = asking();
-    // What was said before the question proves nothing.
+    // A packet that the server sent before it received the question proves nothing.
     let early = Header { echo: client_end.serial - 1, ..packet(PacketKind::HaveCall, FIRST) };
     assert_eq!(client_end.handle(now, &NoFlow, &early, &[]), Handled::Dropped(DropReason::Late));
     assert_eq!(sent(&mut client_end, now), []);
@@ -452,7 +454,7 @@ fn after_a_pause_the_server_is_asked_before_anything_is_sent() {
     let pieces: Vec<_> = sent(&mut client_end, now).iter().map(|one| (one.0, one.1)).collect();
     assert_eq!(pieces, [(PacketKind::Call, 1), (PacketKind::Call, 2), (PacketKind::Call, 0)]);
     assert_eq!(client_end.handle(now, &NoFlow, &result(9, 0), &[]), Handled::Place(0..9));
-    // The next one follows at once.
+    // The next call is sent without a question.
     client_end.outcome();
     client_end.begin(shape(0)).expect("it can begin");
     let soon = now.after(9 * MILLISECOND);
@@ -460,7 +462,7 @@ fn after_a_pause_the_server_is_asked_before_anything_is_sent() {
 }
 
 #[test]
-fn what_was_not_sent_was_not_executed_whoever_refuses_it() {
+fn unsent_call_was_not_executed_whichever_table_refuses() {
     let (mut client_end, now) = asking();
     client_end.handle(now, &NoFlow, &refusal(TABLE + 1, 9), &[]);
     assert_eq!(client_end.outcome(), failed(Executed::No, FailureReason::Refused));
@@ -474,10 +476,10 @@ fn what_was_not_sent_was_not_executed_whoever_refuses_it() {
     assert_eq!(client_end.outcome(), failed(Executed::No, FailureReason::Dead));
 }
 
-/// However short the limits of calls are, the questions of the first one go on until the server has
-/// answered, or is dead.
+/// Even if calls have short time limits, the questions of the first call continue until the server has
+/// answered or is presumed dead.
 #[test]
-fn call_given_up_while_it_asks_goes_on_asking() {
+fn cancelled_call_continues_its_questions() {
     let (mut client_end, now) = asking();
     client_end.cancel(now);
     assert_eq!(client_end.outcome(), failed(Executed::No, FailureReason::Cancelled));
@@ -498,9 +500,9 @@ fn call_given_up_while_it_asks_goes_on_asking() {
 }
 
 #[test]
-fn a_server_that_asks_is_told_whether_the_call_is_open() {
+fn servers_question_is_answered_with_the_state_of_the_call() {
     let ask = packet(PacketKind::Ask, FIRST);
-    // The question says that the server has the whole call.
+    // The question also shows that the whole call has arrived at the server.
     let (mut client_end, mut now) = (calling(3000), NOW);
     assert_eq!(client_end.handle(NOW, &NoFlow, &ask, &[]), Handled::Nothing);
     assert_eq!(sent(&mut client_end, NOW), [PROBE]);
@@ -511,7 +513,7 @@ fn a_server_that_asks_is_told_whether_the_call_is_open() {
     sent(&mut client_end, NOW);
     assert_eq!(client_end.handle(NOW, &NoFlow, &ask, &[]), Handled::Nothing);
     assert_eq!(sent(&mut client_end, NOW), [(PacketKind::Cancel, 0, Flags::NONE)]);
-    // After the result, or of another call, it is late.
+    // A question after the result, or about another call, is late.
     let mut client_end = calling(0);
     client_end.handle(NOW, &NoFlow, &result(0, 0), &[]);
     assert_eq!(client_end.handle(NOW, &NoFlow, &ask, &[]), Handled::Dropped(DropReason::Late));
@@ -521,7 +523,7 @@ fn a_server_that_asks_is_told_whether_the_call_is_open() {
 }
 
 #[test]
-fn a_client_that_takes_the_server_for_dead_says_goodbye_and_says_it_again_when_asked() {
+fn client_repeats_its_goodbye_to_a_server_it_took_for_dead() {
     let (mut client_end, mut now) = (calling(0), NOW);
     let mut last = Vec::new();
     while !client_end.is_closed() {
@@ -536,7 +538,7 @@ fn a_client_that_takes_the_server_for_dead_says_goodbye_and_says_it_again_when_a
 }
 
 #[test]
-fn goodbye_ends_a_call_that_is_open_or_was_given_up() {
+fn goodbye_ends_an_open_or_cancelled_call() {
     let mut client_end = calling(0);
     client_end.close();
     assert_eq!(client_end.outcome(), failed(Executed::Maybe, FailureReason::Cancelled));
@@ -551,7 +553,7 @@ fn goodbye_ends_a_call_that_is_open_or_was_given_up() {
 }
 
 #[test]
-fn a_call_given_up_captures_the_handle_until_the_server_lets_go() {
+fn cancelled_call_captures_the_handle_until_its_release() {
     let (mut client_end, mut now) = (calling(0), NOW);
     client_end.cancel(now);
     assert_eq!(client_end.outcome(), failed(Executed::Maybe, FailureReason::Cancelled));
@@ -571,7 +573,7 @@ fn a_call_given_up_captures_the_handle_until_the_server_lets_go() {
         Handled::Nothing
     );
     assert_eq!((client_end.begin(shape(0)), client_end.sequence), (Ok(()), FIRST + 1));
-    // If it never does, the handle is of no use any more.
+    // If the server never answers, the handle is closed.
     let (mut client_end, mut now) = (calling(0), NOW);
     client_end.cancel(now);
     let mut all = sent(&mut client_end, now);
@@ -583,7 +585,7 @@ fn a_call_given_up_captures_the_handle_until_the_server_lets_go() {
 }
 
 #[test]
-fn a_call_given_up_before_it_was_sent_never_was() {
+fn call_cancelled_before_sending_uses_no_number() {
     let mut client_end = client_end();
     client_end.begin(shape(0)).expect("it can begin");
     client_end.cancel(NOW);
@@ -594,13 +596,13 @@ fn a_call_given_up_before_it_was_sent_never_was() {
 }
 
 #[test]
-fn three_refusals_by_the_machine_are_enough() {
+fn three_icmp_refusals_end_a_call() {
     let mut client_end = calling(0);
     let mut now = NOW;
     client_end.note_unreachable();
     client_end.note_unreachable();
     client_end.note_unreachable();
-    assert!(!client_end.is_closed(), "they were for one packet");
+    assert!(!client_end.is_closed(), "the refusals were for one packet");
     for _ in 0..2 {
         next(&mut client_end, &mut now);
         client_end.note_unreachable();
@@ -609,7 +611,7 @@ fn three_refusals_by_the_machine_are_enough() {
 }
 
 #[test]
-fn a_result_larger_than_agreed_is_given_up() {
+fn result_larger_than_agreed_ends_the_call() {
     let mut client_end = calling(0);
     let large = result((1 << 20) + 1, 0);
     assert_eq!(
@@ -622,13 +624,13 @@ fn a_result_larger_than_agreed_is_given_up() {
 }
 
 #[test]
-fn result_comes_in_smaller_pieces_if_the_server_says_so() {
+fn result_is_accepted_in_smaller_pieces_on_the_servers_request() {
     let (mut client_end, now) = (calling(0), NOW);
     client_end.handle(now, &NoFlow, &Header { fragment: 1, ..result(3000, 1) }, &[]);
     let flags = Flags::ALL.with(Flags::REPLIED);
     let larger = Header { flags, piece: 1040, ..all(FIRST) };
     client_end.handle(now, &NoFlow, &larger, &[]);
-    // A call that runs still has no result to be cut.
+    // A call that still runs has no result to cut.
     client_end.handle(now, &NoFlow, &Header { piece: 512, ..all(FIRST) }, &[]);
     assert_eq!(client_end.piece, 1024);
     client_end.handle(now, &NoFlow, &Header { flags, piece: 688, ..all(FIRST) }, &[]);
@@ -644,7 +646,7 @@ fn result_comes_in_smaller_pieces_if_the_server_says_so() {
 }
 
 #[test]
-fn pieces_that_never_arrive_are_made_smaller() {
+fn pieces_that_never_arrive_are_reduced() {
     let (mut client_end, mut now) = (calling(3000), NOW);
     let mut rounds = 0;
     while client_end.piece == 1024 {
@@ -657,7 +659,7 @@ fn pieces_that_never_arrive_are_made_smaller() {
         assert!(rounds < 20);
     }
     assert_eq!(client_end.piece, 512);
-    // The same for a result of which nothing comes.
+    // Pieces are also reduced if no piece of the result arrives.
     let (mut client_end, mut now) = (calling(0), NOW);
     let flags = Flags::ALL.with(Flags::REPLIED);
     client_end.handle(now, &NoFlow, &Header { flags, ..all(FIRST) }, &[]);
@@ -667,7 +669,7 @@ fn pieces_that_never_arrive_are_made_smaller() {
         let asked = next(&mut client_end, &mut now).1;
         if asked.contains(&PROBE) {
             assert_eq!(asked, [asks, PROBE]);
-            // The server answers where the call is, and that it sent the result.
+            // The server answers that it has sent the result.
             let answer = Header { flags, echo: client_end.serial, ..all(FIRST) };
             client_end.handle(now, &NoFlow, &answer, &[]);
             answered += 1;
@@ -682,9 +684,9 @@ fn pieces_that_never_arrive_are_made_smaller() {
     assert_eq!(client_end.handle(now, &NoFlow, &late, &[]), Handled::Dropped(DropReason::Late));
 }
 
-/// Without any answer the way is cut, and nothing is known of what it carries.
+/// Without any answer the path is interrupted. This does not show which sizes it carries.
 #[test]
-fn silence_makes_no_piece_smaller() {
+fn silence_does_not_reduce_pieces() {
     let (mut client_end, mut now) = (calling(0), NOW);
     let flags = Flags::ALL.with(Flags::REPLIED);
     client_end.handle(now, &NoFlow, &Header { flags, ..all(FIRST) }, &[]);
@@ -699,7 +701,7 @@ fn silence_makes_no_piece_smaller() {
 }
 
 #[test]
-fn strangers_are_not_heard() {
+fn packets_of_other_handles_are_dropped() {
     let mut client_end = calling(0);
     let stranger = Header { handle: Handle::default(), ..result(0, 0) };
     assert_eq!(

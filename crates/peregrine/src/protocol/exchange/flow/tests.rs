@@ -1,10 +1,10 @@
-//! Tests of the window: how it grows and how losses reduce it.
+//! Tests of the growth of the window, and of its reduction by losses.
 
 use super::*;
 
 const BEGIN: Moment = Moment(SECOND);
 
-/// A flow in slow start whose window has grown to so many positions, with that round trip.
+/// Returns a flow in slow start whose window has grown to this size, with this round trip.
 fn grown(window: u32, round_trip: u64) -> Flow {
     let mut flow = Flow::new(Some(round_trip));
     flow.acknowledged(BEGIN, window - WINDOW_FIRST);
@@ -24,7 +24,7 @@ impl RoundTrips {
         Self { flow, round_trip, now: BEGIN }
     }
 
-    /// The window after so many more of them.
+    /// Returns the window after this many more round trips.
     fn after(&mut self, round_trips: u64) -> u32 {
         for _ in 0..round_trips {
             self.flow.acknowledged(self.now, self.flow.window());
@@ -45,50 +45,50 @@ fn slow_start_doubles_the_window_each_round_trip_until_a_loss() {
     assert!(once < reduced + 10, "{reduced} became {once}");
 }
 
-/// The cubic root of 300 positions over `C` is nine seconds: after these the window is what it was.
+/// The window has its former size after nine seconds, the cubic root of 300 positions over `C`.
 #[test]
-fn window_comes_back_after_a_loss_and_stays_there_for_a_while() {
+fn window_recovers_after_a_loss_and_stays_for_a_while() {
     let mut flow = grown(1000, 100 * MILLISECOND);
     flow.reduce();
     assert_eq!(flow.window(), 700);
     let mut way = RoundTrips::new(flow, 100 * MILLISECOND);
     let windows = [45, 30, 15, 15].map(|more| way.after(more));
-    // Fast at first, slowly near the window at which the packet was lost.
+    // The window grows fast at first, and slowly near the size at which the packet was lost.
     let expected = [960..970, 996..1000, 998..1001, 1000..1004];
     for (window, expected) in windows.iter().zip(&expected) {
         assert!(expected.contains(window), "{windows:?}");
     }
 }
 
-/// The second loss shows that another flow needs room. The window comes back to less than it was then,
-/// and stays there for a while, so that the other flow can grow.
+/// The second loss shows that another flow needs room. The window then returns to less than its size at
+/// that loss, and stays there for a while, so that the other flow can grow.
 #[test]
-fn flow_that_loses_below_its_former_window_leaves_room_to_others() {
+fn flow_that_loses_below_its_former_window_leaves_room_for_others() {
     let mut flow = grown(1000, 100 * MILLISECOND);
     flow.reduce();
     flow.reduce();
     assert!((489..=490).contains(&flow.window()));
     let mut way = RoundTrips::new(flow, 100 * MILLISECOND);
-    // It comes back to 595, which is 0.85 of the window of the second loss: after 6.4 seconds, the cubic
-    // root of 105 over `C`.
+    // The window returns to 595, which is 0.85 of the window at the second loss. This takes 6.4 seconds,
+    // the cubic root of 105 over `C`.
     let windows = [32, 32].map(|more| way.after(more));
     assert!((575..590).contains(&windows[0]) && (593..598).contains(&windows[1]), "{windows:?}");
 }
 
-/// On short round trips the cubic curve grows more slowly than Reno does. There the window follows
-/// Reno's, as the kernel's TCP does, and does not take more than TCP on the same link.
+/// On short round trips the cubic curve grows more slowly than Reno's window. There the window follows
+/// Reno's, like the kernel's TCP, and takes no more than TCP on the same link.
 #[test]
 fn window_grows_as_fast_as_reno_on_short_round_trips() {
     let mut flow = grown(100, MILLISECOND);
     flow.reduce();
     assert_eq!(flow.window(), 70);
     let mut way = RoundTrips::new(flow, MILLISECOND);
-    // 9/17 of a position each round trip.
+    // The window grows by 9/17 of a position each round trip.
     let windows = [17, 34].map(|more| way.after(more));
     assert!((78..=79).contains(&windows[0]) && (96..=97).contains(&windows[1]), "{windows:?}");
 }
 
-/// What was learnt of a path is forgotten by halves while nothing is sent, down to what is known of any.
+/// While nothing is sent, the window halves repeatedly, down to the initial window of an unknown path.
 #[test]
 fn window_halves_for_each_idle_time() {
     let at = |times: u64| BEGIN.after(times * IDLE + MILLISECOND);

@@ -1,21 +1,22 @@
-//! Whether the caller of a procedure that runs is still there.
+//! Checks whether the client of a running procedure is still alive.
 
 use super::{ASK_EVERY, MILLISECOND, Moment, PendingAnswer, QUIET_MAX, ServerEnd, State};
 
-/// Of a call that runs, nothing was heard for so long: the server asks. A client of this release asks
-/// every 400 ms itself, ten percent more or less, so that it is never asked.
+/// The server asks the client after this silence during a call. A client of this release probes 400 ms
+/// after each answer, so on a path with short round trips it is not asked.
 const QUIET: u64 = 500 * MILLISECOND;
-/// A caller that has left so many questions unanswered is taken for gone, [`QUIET_MAX`] and so many
-/// [`ASK_EVERY`] after it was last heard of: 2.5 seconds. If the first question comes after [`QUIET`],
-/// the time that remains is added to the wait after the last one: an answer may take two seconds.
+/// The server presumes a client dead that has not answered this many questions. This happens
+/// [`QUIET_MAX`] and this many [`ASK_EVERY`] after its last packet: 2.5 seconds. If the first question
+/// was sent after [`QUIET`], the difference to [`QUIET_MAX`] is added to the wait after the last
+/// question, because an answer may take two seconds.
 const ASKS_MAX: u8 = 5;
 
 impl ServerEnd {
-    /// Looks whether the caller of a procedure that runs is still there: perhaps there is a question
-    /// to send. When it is to be looked after again; `None` if that is of no use, for this call.
+    /// Checks whether the client of a running procedure is alive, and may prepare a question to
+    /// send. Returns when to check again, or `None` if this call needs no further check.
     ///
-    /// A caller that leaves its questions unanswered is taken for gone: its call is cancelled. It may
-    /// have been halted only: its result is kept like any other's.
+    /// A client that answers no question is presumed dead, and its call is cancelled. The result is kept
+    /// like any other, because the client may only have been halted.
     pub(crate) fn check_caller(&mut self, now: Moment) -> Option<Moment> {
         if !matches!(self.state, State::Executing) || self.lost {
             return None;
@@ -42,8 +43,8 @@ impl ServerEnd {
         Some(now.after(ASK_EVERY))
     }
 
-    /// Whether nobody waits for the procedure that runs any more, as far as is known: its caller has
-    /// given it up, has said goodbye, or is taken for gone.
+    /// Returns whether the running procedure is cancelled: its client has cancelled the call, has said
+    /// goodbye, or was presumed dead.
     pub(crate) const fn is_cancelled(&self) -> bool {
         match self.state {
             State::Cancelled | State::Closing => true,
@@ -52,13 +53,13 @@ impl ServerEnd {
         }
     }
 
-    /// The same of the call of that number.
+    /// Returns whether the call of this number is running and cancelled.
     pub(crate) const fn is_call_cancelled(&self, sequence: u32) -> bool {
         self.is_cancelled() && self.sequence == sequence
     }
 
-    /// Whether the caller was taken for gone during the record's call, and nobody came for the
-    /// result yet if there is one.
+    /// Returns whether the client was presumed dead during the record's call, and the call still runs or
+    /// its result is still kept.
     pub(crate) const fn is_caller_lost(&self) -> bool {
         self.lost && matches!(self.state, State::Executing | State::Replied(_))
     }

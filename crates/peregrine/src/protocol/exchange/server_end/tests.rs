@@ -1,4 +1,4 @@
-//! Dialogues with a record: this comes, exactly that goes.
+//! Dialogues with a record: a packet arrives, and the record sends exactly the expected packets.
 
 use super::super::flow::NoFlow;
 use super::super::header::checksum;
@@ -9,7 +9,7 @@ use super::*;
 const PEER: u64 = 5;
 const NOW: Moment = Moment(100 * SECOND);
 const SECRET: [u8; 12] = [1, 2, 3, 4, 5, 6, 7, 8, 0xff, 0xff, 0xff, 0xff];
-/// The secret's last bytes make the first number 0: it has just wrapped round.
+/// The number of the first call. Because of the last bytes of the secret, it has just wrapped around.
 const FIRST: u32 = 0;
 
 fn server_end() -> ServerEnd {
@@ -38,13 +38,13 @@ fn then(server_end: &mut ServerEnd, header: Header) -> Action {
     receive(server_end, header).action
 }
 
-/// What goes out: kinds, fragments and flags.
+/// Returns kinds, fragments and flags of the packets that are sent now.
 fn sent(server_end: &mut ServerEnd) -> Vec<(PacketKind, u32, Flags)> {
     let mut out = [0; CONTROL_BYTES_MAX];
     let mut all = Vec::new();
     while let Some(send) = server_end.poll_send(NOW, &NoFlow, &mut out) {
-        let behind = send.bytes - HEADER_BYTES + send.range.len();
-        let header = Header::parse(out.first_chunk().unwrap(), behind).unwrap();
+        let payload = send.bytes - HEADER_BYTES + send.range.len();
+        let header = Header::parse(out.first_chunk().unwrap(), payload).unwrap();
         all.push((header.kind, header.fragment, header.flags));
     }
     all
@@ -58,7 +58,7 @@ const DROPPED_AGAIN: Action = Action::Dropped(DropReason::Duplicate);
 const DROPPED_LATE: Action = Action::Dropped(DropReason::Late);
 
 #[test]
-fn a_call_of_one_packet_runs_once() {
+fn call_of_one_packet_is_executed_once() {
     let server_end = &mut server_end();
     let effect = receive(server_end, call(FIRST, 100, 0));
     assert_eq!(effect, Effect { release: false, action: Action::Execute(0..100) });
@@ -75,10 +75,10 @@ fn a_call_of_one_packet_runs_once() {
 }
 
 #[test]
-fn result_that_does_not_fit_the_way_is_cut_smaller_and_the_client_is_told() {
+fn result_larger_than_the_path_allows_is_cut_again() {
     let server_end = &mut server_end();
     then(server_end, call(FIRST, 100, 0));
-    assert!(!server_end.reduce_piece(512), "there is no result yet");
+    assert!(!server_end.reduce_piece(512), "the size changes only for a result");
     assert_eq!(server_end.complete(result(1000)), Retain::Keep);
     assert_eq!(sent(server_end), [(PacketKind::Result, 0, Flags::NONE)]);
     assert!(
@@ -86,26 +86,26 @@ fn result_that_does_not_fit_the_way_is_cut_smaller_and_the_client_is_told() {
             && !server_end.reduce_piece(700)
             && !server_end.reduce_piece(1000)
     );
-    let told = |server_end: &mut ServerEnd| {
+    let next = |server_end: &mut ServerEnd| {
         let mut out = [0; CONTROL_BYTES_MAX];
-        let send = server_end.poll_send(NOW, &NoFlow, &mut out).expect("something to say");
+        let send = server_end.poll_send(NOW, &NoFlow, &mut out).expect("a packet");
         let payload = send.bytes - HEADER_BYTES + send.range.len();
         let header = Header::parse(out.first_chunk().unwrap(), payload).unwrap();
         (header.kind, header.piece, header.flags)
     };
     let have = (PacketKind::HaveCall, 688, Flags::ALL.with(Flags::REPLIED));
-    assert_eq!(told(server_end), have);
-    assert_eq!([told(server_end), told(server_end)].map(|told| told.1), [688, 688]);
-    // That was lost: the client asks as before, and is told again.
+    assert_eq!(next(server_end), have);
+    assert_eq!([next(server_end), next(server_end)].map(|sent| sent.1), [688, 688]);
+    // The report was lost, so the client asks in the old size, and gets the report again.
     let asks = Header { flags: Flags::REPORT, ..packet(PacketKind::HaveResult, FIRST) };
     assert_eq!(then(server_end, asks), DROPPED_LATE);
-    assert_eq!(told(server_end), have);
-    // It is narrower still, and as narrow as can be.
+    assert_eq!(next(server_end), have);
+    // The pieces become smaller once more, and then have the smallest size.
     assert!(server_end.reduce_piece(0) && !server_end.reduce_piece(0));
-    assert_eq!(told(server_end).1, 512);
+    assert_eq!(next(server_end).1, 512);
 }
 
-/// What goes out, and how many positions the client may send beyond what is there.
+/// Returns the kind, the fragment and the credits of the next packet.
 fn allowed(server_end: &mut ServerEnd) -> Option<(PacketKind, u32, u16)> {
     let mut out = [0; CONTROL_BYTES_MAX];
     let send = server_end.poll_send(NOW, &NoFlow, &mut out)?;
@@ -114,13 +114,13 @@ fn allowed(server_end: &mut ServerEnd) -> Option<(PacketKind, u32, u16)> {
 }
 
 #[test]
-fn call_without_room_is_told_to_wait_and_then_to_go_on() {
+fn call_without_memory_waits_and_then_resumes() {
     let server_end = &mut server_end();
     assert!(matches!(then(server_end, call(FIRST, 2500, 1)), Action::Begin(_)));
     server_end.wait_for_room();
     assert!(server_end.waits_for_room(FIRST) && server_end.phase() == RecordPhase::Waiting);
     assert_eq!(allowed(server_end), Some((PacketKind::HaveCall, 0, 0)));
-    // What was on its way is not taken, and only questions are answered.
+    // Pieces in flight are dropped, and only questions are answered.
     assert_eq!(then(server_end, call(FIRST, 2500, 2)), DROPPED_LATE);
     assert_eq!(allowed(server_end), None);
     for question in [packet(PacketKind::Probe, FIRST), call(FIRST, 2500, 0)] {
@@ -136,7 +136,7 @@ fn call_without_room_is_told_to_wait_and_then_to_go_on() {
 }
 
 #[test]
-fn call_that_waits_for_room_can_be_refused_and_given_up() {
+fn waiting_call_can_be_refused_or_cancelled() {
     let waiting = || {
         let mut server_end = server_end();
         then(&mut server_end, call(FIRST, 2500, 1));
@@ -157,7 +157,7 @@ fn call_that_waits_for_room_can_be_refused_and_given_up() {
 }
 
 #[test]
-fn a_number_never_runs_again_whatever_the_state() {
+fn number_is_never_executed_twice_in_any_state() {
     for acknowledged in [false, true] {
         let server_end = &mut server_end();
         then(server_end, call(FIRST, 0, 0));
@@ -191,7 +191,7 @@ fn other_arguments_under_the_same_number_are_a_violation() {
 }
 
 #[test]
-fn pieces_are_placed_and_the_last_one_runs_it() {
+fn last_missing_piece_executes_the_call() {
     let server_end = &mut server_end();
     assert_eq!(then(server_end, call(FIRST, 2500, 1)), Action::Begin(452..1476));
     assert_eq!(then(server_end, call(FIRST, 2500, 1)), DROPPED_AGAIN);
@@ -203,7 +203,7 @@ fn pieces_are_placed_and_the_last_one_runs_it() {
 }
 
 #[test]
-fn an_end_that_overtakes_is_answered_and_so_is_its_completion() {
+fn early_end_is_answered_and_so_is_completion() {
     let server_end = &mut server_end();
     then(server_end, call(FIRST, 3000, 1));
     assert_eq!(then(server_end, call(FIRST, 3000, 0)), Action::Place(0..952));
@@ -213,7 +213,7 @@ fn an_end_that_overtakes_is_answered_and_so_is_its_completion() {
 }
 
 #[test]
-fn probes_tell_where_a_call_is_and_send_no_data() {
+fn probe_reports_the_state_and_sends_no_data() {
     let server_end = &mut server_end();
     let probe = packet(PacketKind::Probe, FIRST);
     assert_eq!(then(server_end, probe), Action::Nothing);
@@ -229,7 +229,7 @@ fn probes_tell_where_a_call_is_and_send_no_data() {
     sent(server_end);
     then(server_end, probe);
     assert_eq!(sent(server_end), [(PacketKind::HaveCall, 0, Flags::ALL.with(Flags::REPLIED))]);
-    // The client has waited, and nothing came.
+    // The client has waited, and nothing of the result has arrived.
     let nothing = Header { flags: Flags::REPORT, ..packet(PacketKind::HaveResult, FIRST) };
     then(server_end, nothing);
     assert_eq!(sent(server_end), [(PacketKind::Result, 0, Flags::RESENT.with(Flags::REPORT))]);
@@ -239,7 +239,7 @@ fn probes_tell_where_a_call_is_and_send_no_data() {
 }
 
 #[test]
-fn missing_pieces_of_a_result_are_sent_again() {
+fn missing_pieces_of_a_result_are_retransmitted() {
     let server_end = &mut server_end();
     then(server_end, call(FIRST, 0, 0));
     server_end.complete(result(3000));
@@ -260,7 +260,7 @@ fn missing_pieces_of_a_result_are_sent_again() {
 }
 
 #[test]
-fn a_call_given_up_never_begins_afterwards() {
+fn cancelled_call_never_begins() {
     let server_end = &mut server_end();
     assert_eq!(then(server_end, packet(PacketKind::Cancel, FIRST)), Action::Nothing);
     assert_eq!(sent(server_end), [(PacketKind::Released, 0, Flags::NONE)]);
@@ -268,7 +268,7 @@ fn a_call_given_up_never_begins_afterwards() {
     then(server_end, call(FIRST + 1, 5000, 1));
     assert_eq!(then(server_end, packet(PacketKind::Cancel, FIRST + 1)), Action::Discard);
     assert_eq!(then(server_end, call(FIRST + 1, 5000, 1)), DROPPED_LATE);
-    // While it runs it is let go of at its end.
+    // A running call is released when it ends.
     sent(server_end);
     then(server_end, call(FIRST + 2, 0, 0));
     assert_eq!(then(server_end, packet(PacketKind::Cancel, FIRST + 2)), Action::Nothing);
@@ -276,14 +276,14 @@ fn a_call_given_up_never_begins_afterwards() {
     assert_eq!(sent(server_end), [(PacketKind::HaveCall, 0, Flags::ALL)]);
     assert_eq!(server_end.complete(result(9)), Retain::Drop);
     assert_eq!(sent(server_end), [(PacketKind::Released, 0, Flags::NONE)]);
-    // A late one of an older call does nothing.
+    // A late cancellation of an older call has no effect.
     then(server_end, call(FIRST + 3, 0, 0));
     assert_eq!(then(server_end, packet(PacketKind::Cancel, FIRST + 2)), DROPPED_LATE);
     assert!(!server_end.is_cancelled());
 }
 
 #[test]
-fn smaller_pieces_begin_a_call_again_and_larger_ones_come_too_late() {
+fn smaller_pieces_restart_a_call_and_larger_ones_are_late() {
     let server_end = &mut server_end();
     then(server_end, call(FIRST, 3000, 1));
     let small = Header { piece: PIECE_MIN, ..call(FIRST, 3000, 1) };
@@ -294,14 +294,14 @@ fn smaller_pieces_begin_a_call_again_and_larger_ones_come_too_late() {
         assert_eq!(then(server_end, Header { fragment, ..small }), Action::Place(range));
     }
     assert_eq!(then(server_end, Header { fragment: 0, ..small }), Action::Execute(0..440));
-    // The result is cut as the client asked last.
+    // The result has pieces of the size that the client used last.
     server_end.complete(result(1000));
     let mut out = [0; CONTROL_BYTES_MAX];
     assert_eq!(
         server_end.poll_send(NOW, &NoFlow, &mut out).map(|send| send.range),
         Some(488..1000)
     );
-    // A probe says it too.
+    // A probe also makes the call begin again with smaller pieces.
     let server_end = &mut self::server_end();
     then(server_end, call(FIRST, 3000, 1));
     let probe = Header { piece: PIECE_MIN, ..packet(PacketKind::Probe, FIRST) };
@@ -311,7 +311,7 @@ fn smaller_pieces_begin_a_call_again_and_larger_ones_come_too_late() {
 }
 
 #[test]
-fn a_refusal_instead_of_running_uses_the_number_up() {
+fn refused_call_uses_its_number_up() {
     let server_end = &mut server_end();
     then(server_end, call(FIRST, 3000, 1));
     assert_eq!(server_end.complete(result(0)), Retain::Keep);
@@ -320,7 +320,7 @@ fn a_refusal_instead_of_running_uses_the_number_up() {
 }
 
 #[test]
-fn a_new_call_waits_for_the_end_of_the_one_before() {
+fn next_call_waits_for_the_end_of_the_last() {
     let server_end = &mut server_end();
     then(server_end, call(FIRST, 0, 0));
     assert_eq!(then(server_end, call(FIRST + 1, 0, 0)), DROPPED_LATE);
@@ -329,7 +329,7 @@ fn a_new_call_waits_for_the_end_of_the_one_before() {
 }
 
 #[test]
-fn a_place_that_forgets_a_result_is_of_another_generation() {
+fn forgotten_result_raises_the_generation() {
     let mut server_end = server_end();
     let stranger =
         Header { handle: Handle { place: 4, secret: [9; 12] }, ..packet(PacketKind::Probe, 1) };
@@ -341,13 +341,13 @@ fn a_place_that_forgets_a_result_is_of_another_generation() {
         refusal.generation()
     };
     assert_eq!(generation(&server_end), 0);
-    // An idle record, or one whose call never ran, is forgotten without a trace.
+    // Forgetting a record whose call was never executed does not raise the generation.
     then(&mut server_end, call(FIRST, 3000, 1));
     server_end.forget();
     assert_eq!(generation(&server_end), 0);
     let terms = ServerTerms { piece: 1024, credits: 64, credits_here: 32, bytes_max: 1 << 20 };
     let occupied = |server_end: &mut ServerEnd| server_end.assign(NOW, SECRET, PEER, &terms);
-    // So is one whose client has the result, gave the call up, or said goodbye.
+    // Neither does it if the client has the result, has cancelled the call, or has said goodbye.
     let all = Header { flags: Flags::ALL, ..packet(PacketKind::HaveResult, FIRST) };
     for over in [all, packet(PacketKind::Cancel, FIRST), packet(PacketKind::Bye, FIRST)] {
         occupied(&mut server_end);
@@ -357,13 +357,13 @@ fn a_place_that_forgets_a_result_is_of_another_generation() {
         server_end.forget();
         assert_eq!(generation(&server_end), 0);
     }
-    // One whose client perhaps waits is not.
+    // Forgetting a result for which the client may still wait raises the generation.
     occupied(&mut server_end);
     then(&mut server_end, call(FIRST, 0, 0));
     server_end.complete(result(0));
     server_end.forget();
     assert_eq!(generation(&server_end), 1);
-    // A place remembers that when it is another's.
+    // The next handle of the place has the raised generation.
     occupied(&mut server_end);
     assert_eq!(server_end.granted_handle().generation, 1);
     server_end.forget();
@@ -371,7 +371,7 @@ fn a_place_that_forgets_a_result_is_of_another_generation() {
 }
 
 #[test]
-fn from_elsewhere_a_handle_is_refused_and_the_refusal_says_why() {
+fn handle_from_another_address_is_refused_with_the_reason() {
     let server_end = server_end();
     let probe = packet(PacketKind::Probe, FIRST);
     assert!(!server_end.accepts(&probe, PEER + 1));
@@ -392,7 +392,7 @@ fn from_elsewhere_a_handle_is_refused_and_the_refusal_says_why() {
 }
 
 #[test]
-fn goodbye_ends_the_record_whichever_number_it_has() {
+fn goodbye_with_any_number_ends_the_record() {
     for sequence in [FIRST.wrapping_sub(1), FIRST, FIRST + 1] {
         let server_end = &mut server_end();
         then(server_end, call(FIRST, 0, 0));
@@ -406,7 +406,7 @@ fn goodbye_ends_the_record_whichever_number_it_has() {
 }
 
 #[test]
-fn goodbye_cancels_what_runs_and_the_record_is_forgotten_at_its_end() {
+fn goodbye_cancels_a_procedure_whose_end_frees_the_record() {
     for given_up in [false, true] {
         let server_end = &mut server_end();
         then(server_end, call(FIRST, 0, 0));
@@ -425,12 +425,12 @@ fn goodbye_cancels_what_runs_and_the_record_is_forgotten_at_its_end() {
     }
 }
 
-/// An answer to what the record sent last.
+/// Makes an answer to the record's last packet.
 fn answer(server_end: &ServerEnd) -> Header {
     Header { echo: server_end.serial, ..packet(PacketKind::Probe, FIRST) }
 }
 
-/// Looks after a caller whenever it is due, until that time, and returns when it was asked, in
+/// Checks the client whenever a check is due, until `end`. Returns the times of the questions, in
 /// milliseconds.
 fn asked_until(server_end: &mut ServerEnd, now: &mut Moment, end: Moment) -> Vec<u64> {
     let mut asked = Vec::new();
@@ -450,7 +450,7 @@ fn asked_until(server_end: &mut ServerEnd, now: &mut Moment, end: Moment) -> Vec
 }
 
 #[test]
-fn a_silent_caller_is_asked_and_then_taken_for_gone() {
+fn silent_client_is_asked_and_then_taken_for_dead() {
     let (server_end, mut now) = (&mut server_end(), NOW);
     assert_eq!(server_end.check_caller(now), None);
     then(server_end, call(FIRST, 0, 0));
@@ -458,21 +458,22 @@ fn a_silent_caller_is_asked_and_then_taken_for_gone() {
     assert_eq!(asked, [500, 800, 1100, 1400, 1700]);
     assert_eq!(now.since(NOW), 2500 * MILLISECOND);
     assert!(server_end.is_call_cancelled(FIRST) && !server_end.is_call_cancelled(FIRST + 1));
-    // It was only halted: it asks, is answered, and gets the result. The call stays cancelled.
+    // The client was only halted. Its probe is answered, and it gets the result. But the call stays
+    // cancelled while it runs.
     server_end.handle(now, &NoFlow, &packet(PacketKind::Probe, FIRST), &[]);
     assert_eq!(sent(server_end), [(PacketKind::HaveCall, 0, Flags::ALL)]);
     assert!(server_end.is_cancelled());
     assert_eq!(server_end.complete(result(10)), Retain::Keep);
     assert_eq!(sent(server_end), [(PacketKind::Result, 0, Flags::NONE)]);
     assert!(!server_end.is_cancelled());
-    // The next call is a new one.
+    // The next call is not cancelled.
     server_end.handle(now, &NoFlow, &call(FIRST + 1, 0, 0), &[]);
     assert!(!server_end.is_cancelled());
     assert!(server_end.check_caller(now).is_some());
 }
 
 #[test]
-fn a_caller_that_is_heard_of_is_not_asked() {
+fn client_that_sends_is_not_asked() {
     let (server_end, mut now) = (&mut server_end(), NOW);
     then(server_end, call(FIRST, 0, 0));
     for _ in 0..100 {
@@ -485,12 +486,12 @@ fn a_caller_that_is_heard_of_is_not_asked() {
 }
 
 #[test]
-fn a_caller_that_only_answers_is_asked_once_a_second_and_its_death_is_seen_in_time() {
+fn answering_client_is_asked_once_a_second() {
     let (server_end, mut now) = (&mut server_end(), NOW);
     then(server_end, call(FIRST, 0, 0));
     let mut questions = 0;
     while now < NOW.after(60 * SECOND) {
-        let due = server_end.check_caller(now).expect("it runs");
+        let due = server_end.check_caller(now).expect("a running procedure");
         if sent(server_end) == [(PacketKind::Ask, 0, Flags::ALL)] {
             questions += 1;
             let answer = answer(server_end);
@@ -509,20 +510,20 @@ fn a_caller_that_only_answers_is_asked_once_a_second_and_its_death_is_seen_in_ti
     assert!(server_end.is_cancelled());
 }
 
-/// Its answers come in the order of the questions, each 1.9 seconds after its question.
+/// The answers arrive in the order of the questions, each 1.9 seconds after its question.
 #[test]
-fn a_caller_far_away_is_not_taken_for_gone() {
+fn distant_client_is_not_taken_for_dead() {
     const ROUND_TRIP: u64 = 1900 * MILLISECOND;
     let (server_end, mut now) = (&mut server_end(), NOW);
     then(server_end, call(FIRST, 0, 0));
     let mut answers = std::collections::VecDeque::new();
     while now < NOW.after(60 * SECOND) {
-        let due = server_end.check_caller(now).expect("it is not taken for gone");
+        let due = server_end.check_caller(now).expect("a client that is not presumed dead");
         let questions = sent(server_end);
         answers.extend(questions.iter().map(|_| (now.after(ROUND_TRIP), answer(server_end))));
         now = due;
         if answers.front().is_some_and(|(at, _)| *at <= due) {
-            let (at, answer) = answers.pop_front().expect("there is one");
+            let (at, answer) = answers.pop_front().expect("an answer");
             now = at;
             server_end.handle(now, &NoFlow, &answer, &[]);
             sent(server_end);
@@ -531,10 +532,10 @@ fn a_caller_far_away_is_not_taken_for_gone() {
     assert!(!server_end.is_cancelled());
 }
 
-/// A probe that left the caller before the question reached it tells nothing of the round trip: the
-/// caller is still asked after half a second, and not after one.
+/// A probe that left the client before the question arrived there does not show how soon the client
+/// answers. So the server continues to ask after half a second of silence, rather than after one.
 #[test]
-fn packet_from_before_a_question_does_not_make_the_caller_a_quick_one() {
+fn packet_sent_before_the_question_is_not_its_answer() {
     for (answers, next) in [(true, SECOND), (false, 500 * MILLISECOND)] {
         let (server_end, mut now) = (&mut server_end(), NOW);
         then(server_end, call(FIRST, 0, 0));
@@ -549,14 +550,14 @@ fn packet_from_before_a_question_does_not_make_the_caller_a_quick_one() {
     }
 }
 
-/// A server that was halted finds that nothing was heard for long, and what came meanwhile still to
-/// be read.
+/// After its halt, the server notices a long silence. But packets may have arrived meanwhile that it has
+/// not read yet.
 #[test]
-fn a_server_that_was_halted_judges_nobody_before_it_has_asked() {
+fn halted_server_asks_before_it_takes_a_client_for_dead() {
     let (server_end, mut now) = (&mut server_end(), NOW);
     then(server_end, call(FIRST, 0, 0));
     now = now.after(100 * SECOND);
-    let due = server_end.check_caller(now).expect("it asks");
+    let due = server_end.check_caller(now).expect("a further check");
     assert!(due > now && !server_end.is_cancelled());
     server_end.handle(now, &NoFlow, &packet(PacketKind::Probe, FIRST), &[]);
     assert!(server_end.check_caller(now).is_some() && !server_end.is_cancelled());

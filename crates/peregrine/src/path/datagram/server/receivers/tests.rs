@@ -1,28 +1,31 @@
-//! Tests of who receives, with jobs instead of datagrams.
+//! Tests of the choice of receiving threads, with jobs instead of datagrams.
 
 use super::*;
 use std::collections::HashSet;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::ThreadId;
 
-/// A socket that is none: jobs in a queue, threads that sleep on it.
+/// A queue of jobs on which threads sleep, in place of a socket.
 struct Jobs {
     jobs: Mutex<VecDeque<Job>>,
-    come: Condvar,
+    arrived: Condvar,
     closed: AtomicBool,
     seen: Mutex<HashSet<ThreadId>>,
     refused: AtomicU32,
-    /// Threads that wait inside, as the test has it.
+    /// The number of threads that wait in nested calls. The test sets it.
     inside: Arc<AtomicU32>,
     panics: AtomicU32,
-    /// Threads that receive, those of them that were told that they are alone, and how often one was
-    /// that was not. Changed under the lock of the jobs.
+    /// The number of threads that receive. Like the next two numbers, it is changed under the lock of
+    /// the jobs.
     receiving: AtomicU32,
+    /// The number of threads that receive with `alone` set.
     alone: AtomicU32,
+    /// How often `alone` was set although another thread received.
     not_alone: AtomicU32,
 }
 
-/// Takes so long, or until it is let go, then tells; panics if it would take for ever.
+/// A job that takes the given time, then waits until its gate opens, and then reports its end. It
+/// panics if the time is [`Duration::MAX`].
 struct Job {
     time: Duration,
     gate: Option<Receiver<()>>,
@@ -36,7 +39,7 @@ impl PacketService for Arc<Jobs> {
     fn receiver(&self) -> io::Result<()> {
         Ok(())
     }
-    fn receive(&self, (): &mut (), how: How, alone: bool) -> Got<Job> {
+    fn receive(&self, (): &mut (), mode: ReceiveMode, alone: bool) -> ReceiveOutcome<Job> {
         let mut jobs = self.jobs.lock();
         let others = self.receiving.fetch_add(1, Ordering::SeqCst);
         let another_is_alone = self.alone.fetch_add(alone.into(), Ordering::SeqCst) > 0;
@@ -44,11 +47,11 @@ impl PacketService for Arc<Jobs> {
         self.not_alone.fetch_add(wrong.into(), Ordering::SeqCst);
         let got = loop {
             match jobs.pop_front() {
-                Some(job) => break Got::Work(job),
-                None if how == How::Look || self.closed.load(Ordering::SeqCst) => {
-                    break Got::Nothing;
+                Some(job) => break ReceiveOutcome::Work(job),
+                None if mode == ReceiveMode::Poll || self.closed.load(Ordering::SeqCst) => {
+                    break ReceiveOutcome::Nothing;
                 }
-                None => jobs = self.come.wait(jobs),
+                None => jobs = self.arrived.wait(jobs),
             }
         };
         self.receiving.fetch_sub(1, Ordering::SeqCst);
@@ -57,7 +60,7 @@ impl PacketService for Arc<Jobs> {
     }
     fn release_expected(&self, (): &mut ()) {}
     fn run(&self, (): &mut (), Job { time, gate, done, .. }: Job) -> u64 {
-        assert!(time < Duration::MAX, "on purpose");
+        assert!(time < Duration::MAX, "the test requests a panic");
         self.seen.lock().insert(std::thread::current().id());
         std::thread::sleep(time);
         let _ = gate.map(|gate| gate.recv());
@@ -80,7 +83,7 @@ impl PacketService for Arc<Jobs> {
     fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         drop(self.jobs.lock());
-        self.come.notify_all();
+        self.arrived.notify_all();
     }
     fn panicked(&self, _: Box<dyn Any + Send>) {
         self.panics.fetch_add(1, Ordering::SeqCst);
@@ -91,7 +94,7 @@ fn receivers(wait: Wait, bound: usize, queue: usize) -> (Arc<Jobs>, Arc<Receiver
     let inside = Arc::<AtomicU32>::default();
     let jobs = Arc::new(Jobs {
         jobs: Mutex::default(),
-        come: Condvar::new(),
+        arrived: Condvar::new(),
         closed: AtomicBool::new(false),
         seen: Mutex::default(),
         refused: AtomicU32::new(0),
@@ -115,10 +118,11 @@ impl Jobs {
 
     fn push(&self, job: Job) {
         self.jobs.lock().push_back(job);
-        self.come.notify_one();
+        self.arrived.notify_one();
     }
 
-    /// A job that ends when it is told to: how to tell it, and its end.
+    /// Pushes a job that ends when its gate opens. Returns the sender that opens the gate, and the receiver
+    /// that reports the end.
     fn gated(&self, inside: bool) -> (Sender<()>, Receiver<()>) {
         let ((open, gate), (done, end)) = (channel(), channel());
         self.push(Job { time: Duration::ZERO, gate: Some(gate), done, inside });
@@ -129,28 +133,28 @@ impl Jobs {
 const LIMIT: Duration = Duration::from_secs(10);
 
 #[test]
-fn nobody_waits_behind_a_long_procedure() {
+fn short_procedures_do_not_wait_for_long_ones() {
     for wait in [Wait::Block, Wait::Adaptive, Wait::Spin] {
         let (jobs, receivers) = receivers(wait, 4, 16);
-        // Whoever looks has run something lately.
+        // These jobs make threads poll.
         for _ in 0..100 {
             jobs.send(Duration::ZERO).recv_timeout(LIMIT).unwrap();
         }
         let long = [(); 3].map(|()| jobs.gated(false));
-        // While these run, for as long as they have to.
+        // The gates are closed, so the long jobs run all the time.
         for _ in 0..20 {
             let short = jobs.send(Duration::ZERO).recv_timeout(LIMIT);
-            short.unwrap_or_else(|_| panic!("{wait:?}: it waits behind long procedures"));
+            short.unwrap_or_else(|_| panic!("{wait:?}: a short procedure waits for long ones"));
         }
         for (open, end) in long {
             open.send(()).unwrap();
             end.recv_timeout(LIMIT).unwrap();
         }
-        // Nothing has happened for so long that there is no deputy any more.
+        // After this time without events, the deputy has retired.
         std::thread::sleep(WATCH_MAX * (WATCHES + 30));
         let (open, end) = jobs.gated(false);
         let short = jobs.send(Duration::ZERO).recv_timeout(LIMIT);
-        short.unwrap_or_else(|_| panic!("{wait:?}: it waits behind a long procedure"));
+        short.unwrap_or_else(|_| panic!("{wait:?}: a short procedure waits for a long one"));
         open.send(()).unwrap();
         end.recv_timeout(LIMIT).unwrap();
         assert!(receivers.stop(LIMIT));
@@ -159,7 +163,7 @@ fn nobody_waits_behind_a_long_procedure() {
 }
 
 #[test]
-fn the_bound_holds_and_what_is_beyond_it_waits_or_is_refused() {
+fn calls_beyond_the_limit_are_queued_or_refused() {
     let (jobs, receivers) = receivers(Wait::Adaptive, 2, 3);
     let short = Duration::from_millis(50);
     let ends: Vec<_> = (0..8).map(|_| jobs.send(short)).collect();
@@ -168,7 +172,7 @@ fn the_bound_holds_and_what_is_beyond_it_waits_or_is_refused() {
     assert_eq!(ran + jobs.refused.load(Ordering::SeqCst) as usize, 8);
     assert!(receivers.threads() <= 3);
     assert!(jobs.seen.lock().len() <= 3);
-    assert!(receivers.rest(&Drain::new(LIMIT, Arc::default())));
+    assert!(receivers.drain(&Drain::new(LIMIT, Arc::default())));
     assert!(receivers.stop(LIMIT));
 }
 
@@ -177,12 +181,12 @@ fn captured_threads_are_replaced() {
     let (jobs, receivers) = receivers(Wait::Adaptive, 2, 16);
     let captured = [(); 2].map(|()| jobs.gated(false));
     let waits = jobs.send(Duration::ZERO);
-    assert!(waits.recv_timeout(Duration::from_millis(50)).is_err(), "the bound holds");
+    assert!(waits.recv_timeout(Duration::from_millis(50)).is_err(), "a call runs beyond the limit");
     receivers.admission().captured(2, 0);
     for _ in 0..20 {
-        jobs.send(Duration::ZERO).recv_timeout(LIMIT).expect("a call that waits for no thread");
+        jobs.send(Duration::ZERO).recv_timeout(LIMIT).expect("captured threads were not replaced");
     }
-    waits.recv_timeout(LIMIT).expect("what waited goes first");
+    waits.recv_timeout(LIMIT).expect("the queued call did not run");
     assert!(receivers.threads() <= 5, "{}", receivers.threads());
     receivers.admission().captured(0, 2);
     for (open, end) in captured {
@@ -194,7 +198,7 @@ fn captured_threads_are_replaced() {
 }
 
 #[test]
-fn threads_end_that_are_not_needed_after_long_procedures() {
+fn surplus_threads_end_after_long_procedures() {
     for wait in [Wait::Block, Wait::Adaptive] {
         let (jobs, receivers) = receivers(wait, 48, 16);
         let long: Vec<_> = (0..48).map(|_| jobs.gated(false)).collect();
@@ -209,16 +213,16 @@ fn threads_end_that_are_not_needed_after_long_procedures() {
                 std::thread::sleep(Duration::from_millis(1));
             }
         };
-        until("they do not run", &|| receivers.admission().running() == 48);
+        until("48 jobs do not run", &|| receivers.admission().running() == 48);
         for (open, end) in long {
             open.send(()).unwrap();
             end.recv_timeout(LIMIT).unwrap();
         }
-        // Nothing comes that could wake a thread.
-        until("too many stay", &|| receivers.threads() <= ASLEEP_MAX as usize);
-        // Those that are left serve as many again.
+        // No job arrives, so no datagram wakes a thread.
+        until("too many threads stay", &|| receivers.threads() <= ASLEEP_MAX as usize);
+        // The remaining threads can start enough others again.
         let long: Vec<_> = (0..48).map(|_| jobs.gated(false)).collect();
-        until("they do not run again", &|| receivers.admission().running() == 48);
+        until("48 jobs do not run again", &|| receivers.admission().running() == 48);
         for (open, end) in long {
             open.send(()).unwrap();
             end.recv_timeout(LIMIT).unwrap();
@@ -227,8 +231,8 @@ fn threads_end_that_are_not_needed_after_long_procedures() {
     }
 }
 
-/// A thread that receives alone takes what comes next for its own. Where procedures have become short
-/// again, there is a head, and beside it a thread that has slept in the kernel since they were long.
+/// A thread that receives alone borrows memory for the next pieces. After procedures have become short
+/// again, there is a head, but another thread may still sleep in the kernel since they were long.
 #[test]
 fn thread_is_alone_only_if_no_other_one_sleeps_in_the_kernel() {
     for wait in [Wait::Block, Wait::Adaptive] {
@@ -247,7 +251,7 @@ fn thread_is_alone_only_if_no_other_one_sleeps_in_the_kernel() {
 }
 
 #[test]
-fn nothing_is_lost_by_a_single_receiver() {
+fn single_receiver_loses_nothing() {
     for wait in [Wait::Block, Wait::Adaptive] {
         let (jobs, receivers) = receivers(wait, 1, 10_000);
         let ends: Vec<_> = (0..2000).map(|_| jobs.send(Duration::ZERO)).collect();
@@ -258,7 +262,7 @@ fn nothing_is_lost_by_a_single_receiver() {
 }
 
 #[test]
-fn a_call_from_inside_is_found_in_the_queue() {
+fn nested_call_is_found_in_the_queue() {
     for wait in [Wait::Block, Wait::Adaptive] {
         let (jobs, receivers) = receivers(wait, 1, 16);
         let runs = |count| {
@@ -275,13 +279,13 @@ fn a_call_from_inside_is_found_in_the_queue() {
                 std::thread::sleep(Duration::from_millis(1));
             }
         };
-        // One runs, and waits inside for another one, which has ended but for its thread.
+        // One job runs, and waits for a nested one. The nested job has ended, but its thread still runs.
         let (first, first_end) = jobs.gated(false);
         runs(1);
         jobs.inside.store(1, Ordering::SeqCst);
         let (before, before_end) = jobs.gated(true);
         runs(2);
-        // So the next that it waits for comes too early, and behind somebody else's.
+        // So the next nested job arrives too early, and is queued after the job of another caller.
         let (outer, outer_end) = jobs.gated(false);
         queued(1);
         let (next, next_end) = jobs.gated(true);
@@ -290,8 +294,8 @@ fn a_call_from_inside_is_found_in_the_queue() {
         next.send(()).unwrap();
         before.send(()).unwrap();
         before_end.recv_timeout(LIMIT).unwrap();
-        next_end.recv_timeout(LIMIT).expect("nobody ran the call from inside");
-        assert!(outer_end.try_recv().is_err(), "the bound does not hold");
+        next_end.recv_timeout(LIMIT).expect("no thread ran the nested call");
+        assert!(outer_end.try_recv().is_err(), "the limit is exceeded");
         jobs.inside.store(0, Ordering::SeqCst);
         first.send(()).unwrap();
         first_end.recv_timeout(LIMIT).unwrap();
@@ -301,12 +305,12 @@ fn a_call_from_inside_is_found_in_the_queue() {
 }
 
 #[test]
-fn thread_that_panics_takes_its_own_place() {
+fn panicking_thread_replaces_itself() {
     const PANICS: u32 = 40;
     for wait in [Wait::Block, Wait::Adaptive, Wait::Spin] {
         let (jobs, receivers) = receivers(wait, 2, 100);
         for _ in 0..PANICS / 2 {
-            // Its end is the sender, dropped while the thread unwinds.
+            // Unwinding drops the sender of the job, so receiving its end fails.
             assert!(jobs.send(Duration::MAX).recv_timeout(LIMIT).is_err());
             let (open, end) = jobs.gated(false);
             assert!(jobs.send(Duration::MAX).recv_timeout(LIMIT).is_err());
@@ -315,11 +319,14 @@ fn thread_that_panics_takes_its_own_place() {
             end.recv_timeout(LIMIT).unwrap();
         }
         assert!(receivers.threads() <= 3, "{} threads", receivers.threads());
-        assert!(receivers.rest(&Drain::new(LIMIT, Arc::default())), "a call is counted as running");
+        assert!(
+            receivers.drain(&Drain::new(LIMIT, Arc::default())),
+            "a call is counted as running"
+        );
         assert!(receivers.stop(LIMIT));
         assert_eq!(receivers.threads(), 0);
         assert_eq!(receivers.receiving.load(Ordering::SeqCst), 0);
-        // A thread tells of its panic after its job has ended.
+        // A thread reports its panic after its job has ended, so this is checked last.
         assert_eq!(jobs.panics.load(Ordering::SeqCst), PANICS);
     }
 }

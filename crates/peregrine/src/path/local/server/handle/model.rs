@@ -1,7 +1,7 @@
 //! Workers under a model checker: every interleaving of a few workers, clients and a keeper.
 //!
-//! `WorkerHandle`, `AssignmentWord` and the words of A-stacks are the code of the server. The pool is a
-//! small copy of the server's: a queue, its lock, and a fixed number of workers.
+//! `WorkerHandle`, `AssignmentWord` and the words of A-stacks are the code that servers run. The pool is a
+//! small copy of the server's pool: a queue, its lock, and a fixed number of workers.
 
 use core::sync::atomic::AtomicU32 as Untracked;
 use std::collections::{HashMap, VecDeque};
@@ -17,11 +17,11 @@ use crate::path::local::region::word::{self, Atomic, Look, Notify, posted};
 
 struct Model;
 
-/// A word with a futex. Like the kernel, it compares values under a lock, which wake-ups take, too.
+/// A word with a futex. Like the kernel, `sleep` compares values under a lock that wake-ups also take.
 #[derive(Default)]
 struct Word {
     value: AtomicU32,
-    /// How often the threads that sleep on it were woken. Under the lock of [`KERNEL`].
+    /// How often the threads that sleep on the word were woken. The lock of [`KERNEL`] protects it.
     wakes: Untracked,
 }
 
@@ -45,8 +45,8 @@ impl Machine for Model {
     type WakeWord = Word;
     type Set = Mutex<Vec<ModelAstack>>;
 
-    /// The barrier that another thread forces on this one. The model needs it only here, because it has
-    /// no effect anywhere else.
+    /// Executes the barrier that another thread would force on this one. A barrier is needed only here in the
+    /// model, because the forced barrier has no effect at other points.
     fn keep_order() {
         fence(Ordering::SeqCst);
     }
@@ -142,7 +142,7 @@ impl Atomic for Word {
     }
 }
 
-/// An A-stack that is the only one of its session.
+/// The only A-stack of a session.
 #[derive(Clone)]
 struct ModelAstack(Arc<AstackState>);
 
@@ -152,8 +152,8 @@ struct AstackState {
     assignment: AssignmentWord<Word>,
     last_call: AtomicU32,
     closed: AtomicBool,
-    /// The number of calls that were served. The increment is not atomic on purpose: a worker that does
-    /// not see what the worker before it wrote loses a count.
+    /// The number of served calls. The increment is deliberately not atomic: a worker that does not see the
+    /// writes of the previous worker loses a count.
     served: AtomicU32,
 }
 
@@ -205,14 +205,15 @@ impl Astack for ModelAstack {
 }
 
 /// Workers, and the A-stacks that wait for one.
-struct Pool {
+struct WorkerPool {
     queue: Mutex<VecDeque<ModelAstack>>,
     workers: Vec<WorkerHandle<Model>>,
-    /// The number of calls and ends of sessions that are still to come. Under the lock of the queue.
+    /// The number of calls and ends of sessions that have not happened yet. The lock of the queue protects
+    /// it.
     left: Untracked,
 }
 
-impl Pool {
+impl WorkerPool {
     /// Makes a pool that stops after `events` calls or ends of sessions.
     fn new(workers: u32, events: u32) -> Arc<Self> {
         let workers = (0..workers).map(WorkerHandle::new).collect();
@@ -344,9 +345,9 @@ impl Pool {
 }
 
 /// Checks at the end of each run that an A-stack is assigned to one worker, or is in the queue, or neither,
-/// and that its word says so. If two workers had it, it could be taken away from the wrong one, and both
-/// would take its calls.
-impl Drop for Pool {
+/// and that its word agrees. If it were assigned to two workers, both would take its calls, and another
+/// thread might take it away from the wrong worker.
+impl Drop for WorkerPool {
     fn drop(&mut self) {
         if std::thread::panicking() {
             return;
@@ -371,7 +372,7 @@ fn check(switches: usize, model: impl Fn() + Sync + Send + 'static) {
     builder.check(model);
 }
 
-fn spawn(pool: &Arc<Pool>, f: impl FnOnce(&Pool) + 'static) -> thread::JoinHandle<()> {
+fn spawn(pool: &Arc<WorkerPool>, f: impl FnOnce(&WorkerPool) + 'static) -> thread::JoinHandle<()> {
     let pool = Arc::clone(pool);
     thread::spawn(move || f(&pool))
 }
@@ -380,7 +381,7 @@ fn spawn(pool: &Arc<Pool>, f: impl FnOnce(&Pool) + 'static) -> thread::JoinHandl
 #[test]
 fn call_of_an_astack_that_is_taken_away_runs_once() {
     check(5, || {
-        let pool = Pool::new(1, 2);
+        let pool = WorkerPool::new(1, 2);
         let astacks = [1, 2].map(ModelAstack::new);
         let mut list: Vec<_> =
             astacks.iter().map(|astack| pool.workers[0].assign(astack.clone(), 0)).collect();
@@ -401,11 +402,11 @@ fn call_of_an_astack_that_is_taken_away_runs_once() {
     });
 }
 
-/// The same in a pool, whose other worker serves the A-stacks that are taken away.
+/// As above, but in a pool whose other worker serves the A-stacks that are taken away.
 #[test]
 fn call_of_an_astack_that_is_taken_away_is_not_lost() {
     check(2, || {
-        let pool = Pool::new(2, 2);
+        let pool = WorkerPool::new(2, 2);
         let astacks = [1, 2].map(ModelAstack::new);
         let list = astacks.iter().map(|astack| pool.workers[0].assign(astack.clone(), 0)).collect();
         astacks.iter().for_each(|astack| pool.post(astack));
@@ -417,11 +418,11 @@ fn call_of_an_astack_that_is_taken_away_is_not_lost() {
     });
 }
 
-/// One call is posted on an A-stack on which the worker is about to sleep. Another call is queued.
+/// The worker is about to sleep on an A-stack where a call is posted. Another call is queued.
 #[test]
 fn calls_reach_a_worker_that_falls_asleep() {
     check(3, || {
-        let pool = Pool::new(1, 2);
+        let pool = WorkerPool::new(1, 2);
         let astacks = [1, 2].map(ModelAstack::new);
         let list = vec![pool.workers[0].assign(astacks[0].clone(), 0)];
         let thread = spawn(&pool, |pool| pool.work(0, list));
@@ -440,7 +441,7 @@ fn calls_reach_a_worker_that_falls_asleep() {
 #[test]
 fn calls_reach_workers_that_requeue_their_astacks() {
     check(2, || {
-        let pool = Pool::new(2, 2);
+        let pool = WorkerPool::new(2, 2);
         let astacks = [1, 2].map(ModelAstack::new);
         let threads = [0, 1].map(|number| {
             let astack = astacks[number as usize].clone();
@@ -458,7 +459,7 @@ fn calls_reach_workers_that_requeue_their_astacks() {
 #[test]
 fn call_reaches_an_astack_that_is_unassigned() {
     check(3, || {
-        let pool = Pool::new(2, 1);
+        let pool = WorkerPool::new(2, 1);
         let astack = ModelAstack::new(1);
         let one = pool.workers[0].assign(astack.clone(), 0);
         let thread = spawn(&pool, |pool| {
@@ -479,7 +480,7 @@ fn call_reaches_an_astack_that_is_unassigned() {
 #[test]
 fn end_of_a_session_reaches_a_worker_that_falls_asleep() {
     check(3, || {
-        let pool = Pool::new(1, 1);
+        let pool = WorkerPool::new(1, 1);
         let astack = ModelAstack::new(1);
         pool.on_ring(&astack);
         let thread = spawn(&pool, |pool| pool.work(0, Vec::new()));

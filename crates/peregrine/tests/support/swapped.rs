@@ -1,7 +1,7 @@
-//! `Turned`: a server as it would be on a machine of the other byte order.
+//! `SwappedServer`: a server that behaves as if its machine had the other byte order.
 //!
-//! It knows of its interface what the description says and nothing else: so it turns whole messages
-//! by walking over types, lets a server of this machine answer, and turns the reply.
+//! It uses only the description of its interface. It swaps a whole message by walking over the types,
+//! passes it to a server of this machine's byte order, and swaps the reply.
 
 use peregrine::call::{
     Answer, EStack, Incoming, Ran, Refusal, Reply, Request, Serve, Served, execute,
@@ -9,21 +9,21 @@ use peregrine::call::{
 use peregrine::interface::{Body, Direction, Field, InterfaceRef, Procedure, Shape, Type};
 use peregrine::value::{ByteOrder, Invalid, Space, Window, align_up};
 
-/// Answers as `S` does, with all values in the other byte order.
-pub(crate) struct Turned<S>(pub(crate) S);
+/// Serves as `S` does, with all values in the other byte order.
+pub(crate) struct SwappedServer<S>(pub(crate) S);
 
-/// Room for the head of a reply, which has no bound but the message's.
+/// Room for the head of a reply, which has no bound below that of the message.
 const HEAD_BYTES_MAX: usize = 4 << 20;
 
-/// The bytes of a message of one order, of which those that were passed are of the other.
-struct Turning<'a> {
+/// The bytes of a message that is being swapped in place. The bytes before `at` are swapped already.
+struct Swapping<'a> {
     bytes: &'a mut [u8],
     at: usize,
-    /// Whether it is turned to this machine's order, or from it.
+    /// Whether it is swapped to this machine's order, or from it.
     inwards: bool,
 }
 
-impl Turning<'_> {
+impl Swapping<'_> {
     fn align(&mut self, align: usize) {
         self.at = self.at.next_multiple_of(align);
     }
@@ -34,7 +34,7 @@ impl Turning<'_> {
         self.bytes.get_mut(at..self.at).ok_or(Invalid::Short)
     }
 
-    /// Passes a number of a head; what it is in this machine's order, if it has four bytes at most.
+    /// Swaps a number of a head, and returns its value if it has at most four bytes.
     fn number(&mut self, width: usize) -> Result<u32, Invalid> {
         self.align(width);
         let inwards = self.inwards;
@@ -48,7 +48,7 @@ impl Turning<'_> {
         Ok(own.first_chunk().copied().map_or(0, u32::from_le_bytes))
     }
 
-    /// Passes a plain value that follows another within a plain type or a block.
+    /// Swaps a plain value that follows another one within a plain type or a block.
     fn plain(&mut self, ty: &Type) -> Result<(), Invalid> {
         match ty {
             Type::Array(one, count) => (0..*count).try_for_each(|_| self.plain(one)),
@@ -72,11 +72,11 @@ impl Turning<'_> {
     }
 
     fn values(&mut self, ty: &Type, count: usize) -> Result<(), Invalid> {
-        // Any number of units is nothing.
+        // A unit has no bytes, so any count of them is valid.
         if ty.bytes_max() == Some(0) { Ok(()) } else { (0..count).try_for_each(|_| self.value(ty)) }
     }
 
-    /// Passes a value of a head.
+    /// Swaps a value of a head.
     fn value(&mut self, ty: &Type) -> Result<(), Invalid> {
         match ty {
             Type::Unit => {}
@@ -110,7 +110,7 @@ impl Turning<'_> {
                     self.plain(ty)?;
                 }
                 Body::PlainEnum { repr, .. } => self.value(repr)?,
-                body => panic!("{body:?} is unknown here"),
+                body => panic!("{body:?} is not supported here"),
             },
             ty => drop(self.number(number_bytes(ty).expect("a number"))?),
         }
@@ -118,13 +118,13 @@ impl Turning<'_> {
     }
 }
 
-/// Bytes of a number, a letter or a flag.
+/// Returns the bytes of a number, a character or a flag, or `None` for other types.
 fn number_bytes(ty: &Type) -> Option<usize> {
     let simple = !matches!(ty, Type::Unit | Type::Text | Type::Array(..) | Type::Named(_));
     if simple { ty.bytes_max().filter(|bytes| bytes.is_power_of_two()) } else { None }
 }
 
-/// Bytes of a value of a plain type; `None` if it is structured.
+/// Returns the bytes of a value of a plain type, or `None` for a structured one.
 fn plain_bytes(ty: &Type) -> Option<usize> {
     match ty {
         Type::Array(one, count) if *count > 0 => Some(plain_bytes(one)? * count),
@@ -138,26 +138,26 @@ fn plain_bytes(ty: &Type) -> Option<usize> {
     }
 }
 
-/// Turns values that lie one behind the other.
-fn turn_block(ty: &Type, bytes: &mut [u8]) {
+/// Swaps consecutive values.
+fn swap_block(ty: &Type, bytes: &mut [u8]) {
     let Some(size) = plain_bytes(ty) else { return };
-    let mut turning = Turning { bytes, at: 0, inwards: true };
-    while turning.at + size <= turning.bytes.len() {
-        turning.plain(ty).expect("a whole value");
+    let mut swapping = Swapping { bytes, at: 0, inwards: true };
+    while swapping.at + size <= swapping.bytes.len() {
+        swapping.plain(ty).expect("a whole value");
     }
 }
 
-/// Out and in-out blocks of a procedure: the type of each, and its bytes.
+/// The out and in-out blocks of a procedure: the type and the bytes of each.
 type Blocks = Vec<(&'static Type, usize)>;
 
-/// Turns a message that has come, and says which blocks its reply has.
-fn turn_call(
+/// Swaps a received message, and returns which blocks its reply has.
+fn swap_call(
     procedure: &Procedure,
     head: &mut [u8],
     copied: &mut [u8],
     lent: &mut [u8],
 ) -> Result<Blocks, Invalid> {
-    let mut head = Turning { bytes: head, at: 0, inwards: true };
+    let mut head = Swapping { bytes: head, at: 0, inwards: true };
     let (mut copied_at, mut lent_at) = (0, 0);
     let mut outs = Vec::new();
     for parameter in procedure.parameters {
@@ -176,7 +176,7 @@ fn turn_call(
         if parameter.direction != Direction::Out {
             let block = from.get_mut(*at..).and_then(|rest| rest.get_mut(..bytes));
             let block = block.ok_or(Invalid::Short)?;
-            turn_block(ty, block);
+            swap_block(ty, block);
             *at = align_up(*at + bytes).min(from.len());
             if size.is_none() {
                 head.values(ty, count)?;
@@ -189,9 +189,9 @@ fn turn_call(
     Ok(outs)
 }
 
-/// Turns the head of a result.
-fn turn_result(procedure: &Procedure, head: &mut [u8]) -> Result<(), Invalid> {
-    let mut head = Turning { bytes: head, at: 0, inwards: false };
+/// Swaps the head of a result.
+fn swap_result(procedure: &Procedure, head: &mut [u8]) -> Result<(), Invalid> {
+    let mut head = Swapping { bytes: head, at: 0, inwards: false };
     head.value(procedure.result)?;
     for parameter in procedure.parameters {
         match (parameter.direction, parameter.shape) {
@@ -205,7 +205,7 @@ fn turn_result(procedure: &Procedure, head: &mut [u8]) -> Result<(), Invalid> {
     Ok(())
 }
 
-impl<S: Serve> Serve for Turned<S> {
+impl<S: Serve> Serve for SwappedServer<S> {
     fn interface(&self) -> InterfaceRef {
         self.0.interface()
     }
@@ -224,16 +224,16 @@ impl<S: Serve> Serve for Turned<S> {
         raw.head.read(0, &mut head).ok_or(Invalid::Short)?;
         let mut lent = vec![0; raw.lent.len()];
         raw.lent.read(&mut lent)?;
-        let outs = turn_call(procedure, &mut head, raw.copied, &mut lent)?;
+        let outs = swap_call(procedure, &mut head, raw.copied, &mut lent)?;
 
-        // The message as a client of this machine would have sent it.
+        // The message as a client of this machine's byte order sends it.
         let head_bytes = head.len();
         let mut message = head;
         let has = |direction| {
             let mut all = procedure.parameters.iter();
             all.any(|one| one.direction == direction && one.shape != Shape::One)
         };
-        // Also before an empty block there is padding.
+        // Padding precedes a block even if it is empty.
         if has(Direction::In) || has(Direction::InOut) {
             message.resize(align_up(message.len()), 0);
             message.extend_from_slice(raw.copied);
@@ -259,7 +259,7 @@ impl<S: Serve> Serve for Turned<S> {
         reply.expect(outs.len());
         let mut blocks = Vec::new();
         for (_, bytes) in &outs {
-            // As long as it may be: whoever offers more than there is room for is told so.
+            // As long as the caller allows. A caller that offers more than there is room for gets an error.
             let block = reply.block(*bytes);
             blocks.push(block.ok_or(Invalid::TooLong)?);
         }
@@ -275,16 +275,16 @@ impl<S: Serve> Serve for Turned<S> {
                 let mut at = blocks_at;
                 for (index, (ty, bytes)) in outs.iter().enumerate() {
                     let mut block = memory[at..at + filled(index)].to_vec();
-                    turn_block(ty, &mut block);
+                    swap_block(ty, &mut block);
                     blocks[index].write(0, &block).ok_or(Invalid::TooLong)?;
                     reply.filled(index, block.len())?;
                     at = align_up(at + bytes);
                 }
-                turn_result(procedure, &mut head).expect("a result of its type");
+                swap_result(procedure, &mut head).expect("a result of its type");
             }
             Answer::Err => {
-                let mut turning = Turning { bytes: &mut head, at: 0, inwards: false };
-                turning.value(procedure.error).expect("an error of its type");
+                let mut swapping = Swapping { bytes: &mut head, at: 0, inwards: false };
+                swapping.value(procedure.error).expect("an error of its type");
             }
             _ => {}
         }
@@ -292,7 +292,7 @@ impl<S: Serve> Serve for Turned<S> {
     }
 }
 
-/// Turns a head of one value from this machine's order to the other.
-pub(crate) fn turn_value(ty: &Type, head: &mut [u8]) -> Result<(), Invalid> {
-    Turning { bytes: head, at: 0, inwards: false }.value(ty)
+/// Swaps a head of one value from this machine's order to the other one.
+pub(crate) fn swap_value(ty: &Type, head: &mut [u8]) -> Result<(), Invalid> {
+    Swapping { bytes: head, at: 0, inwards: false }.value(ty)
 }

@@ -1,5 +1,5 @@
-//! Messages of many packets over UDP, several at a time: what is received straight into one call's
-//! memory was perhaps another's.
+//! Several messages of many packets over UDP at the same time. A packet that is received directly into
+//! the memory of one call may belong to another call; each message must still arrive whole.
 
 mod support;
 
@@ -10,9 +10,9 @@ use peregrine::{BindOptions, Server, Wait, interface};
 
 #[interface]
 trait Bytes {
-    /// What comes of all of the bytes, in their order.
+    /// Returns a digest of all bytes in their order.
     fn digest(&self, bytes: &[u8]) -> peregrine::Result<u64>;
-    /// Each byte and its place, there and back.
+    /// Combines each byte with its position, in place.
     fn mark(&self, #[max_len(400_000)] bytes: &mut [u8]) -> peregrine::Result<()>;
     fn add(&self, a: u32, b: u32) -> peregrine::Result<u32>;
 }
@@ -42,7 +42,7 @@ impl Bytes for Object {
     }
 }
 
-/// A number that looks random.
+/// Returns the next pseudo-random number.
 fn next(state: &mut u64) -> u64 {
     *state ^= *state << 13;
     *state ^= *state >> 7;
@@ -55,7 +55,7 @@ fn bytes_of(state: &mut u64, most: usize) -> Vec<u8> {
     (0..length).map(|at| (seed.wrapping_mul(at as u64 | 1) >> 24) as u8).collect()
 }
 
-/// A caller that sends much and a caller that sends little, each several times, at one time.
+/// Runs several clients with large messages and several with small ones concurrently.
 fn all_at_once(wait: Wait, checked: bool) {
     const CALLERS: u64 = 4;
     const CALLS: u64 = 25;
@@ -94,7 +94,7 @@ fn all_at_once(wait: Wait, checked: bool) {
     });
 }
 
-fn in_every_way() {
+fn in_every_mode() {
     let _directory = support::own_directory();
     for (wait, checked) in [(Wait::Block, false), (Wait::Adaptive, false), (Wait::Adaptive, true)] {
         all_at_once(wait, checked);
@@ -104,16 +104,16 @@ fn in_every_way() {
 #[test]
 fn messages_of_large_packets_arrive_whole() {
     let _alone = support::alone();
-    in_every_way();
+    in_every_mode();
 }
 
-/// The same with packets as on Ethernet, as a child in a network of its own.
+/// The same with packets of Ethernet's size, in a child process with its own network namespace.
 const NARROW: &str = "PEREGRINE_TRAINS_NARROW";
 
 #[test]
 fn narrow() {
     if std::env::var_os(NARROW).is_some() {
-        in_every_way();
+        in_every_mode();
         println!("all came");
     }
 }

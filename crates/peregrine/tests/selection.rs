@@ -1,5 +1,5 @@
-//! Which path binding takes, and what it says of the others; and one client program, unchanged, on four
-//! paths by nothing but what its server offers.
+//! Which path binding selects, and what it reports about the others. One unchanged client program uses
+//! four paths, depending only on what its server offers.
 
 mod support;
 
@@ -16,20 +16,20 @@ use support::{alone, own_directory, until};
 
 #[interface]
 trait Way {
-    /// The path by which the call came.
+    /// Returns the path over which the call came.
     fn path(&self) -> peregrine::Result<String>;
 }
 
-struct Told;
+struct Object;
 
-impl Way for Told {
+impl Way for Object {
     fn path(&self) -> peregrine::Result<String> {
         Ok(peregrine::caller().unwrap().path().to_string())
     }
 }
 
 fn server(name: &str, endpoints: &[&str]) -> Running {
-    let mut server = Server::new().export(name, WayServer::new(Told)).unwrap();
+    let mut server = Server::new().export(name, WayServer::new(Object)).unwrap();
     for endpoint in endpoints {
         server = server.listen(endpoint).unwrap();
     }
@@ -40,30 +40,31 @@ fn port(running: &Running) -> u16 {
     running.addresses()[0].place().port()
 }
 
-/// Binds, calls, and holds against each other what is said of the path on either side.
+/// Binds and calls, and checks that client and server report the same path. Returns the path, and the
+/// verdict and reason of each candidate.
 fn bound(address: &str, options: &BindOptions) -> (PathKind, [Verdict; 4], [String; 4]) {
     let way = WayClient::bind_with(address, options).unwrap_or_else(|error| panic!("{error}"));
     let explanation = way.binding().explain();
     let chosen = explanation.chosen().expect("a path");
     assert_eq!(way.path().unwrap(), chosen.to_string());
     assert_eq!(explanation.address(), address);
-    let rungs: &[_; 4] = explanation.candidates().try_into().expect("four paths");
+    let candidates: &[_; 4] = explanation.candidates().try_into().expect("four paths");
     assert_eq!(
-        rungs.each_ref().map(|rung| rung.path),
+        candidates.each_ref().map(|candidate| candidate.path),
         [PathKind::Local, PathKind::Ethernet, PathKind::Udp, PathKind::Tcp]
     );
     (
         chosen,
-        rungs.each_ref().map(|rung| rung.verdict),
-        rungs.each_ref().map(|rung| rung.reason.clone()),
+        candidates.each_ref().map(|candidate| candidate.verdict),
+        candidates.each_ref().map(|candidate| candidate.reason.clone()),
     )
 }
 
 use Verdict::{Chosen, Excluded, Failed, NotNeeded};
 
-/// All in one, for the environment is the process's.
+/// One test, because the environment belongs to the process.
 #[test]
-fn the_fastest_path_is_taken_that_works() {
+fn fastest_working_path_is_selected() {
     let _alone = alone();
     let directory = own_directory();
     let options = BindOptions::default();
@@ -72,20 +73,20 @@ fn the_fastest_path_is_taken_that_works() {
 
     let all = server("way", &["127.0.0.1:0"]);
     let at = format!("way@127.0.0.1:{}", port(&all));
-    // On this machine: by its name, and by its place.
+    // On this machine, by name and by address.
     let (chosen, verdicts, reasons) = bound("way", &options);
     assert_eq!((chosen, verdicts), (PathKind::Local, [Chosen, Excluded, Excluded, Excluded]));
     assert!(reasons[0].contains("process"), "{reasons:?}");
     assert!(reasons[3].contains("not in hosts file"), "{reasons:?}");
     let (chosen, verdicts, _) = bound(&at, &options);
     assert_eq!((chosen, verdicts), (PathKind::Local, [Chosen, NotNeeded, NotNeeded, NotNeeded]));
-    // As it is asked for.
+    // A scheme in the address selects the path.
     for (scheme, path) in [("udp", PathKind::Udp), ("tcp", PathKind::Tcp)] {
         let (chosen, _, reasons) = bound(&format!("{scheme}:{at}"), &options);
         assert_eq!(chosen, path);
         assert!(reasons[0].contains(&format!("asks for {scheme}")), "{reasons:?}");
     }
-    // Its name here is taken away: what is left is what it listens at.
+    // Without its name in the runtime directory, only its endpoints are left.
     let other = tempfile::tempdir().unwrap();
     std::fs::rename(directory.path().join("way"), other.path().join("way")).unwrap();
     let (chosen, verdicts, reasons) = bound(&at, &options);
@@ -93,7 +94,7 @@ fn the_fastest_path_is_taken_that_works() {
     assert!(reasons[1].contains("does not speak raw Ethernet"), "{reasons:?}");
     std::fs::rename(other.path().join("way"), directory.path().join("way")).unwrap();
 
-    // Another server of this machine has the name: who listens at the port is meant.
+    // Another local server has the name. The address means the server that listens at the port.
     let tcp = server("other", &["tcp:127.0.0.1:0"]);
     for file in ["other", ".other.lock"] {
         std::fs::rename(directory.path().join(file), other.path().join(file)).unwrap();
@@ -103,7 +104,7 @@ fn the_fastest_path_is_taken_that_works() {
     assert_eq!((chosen, verdicts), (PathKind::Tcp, [Excluded, Failed, Failed, Chosen]));
     assert!(reasons[0].contains("does not listen at"), "{reasons:?}");
 
-    // A name that only a hosts file knows, and that is another one there.
+    // A name that only the hosts file has. The export has another name.
     let file = directory.path().join("hosts");
     std::fs::write(&file, format!("far tcp:way@127.0.0.1:{}\n", port(&all))).unwrap();
     let known = options.clone().directory(Hosts::of([file.clone()]));
@@ -115,7 +116,7 @@ fn the_fastest_path_is_taken_that_works() {
     let (chosen, verdicts, _) = bound("far", &known);
     assert_eq!((chosen, verdicts), (PathKind::Local, [Chosen, NotNeeded, NotNeeded, NotNeeded]));
 
-    // A directory of the program's own.
+    // A directory that the program implements.
     #[derive(Debug)]
     struct Central(String);
     impl Directory for Central {
@@ -129,12 +130,12 @@ fn the_fastest_path_is_taken_that_works() {
     let central = options.clone().directory(Central(format!("udp:{at}")));
     assert_eq!(bound("central", &central).0, PathKind::Udp);
 
-    // Nobody is there: one error for all, and what became of each.
+    // No server is left: one error lists what failed on each path.
     all.stop();
     let error = WayClient::bind_with(&at, &options).unwrap_err();
     assert_eq!((error.kind(), error.executed()), (Kind::Unreachable, Executed::No));
     let text = error.to_string();
-    for part in [&*at, "local: no such export", "ethernet, udp: the place", "tcp: the place"] {
+    for part in [&*at, "local: no such export", "ethernet, udp: the server", "tcp: the server"] {
         assert!(text.contains(part), "{part} is missing in {text}");
     }
     let (explanation, bound_to) = peregrine::explain("nobody", &central);
@@ -142,7 +143,7 @@ fn the_fastest_path_is_taken_that_works() {
     assert_eq!(explanation.candidates()[0].verdict, Failed);
     assert!(explanation.candidates()[3].reason.contains("not in the centre"), "{explanation}");
     assert_eq!(explanation.to_string().lines().count(), 4);
-    // What is wrong with a hosts file keeps nobody from the names of this machine.
+    // An invalid hosts file does not affect names of this machine.
     std::fs::write(&file, "nobody x\nother x\n").unwrap();
     let (explanation, bound_to) = peregrine::explain("nobody", &known);
     let error = bound_to.unwrap_err();
@@ -151,16 +152,16 @@ fn the_fastest_path_is_taken_that_works() {
     assert_eq!(bound("other", &known).0, PathKind::Local);
 }
 
-/// The examples are built beside the test programs.
+/// Returns the path of an example, which Cargo builds next to the test programs.
 fn example(name: &str) -> PathBuf {
     let programs = std::env::current_exe().unwrap();
     programs.parent().unwrap().parent().unwrap().join("examples").join(name)
 }
 
-/// A process that ends with this.
-struct Ends(std::process::Child);
+/// A child process that is killed on drop.
+struct KillOnDrop(std::process::Child);
 
-impl Drop for Ends {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -174,20 +175,20 @@ fn in_namespace(name: &str, program: &str, arguments: &[&str], directory: &Path)
     command
 }
 
-/// The same client, which knows nothing but a name.
+/// Runs the client program, which knows only a name.
 fn call(link: &Link, directory: &Path) -> Output {
     in_namespace(link.ends()[0], "anywhere_client", &[], directory).output().unwrap()
 }
 
-/// The guide shows what the client prints, with an address for examples, and with a common name of an
-/// interface and a number of a process.
-fn is_in_the_guide(said: &str) {
+/// Checks that the guide shows this output of the client, with an example address, a common interface
+/// name and an example process number.
+fn check_output_in_guide(output: &str) {
     let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/GUIDE.md");
     let guide = std::fs::read_to_string(guide).unwrap();
-    for line in said.lines().filter(|line| !line.is_empty()) {
+    for line in output.lines().filter(|line| !line.is_empty()) {
         let mut line = line.replace(ENDS[1], "192.0.2.7");
         if let Some((before, _)) = line.split_once("at `pr") {
-            // What kind of device it is differs between kernels.
+            // The kind of device differs between kernels.
             let before = before.split("chosen").next().unwrap_or(before);
             line = format!("{before}chosen      AF_");
         }
@@ -199,7 +200,7 @@ fn is_in_the_guide(said: &str) {
 }
 
 #[test]
-fn one_client_program_takes_the_path_that_its_server_offers() {
+fn one_client_program_uses_the_path_that_its_server_offers() {
     let _alone = alone();
     let link = match Link::new() {
         Ok(link) => link,
@@ -214,34 +215,33 @@ fn one_client_program_takes_the_path_that_its_server_offers() {
         (1, &tcp, "tcp"),
         (1, &udp, "udp"),
         (1, &place, "ethernet"),
-        // It serves this machine, and tells nobody else.
+        // Serves only this machine.
         (0, &String::new(), "local"),
     ] {
         let home = if end == 0 { near.path() } else { far.path() };
         let arguments: &[&str] = if endpoint.is_empty() { &[] } else { &[endpoint] };
         let mut server = in_namespace(link.ends()[end], "anywhere_server", arguments, home);
-        let server = Ends(server.spawn().unwrap());
-        let mut said = String::new();
-        until("the server is there", || {
+        let server = KillOnDrop(server.spawn().unwrap());
+        let mut output = String::new();
+        until("the server is ready", || {
             let called = call(&link, near.path());
-            said = String::from_utf8_lossy(&called.stdout).into_owned();
+            output = String::from_utf8_lossy(&called.stdout).into_owned();
             called.status.success()
         });
-        println!("\n{endpoint}\n{said}");
-        is_in_the_guide(&said);
-        assert!(said.starts_with(&format!("called by {path}\n")), "{said}");
-        assert_eq!(said.lines().count(), 5, "{said}");
-        let chosen = said.lines().find(|line| line.contains("chosen")).expect("a path");
-        assert!(chosen.starts_with(path), "{said}");
+        println!("\n{endpoint}\n{output}");
+        check_output_in_guide(&output);
+        assert!(output.starts_with(&format!("called over {path}\n")), "{output}");
+        assert_eq!(output.lines().count(), 5, "{output}");
+        let chosen = output.lines().find(|line| line.contains("chosen")).expect("a path");
+        assert!(chosen.starts_with(path), "{output}");
         drop(server);
-        until("it is gone", || !call(&link, near.path()).status.success());
+        until("the server is gone", || !call(&link, near.path()).status.success());
     }
 }
 
-/// Nothing answers over UDP, without a word: what is left is found all the same, within the time that
-/// binding may take.
+/// The UDP port receives but never answers. Binding still tries TCP within its time limit.
 #[test]
-fn a_path_that_is_silent_keeps_nobody_from_the_next() {
+fn silent_path_does_not_prevent_the_next_one() {
     let _alone = alone();
     let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = silent.local_addr().unwrap().port();
@@ -250,14 +250,14 @@ fn a_path_that_is_silent_keeps_nobody_from_the_next() {
         .bind_timeout(Duration::from_secs(20))
         .directory(Hosts::of([directory.path().join("none")]));
     let Ok(_listener) = std::net::TcpListener::bind(("127.0.0.1", port)) else {
-        return println!("skipped: somebody else has TCP port {port}");
+        return println!("skipped: TCP port {port} is in use");
     };
-    // Nobody accepts either, so that it takes all the time that is left; what is told is what counts.
+    // TCP does not answer either, so binding takes the whole time. The test checks the explanation.
     let options = options.bind_timeout(Duration::from_secs(3));
     let (explanation, bound) = peregrine::explain(&format!("way@127.0.0.1:{port}"), &options);
     assert_eq!(bound.unwrap_err().kind(), Kind::TimedOut);
-    let rungs = explanation.candidates();
-    assert!(rungs[1].reason.contains("does not answer"), "{explanation}");
-    assert!(rungs[2].reason.contains("does not answer"), "{explanation}");
-    assert!(rungs[3].reason.contains("answer"), "{explanation}");
+    let candidates = explanation.candidates();
+    assert!(candidates[1].reason.contains("does not answer"), "{explanation}");
+    assert!(candidates[2].reason.contains("does not answer"), "{explanation}");
+    assert!(candidates[3].reason.contains("answer"), "{explanation}");
 }

@@ -1,5 +1,5 @@
-//! Paths through the network that change under a client over UDP: its own address, a translation of
-//! addresses that forgets a flow, several servers behind one address, addresses that do not answer.
+//! Network paths that change while a client calls over UDP: the client's address changes, a NAT forgets
+//! a flow, a balancer hides several servers behind one address, or addresses do not answer.
 
 mod ledger;
 mod support;
@@ -13,29 +13,29 @@ use ledger::{Book, Ledger as _, LedgerClient, LedgerServer, Outcomes};
 use peregrine::directory::Hosts;
 use peregrine::{BindOptions, Executed, Kind, Out, PathKind, Server, Verdict, interface};
 use support::bridge::Bridge;
+use support::impairments::Impairments;
 use support::link::{ENDS, Link};
 use support::nat::Nat;
-use support::weather::Weather;
-use support::{Part, alone, part, until};
+use support::{Process, alone, role, until};
 
-/// A call that takes longer than this hangs.
+/// A call that takes longer than this is considered hung.
 const LONG: Duration = Duration::from_secs(20);
 
-/// The parts that children play: `ENDPOINT...`, to serve there, `binds` or `fetches ADDRESS`; in the test
-/// itself this does nothing.
+/// The roles of child processes: `ENDPOINT...` to serve there, `binds`, or `fetches ADDRESS`. Without a role
+/// this does nothing.
 #[test]
 fn child() {
-    let Some(part) = part() else { return };
-    if part == "binds" {
+    let Some(role) = role() else { return };
+    if role == "binds" {
         return binds_by_several_addresses();
     }
-    if let Some(address) = part.strip_prefix("fetches ") {
+    if let Some(address) = role.strip_prefix("fetches ") {
         return fetches(address);
     }
     let directory = support::directory();
     let server = Server::new().export("ledger", LedgerServer::new(Book::of(&directory))).unwrap();
     let mut server = server.export("wide", WideServer::new(Bytes)).unwrap();
-    for endpoint in part.split(' ') {
+    for endpoint in role.split(' ') {
         server = server.listen_beyond_this_machine(endpoint).unwrap();
     }
     let running = server.spawn().unwrap();
@@ -67,7 +67,7 @@ impl Wide for Bytes {
     }
 }
 
-/// Sends so many bytes, and fetches as many.
+/// Sends `bytes` bytes, and fetches as many.
 fn to_and_fro(wide: &WideClient, bytes: usize) {
     let all: Vec<u8> = (0..bytes).map(byte).collect();
     let begun = Instant::now();
@@ -76,7 +76,7 @@ fn to_and_fro(wide: &WideClient, bytes: usize) {
     let mut back = vec![0; bytes];
     wide.fetch(bytes as u32, Out::from(&mut back[..])).unwrap();
     assert!(back == all);
-    println!("{bytes} bytes went in {sent:?} and came in {:?}", begun.elapsed() - sent);
+    println!("sent {bytes} bytes in {sent:?} and received them in {:?}", begun.elapsed() - sent);
     within(LONG, begun);
 }
 
@@ -90,7 +90,7 @@ fn fetches(address: &str) {
     println!("\nended {:?}", begun.elapsed());
 }
 
-/// Fragments that a network namespace has made or put together.
+/// Returns the number of IP fragments that a network namespace has sent or reassembled.
 fn fragments(link: &Link, which: usize) -> u64 {
     let table = link.at(which, || std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap());
     let mut lines = table.lines().filter(|line| line.starts_with("Ip:"));
@@ -120,20 +120,20 @@ fn large_messages_pass_a_router_with_a_narrow_link() {
     for which in 0..3 {
         assert_eq!(fragments(&link, which), 0, "fragments at {which}");
     }
-    // The other way round first: a small call, and a large result.
+    // The opposite direction first: a small call with a large result.
     let link = Link::routed(1400).unwrap();
     let home = tempfile::tempdir().unwrap();
     let _server = link.start(1, "child", &format!("udp:{}:7014", ENDS[1]), home.path());
     let address = format!("udp:wide@{}:7014", ENDS[1]);
-    // By a process that knows nothing of the path yet.
+    // From a process that has no information about the path yet.
     let mut client = link.launch(0, "child", &format!("fetches {address}"), home.path());
-    println!("a result of 1 MiB came in {}", client.until("ended"));
+    println!("received a result of 1 MiB in {}", client.until("ended"));
     for which in 0..3 {
         assert_eq!(fragments(&link, which), 0, "fragments at {which}");
     }
 }
 
-/// The same over IPv6, whose packets nobody may cut up but their sender.
+/// The same over IPv6, where only the sender may fragment packets.
 #[test]
 fn large_messages_pass_a_router_with_a_narrow_link_over_ipv6() {
     let _alone = alone();
@@ -149,17 +149,17 @@ fn large_messages_pass_a_router_with_a_narrow_link_over_ipv6() {
     let endpoint = format!("udp:[{}]:7016", ends[1]);
     let _server = link.start(1, "child", &endpoint, home.path());
     let address = format!("udp:wide@[{}]:7016", ends[1]);
-    // A process that knows nothing of the path yet gets a large result.
+    // A process that has no information about the path yet gets a large result.
     let mut client = link.launch(0, "child", &format!("fetches {address}"), home.path());
-    println!("a result of 1 MiB came in {}", client.until("ended"));
+    println!("received a result of 1 MiB in {}", client.until("ended"));
     at_near_end(&link, || {
         let wide = WideClient::bind(&address).unwrap();
         to_and_fro(&wide, 1 << 20);
     });
 }
 
-/// The server's own interface becomes narrower than the pieces that were agreed on. It learns that from
-/// its kernel, at its first packet, and tells the client: no packet is tried in vain.
+/// The MTU of the server's own interface becomes smaller than the agreed fragments. The server learns that
+/// from its kernel at its first packet and informs the client, so no packet is lost.
 #[test]
 fn results_fit_an_interface_that_became_narrower() {
     let _alone = alone();
@@ -186,19 +186,19 @@ fn results_fit_an_interface_that_became_narrower() {
             wide.fetch(bytes as u32, Out::from(&mut back[..])).unwrap();
             assert!(back.iter().enumerate().all(|(at, one)| *one == byte(at)));
             let took = begun.elapsed();
-            println!("{bytes} bytes came in {took:?}");
+            println!("received {bytes} bytes in {took:?}");
             took
         };
-        // In one packet as agreed, in two as it is: the server sent these without being asked.
+        // One packet at the agreed size, two at the new size: the server sent these without a probe.
         let took = fetch(&patient, 1250);
         assert!(took < silence, "{took:?}");
         fetch(&wide, 1 << 20);
     });
 }
 
-/// One server on one port of both versions of the internet protocol.
+/// One server listens on one port over both IPv4 and IPv6.
 #[test]
-fn any_address_of_either_version_can_be_listened_at_together() {
+fn server_listens_at_any_address_over_ipv4_and_ipv6() {
     let _alone = alone();
     if std::net::UdpSocket::bind("[::1]:0").is_err() {
         return println!("skipped: this machine has no IPv6");
@@ -208,8 +208,8 @@ fn any_address_of_either_version_can_be_listened_at_together() {
         let port = free.local_addr().expect("a socket that is bound").port();
         drop(free);
         let home = tempfile::tempdir().unwrap();
-        let part = format!("udp:{first}:{port} udp:{then}:{port}");
-        let mut server = Part::launch("child", &part, home.path());
+        let role = format!("udp:{first}:{port} udp:{then}:{port}");
+        let mut server = Process::launch("child", &role, home.path());
         server.until("ready");
         for host in ["127.0.0.1", "[::1]"] {
             let ledger = LedgerClient::bind(&format!("udp:ledger@{host}:{port}")).unwrap();
@@ -218,15 +218,16 @@ fn any_address_of_either_version_can_be_listened_at_together() {
     }
 }
 
-/// The same where nobody says that packets are too large; what was found out is kept for the host.
+/// The same without ICMP messages about packets that are too large. The packet size found is kept for the
+/// host.
 #[test]
-fn large_messages_pass_a_link_that_swallows_large_packets() {
+fn large_messages_pass_a_link_that_drops_large_packets() {
     let _alone = alone();
     let link = match Link::with_middle() {
         Ok(link) => link,
         Err(why) => return println!("skipped: {why}"),
     };
-    let bridge = Bridge::new(&link, Weather::default(), 1, |_, _| {});
+    let bridge = Bridge::new(&link, Impairments::default(), 1, |_, _| {});
     let home = tempfile::tempdir().unwrap();
     let _server = link.start(1, "child", &format!("udp:{}:7015", ENDS[1]), home.path());
     let address = format!("udp:wide@{}:7015", ENDS[1]);
@@ -235,20 +236,24 @@ fn large_messages_pass_a_link_that_swallows_large_packets() {
         bridge.seen.narrow.store(1400, Ordering::SeqCst);
         to_and_fro(&wide, 1 << 20);
         let vanished = bridge.seen.vanished.load(Ordering::SeqCst);
-        assert!(vanished > 0, "nothing was too large");
+        assert!(vanished > 0, "no packet was too large");
         let another = WideClient::bind(&address).unwrap();
         drop(wide);
         to_and_fro(&another, 1 << 20);
-        assert_eq!(bridge.seen.vanished.load(Ordering::SeqCst), vanished, "it is known by then");
+        assert_eq!(
+            bridge.seen.vanished.load(Ordering::SeqCst),
+            vanished,
+            "the packet size is already known"
+        );
     });
     for which in 0..2 {
         assert_eq!(fragments(&link, which), 0, "fragments at {which}");
     }
 }
 
-/// A server on loopback with a directory and a book of its own.
+/// A server on loopback with its own directory and book.
 struct Served {
-    part: Part,
+    process: Process,
     home: tempfile::TempDir,
     at: SocketAddr,
 }
@@ -256,10 +261,10 @@ struct Served {
 impl Served {
     fn start(endpoint: &str) -> Self {
         let home = tempfile::tempdir().unwrap();
-        let mut part = Part::launch("child", endpoint, home.path());
-        let at = part.until("at ").parse().unwrap();
-        part.until("ready");
-        Self { part, home, at }
+        let mut process = Process::launch("child", endpoint, home.path());
+        let at = process.until("at ").parse().unwrap();
+        process.until("ready");
+        Self { process, home, at }
     }
 }
 
@@ -267,13 +272,13 @@ fn within(limit: Duration, begun: Instant) {
     assert!(begun.elapsed() < limit, "it took {:?}", begun.elapsed());
 }
 
-/// Does something on a thread at the near end of a link.
+/// Runs `what` on a thread at the near end of a link.
 fn at_near_end(link: &Link, what: impl FnOnce() + Send) {
     link.at(0, what);
 }
 
 #[test]
-fn client_calls_on_after_its_address_changed() {
+fn calls_succeed_after_the_client_address_changed() {
     let _alone = alone();
     let link = match Link::new() {
         Ok(link) => link,
@@ -288,7 +293,7 @@ fn client_calls_on_after_its_address_changed() {
         let ledger = LedgerClient::bind(&address).unwrap();
         assert_eq!(ledger.enter(1, 0).unwrap(), 2);
 
-        // Between two calls: the next one succeeds, and nobody notices.
+        // Between two calls: the next one succeeds without an error.
         change(ENDS[0], "10.213.77.5");
         let begun = Instant::now();
         assert_eq!(ledger.enter(2, 0).unwrap(), 3);
@@ -306,13 +311,13 @@ fn client_calls_on_after_its_address_changed() {
         assert_eq!(ledger.enter(4, 0).unwrap(), 5);
         within(LONG, begun);
 
-        // Short limits hide no loss of the way.
+        // Calls with short limits also detect that the network path is lost.
         let hasty = ledger.with_timeout(Duration::from_millis(300));
         assert_eq!(hasty.enter(5, 0).unwrap(), 6);
         change("10.213.77.6", "10.213.77.7");
         assert_eq!(hasty.enter(6, 0).unwrap(), 7);
 
-        // A new binding does not take what is of no use any more.
+        // A new binding does not use the old flow.
         change("10.213.77.7", "10.213.77.8");
         let begun = Instant::now();
         let another = LedgerClient::bind(&address).unwrap();
@@ -326,7 +331,7 @@ fn client_calls_on_after_its_address_changed() {
 }
 
 #[test]
-fn client_calls_on_after_its_flow_was_forgotten() {
+fn calls_succeed_after_the_nat_forgot_the_flow() {
     let _alone = alone();
     let served = Served::start("udp:127.0.0.1:0");
     let nat = Nat::start(vec![served.at]);
@@ -337,18 +342,18 @@ fn client_calls_on_after_its_flow_was_forgotten() {
     let begun = Instant::now();
     let error = ledger.enter(2, 0).unwrap_err();
     assert_eq!((error.kind(), error.executed()), (Kind::ServerGone, Executed::Maybe), "{error}");
-    assert!(nat.swallowed() > 0);
+    assert!(nat.dropped() > 0);
     assert_eq!(ledger.enter(3, 0).unwrap(), 4);
     within(LONG, begun);
 
-    // Nor does a new binding keep to the old flow.
+    // A new binding does not use the old flow either.
     nat.forget();
     let begun = Instant::now();
     let another = LedgerClient::bind(&address).unwrap();
     assert_eq!(another.enter(4, 0).unwrap(), 5);
     within(LONG, begun);
 
-    // Calls whose limit is shorter than a server's silence find a new flow, too.
+    // Calls whose limit is shorter than the wait for a silent server find a new flow, too.
     nat.forget();
     let hasty = ledger.with_timeout(Duration::from_millis(200));
     let mut number = 10;
@@ -362,10 +367,10 @@ fn client_calls_on_after_its_flow_was_forgotten() {
     assert!(!entered.contains(&2));
 }
 
-/// A call that is given up while it asks whether the server is still there captures its A-stack, until
-/// the server has answered. The next call then uses the same handle.
+/// A call that is cancelled while it probes the server captures its A-stack until the server has answered.
+/// The next call then uses the same handle.
 #[test]
-fn call_given_up_while_it_asks_keeps_its_handle() {
+fn call_cancelled_while_probing_keeps_its_handle() {
     let _alone = alone();
     let served = Served::start("udp:127.0.0.1:0");
     let nat = Nat::start(vec![served.at]);
@@ -391,10 +396,10 @@ fn call_given_up_while_it_asks_keeps_its_handle() {
     assert_eq!(Book::read(served.home.path()), [1, 2, 3, 4, 5, 6]);
 }
 
-/// A thread has a way to the server by one binding, and calls by another one for the first time after
-/// the flow of that way was forgotten: it has to bind, with a limit that is shorter than any silence.
+/// A thread has a flow to the server through one binding. It first calls through another binding after the
+/// NAT forgot that flow, so it has to bind, with a limit shorter than the wait for a silent server.
 #[test]
-fn short_limits_find_a_new_flow_where_only_binding_is_in_vain() {
+fn short_limits_find_a_new_flow_when_only_the_bind_fails() {
     let _alone = alone();
     let served = Served::start("udp:127.0.0.1:0");
     let nat = Nat::start(vec![served.at]);
@@ -417,9 +422,9 @@ fn short_limits_find_a_new_flow_where_only_binding_is_in_vain() {
     assert!(entered.windows(2).all(|pair| pair[0] != pair[1]), "a call ran twice");
 }
 
-/// A name with several addresses of which most are dead: each path finds the one that lives.
+/// A name has several addresses, most of which do not answer. Each path finds the one that answers.
 #[test]
-fn dead_addresses_of_a_name_keep_nobody_from_the_live_one() {
+fn dead_addresses_of_a_name_do_not_hide_the_live_one() {
     let _alone = alone();
     let link = match Link::new() {
         Ok(link) => link,
@@ -436,13 +441,13 @@ fn dead_addresses_of_a_name_keep_nobody_from_the_live_one() {
         link.start(1, "child", &format!("udp:{0}:7012 tcp:{0}:7012", ENDS[1]), home.path());
     let mut client = link.with_hosts(0, "child", "binds", &home.path().join("hosts"), home.path());
     client.until("ended");
-    // A version of the internet protocol that leads somewhere, and where nothing answers.
+    // An address over the other IP version that is routed but does not answer.
     link.add_address(0, "fd00:213::1/64");
     let mut client = link.with_hosts(0, "child", "binds", &home.path().join("hosts"), home.path());
     client.until("ended");
 }
 
-/// Several offers of a directory are tried even if they are many, and most of them do not answer.
+/// Many addresses of a directory are tried, even if most of them do not answer.
 fn binds_by_several_addresses() {
     for scheme in ["udp:", "tcp:", ""] {
         let begun = Instant::now();
@@ -464,15 +469,15 @@ fn binds_by_several_addresses() {
     println!("\nended");
 }
 
-/// Calls with short limits towards a server that is halted: they wait for their limits, or learn that the
-/// server is gone, and no resource is said to be exhausted. Once the server goes on, they return.
+/// Calls with short limits to a halted server end at their limits or report that the server is gone. None
+/// reports an exhausted resource. Once the server continues, calls return again.
 #[test]
-fn calls_to_a_halted_server_are_not_refused_for_want_of_anything() {
+fn calls_to_a_halted_server_report_no_exhausted_resource() {
     let _alone = alone();
     let served = Served::start("udp:127.0.0.1:0");
     let ledger = LedgerClient::bind(&format!("udp:ledger@{}", served.at)).unwrap();
     assert_eq!(ledger.enter(0, 0).unwrap(), 1);
-    served.part.signal(libc::SIGSTOP);
+    served.process.signal(libc::SIGSTOP);
     let (next, until) = (AtomicU64::new(1), Instant::now() + Duration::from_secs(3));
     std::thread::scope(|scope| {
         for _ in 0..12 {
@@ -490,7 +495,7 @@ fn calls_to_a_halted_server_are_not_refused_for_want_of_anything() {
     let calls = next.load(Ordering::Relaxed);
     println!("{calls} calls in 3 s");
     assert!(calls < 100_000, "{calls} calls failed without waiting for anything");
-    served.part.signal(libc::SIGCONT);
+    served.process.signal(libc::SIGCONT);
     support::until("calls return again", || ledger.enter(calls + 1, 0).is_ok());
     let mut entered = Book::read(served.home.path());
     entered.retain(|number| *number <= calls);
@@ -498,8 +503,8 @@ fn calls_to_a_halted_server_are_not_refused_for_want_of_anything() {
     assert!(entered.windows(2).all(|pair| pair[0] != pair[1]), "a call ran twice");
 }
 
-/// How many of the numbers that returned stand in each of the books; each stands in one, and nothing
-/// else does.
+/// Returns how many of the returned numbers each book contains. Checks that each number is in exactly one
+/// book, and that the books contain nothing else.
 fn hold_books(outcomes: &[Outcomes], homes: &[&Path]) -> Vec<usize> {
     let mut returned: Vec<u64> = outcomes.iter().flat_map(|one| one.returned.clone()).collect();
     returned.sort_unstable();
@@ -510,11 +515,11 @@ fn hold_books(outcomes: &[Outcomes], homes: &[&Path]) -> Vec<usize> {
     books.iter().map(Vec::len).collect()
 }
 
-/// Calls behind a balancer, on two bindings by many threads. Each call succeeds and ran once, at one of
-/// the servers. The bindings, and how many calls ran at each server.
+/// Calls through a balancer from many threads over two bindings. Checks that each call succeeds and runs
+/// once, at one of the servers. Returns the bindings and the number of calls that ran at each server.
 fn calls_succeed(address: &str, nat: &Nat, servers: &[&Served]) -> (Vec<LedgerClient>, Vec<usize>) {
     const CALLS: u64 = 10_000;
-    // More than have a socket of their own.
+    // More threads than those with a separate socket.
     const THREADS: u64 = 24;
     let next = AtomicU64::new(0);
     let options = BindOptions::default().astacks(32);
@@ -554,21 +559,21 @@ fn calls_behind_a_balancer_all_succeed() {
     let nat = Nat::start(served.iter().map(|served| served.at).collect());
     let address = format!("udp:ledger@{}", nat.address());
     let (bindings, _) = calls_succeed(&address, &nat, &served.each_ref());
-    assert!(nat.flows() > 2, "the balancer had nothing to balance");
+    assert!(nat.flows() > 2, "the balancer saw too few flows");
     for ledger in &bindings {
         assert_eq!(ledger.binding().path(), PathKind::Udp);
     }
 }
 
-/// What a binding says of a path.
+/// Returns a binding's verdict about a path, and its reason.
 fn said_of(ledger: &LedgerClient, path: PathKind) -> (Verdict, String) {
     let explanation = ledger.binding().explain();
     let rung = explanation.candidates().iter().find(|rung| rung.path == path).expect("every path");
     (rung.verdict, rung.reason.clone())
 }
 
-/// A name without a scheme leads over UDP through the balancer, too, although a server answers over TCP
-/// at the balancer's address. A binding that takes TCP would have to say why it did not take UDP.
+/// A name without a scheme selects UDP through the balancer, too, although a server answers over TCP at the
+/// balancer's address. A binding that selects TCP must report why it did not select UDP.
 #[test]
 fn calls_by_a_plain_name_behind_a_balancer_all_succeed() {
     let _alone = alone();
@@ -584,11 +589,11 @@ fn calls_by_a_plain_name_behind_a_balancer_all_succeed() {
         assert_eq!(ledger.binding().path(), PathKind::Udp);
         assert_eq!(said_of(ledger, PathKind::Tcp).0, Verdict::NotNeeded);
     }
-    assert_eq!(shares[2], 0, "calls went over TCP");
-    assert!(nat.flows() > 2, "the balancer had nothing to balance");
+    assert_eq!(shares[2], 0, "calls used TCP");
+    assert!(nat.flows() > 2, "the balancer saw too few flows");
 }
 
-/// Nothing gets through the balancer over UDP: calls take TCP, and the binding says why.
+/// The balancer forwards nothing over UDP: calls use TCP, and the binding reports why.
 #[test]
 fn calls_by_a_plain_name_behind_a_balancer_without_servers_take_tcp() {
     let _alone = alone();

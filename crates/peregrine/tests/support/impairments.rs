@@ -1,0 +1,130 @@
+//! Impairments of packets on their way, with decisions that a seed repeats.
+//!
+//! Damage needs care. A relay over UDP sends a damaged packet again, and the kernel then computes a
+//! correct checksum for it. The same holds for a frame, whose check sequence the interface computes. A
+//! real network cannot do that: UDP's checksum detects the damage (all but one case in 65,536, of which
+//! Ethernet's check detects the rest), and the packet is lost. Bits are therefore flipped only where
+//! the protocol has checks itself: in headers, which always have one, and in payloads whose header says
+//! that they are checked. Those are binding packets, reports of received fragments, and messages with
+//! payload checks, which are the default on raw Ethernet. Elsewhere a damaged packet is dropped.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::{Duration, Instant};
+
+/// How packets are impaired. Rates are per thousand packets.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Impairments {
+    pub(crate) lost: u64,
+    pub(crate) duplicated: u64,
+    /// Packets that are held back for up to `delayed_us` microseconds more, so that others overtake them.
+    pub(crate) delayed: u64,
+    pub(crate) delayed_us: u64,
+    pub(crate) damaged: u64,
+    /// The least delay of every packet, in microseconds.
+    pub(crate) delay_us: u64,
+    /// The interval in which all packets are lost, in milliseconds after the first packet.
+    pub(crate) cut_ms: (u64, u64),
+}
+
+/// A packet that is to be forwarded: when, its number, its direction, its bytes.
+type Later<W> = (Instant, u64, W, Vec<u8>);
+
+/// Packets that are in flight, each in some direction.
+pub(crate) struct InFlight<W> {
+    impairments: Impairments,
+    random: u64,
+    later: BinaryHeap<Reverse<Later<W>>>,
+    numbered: u64,
+    first: Option<Instant>,
+    /// Bytes that precede a packet's header.
+    before: usize,
+}
+
+/// Offset of the flags in a header, and the flag that says that the payload is checked.
+const FLAGS_AT: usize = 28;
+const CHECKED: u8 = 4;
+const HEADER_BYTES: usize = 64;
+
+impl<W: Ord + Copy> InFlight<W> {
+    /// Starts with no packets. `before` is the number of bytes before a packet's header.
+    pub(crate) const fn new(impairments: Impairments, seed: u64, before: usize) -> Self {
+        let later = BinaryHeap::new();
+        Self { impairments, random: seed | 1, later, numbered: 0, first: None, before }
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.random ^= self.random >> 12;
+        self.random ^= self.random << 25;
+        self.random ^= self.random >> 27;
+        (self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11) % end.max(1)
+    }
+
+    fn chance(&mut self, of_thousand: u64) -> bool {
+        self.below(1000) < of_thousand
+    }
+
+    /// Returns how long no packet is due, at most `limit`.
+    pub(crate) fn rest(&self, limit: Duration) -> Duration {
+        let due = self.later.peek().map(|Reverse((due, ..))| *due);
+        due.map_or(limit, |due| due.saturating_duration_since(Instant::now()).min(limit))
+    }
+
+    /// Decides what happens to a packet.
+    pub(crate) fn begin(&mut self, direction: W, packet: &[u8]) {
+        let now = Instant::now();
+        let since = now - *self.first.get_or_insert(now);
+        let (from, until) = self.impairments.cut_ms;
+        let cut = (from..until).contains(&(since.as_millis() as u64));
+        if cut || self.chance(self.impairments.lost) {
+            return;
+        }
+        let mut copies = 1;
+        if self.chance(self.impairments.duplicated) {
+            copies = 2;
+        }
+        for _ in 0..copies {
+            let mut packet = packet.to_vec();
+            if self.chance(self.impairments.damaged) {
+                self.damage(&mut packet);
+            }
+            let mut delay = self.impairments.delay_us;
+            if self.chance(self.impairments.delayed) {
+                delay += self.below(self.impairments.delayed_us);
+            }
+            self.numbered += 1;
+            let due = now + Duration::from_micros(delay);
+            self.later.push(Reverse((due, self.numbered, direction, packet)));
+        }
+    }
+
+    /// Damages a packet such that one of the protocol's own checks has to detect it, or the frame is for
+    /// another host.
+    fn damage(&mut self, packet: &mut Vec<u8>) {
+        let bytes = packet.len() as u64;
+        match self.below(4) {
+            0 => packet.truncate(self.below(bytes) as usize),
+            1 => packet.extend_from_slice(&[0xa5; 32][..1 + self.below(31) as usize]),
+            _ => {
+                let flags = packet.get(self.before + FLAGS_AT);
+                let checked = flags.is_some_and(|flags| flags & CHECKED != 0);
+                let headers = (self.before + HEADER_BYTES) as u64;
+                let most = if checked { bytes } else { bytes.min(headers) };
+                for _ in 0..1 + self.below(3) {
+                    let at = self.below(most) as usize;
+                    let bit = 1 << self.below(8);
+                    if let Some(byte) = packet.get_mut(at) {
+                        *byte ^= bit;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Returns a packet that is due now.
+    pub(crate) fn arrive(&mut self) -> Option<(W, Vec<u8>)> {
+        let due = self.later.peek().is_some_and(|Reverse((due, ..))| *due <= Instant::now());
+        let Reverse((.., direction, packet)) = due.then(|| self.later.pop()).flatten()?;
+        Some((direction, packet))
+    }
+}
