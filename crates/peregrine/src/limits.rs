@@ -225,7 +225,8 @@ pub const CALLERS_PER_HOST: usize = 1 << 12;
 /// The number of small results, of up to 1472 bytes, is limited: [`CALLERS_MAX`] of them have 24 MiB.
 pub const RETAINED_BYTES_MAX: usize = 256 << 20;
 
-/// The same for one group of hosts. A client acknowledges a result of 1 MiB or more at once, and others
+/// Bytes of large results that a server keeps at one datagram socket for one group of hosts, until the
+/// clients acknowledge them. A client acknowledges a result of 1 MiB or more at once, and other results
 /// with its next call, or within 100 ms.
 pub const RETAINED_BYTES_PER_HOST: usize = 64 << 20;
 

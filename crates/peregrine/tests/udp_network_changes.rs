@@ -367,7 +367,7 @@ fn calls_succeed_after_the_nat_forgot_the_flow() {
     assert!(!entered.contains(&2));
 }
 
-/// A call that is cancelled while it probes the server captures its A-stack until the server has answered.
+/// A call that is cancelled while it probes the server keeps its handle until the server has answered.
 /// The next call then uses the same handle.
 #[test]
 fn call_cancelled_while_probing_keeps_its_handle() {
@@ -441,7 +441,7 @@ fn dead_addresses_of_a_name_do_not_hide_the_live_one() {
         link.start(1, "child", &format!("udp:{0}:7012 tcp:{0}:7012", ENDS[1]), home.path());
     let mut client = link.with_hosts(0, "child", "binds", &home.path().join("hosts"), home.path());
     client.until("ended");
-    // An address over the other IP version that is routed but does not answer.
+    // This makes `fd00:213::9` of the hosts file routable, though no host has this address.
     link.add_address(0, "fd00:213::1/64");
     let mut client = link.with_hosts(0, "child", "binds", &home.path().join("hosts"), home.path());
     client.until("ended");

@@ -1,4 +1,5 @@
-//! The measurements of the paper: a MicroVAX-II with Ultrix 2.0 (its Tables 2, 3 and 4).
+//! The measurements in the paper of Chung, Lazowska, Notkin and Zahorjan on compiled and interpreted stubs
+//! (its Tables 2, 3 and 4). The machine was a MicroVAX-II with Ultrix 2.0.
 
 /// Table 2: milliseconds for the three types. The rows are those of `Design::ALL`. See [`DOUBTFUL`].
 pub(crate) const MEASURED_MS: [[f64; 3]; 10] = [

@@ -93,7 +93,8 @@ impl Bound {
 
     /// Returns whether a procedure may run twice.
     fn is_idempotent(&self, number: u32) -> bool {
-        // The procedures that every export has do nothing, or return a description.
+        // `None`: a built-in procedure of every export, which is not part of the interface. Built-in
+        // procedures may run twice: they do nothing, or return a description.
         self.interface.is_idempotent(number).unwrap_or(true)
     }
 

@@ -270,12 +270,12 @@ impl ExportCounters {
         }
     }
 
-    /// Returns the counters of a new binding to it, in the session of this number.
+    /// Returns the counters of a new binding to the export, in the session with this number.
     pub(crate) fn tally(&self, session: u64) -> Tally {
         Tally::new(&self.page, self.row, session, None)
     }
 
-    /// The same, for a binding that is also a session.
+    /// Returns the counters of a new binding to the export, if the binding is also a session.
     pub(crate) fn tally_of(&self, visitor: &Visitor) -> Tally {
         let session = SessionCounters::new(&self.page, visitor);
         Tally::new(&self.page, self.row, session.number(), Some(session))

@@ -2,8 +2,8 @@
 //!
 //! No reference to such memory ever exists: a `&T` promises that nothing writes to it, and a peer
 //! keeps no promises. A window fetches each byte at most once, into private memory, and only the
-//! private copy is examined. (This is LRPC's argument copy E. Peregrine remaps pages instead, which
-//! costs a hundred times a packet's copy on machines of today.)
+//! private copy is examined. This is argument copy E of the LRPC paper. The Peregrine of 1991 remaps
+//! pages instead, which costs a hundred times as much as copying a packet on current machines.
 
 #![allow(unsafe_code)]
 

@@ -1,7 +1,7 @@
 //! Buffers that the caller provides: `Out` (filled by the result) and `Lent` (not copied).
 //!
-//! In Peregrine and Firefly, a pointer argument is declared *in*, *out* or *in-out*, so that no data is
-//! sent in a direction in which it is not needed. In LRPC, an argument can be marked as one that need
+//! In the RPC systems Peregrine (1991) and Firefly, a pointer argument is declared *in*, *out* or *in-out*,
+//! so that no data is sent in a direction in which it is not needed. In LRPC, an argument can be marked as one that need
 //! not be copied before the procedure sees it. Here both are types.
 
 #![allow(unsafe_code)]

@@ -172,7 +172,8 @@ impl ServerRegion {
     fn spaces_of(&self, astack: &ServerAstack, flags: CallFlags) -> (Window<'_>, Space<'_>) {
         let half = |at| self.memory.space().part(at + HEADER_BYTES, self.layout.space_bytes());
         let (call, reply) = (half(astack.call_at), half(astack.reply_at));
-        // The region has a space for every slot number that fits into the flags.
+        // The flags can only name slots that the region has, so the slot begins before the end of the
+        // space, and the subtraction cannot underflow.
         let (at, bytes) = (flags.call_offset(), self.layout.space_bytes());
         let call = call.and_then(|half| half.part(at, bytes - at));
         let reply = reply.and_then(|half| half.part(flags.reply_offset(), self.layout.bytes));

@@ -9,8 +9,8 @@
 
 use super::time::{MILLISECOND, Moment, SECOND};
 
-/// The initial window on an unknown path. With it, the 48,000 bytes of Peregrine's largest call are one
-/// blast.
+/// The initial window on an unknown path. With it, the 48,000 bytes of the largest call that the Peregrine
+/// paper (1991) measures are one blast.
 pub(crate) const WINDOW_FIRST: u32 = 48;
 pub(crate) const WINDOW_MIN: u32 = 2;
 /// The largest window: half of the serials whose order is known. The other half is for retransmissions.

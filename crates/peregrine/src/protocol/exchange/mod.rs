@@ -29,10 +29,10 @@
 //!   still waits. The driver decides when the server checks this. If no answer arrives, the call is
 //!   cancelled.
 //!
-//! Acknowledgements are implicit (Cedar RPC, also Firefly and Peregrine): the result acknowledges
+//! Acknowledgements are implicit (Cedar RPC, also Firefly and the Peregrine of 1991): the result acknowledges
 //! the call, and the next call acknowledges the result. If a call and its result fit one packet each,
 //! the exchange is two packets. A longer message is sent as a *blast*: all pieces without waiting for
-//! acknowledgements, the front of the message last (Peregrine).
+//! acknowledgements, the front of the message last (Peregrine of 1991).
 
 pub(crate) mod assembly;
 pub(crate) mod bind;

@@ -581,7 +581,8 @@ impl<'a> Flattener<'a> {
         }
     }
 
-    /// Returns which steps never have bytes. Repeats until nothing changes.
+    /// Returns which steps occupy no bytes in any message: those without parts, and those whose parts all
+    /// occupy none.
     fn nothing(&self, count: usize) -> Vec<bool> {
         let mut nothing = vec![false; count];
         let mut wholes: Vec<Vec<u32>> = vec![Vec::new(); count];
