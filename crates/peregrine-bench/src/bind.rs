@@ -32,7 +32,7 @@ use crate::statistics::percentile;
 use crate::subject::{Failure, Sample};
 use crate::{Progress, Selection};
 
-/// Binding that creates a session, and binding that joins a session.
+/// The cases of binding: one that creates a session, and one that joins an existing session.
 const SESSION: &str = "bind-session";
 const FURTHER: &str = "bind-further";
 /// The time from the return of a server to the first call that succeeds.

@@ -152,7 +152,7 @@ impl Many {
         Ok(Sample { ns, cpu_ns })
     }
 
-    /// Makes this many calls, and returns the nanoseconds of each.
+    /// Makes `calls` calls, and returns the mean time of a call in nanoseconds.
     fn call(&self, rotation: &mut Rotation, calls: u32) -> peregrine::Result<f64> {
         // The active bindings have equal distances, and the distance is odd. So if bindings are spread over
         // exports, those of the rotation are spread, too.

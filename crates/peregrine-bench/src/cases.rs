@@ -248,7 +248,8 @@ pub(crate) fn export_name(wait: Waiting, size: Size) -> String {
 pub(crate) enum Limit {
     /// Cache lines cross between two spinning processes, and the payload is copied out of them.
     Lines,
-    /// The same for large payloads: the payload is copied in, and the receiver reads one word of each line.
+    /// For large payloads: the payload is copied into shared memory, and the receiver reads one word of each
+    /// line.
     CopyThenRead,
     /// A futex wait and a futex wake-up each way.
     Futex,

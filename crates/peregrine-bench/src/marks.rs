@@ -71,9 +71,10 @@ const DEATHS_NOTICED: [(&str, f64, f64); 4] = [
 /// The marks of binding, compared with the system calls that it needs: must, reach. For other costs of
 /// binding no minimum is known.
 const BINDS: [(&str, f64, f64); 2] = [("bind-session", 2.0, 1.5), ("bind-further", 2.0, 1.5)];
-/// The longest time until calls succeed after the server has returned.
+/// The longest time in nanoseconds from the return of the server to the first call that succeeds.
 const BACK: f64 = 50e6;
-/// The mark of calls to the other byte order, compared with the same calls to this one.
+/// The mark of calls to a server of the other byte order, compared with the same calls to a server of this
+/// byte order.
 const SWAPPED: (&str, f64, f64) = ("in-1m-swapped", 1.30, 1.05);
 
 /// The limits with one frame in each direction: the XDP program runs in the driver or after it.

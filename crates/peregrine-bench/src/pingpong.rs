@@ -232,7 +232,8 @@ fn follow<H: HandOver, const IN: usize, const OUT: usize>(
     Duration::ZERO
 }
 
-/// Selects the function of that name, which is compiled for each size of a case.
+/// Selects the instance of `$function` that is compiled for the sizes of an exchange, or `None` if no case
+/// has these sizes.
 macro_rules! sized {
     ($function:ident, $way:ty, $exchange:expr; $(($in:literal, $out:literal)),*) => {
         match ($exchange.in_bytes, $exchange.out_bytes) {

@@ -1,4 +1,4 @@
-//! The row of all experiments, as a table for people and as JSON for programs.
+//! The result row that all experiments use, as a table for people and as JSON for programs.
 
 use std::io::{self, IsTerminal, Write};
 

@@ -67,8 +67,8 @@ pub(crate) fn end_with_parent() {
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
 }
 
-/// Lets the kernel kill this process when the one that created its directory ends. No process would wait for
-/// its result, and its children end with it.
+/// Lets the kernel kill this process when the process ends that created the directory. Exits at once if that
+/// process has ended already. Nothing would read the result, and the children of this process end with it.
 pub(crate) fn end_with_creator() {
     end_with_parent();
     let creator = std::env::var(INSIDE).ok().and_then(|pid| pid.parse().ok());

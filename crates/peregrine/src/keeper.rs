@@ -32,7 +32,7 @@ pub(crate) trait Watched: Send + Sync {
         EventFlags::IN | EventFlags::RDHUP
     }
 
-    /// Called when its timer expires.
+    /// Called when the timer of this watch expires.
     fn tick(self: Arc<Self>) -> Next {
         Next::Sleep
     }
@@ -67,7 +67,7 @@ impl<F: Fn() -> Next + Send + Sync> Watched for TimerOnly<F> {
 pub(crate) enum Next {
     /// Wait until its descriptor is readable.
     Sleep,
-    /// Stop watching the descriptor.
+    /// Stop watching the descriptor, and cancel the timer.
     Forget,
     /// As `Forget`, but call [`Watched::tick`] after this time.
     Tick(Duration),
@@ -93,8 +93,8 @@ struct Entry {
     listed: bool,
     /// When [`Watched::tick`] is called.
     tick: Option<Instant>,
-    /// When its descriptor is watched again after a pause. This is separate from the timer: a peer that
-    /// sends so much that the keeper pauses gains no time by it.
+    /// When its descriptor is watched again after a pause. This is separate from the timer: if a peer sends
+    /// so much that the keeper pauses, the timer still expires in time.
     again: Option<Instant>,
 }
 
@@ -110,7 +110,7 @@ impl Watch {
     /// Sets the timer: [`Watched::tick`] is called once after this time.
     pub(crate) fn remind(&self, after: Duration) {
         self.keeper.remind(self.key, after);
-        // The thread may sleep longer than that.
+        // The keeper's thread may sleep longer than that, so it is woken.
         let _ = rustix::io::write(&self.keeper.wake_event, &1u64.to_ne_bytes());
     }
 
@@ -161,14 +161,15 @@ impl Keeper {
         self.watch_until(what, None)
     }
 
-    /// As [`watch`](Self::watch), and also calls [`Watched::tick`] once after this time.
+    /// Watches something as [`watch`](Self::watch) does, and also calls [`Watched::tick`] once after this
+    /// time.
     pub(crate) fn watch_for(
         self: &Arc<Self>,
         what: Arc<dyn Watched>,
         time: Duration,
     ) -> io::Result<Watch> {
         let watch = self.watch_until(what, Some(Instant::now() + time))?;
-        // The thread may sleep longer than that.
+        // The keeper's thread may sleep longer than that, so it is woken.
         rustix::io::write(&self.wake_event, &1u64.to_ne_bytes())?;
         Ok(watch)
     }

@@ -42,7 +42,7 @@ const GIVE: u32 = 0;
 const NULL: u32 = 1;
 const TAKE: u32 = 2;
 const PIECE: u32 = 1408;
-/// The numbers of answers.
+/// The numbers of two kinds of answers, as a reply contains them.
 const OK: u32 = 0;
 const NOT_EXECUTED: u32 = 2;
 
@@ -218,8 +218,8 @@ fn unacknowledged_results_are_bounded_in_bytes() {
     assert_eq!(one.call(98, 1, GIVE).what, OK, "a later call has acknowledged a result");
     assert_eq!(one.call(97, 1, GIVE).what, NOT_EXECUTED);
 
-    // When a few hosts have used the bound of all hosts, no call of any host runs. Hosts share bounds by a secret hash of
-    // their addresses, so a host whose share is used up already is not counted.
+    // When a few hosts have used the bound of all hosts, no call of any host runs. Hosts share bounds by a
+    // secret hash of their addresses, so a host whose share is used up already is not counted.
     let all = limits::RETAINED_BYTES_MAX / limits::RETAINED_BYTES_PER_HOST;
     let mut hosts = Vec::new();
     for last in 3..9 {
@@ -286,7 +286,7 @@ fn incomplete_calls_are_bounded_in_bytes() {
     (0..most).for_each(|caller| support::until("a call has begun", || begun(caller)));
     let refused = one.answer(most, 1, || begin(most));
     assert_eq!(refused.what, NOT_EXECUTED);
-    // Calls of one packet need no room, and other hosts have their own.
+    // Calls of one packet need none of this memory, and the calls of other hosts have a separate bound.
     assert_eq!(one.call(most + 1, 1, NULL).what, OK);
     assert_eq!(honest.take(&[1; 900_000]).unwrap(), 900_000);
     // A call that is given up makes room for another one.

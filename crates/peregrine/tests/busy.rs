@@ -144,7 +144,8 @@ impl Stage {
                 break;
             }
             if round % 10 == 0 {
-                // Threads that sleep alternately never merge their A-stacks; threads that run at one time do.
+                // Threads that sleep in turn never merge their A-stacks. Concurrent calls keep them awake
+                // together.
                 self.callers.iter().for_each(|caller| caller.begin(Call::Quick));
                 for caller in &self.callers {
                     caller.end();

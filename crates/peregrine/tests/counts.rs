@@ -155,7 +155,7 @@ fn allocates_for_owned_types_only(client: &CountedClient) {
     allocates(3, || drop(client.owned("falcon".to_owned())));
 }
 
-/// With both devices, with payload checks (the default) and without.
+/// Checks both devices, with payload checks (the default) and without.
 #[test]
 fn call_over_raw_ethernet_allocates_only_for_its_owned_types() {
     let _alone = support::alone();
@@ -178,7 +178,7 @@ fn call_over_raw_ethernet_allocates_only_for_its_owned_types() {
     }
 }
 
-/// More callers than there are sockets over UDP, so some threads receive for others.
+/// Makes calls from more threads than there are sockets over UDP, so some threads receive for others.
 #[test]
 fn call_on_a_shared_socket_does_not_allocate() {
     const CALLERS: usize = peregrine::limits::SOCKETS_PER_SERVER as usize + 8;
@@ -286,8 +286,8 @@ fn sleeps() -> u64 {
     sleeps
 }
 
-/// What a slow machine may add per call: a client that waits for long probes, and sleeps once more. A
-/// regression would add a whole sleep to every call.
+/// The sleeps that a slow machine may add per call. A client that has waited for long sends a probe, and
+/// sleeps once more. A regression would add a whole sleep to every call.
 const SLACK: f64 = 0.5;
 
 /// Checks that a call over UDP sleeps at most `most` times, client and server together.
@@ -320,7 +320,8 @@ fn sleeps_at_most(most: f64, wait: Wait) {
 }
 
 /// Each packet wakes one thread, and each woken thread sleeps once more. If all threads poll, only the
-/// server's deputy sleeps, which checks every few milliseconds whether the others do.
+/// server's deputy sleeps. It wakes every few milliseconds, and checks whether the polling thread is in a
+/// long procedure.
 #[test]
 fn packet_wakes_at_most_one_thread() {
     let _alone = support::alone();

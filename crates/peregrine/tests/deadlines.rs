@@ -23,7 +23,7 @@ trait Clock {
     fn null(&self) -> peregrine::Result<()>;
     /// Returns the remaining time in microseconds, and whether the call is cancelled.
     fn left(&self) -> peregrine::Result<(Option<u64>, bool)>;
-    /// Returns the same as a nested call to another server sees it.
+    /// Makes a nested call of `left` to another server, and returns its result.
     fn nested_left(&self) -> peregrine::Result<(Option<u64>, bool)>;
     /// Runs until its call is cancelled, and then makes a nested call.
     fn until_cancelled(&self) -> peregrine::Result<()>;
@@ -282,7 +282,7 @@ fn nested_call_has_no_more_time_than_its_procedure() {
         assert!(left.is_some_and(|left| left <= LONG.as_micros() as u64), "{left:?}");
         assert_eq!(client.nested_left().unwrap(), (None, false));
     });
-    // Also within one process. In the second case the nested call's own limit is the smaller one.
+    // The same holds within one process. In the second case, the limit of the nested call itself is smaller.
     let object = |nested| Object { seen: Arc::default(), nested };
     let inner = ClockClient::in_process(object(None));
     let short = inner.with_timeout(LONG);

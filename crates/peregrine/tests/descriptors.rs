@@ -57,14 +57,14 @@ fn server_without_descriptors_reports_it_and_serves_its_clients() {
     let server = Process::start("child", "server", directory.path());
     let vault = VaultClient::bind("vault").unwrap();
     let mut canary = Session::new(directory.path(), "vault", 2).expect("a session");
-    // Without the connection that `at_rest` makes.
+    // Subtracts the connection that `at_rest` makes.
     let before = at_rest(directory.path(), "vault", [server.id()])[0] - 1;
     until("the server is at rest", || descriptors(server.id()) == before);
     let process = Pid::from_raw(server.id().cast_signed());
     let room = room_for(server.id(), ROOM);
     prlimit(process, Resource::Nofile, Rlimit { current: room, maximum: room }).unwrap();
     let connect = || Line::connect(directory.path(), "vault").unwrap();
-    // A new session takes three while it begins: connection, handle to the process, region.
+    // A new session takes three descriptors while it begins: connection, handle to the process, region.
     for spare in 0..4 {
         let mut connections = Vec::new();
         let refused = loop {
@@ -186,7 +186,8 @@ fn client_without_descriptors_gets_an_error_and_can_retry() {
             break line;
         }
     };
-    // The descriptors of a first bind. Another bind in the same session needs one connection for a moment.
+    // The line has the descriptors of a first bind, of a bind in the same session, and of a bind after the
+    // session was closed. The second bind needs one connection for a moment.
     println!("descriptors needed: {numbers}");
     assert_eq!(numbers.split(' ').nth(1), Some("1"));
     while client.line() != "done" {}

@@ -181,7 +181,7 @@ struct Scene {
     link: Link,
     bridge: Bridge,
     seen: Arc<Seen>,
-    /// By the end that receives what they send.
+    /// The sockets that send, indexed by the end that receives what they send.
     taps: [Tap; 2],
 }
 

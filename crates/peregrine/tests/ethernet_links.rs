@@ -111,8 +111,8 @@ fn frames_on_other_queues_arrive() {
     });
 }
 
-/// Both ends send jumbo frames but the middle of the network does not take them; and two ends have
-/// different MTUs.
+/// Checks two kinds of networks: both ends send jumbo frames that the middle of the network does not take, or
+/// the two ends have different MTUs.
 #[test]
 fn fragments_fit_the_smallest_mtu_of_the_network() {
     let any = EthernetDevice::Any;
@@ -186,7 +186,7 @@ fn callers_of_short_lived_servers_find_the_next_one() {
                 server.kill();
                 lives += 1;
             }
-            // One that stays: all callers find it.
+            // The last server stays, and all callers find it.
             let before = answered.load(Ordering::Relaxed);
             let mut server = link.launch(SERVERS, "child", "server", path);
             server.until("at ");

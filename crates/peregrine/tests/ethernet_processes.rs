@@ -201,7 +201,7 @@ fn processes_at_one_interface_do_not_interfere() {
         let _echo = link.start(SERVERS, "child", "echo", path);
         std::thread::scope(|scope| {
             let keep_going = KeepGoing::new(&going);
-            // It begins before a program is attached, and continues afterwards.
+            // The ordinary traffic begins before an XDP program is attached, and continues afterwards.
             let ordinary = scope.spawn(|| ordinary_traffic(&going));
             let (one, at_one) = server(link, PORT, &path.join("one"));
             let (other, at_other) = server(link, PORT + 1, &path.join("other"));

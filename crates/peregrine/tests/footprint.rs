@@ -74,7 +74,7 @@ fn idle_sessions_and_bindings_cost_little_and_leak_nothing() {
     let directory = support::own_directory();
     let directory = directory.path();
     let running = Server::new().export("null", NullServer::new(Nothing)).unwrap().spawn().unwrap();
-    // What a process needs once, and the server's thread.
+    // The first bindings allocate what a process needs only once, and start the server's thread.
     let first: Vec<_> = (0..BINDINGS).map(|_| bind()).collect();
     first.iter().for_each(|client| client.null().unwrap());
     drop(first);

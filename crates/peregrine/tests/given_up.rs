@@ -387,7 +387,8 @@ fn captured_threads_are_replaced_over_ethernet() {
     });
 }
 
-/// Does the same at an endpoint. That of a link is at its far end.
+/// Runs the check with a server at an endpoint, for both ways to capture threads. The server of a link is at
+/// its far end.
 fn captured_threads_are_replaced_at(endpoint: &str) {
     type By = dyn Fn(&Stage, &str);
     let ways: [&By; 2] = [&|_, address| time_out(address), &kill_callers];

@@ -414,7 +414,7 @@ fn requeued_thread_releases_its_session() {
         let mut session = Session::new(directory.path(), "vault", 2).expect("a session");
         assert_eq!(session.ping(0, LIMIT), Some(0));
         assert!(tricks::falls_asleep(&session, 0));
-        // The word says that the thread sleeps; it does so a moment later.
+        // The word already says that the thread sleeps. The thread falls asleep a moment later.
         let requeued = eventually(LIMIT, || tricks::requeue(&session, 0) > 0);
         assert!(requeued, "no thread sleeps on the word");
         drop(session);
@@ -500,7 +500,7 @@ fn rings_of_calls_with_many_extensions_do_not_delay_others() {
 #[test]
 fn sessions_of_a_user_are_bounded() {
     use rustix::process::{Resource, getrlimit, setrlimit};
-    // For this process and the server that it starts.
+    // The limit applies to this process and to the server that it starts.
     let before = getrlimit(Resource::Nofile);
     let most = rustix::process::Rlimit { current: Some(1 << 14), maximum: before.maximum };
     if setrlimit(Resource::Nofile, most).is_err() {

@@ -21,16 +21,17 @@ trait Large {
     fn lend(&self, head: &str, #[max_len(MOST)] bytes: Lent<'_, u8>) -> peregrine::Result<u64>;
     /// Returns bytes that depend on a seed.
     fn give(&self, seed: u64, #[max_len(MOST)] into: Out<'_, u8>) -> peregrine::Result<()>;
-    /// Returns the same bytes, in small pieces with pauses. The first byte is wrong until the end.
+    /// Returns the bytes that `give` returns, in small pieces with pauses. The first byte is wrong until the
+    /// end.
     fn drip(&self, seed: u64, #[max_len(MOST)] into: Out<'_, u8>) -> peregrine::Result<()>;
-    /// Returns the same bytes in two buffers, which are filled alternately and to three quarters.
+    /// Returns the bytes that `give` returns, in two buffers. They are filled alternately, to three quarters.
     fn pair(
         &self,
         seed: u64,
         #[max_len(MOST)] one: Out<'_, u8>,
         #[max_len(MOST)] other: Out<'_, u8>,
     ) -> peregrine::Result<()>;
-    /// Returns the same bytes by value.
+    /// Returns the bytes that `give` returns, by value.
     fn fetch(&self, seed: u64, length: u32) -> peregrine::Result<Vec<u8>>;
     /// Fills the buffer and then panics.
     fn spoil(&self, #[max_len(MOST)] into: Out<'_, u8>) -> peregrine::Result<()>;
@@ -267,7 +268,7 @@ fn results_are_correct_however_they_are_filled() {
         // After a result that fails the buffer may contain anything, and later calls work.
         let error = client.spoil(Out::from(&mut given[..])).unwrap_err();
         assert_eq!((error.kind(), error.detail()), (Kind::Panicked, "spoilt"));
-        // So they do after a large result by value and a small one.
+        // Later calls also work after a large result by value and a small one.
         assert_eq!(client.fetch(seed, 40_000).unwrap().len(), 40_000);
         assert_eq!(client.fetch(seed, 3).unwrap().len(), 3);
     }

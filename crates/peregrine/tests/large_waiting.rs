@@ -65,7 +65,7 @@ fn on_this_machine(case: Case, path: PathKind, threads: usize, endpoint: &str) {
     run(case, path, Process::launch("child", &role, directory.path()));
 }
 
-/// Runs a case with such a server at the far end of a link.
+/// Runs a case with a server of `threads` threads at the far end of a link.
 fn over_raw_ethernet(case: Case, threads: usize) {
     let _alone = alone();
     let directory = own_directory();
@@ -76,7 +76,7 @@ fn over_raw_ethernet(case: Case, threads: usize) {
     });
 }
 
-/// The largest messages that the interface allows, from ten threads at once.
+/// Sends the largest messages that the interface allows, from ten threads at once.
 fn calls_within_their_bounds(path: PathKind, at: &dyn Fn(&str) -> String) {
     pressure::calls_within_their_bounds_wait_for_each_other(&|_| {
         let client = PressureClient::bind(&at("pressure")).expect("a binding");
@@ -85,7 +85,7 @@ fn calls_within_their_bounds(path: PathKind, at: &dyn Fn(&str) -> String) {
     });
 }
 
-/// More bytes than a server with one thread takes from one host at a time. The calls wait longer than a
+/// Sends more bytes than a server with one thread takes from one host at a time. The calls wait longer than a
 /// client waits for a silent server.
 fn calls_of_slow_procedures(path: PathKind, at: &dyn Fn(&str) -> String) {
     const CALLERS: usize = 30;

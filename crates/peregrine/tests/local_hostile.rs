@@ -52,7 +52,8 @@ fn child() {
             }
             println!("\ncalls {calls}\nlongest {}", longest.as_millis());
         }
-        // Does the same in eight threads, and ignores errors, because its memory is overwritten.
+        // Calls in eight threads until the test says stop, and ignores errors, because the memory of this
+        // process is overwritten.
         "scribbled" => {
             println!("\nready");
             let calls = std::thread::scope(|scope| {
@@ -87,7 +88,7 @@ fn number(process: &mut Process, what: &str) -> u64 {
     process.until(what).parse().expect("a number")
 }
 
-/// Runs 70 sessions of one process, more than the server has threads. Each sends a byte every 3 ms.
+/// Runs 70 sessions of one process, more than the server has threads. Each sends 1 or 64 bytes every 3 ms.
 fn trickling(what: &str) -> [u64; 2] {
     let directory = tempfile::tempdir().unwrap();
     let start = |what: &str| Process::start("child", what, directory.path());

@@ -318,7 +318,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_sent_comes_back(
+    fn sent_values_are_returned_unchanged(
         shapes in prop::collection::vec(shapes(), 0..20),
         lists in prop::collection::vec(lists(), 0..5),
         headers in prop::collection::vec(headers(), 0..20),

@@ -164,7 +164,8 @@ fn confined(address: &str, path: &str) {
     assert_eq!(format!("{:?}", vault.binding().path()), path);
     let most = used();
     drop(vault);
-    // Not all of it, because the C library keeps 64 MiB for each thread that ever allocated.
+    // Waits only for nine tenths of the frames, because the C library keeps 64 MiB for each thread that ever
+    // allocated.
     until("the frames are unmapped", || used() + frames * 9 / 10 < most);
     let used = used();
     let (mut refused, mut bound) = (0, 0);

@@ -97,7 +97,8 @@ const LIMIT: Duration = Duration::from_secs(20);
 fn calls_that_nest_find_a_thread_and_know_their_way(carrier: &str) {
     let _alone = support::alone();
     let directory = support::own_directory();
-    // One thread: without a further one, a call that returns to the process would wait for itself.
+    // Each server has one thread. Without a further thread, a call that returns to its process would wait for
+    // itself.
     let start = |name| Process::start("child", &format!("{carrier} 1 {name}"), directory.path());
     let mut nodes = ["a", "b", "c"].map(start);
     let [a, b, c] = [nodes[0].id(), nodes[1].id(), nodes[2].id()];

@@ -186,7 +186,8 @@ fn small_call_takes_two_packets() {
     }
 }
 
-/// The same with packets of Ethernet's size, in a child process with its own network namespace.
+/// The environment variable of the child process that runs `narrow`. The child has a separate network
+/// namespace, whose packets have Ethernet's size.
 const NARROW: &str = "PEREGRINE_PACKETS_NARROW";
 
 #[test]

@@ -44,7 +44,7 @@ trait Twice {
     /// Ends the server process at the first call in this directory.
     #[idempotent]
     fn perhaps(&self) -> peregrine::Result<u32>;
-    /// The same, but not idempotent.
+    /// Does the same as `perhaps`, but is not idempotent.
     fn once(&self) -> peregrine::Result<u32>;
     fn process(&self) -> peregrine::Result<u32>;
 }
@@ -200,14 +200,15 @@ fn calls_take_the_fast_branch_again_after_a_rebind() {
     for rebinds in 1..=20 {
         let running = start();
         assert_eq!(client.process().unwrap(), std::process::id());
-        // A binding keeps what earlier calls may still use, so it follows eight servers by itself.
+        // A binding keeps what earlier calls may still use, and has room for eight servers. After eight
+        // rebinds only a new clone takes the fast branch.
         assert_eq!(is_fast(&client), rebinds <= 8, "{rebinds}");
         let clone = client.clone();
         assert_eq!(clone.process().unwrap(), std::process::id());
         assert!(is_fast(&clone), "{rebinds}");
         running.stop();
     }
-    // The server of the last binding has stopped, and this one has made no call since the first.
+    // The last server has stopped, and `early` has not been called since it was cloned.
     assert!(!is_fast(&early));
     let running = start();
     assert_eq!(early.process().unwrap(), std::process::id());
@@ -232,7 +233,7 @@ fn uncertain_calls_are_repeated_only_if_idempotent() {
                 let mut server = place.start();
                 let twice =
                     TwiceClient::bind_with(address, &options.clone().rebind(policy)).unwrap();
-                // The next server waits to take over the name and the port.
+                // The call ends its server process, and no other server is started.
                 let failed = std::thread::scope(|scope| {
                     let caller = scope.spawn(|| match idempotent {
                         true => twice.perhaps().unwrap_err(),

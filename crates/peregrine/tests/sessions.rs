@@ -338,7 +338,7 @@ fn closing_a_session_allocates_no_memory() {
     until("the session has ended", gone);
     assert!(occupied(&files[0]) <= USED, "{} bytes", occupied(&files[0]));
 
-    // The server stops.
+    // Now the server ends the session.
     let listener = wire::listen(directory.path(), "gone");
     let bound = std::thread::scope(|scope| {
         let bound = scope.spawn(|| WhichClient::bind("gone").unwrap());
@@ -356,7 +356,7 @@ fn closing_a_session_allocates_no_memory() {
     });
     let (client, region) = bound;
     until("the end is noticed", || !client.is_alive());
-    // The client is notified more than once.
+    // Waits, because the client is notified of the end more than once.
     std::thread::sleep(Duration::from_millis(50));
     assert!(occupied(&region) <= USED, "{} bytes", occupied(&region));
 }

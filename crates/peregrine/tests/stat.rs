@@ -84,7 +84,7 @@ impl Work for Object {
     }
 }
 
-/// A server that listens on all paths, with this disclosure.
+/// Starts a server on the local path, TCP and UDP, with this disclosure.
 fn serve(told: Disclosure) -> (Running, Arc<Door>) {
     let door = Arc::<Door>::default();
     let server =
@@ -96,13 +96,13 @@ fn serve(told: Disclosure) -> (Running, Arc<Door>) {
     (server.listen("udp:127.0.0.1:0").unwrap().spawn().unwrap(), door)
 }
 
-/// Returns the addresses of the server itself.
+/// Returns the addresses of the server, without the name of an export.
 fn places(running: &Running) -> Vec<String> {
     let place = |one: &peregrine::Endpoint| one.to_string().replacen(':', ":@", 1);
     running.addresses().iter().map(place).collect()
 }
 
-/// Returns the counters after everything that has ended was counted.
+/// Returns the counters once `is_so` holds for them.
 #[track_caller]
 fn settled(is_so: impl Fn(&Stat) -> bool) -> Stat {
     let mut last = Stat::default();

@@ -54,7 +54,7 @@ fn look_twice(pause: &impl Pause, view: impl Fn() -> String, lent: impl Fn() -> 
 
 fn bytes_of(lent: &Lent<'_, u8>) -> Vec<u8> {
     let mut bytes = vec![0; lent.len()];
-    // An incomplete message yields no value, the same way each time.
+    // An incomplete message yields no bytes, at the first read and at the second.
     if lent.copy_to(0, &mut bytes).is_err() {
         bytes.clear();
     }
@@ -104,7 +104,7 @@ impl<P: Pause> Look for Compiled<P> {
     }
 }
 
-/// The same service with an interpreted stub.
+/// Makes a server of the interface `Look` with an interpreted stub.
 fn interpreted(pause: Arc<impl Pause>) -> GenericServer {
     let described = Described::parse(&LookClient::INTERFACE.canonical_text()).unwrap();
     GenericServer::new(described, move |call| {
@@ -187,8 +187,8 @@ fn small(n: u64) -> Message {
     marshalled(|client| client.small(n, !n).map_or((), |()| unreachable!("it is refused")))
 }
 
-/// A call of `all` with blocks of about `length` elements, whose values depend on `n`. Calls of the
-/// same length have messages of the same shape.
+/// Returns the message of a call of `all` with blocks of about `length` elements, whose values depend on `n`.
+/// Calls of the same length have messages of the same shape.
 fn all(n: u8, length: usize) -> Message {
     let letter = char::from(b'a' + n % 26);
     let string: String = (0..length).map(|_| letter).collect();

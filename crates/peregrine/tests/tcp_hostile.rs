@@ -153,7 +153,7 @@ fn calls_received_together_run_concurrently() {
     let target = Target::new(Server::new());
     let (mut stream, binding) = target.bound();
     for round in 0..20 {
-        // Both are received at once, and the first ends when the second runs.
+        // The server receives both calls at once, and the first call ends when the second runs.
         let calls = [2 * round + 1, 2 * round + 2];
         let messages = calls.map(|number| header(CALL, 0, [number, binding, 1, 0, 0, 0]));
         stream.write_all(&messages.concat()).unwrap();

@@ -24,7 +24,8 @@ trait Work {
     fn put_slowly(&self, #[max_len(4 << 20)] bytes: &[u8]) -> peregrine::Result<u64>;
     /// Waits until a file of this name exists.
     fn wait_for(&self, file: &str) -> peregrine::Result<()>;
-    /// The same, and then has another server call this one with a large argument.
+    /// Waits until a file of this name exists. Then has the server at `by` call this one with a large
+    /// argument.
     fn wait_and_nest(&self, file: &str, by: &str, own: &str) -> peregrine::Result<u64>;
     /// Calls the server at `back` with a large argument.
     fn call_back(&self, back: &str) -> peregrine::Result<u64>;
@@ -175,7 +176,7 @@ fn stalled_message_is_closed_while_others_wait_for_memory() {
     until("calls that wait have taken their share", || {
         resident(server.id()).saturating_sub(before) > limits::PARTIAL_BYTES_PER_HOST / 4 * 3
     });
-    // Its limit is `LIMIT`, as for all calls; the permit is still taken.
+    // The server closes the connection within `LIMIT`, the time limit of the read. The permit is still taken.
     let ended = stalled.read(&mut [0; 64]);
     let ended = ended.map_err(|error| error.kind());
     assert!(matches!(ended, Ok(0) | Err(ErrorKind::ConnectionReset)), "{ended:?}");

@@ -98,7 +98,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("fuzzing", &["binding", "device", "interface", "path", "protocol", "value"]),
 ];
 
-/// The edges that close a circle, and why.
+/// The edges that close a cycle, and why.
 const UPWARD: &[(&str, &str, &str)] =
     &[("binding", "stub", "`ping` is a call like any other, and `Binding` makes it")];
 
@@ -414,7 +414,7 @@ fn upward(edges: &[(&str, &[&str])]) -> BTreeSet<(String, String)> {
 }
 
 #[test]
-fn rooms_have_no_unexplained_circle() {
+fn rooms_have_no_unexplained_cycle() {
     let listed =
         UPWARD.iter().map(|(from, to, _)| ((*from).to_owned(), (*to).to_owned())).collect();
     assert_eq!(upward(EDGES), listed);

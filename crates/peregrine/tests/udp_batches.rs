@@ -107,7 +107,8 @@ fn messages_of_large_packets_arrive_whole() {
     in_every_mode();
 }
 
-/// The same with packets of Ethernet's size, in a child process with its own network namespace.
+/// The environment variable of the child process that runs `narrow`. The child has a separate network
+/// namespace, whose packets have Ethernet's size.
 const NARROW: &str = "PEREGRINE_TRAINS_NARROW";
 
 #[test]

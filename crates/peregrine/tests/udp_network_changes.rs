@@ -133,7 +133,7 @@ fn large_messages_pass_a_router_with_a_narrow_link() {
     }
 }
 
-/// The same over IPv6, where only the sender may fragment packets.
+/// Large messages pass a router with a narrow link over IPv6, where only the sender may fragment packets.
 #[test]
 fn large_messages_pass_a_router_with_a_narrow_link_over_ipv6() {
     let _alone = alone();
@@ -171,7 +171,8 @@ fn results_fit_an_interface_that_became_narrower() {
     let _server = link.start(1, "child", &format!("udp:{}:7017", ENDS[1]), home.path());
     let address = format!("udp:wide@{}:7017", ENDS[1]);
     at_near_end(&link, || {
-        // A client that hears nothing sends nothing for so long: the longest that can be asked for.
+        // The patient client sends its first probe after 10 s of silence, the longest time that `ask_after`
+        // accepts.
         let silence = Duration::from_secs(10);
         let options = BindOptions::default().ask_after(silence);
         let patient = WideClient::bind_with(&address, &options).unwrap();
@@ -189,7 +190,8 @@ fn results_fit_an_interface_that_became_narrower() {
             println!("received {bytes} bytes in {took:?}");
             took
         };
-        // One packet at the agreed size, two at the new size: the server sent these without a probe.
+        // The result is one packet at the agreed size, and two at the new size. The server sends the two
+        // without a probe.
         let took = fetch(&patient, 1250);
         assert!(took < silence, "{took:?}");
         fetch(&wide, 1 << 20);
@@ -218,8 +220,8 @@ fn server_listens_at_any_address_over_ipv4_and_ipv6() {
     }
 }
 
-/// The same without ICMP messages about packets that are too large. The packet size found is kept for the
-/// host.
+/// Large messages pass a link that drops packets that are too large, without ICMP messages. The packet size
+/// that was found is kept for the host, and later bindings use it.
 #[test]
 fn large_messages_pass_a_link_that_drops_large_packets() {
     let _alone = alone();
@@ -381,7 +383,7 @@ fn call_cancelled_while_probing_keeps_its_handle() {
     let binds = nat.binds();
     assert!(binds > 0);
     for number in 2..7 {
-        // Longer than a server that was heard of need not be asked.
+        // After this time without a packet from the server, the client probes before it sends its next call.
         std::thread::sleep(Duration::from_millis(100));
         nat.forget();
         let hasty = ledger.with_timeout(Duration::from_millis(20));

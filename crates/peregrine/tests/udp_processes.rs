@@ -93,7 +93,7 @@ fn calls_running_when_the_server_dies_are_uncertain() {
     assert!(killed.elapsed() < LIMIT, "{:?}", killed.elapsed());
     let error = ledger.enter(9, 0).unwrap_err();
     assert!([Kind::ServerGone, Kind::Unreachable].contains(&error.kind()), "{error}");
-    // Where it got a caller's place that was never used, it was sent, and met a closed port.
+    // If the call got a frame that no call had used, the client sent it, and it met a closed port.
     let sent = error.kind() == Kind::ServerGone;
     assert!(sent || error.executed() == Executed::No, "{error}");
 }
@@ -220,8 +220,8 @@ fn a_thousand_clients_leave_no_resources() {
     entered.retain(|number| *number < 1 << 40);
     entered.sort_unstable();
     assert!(entered.iter().copied().eq(0..1401), "each once");
-    // Our binding, the one that asks, those of clients that sent no close message, and those of clients
-    // that asked for handles twice because the answer was late.
+    // What remains: the binding of this process, that of `describe`, and those of clients that sent no close
+    // message, or asked for handles twice because the answer was late.
     let mut bindings = 0;
     let gone = eventually(LIMIT, || {
         bindings = peregrine::describe(&address).unwrap().bindings;

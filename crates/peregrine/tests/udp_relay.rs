@@ -28,7 +28,7 @@ const STORM: u16 = 7001;
 const RAIN: u16 = 7002;
 const TWO: u16 = 7003;
 
-/// More than half of all serials lie between them.
+/// The fragments of a large result that are lost once. More than half of all serials lie between them.
 const LOST: [u32; 2] = [1000, 41_000];
 
 /// Impairments for small calls.
@@ -41,7 +41,7 @@ const STORMY: Impairments = Impairments {
     delay_us: 300,
     cut_ms: (1200, 1900),
 };
-/// Impairments for large ones.
+/// Impairments for large results.
 const RAINY: Impairments = Impairments { lost: 20, ..FAIR };
 const FAIR: Impairments = Impairments {
     lost: 0,

@@ -24,7 +24,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 
 #[interface]
 trait Who {
-    /// User and group of the caller, as the server sees them.
+    /// Returns the user and the group of the caller, as the server sees them.
     fn am_i(&self) -> peregrine::Result<(u32, u32)>;
 }
 
@@ -40,7 +40,7 @@ impl Who for Door {
 /// Reports the threads that run calls, and occupies them.
 #[interface]
 trait Threads {
-    /// The thread that runs this call.
+    /// Returns the number of the thread that runs this call.
     fn thread(&self) -> peregrine::Result<i32>;
     /// Returns once `is_released` has been called.
     fn hold(&self) -> peregrine::Result<()>;
@@ -253,7 +253,7 @@ fn unbound_connections_of_one_user_keep_no_other_user_out() {
     assert!((1..=limits::UNBOUND_PER_USER).contains(&stay), "{stay} connections remain");
     let who = WhoClient::bind("public").expect("another user can bind");
     assert_eq!(who.am_i().unwrap(), (0, 0));
-    // Their time limit ends, after which their own user can bind again.
+    // The time limit of the unbound connections ends. Then the user that opened them can bind again.
     assert_eq!(hostile.line(), "true");
     drop((hostile, who));
     let mut after = before;

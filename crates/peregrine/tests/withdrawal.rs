@@ -199,7 +199,7 @@ fn binding_during_withdrawal_yields_no_working_client() {
         let (server, second) = (server, guarded().0);
         let both = Server::new().export("early", server).unwrap().export("late", second).unwrap();
         let both = both.spawn().unwrap();
-        // It connects now and sends its bind request after the withdrawal.
+        // This client connects now, and sends its bind request after the withdrawal.
         let guest = Line::connect(directory.path(), "early").unwrap();
         let _late = GateClient::bind("late").unwrap();
         let going = AtomicBool::new(true);
@@ -327,7 +327,7 @@ fn drainer() {
     std::io::stdin().read_line(&mut String::new()).unwrap();
 }
 
-/// Whether a signal has come to a process that has not taken it yet.
+/// Returns whether a signal was sent to a process that has not handled it yet.
 fn is_pending(process: u32, signal: i32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let pending = status.lines().filter_map(|line| line.split_once("Pnd:"));
@@ -335,7 +335,8 @@ fn is_pending(process: u32, signal: i32) -> bool {
     masks.any(|mask| mask & 1 << (signal - 1) != 0)
 }
 
-/// What a drainer waits for is cut short by a second signal. Its name is called, too, if it `is_here`.
+/// Checks that a second signal ends a drain that waits for calls. With `is_here`, one of the calls is on the
+/// local path.
 fn second_signal_ends_the_drain_of(mut server: Process, is_here: bool, paths: &[PathKind]) {
     let addresses = server.line();
     let networks = addresses.split(' ').map(|address| format!("{address}/gate"));
@@ -349,7 +350,7 @@ fn second_signal_ends_the_drain_of(mut server: Process, is_here: bool, paths: &[
     assert!(by.len() == paths.len() && paths.iter().all(|path| by.contains(path)), "{by:?}");
     std::thread::scope(|scope| {
         for gate in &gates {
-            // It ends with the server's process.
+            // The call ends with the server's process.
             scope.spawn(|| gate.wait(1).unwrap_err());
             server.until("came");
         }
@@ -357,7 +358,7 @@ fn second_signal_ends_the_drain_of(mut server: Process, is_here: bool, paths: &[
         server.write_line("drain");
         assert_eq!(server.line(), "draining");
         until("calls are refused", || gates.iter().all(|gate| gate.pass(1).is_err()));
-        // The first signal asks for what the server does already.
+        // The first signal requests a drain, which is already in progress.
         server.signal(libc::SIGTERM);
         // A signal that arrives while one of its kind is pending is lost.
         until("the signal is taken", || !is_pending(server.id(), libc::SIGTERM));

@@ -13,11 +13,13 @@ use crate::subject::Failure;
 /// polls for it. The counts of loops that wait vary more between runs.
 const MISSING: [f64; 2] = [0.1, 0.2];
 
-/// The fraction of the calls by which an instruction may be executed more often, in the same runs.
+/// The fraction of the calls by which an instruction may be executed twice, in the median run and in four of
+/// five runs.
 const MORE: [f64; 2] = [0.01, 0.02];
 
-/// The same for instructions of loops over parts of a message. A loop that waits is executed many times per
-/// call, so its count is always near a multiple of the calls.
+/// For an instruction that is executed several times per call: the fraction of the calls by which its count
+/// may differ from a multiple of the calls, in every run. The fraction is small, because the count of a loop
+/// that waits is always near some multiple.
 const LOOPS: f64 = 0.005;
 
 /// How often each instruction was executed in one run: by object file and address.
@@ -180,7 +182,8 @@ fn=memcpy
             counts(&[(1, 1050), (2, 500), (3, 984), (4, 3000), (5, 7000), (6, 850)]),
             counts(&[(1, 1051), (2, 500), (3, 984), (4, 3000), (5, 6820), (6, 999)]),
         ];
-        // Once each: 1 and 3. Three times: 4. Set-up: 2. A loop that waits: 5. Not always: 6.
+        // Instructions 1 and 3 are executed once per call, and instruction 4 three times. The others are not
+        // counted: 2 is set-up, 5 is in a loop that waits, and 6 is missing in some calls.
         assert_eq!(per_call(&idle, &runs, 1000), BTreeMap::from([("call".to_owned(), 5)]));
         assert!(per_call(&idle, &[], 1000).is_empty());
     }

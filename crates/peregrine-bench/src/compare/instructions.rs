@@ -143,11 +143,13 @@ fn copy_for_valgrind(from: &Path, to: &Path) -> Result<(), Failure> {
 /// 3.19 fails `pidfd_open` with `ENOSYS`, and without it no client can bind. The inotify descriptor never
 /// becomes readable, so the server does not notice that the client ends. The calls stay the same.
 fn replace_pidfd_open(program: &mut [u8]) {
-    /// `mov eax, 434`, and the same instruction for `inotify_init`, which takes no argument.
+    /// The instruction `mov eax, 434`, which loads the number of `pidfd_open`. It is replaced by
+    /// the one that loads the number of `inotify_init`, which takes no argument.
     const PIDFD_OPEN: [u8; 5] = [0xb8, 0xb2, 0x01, 0, 0];
     const INOTIFY_INIT: [u8; 5] = [0xb8, 0xfd, 0, 0, 0];
     const SYSCALL: [u8; 2] = [0x0f, 0x05];
-    /// The arguments are loaded between the two instructions.
+    /// The instruction `syscall` must follow within this many bytes. The instructions in between load the
+    /// arguments.
     const BETWEEN: usize = 12;
     let mut at = 0;
     while at + PIDFD_OPEN.len() + BETWEEN <= program.len() {

@@ -64,8 +64,8 @@ impl Pairs {
         pairs.map(|(before, after)| after.ours_ns / before.ours_ns).collect()
     }
 
-    /// Returns the same ratios of the limits. Both builds have the same limit programs, so these ratios show
-    /// the influence of the machine.
+    /// Returns the ratios of the limit's time after to its time before, turn by turn. Both builds have the
+    /// same limit programs, so these ratios show the influence of the machine.
     fn limit_ratios(&self) -> Vec<f64> {
         let pairs = self.before.iter().zip(&self.after);
         pairs.filter_map(|(before, after)| Some(after.limit_ns? / before.limit_ns?)).collect()

@@ -1,4 +1,4 @@
-//! The table of a comparison, and the same as JSON.
+//! Shows a comparison as a table and as JSON.
 
 use std::io::{self, Write};
 

@@ -148,7 +148,7 @@ impl Deriving<'_> {
         self.elements(&parameter.ty, length, counted, &place)
     }
 
-    /// A single item.
+    /// Returns the cost of a single item of `bytes` bytes.
     fn item(&self, bytes: u64) -> Parts {
         Parts { moving: self.moved(bytes), interpreting: Cost::symbol(Symbol::Code) }
     }

@@ -160,7 +160,7 @@ impl Rounds {
 struct Measured {
     shape: Shape,
     alone: Rounds,
-    /// At the same time on one link.
+    /// The rates of both flows while they run at the same time on one link.
     together: Rounds,
     /// The largest share of packets that the relay carried too late.
     late: f64,

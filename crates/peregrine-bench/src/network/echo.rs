@@ -1,4 +1,4 @@
-//! The number of null calls that many callers make together: a limit with as many echoing threads. All
+//! The limit for null calls by many callers: the callers send messages, and as many threads echo them. All
 //! threads sleep while they wait.
 //!
 //! Each caller has a connected socket. In `echo-each`, each server thread has its own socket, so the kernel

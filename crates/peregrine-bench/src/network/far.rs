@@ -39,7 +39,7 @@ pub(crate) struct Options {
 pub(crate) enum Order {
     /// The far side of `udp-pingpong` and `blast-ack`.
     Udp(Exchange),
-    /// The far side of the same in raw Ethernet frames.
+    /// The far side of an exchange in raw Ethernet frames, through this device.
     Raw(Device, Exchange),
     /// The far side of `tcp-pingpong`.
     Tcp(Stream),

@@ -56,7 +56,7 @@ pub(super) fn serve(
     server.spawn()
 }
 
-/// Returns the addresses at which it listens.
+/// Returns the addresses at which the server listens.
 pub(super) fn addresses(running: &Running) -> Vec<SocketAddr> {
     let address = |endpoint: &Endpoint| endpoint.to_string().split_once(':')?.1.parse().ok();
     running.addresses().iter().filter_map(address).collect()

@@ -201,12 +201,12 @@ impl<W: Way> Procedural<W> {
         Self::linked(&Self::AS_ONE)
     }
 
-    /// Procedures that advance in the message, and move nothing.
+    /// Returns procedures that advance in the message, and move nothing.
     pub(crate) fn advance() -> Self {
         Self::linked(&Self::ADVANCE)
     }
 
-    /// Procedures that do nothing. They show the cost of calls.
+    /// Returns procedures that do nothing. They show the cost of calls.
     pub(crate) fn nothing() -> Self {
         Self::linked(&Self::NOTHING)
     }
@@ -282,8 +282,8 @@ impl<W: Way> Mover for Block<W> {
     }
 }
 
-/// The stubs `$stub` with the mover of a way to copy. Each is a function of a mover, the user's values and
-/// the message.
+/// Makes an array of the stubs `$stub`, each with the mover of a way to copy. A stub `$stub` is a function of
+/// a mover, the user's values and the message.
 macro_rules! with_mover {
     ($copying:expr, $way:ty, [$($stub:ident),*]) => {{
         use crate::cost::Copying;

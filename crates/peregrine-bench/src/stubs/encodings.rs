@@ -250,7 +250,8 @@ const ONE_SIZE: StructSize = StructSize { data: 1, pointers: 0 };
 const ARRAY_SIZE: StructSize = StructSize { data: 0, pointers: 1 };
 /// `struct { first @0 :Int32; second @1 :Int32; third @2 :Int32; }`
 const TRIPLE_SIZE: StructSize = StructSize { data: 2, pointers: 0 };
-/// `struct { a @0 :Int32; b @1 :Int32; c @2 :Int32; d @3 :List(Int32); e @4 :List(Triple); n @5 :Int32; s @6 :Text; }`
+/// `struct { a @0 :Int32; b @1 :Int32; c @2 :Int32; d @3 :List(Int32); e @4 :List(Triple);
+/// n @5 :Int32; s @6 :Text; }`
 const STRUCTURE_SIZE: StructSize = StructSize { data: 2, pointers: 3 };
 
 /// Writes a list of numbers, as one block if the machine has the byte order of the message.

@@ -16,7 +16,7 @@ use crate::local::in_turn;
 use crate::statistics::median;
 use crate::subject::{Failure, Sample};
 
-/// An empty stub.
+/// Does nothing. The time of this empty stub is the cost of calling a stub.
 pub(crate) fn nothing(_: &mut User, _: &mut [u8]) -> Used {
     keep_separate();
     Some(0)
@@ -75,7 +75,7 @@ pub(crate) fn block<W: Way, const I: usize>(user: &mut User, packet: &mut [u8]) 
     Some(bytes)
 }
 
-/// Moves the same block as a stub does, with the bookkeeping of the message.
+/// Moves a block as [`block`] does, and also does the bookkeeping of the message, as a stub does.
 pub(crate) fn block_in_stub<W: Way, const I: usize>(user: &mut User, packet: &mut [u8]) -> Used {
     let (bytes, mut packet) = (packet.len(), Packet::new(packet));
     packet.next(4)?;

@@ -20,7 +20,7 @@ const GAP: f64 = 30.0;
 const TOP: f64 = 84.0;
 /// The height of a design's two bars.
 const ROW: f64 = 34.0;
-/// The ratio to the fastest at the right end.
+/// The ratio to the fastest design at the right end of a panel.
 const MOST: f64 = 120.0;
 
 const HERE: &str = "#1b6ca8";

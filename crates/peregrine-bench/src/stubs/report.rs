@@ -225,7 +225,7 @@ fn to_text(study: &Study) -> String {
     text + &table("Marks", &["mark", "at most", "is", ""], 1, rows.collect())
 }
 
-/// Table 2 of the paper, with the paper's figures and this machine's.
+/// Returns Table 2 of the paper, with the paper's figures and this machine's.
 fn principal(study: &Study, marshals: bool) -> String {
     let mut rows = Vec::new();
     for (place, design) in Design::ALL.into_iter().enumerate() {
@@ -268,7 +268,8 @@ fn excess(of: f64, over: f64) -> f64 {
     (of - over) / of
 }
 
-/// Tables 3 and 4: the shares of interpretation and procedure calls, on this machine and in the paper.
+/// Returns Tables 3 and 4: the shares of interpretation and procedure calls, on this machine and in the
+/// paper.
 fn shares(study: &Study) -> String {
     let here = |design, data| study.cell(design, data, true).map_or(f64::NAN, |cell| cell.ns[1]);
     let line = |design: Design, without: Design, there: [u32; 3]| {
@@ -303,7 +304,7 @@ fn shares(study: &Study) -> String {
     text + &table(title, &header, 2, calls.collect())
 }
 
-/// Table 6, and the times of blocks.
+/// Returns Table 6 and the times of blocks.
 fn parameters(study: &Study) -> String {
     let [to, from] = &study.parameters;
     let there = Parameters::MICROVAX;

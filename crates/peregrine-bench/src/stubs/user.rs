@@ -30,7 +30,7 @@ impl Data {
         }
     }
 
-    /// The bytes of a message: the values, and a count before each array and text.
+    /// Returns the number of bytes of a message: the values, and a count before each array and text.
     #[cfg(test)]
     pub(crate) const fn bytes(self) -> usize {
         match self {
@@ -55,7 +55,7 @@ pub(crate) struct Placed<T, const BEFORE: usize> {
 pub(crate) const MIDDLE: usize = 2048;
 
 impl<T, const BEFORE: usize> Placed<T, BEFORE> {
-    /// Allocates it separately.
+    /// Allocates separate memory for the value, which begins `BEFORE` bytes after the start of a page.
     pub(crate) fn boxed(value: T) -> Box<Self> {
         Box::new(Self { before: [0; BEFORE], value })
     }
@@ -106,7 +106,7 @@ pub(crate) struct User {
 }
 
 impl User {
-    /// Values in which all neighbours differ.
+    /// Returns values of the three types. Adjacent numbers and letters differ.
     pub(crate) fn full() -> Self {
         let number = |i: usize| (i as i32 + 1).wrapping_mul(0x0102_0305);
         Self {
@@ -138,7 +138,7 @@ impl User {
         self.records.get_mut(..self.elements[1])
     }
 
-    /// Zeros, to receive values.
+    /// Returns values that are zero, into which a message can be unmarshalled.
     #[cfg(test)]
     pub(crate) fn empty() -> Self {
         Self {

@@ -17,7 +17,8 @@ pub(crate) trait Connect: Sync {
     /// Returns the kind of this path.
     fn kind(&self) -> PathKind;
 
-    /// Returns whether the path can lead to an address that names no path.
+    /// Returns whether binding may try this path for an address, for example because the address has a
+    /// host and port. An address that names another path is never tried with this one.
     fn leads_to(&self, target: &Address) -> bool;
 
     /// Binds to an export.

@@ -189,9 +189,9 @@ impl BindOptions {
     ///
     /// `cubic` and `reno` interpret a lost packet as congestion, so they send slowly where packets are lost
     /// for other reasons. `bbr` does not, but sends at the rate that it has measured. It underestimates this
-    /// rate where calls are short and rare, its pacing costs timers on a fast network, and its first
-    /// version, before Linux 6.x, took more than its share beside other connections. The algorithm must be
-    /// loaded or built into the kernel. An unprivileged process may only use those listed in
+    /// rate where calls are short and rare. Its pacing costs timers on a fast network. Its first version
+    /// takes more than its share of a link that other connections use as well. The algorithm must be loaded
+    /// or built into the kernel. An unprivileged process may only use those listed in
     /// `net.ipv4.tcp_allowed_congestion_control`.
     pub fn congestion(mut self, name: &str) -> Self {
         self.congestion = Some(name.to_owned());

@@ -96,7 +96,7 @@ impl Server {
         self.export_with(name, serve, ExportOptions::default())
     }
 
-    /// As [`Server::export`], with options.
+    /// Exports an object as [`Server::export`] does, with options.
     ///
     /// # Errors
     /// As [`Server::export`].
@@ -147,7 +147,7 @@ impl Server {
         self.listen_at(endpoint, false)
     }
 
-    /// As [`Server::listen`], but accepts also endpoints that other machines can reach, such as
+    /// Listens as [`Server::listen`] does, but accepts also endpoints that other machines can reach, such as
     /// `tcp:0.0.0.0:7000`.
     ///
     /// **Nothing on a network path is encrypted or authenticated in this version.** Any host that can reach
@@ -282,8 +282,8 @@ impl Server {
         self.drain_on_signals(STOP)
     }
 
-    /// As [`Server::stop_on_signals`], with a limit for running procedures. A procedure can check with
-    /// [`Caller::is_stopping`](crate::Caller::is_stopping) whether the server stops.
+    /// Stops in order on signals as [`Server::stop_on_signals`] does, with a limit for running procedures. A
+    /// procedure can check with [`Caller::is_stopping`](crate::Caller::is_stopping) whether the server stops.
     ///
     /// ```no_run
     /// # use core::time::Duration;
@@ -317,10 +317,11 @@ impl Server {
         let failed = |what: &'static str| {
             move |error: io::Error| CallError::system(Phase::Export, what, error)
         };
-        // This registers the process before threads are started. In a process with threads, the kernel needs
-        // 10 ms to register for such barriers, and the first call would wait for that.
+        // This registers the process for memory barriers before it starts threads. In a process with threads,
+        // the kernel needs 10 ms for the registration, and the first call would wait for that.
         sys::membarrier();
-        // The cost is measured here, so that it does not delay the first call.
+        // The cost of sleeping and waking is measured here, so that the measurement does not delay the first
+        // call.
         crate::call::block_cost();
         let keeper = Keeper::of_process().map_err(failed(NO_THREAD))?;
         let stop = Arc::new(Stop::default());
@@ -406,8 +407,9 @@ impl Running {
         drop(self);
     }
 
-    /// As [`stop`](Self::stop), but waits up to `limit` for running procedures. Returns false if some of them
-    /// still run after that. Their callers get no result, and these calls may have executed.
+    /// Stops the server as [`stop`](Self::stop) does, but waits up to `limit` for running procedures. Returns
+    /// false if some of them still run after that. Their callers get no result, and these calls may have
+    /// executed.
     ///
     /// ```no_run
     /// # use core::time::Duration;

@@ -44,7 +44,8 @@ impl Admission {
         Self::with_nested(running_max, waiting_max, chain::waiting_inside)
     }
 
-    /// As [`new`](Self::new); `waiting_inside` returns how many threads wait inside procedures.
+    /// Returns an admission as [`new`](Self::new) does. `waiting_inside` returns how many threads wait inside
+    /// procedures.
     pub(crate) fn with_nested(
         running_max: usize,
         waiting_max: usize,
@@ -111,7 +112,8 @@ impl Admission {
     /// Adds to the number of captured procedures, and subtracts from it.
     pub(crate) fn captured(&self, added: usize, removed: usize) {
         self.captured.fetch_sub(removed, Ordering::SeqCst);
-        // SYNC: admission. As in `end`.
+        // SYNC: admission. A waiting call increments `waiting` and then reads `captured`. This function
+        // increments `captured` and then reads `waiting`. So at least one of the two sees the other.
         if added > 0 {
             self.captured.fetch_add(added, Ordering::SeqCst);
             if self.waiting() > 0 {

@@ -22,7 +22,7 @@ pub(crate) struct BindingRow {
     expected_us: AtomicU32,
     /// The number of bindings to the export. This binding is counted from its addition to its revocation.
     bindings: Arc<AtomicU32>,
-    /// The counters of its calls.
+    /// The counters of the calls of this binding.
     pub(crate) tally: Tally,
 }
 
@@ -178,7 +178,7 @@ pub(crate) struct BindingCache {
     others: [Option<CachedRow>; Self::OTHERS],
 }
 
-/// A row, the number of its table, and its number there.
+/// A row, the number of its table, and the row's number in that table.
 struct CachedRow {
     table: u64,
     number: u32,

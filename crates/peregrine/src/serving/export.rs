@@ -206,8 +206,9 @@ impl Export {
         left: usize,
         (count, bytes): (u32, usize),
     ) -> (u32, usize) {
-        /// Shares of another user: how many sixteenths must be left, so that a new session gets this number
-        /// of A-stacks for messages of this size.
+        /// The shares of users other than the server's own and root. Each has the number of sixteenths of the
+        /// user's memory that must be left, and the number of A-stacks and the message size that a new
+        /// session then gets.
         const SHARES: [(usize, u32, usize); 4] = [
             (14, limits::ASTACKS_OF_OTHERS, limits::MESSAGE_BYTES),
             (8, limits::ASTACKS_OF_OTHERS / 4, limits::MESSAGE_BYTES),

@@ -1,9 +1,9 @@
 //! The steps before and after every procedure, the same on every path: the caller's identity, the
 //! deadline, the chain of nested calls, cancellation, counting and panics.
 //!
-//! A path receives a call and [begins](Serving::begin) it. This refuses the call, or returns a [`Guard`] that
-//! runs the procedure. When the guard is dropped, also because the procedure panics, it removes the call's
-//! state from the thread.
+//! A path receives a call and passes it to [`Serving::begin`], which refuses the call, or returns a [`Guard`]
+//! that runs the procedure. When the guard is dropped, also because the procedure panics, it removes the
+//! call's state from the thread.
 
 use core::time::Duration;
 use std::panic::{AssertUnwindSafe, catch_unwind};

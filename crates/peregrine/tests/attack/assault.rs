@@ -147,7 +147,7 @@ pub(crate) fn client(directory: &Path, seed: u64, until: Instant) -> u64 {
             let count = noise.one_of(&[1, 4, 64, 1024]);
             match Session::new(directory, "vault", count) {
                 Ok(session) => sessions.push(session),
-                // Refused because of its earlier messages; it connects again.
+                // The server refused this client because of its earlier messages. The client connects again.
                 Err(_) => std::thread::sleep(Duration::from_millis(5)),
             }
             continue;

@@ -1,5 +1,4 @@
-//! A client that sends its messages byte by byte, one every few milliseconds, so that no message is ever
-//! complete.
+//! A client that writes its messages slowly: 1 or 64 bytes every few milliseconds.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -7,22 +6,22 @@ use std::time::{Duration, Instant};
 
 use super::wire::Session;
 
-/// The time between two bytes. It is shorter than the time that a server waits for a stopped client.
+/// The time between two writes. It is shorter than the time that a server waits for a stopped client.
 const PAUSE: Duration = Duration::from_millis(3);
-/// The bytes of each message. At this pace it would take an hour.
+/// The bytes of a message with copied arguments. With one byte per pause, it would take almost an hour.
 const BYTES: u32 = 1_000_000;
 
 /// The kind of call that a trickling client sends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum What {
-    /// Sends arguments that the server copies before the procedure `copy` runs.
+    /// Sends arguments that the server copies before the procedure `copy` runs. Each write adds 1 byte.
     Copied,
-    /// Sends a buffer that the procedure `sum` itself reads.
+    /// Sends a buffer that the procedure `sum` itself reads. Each write adds 64 bytes.
     Lent,
 }
 
-/// Sends such messages in `count` sessions until `until`, one at a time in each session. Returns how many of
-/// them the server answered, and how many of these answers were not *post again*.
+/// Sends slow messages in `count` sessions until `until`, one at a time in each session. Returns how many of
+/// the messages the server answered, and how many of these answers were not *post again*.
 pub(crate) fn trickle(directory: &Path, count: usize, what: What, until: Instant) -> [u64; 2] {
     let session = |_| Session::new(directory, "vault", 1).expect("a session");
     let mut sessions: Vec<_> = (0..count).map(session).map(|one| (one, 0, 0)).collect();

@@ -1,4 +1,4 @@
-//! What may stand in the attributes.
+//! Invalid arguments of attributes, and attributes at invalid places.
 
 use peregrine::interface;
 

@@ -1,4 +1,4 @@
-//! An auto trait, which stable Rust has not at all.
+//! An auto trait, which is not available in stable Rust.
 
 #[peregrine::interface]
 auto trait Auto {}

@@ -1,4 +1,4 @@
-//! What tokens show of a type that is not plain.
+//! Types that are not plain, as their tokens already show.
 
 use peregrine::Plain;
 

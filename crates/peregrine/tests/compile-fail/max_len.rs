@@ -1,4 +1,4 @@
-//! A bound that 32 bits cannot say.
+//! A bound that does not fit into 32 bits.
 
 use peregrine::interface;
 

@@ -1,4 +1,4 @@
-//! What a method must not be.
+//! Methods that an interface must not contain.
 
 use peregrine::interface;
 

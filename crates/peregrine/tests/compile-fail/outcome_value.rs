@@ -1,4 +1,4 @@
-//! A result that is no value.
+//! A result whose type does not implement `Value`.
 
 #[peregrine::interface]
 trait Outcomes {

@@ -1,4 +1,4 @@
-//! Padding, and what else only the layout shows.
+//! Types that are not plain because of their layout: padding, no bytes, or a large alignment.
 
 use peregrine::Plain;
 

@@ -1,4 +1,4 @@
-//! Safe code cannot reach shared memory from two threads at once, but by atomics.
+//! In safe code, two threads can access shared memory at the same time only by atomics.
 
 use std::thread;
 

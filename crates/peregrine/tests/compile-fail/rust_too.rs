@@ -1,4 +1,4 @@
-//! What Rust refuses in a trait as well, in its own words.
+//! Methods that Rust itself refuses in a trait. The macro reports most of them, too.
 
 use peregrine::{Lent, Out, interface};
 

@@ -1,4 +1,4 @@
-//! What a trait must not be.
+//! Traits and other items that cannot be interfaces.
 
 use peregrine::interface;
 

@@ -1,4 +1,4 @@
-//! What tokens show of a type that cannot travel.
+//! Types that cannot be sent, as their tokens already show.
 
 use peregrine::{Lent, Out, interface};
 use std::borrow::Cow;

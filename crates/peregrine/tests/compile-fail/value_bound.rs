@@ -1,4 +1,4 @@
-//! A parameter that is no value.
+//! A parameter whose type does not implement `Value`.
 
 struct Own;
 

@@ -1,4 +1,4 @@
-//! A field that is no value.
+//! A field whose type does not implement `Value`.
 
 use peregrine::Value;
 

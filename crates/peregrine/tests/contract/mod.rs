@@ -15,14 +15,14 @@ pub(crate) use object::*;
 /// Makes a client of an object over the path under test.
 pub(crate) type Make<'a> = &'a dyn Fn(Object) -> ContractClient;
 
-/// All checks that hold on every path. They need A-stacks of the default size.
+/// Runs all checks that hold on every path. They need A-stacks of the default size.
 #[allow(dead_code)] // as above
 pub(crate) fn suite(make: Make<'_>) {
     suite_of_one_call(make);
     callers_and_nesting(make);
 }
 
-/// The same without procedures that call their own process.
+/// Runs all checks except those of procedures that call their own process.
 pub(crate) fn suite_of_one_call(make: Make<'_>) {
     values(make);
     depth_is_bounded(make);
@@ -38,7 +38,8 @@ pub(crate) fn suite_of_one_call(make: Make<'_>) {
     limits_hold(make);
 }
 
-/// The checks that hold across any number of bridges, which report errors of calls as their own.
+/// Runs the checks that also hold across any number of bridges. A bridge reports a failed call as its own
+/// error.
 #[allow(dead_code)] // as above
 pub(crate) fn suite_of_a_bridge(make: Make<'_>) {
     values(make);
@@ -296,8 +297,8 @@ fn bounds_hold(make: Make<'_>) {
     assert!(data == back, "the largest buffer is transferred in both directions");
 }
 
-/// The interface's largest bounded procedure decides the size of an A-stack: twice that is too
-/// much for any.
+/// Checks that messages of 32 MiB and more fail. The default maximum is 16 MiB (`limits::MESSAGE_BYTES`), and
+/// no procedure declares more.
 fn messages_that_do_not_fit(make: Make<'_>) {
     let client = make(Object::default());
     let long = vec![1u32; 1 << 23];
@@ -312,8 +313,8 @@ fn messages_that_do_not_fit(make: Make<'_>) {
     client.nothing().unwrap();
 }
 
-/// A limit means the same on every path, also within one process: no call begins after it, and none
-/// returns a result after it.
+/// Checks that a time limit has the same effect on every path, also within one process. No call begins after
+/// its limit, and no call returns a result after it.
 fn limits_hold(make: Make<'_>) {
     let client = make(Object::default());
     assert_eq!(client.left().unwrap(), (None, false));

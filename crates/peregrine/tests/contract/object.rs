@@ -123,7 +123,8 @@ pub(crate) trait Contract {
     fn invert(&self, bits: &mut [bool], colours: &mut [Colour]) -> peregrine::Result<()>;
     fn birthday(&self, people: &mut [Person], years: u8) -> peregrine::Result<()>;
 
-    /// Out and in-out, plain and structured, in an order in which nothing fits by accident.
+    /// Takes plain and structured out and in-out parameters. Adjacent ones differ in type, so a wrong order
+    /// is noticed.
     #[expect(clippy::too_many_arguments)]
     fn mixed(
         &self,
@@ -157,7 +158,7 @@ pub(crate) trait Contract {
         #[max_len(2)] lent: Lent<'_, u8>,
     ) -> peregrine::Result<()>;
     fn bounded_out(&self, #[max_len(5)] into: Out<'_, u8>) -> peregrine::Result<u64>;
-    /// A buffer that only an A-stack of its size can take.
+    /// Returns `data` in `back`: the largest bounded buffers of the interface.
     fn large(
         &self,
         #[max_len(1 << 20)] data: &[u8],
@@ -165,11 +166,11 @@ pub(crate) trait Contract {
     ) -> peregrine::Result<()>;
     fn repeat(&self, text: &str, times: u32) -> peregrine::Result<String>;
 
-    /// The caller's process and whether a caller is known at all.
+    /// Returns the process of the caller, or `None` if the procedure runs without a caller.
     fn who(&self) -> peregrine::Result<Option<u32>>;
     /// Calls the object's own peer, if it has one.
     fn through(&self, text: &str) -> peregrine::Result<String>;
-    /// How many milliseconds the call has left, if it has a limit, and whether it is cancelled.
+    /// Returns how many milliseconds the call has left, if it has a limit, and whether it is cancelled.
     fn left(&self) -> peregrine::Result<(Option<u64>, bool)>;
     /// Runs until it is cancelled, and then until its caller has stopped waiting.
     fn outlive(&self, into: &mut u32) -> peregrine::Result<u32>;
@@ -185,7 +186,7 @@ pub(crate) const fn over(binding: peregrine::Binding) -> ContractClient {
 #[derive(Default)]
 pub(crate) struct Object {
     pub(super) ran: Arc<AtomicU32>,
-    /// Where [`Contract::through`] goes on.
+    /// The client by which [`Contract::through`] makes its nested call.
     pub(crate) peer: Option<ContractClient>,
 }
 

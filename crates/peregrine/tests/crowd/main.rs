@@ -55,7 +55,8 @@ fn serve(directory: &Path, endpoint: &str) -> (Process, String) {
     (server, address)
 }
 
-/// The same at the far end of a link, over raw Ethernet.
+/// Starts a server process at the far end of a link, over raw Ethernet. Returns it and the address of its
+/// export.
 fn serve_at(link: &Link, directory: &Path) -> (Process, String) {
     let mut server = link.launch(1, "child", &format!("eth:{}:0", ENDS[1]), directory);
     let address = server.until("ready ");

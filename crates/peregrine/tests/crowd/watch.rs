@@ -17,7 +17,7 @@ const LOOKS: u64 = 10;
 
 const NO_CALL: u64 = u64::MAX;
 
-/// The time until which the call of each caller may take.
+/// The latest end of the current call of each caller, and in how many checks that call was late.
 pub(crate) struct Watch {
     begun: Instant,
     ends: Box<[AtomicU64]>,
@@ -51,7 +51,8 @@ impl Watch {
     /// Checks once, after a moment.
     ///
     /// # Panics
-    /// If a call is late. Before, it prints what the threads of these processes do.
+    /// If a call was late in `LOOKS` checks. Before the panic, it prints what the threads of these processes
+    /// do.
     pub(crate) fn look(&self, processes: &[u32]) {
         std::thread::sleep(LOOK_EVERY);
         let now = self.now();
@@ -83,7 +84,7 @@ fn stacks(process: u32) -> String {
 
 /// Returns the stacks from `gdb`, if it is installed and may trace processes.
 fn stacks_by_gdb(process: u32) -> std::io::Result<String> {
-    // Not to a pipe, because gdb may have halted the process that reads it.
+    // The output goes to a file. If it went to a pipe, gdb might have halted the process that reads the pipe.
     let mut said = tempfile::tempfile()?;
     let gdb = Command::new("timeout")
         .args(["60", "gdb", "-p", &process.to_string(), "-batch", "-nx"])

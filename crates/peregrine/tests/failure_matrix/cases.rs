@@ -42,7 +42,7 @@ impl Case {
     }
 }
 
-/// Longer than everything here takes, so it ends nothing.
+/// A time in milliseconds that is longer than any case takes, so no case ends because this time has passed.
 pub(crate) const LONG: u32 = 60_000;
 
 /// Returns default options.
@@ -558,7 +558,7 @@ pub(crate) static CASES: [Case; 26] = [
             let cell = Cell::of(client.echo(1));
             let cell = did_not_run(world, "echo ran", cell);
             match world.way {
-                // It depends on whether the server's thread has served a call of this binding before.
+                // The text depends on whether the server's thread has served a call of this binding before.
                 Way::Local | Way::Tcp => {
                     cell.one_of(["`subject` was withdrawn", "no such binding"])
                 }
@@ -614,7 +614,8 @@ pub(crate) static CASES: [Case; 26] = [
 
 /// The client is paused until a server over datagrams has forgotten the result, which was lost.
 pub(crate) fn paused_for_long(world: &World) {
-    /// Until a client counts as gone, and until its result is forgotten after that.
+    /// The pause until the server presumes the client dead, and the further pause until it has forgotten the
+    /// result.
     const GONE: Duration = Duration::from_secs(4);
     const FORGOTTEN: Duration = Duration::from_secs(75);
     let _server = world.server(1, 10);

@@ -40,7 +40,7 @@ impl Cell {
         }
     }
 
-    /// The same, for an outcome with either of two texts.
+    /// Returns the outcome with both texts in place of the one that it contains.
     pub(crate) fn one_of(self, texts: [&str; 2]) -> Self {
         match self {
             Self::Failed { executed, kind, text } => {

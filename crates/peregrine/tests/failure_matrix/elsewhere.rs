@@ -11,7 +11,7 @@ use super::subject::{Subject as _, SubjectClient};
 use super::support::Process;
 use super::world::{Way, World};
 
-/// A cell in a line.
+/// Returns an outcome as one line of text.
 fn told(cell: &Cell) -> String {
     match cell {
         Cell::None => "cannot happen".to_owned(),
@@ -24,7 +24,7 @@ fn told(cell: &Cell) -> String {
     }
 }
 
-/// The cell of a line that [`told`] returned.
+/// Returns the outcome of a line that [`told`] returned.
 fn understood(line: &str) -> Cell {
     let parts: Vec<&str> = line.split('\t').collect();
     match parts[..] {
@@ -54,8 +54,8 @@ pub(crate) fn run_cases(way: &str) {
     println!("\nended");
 }
 
-/// Runs every case on one path in a process of its own. What a process has for all its clients, such
-/// as connections, is then not shared between paths, and the paths are tried at the same time.
+/// Runs every case on one path in a separate process, and returns the outcomes. The paths then run at the
+/// same time, and do not share what a process has only once, such as connections.
 pub(crate) fn outcomes_of(way: Way, directory: &Path) -> Vec<Cell> {
     let directory = directory.join(way.to_string());
     std::fs::create_dir(&directory).expect("a directory");
@@ -65,7 +65,7 @@ pub(crate) fn outcomes_of(way: Way, directory: &Path) -> Vec<Cell> {
     cells
 }
 
-/// The client of this process: binds, calls when a line arrives, and prints the outcome.
+/// Runs as the client: binds, calls when a line arrives, and prints the outcome.
 pub(crate) fn call(address: &str) {
     let client = SubjectClient::bind_with(address, &plain()).expect("a binding");
     assert_eq!(client.echo(7).expect("a result"), 7);
@@ -75,12 +75,12 @@ pub(crate) fn call(address: &str) {
     println!("\noutcome {}", told(&Cell::of(client.wait(LONG))));
 }
 
-/// The outcome of the call of a [client elsewhere](World::client_elsewhere).
+/// Returns the outcome of the call of a [client elsewhere](World::client_elsewhere).
 pub(crate) fn outcome(client: &mut Process) -> Cell {
     understood(&client.until("outcome "))
 }
 
-/// Whether a connection of a process, or of its network, has bytes that were not received yet.
+/// Returns whether a TCP connection in a process's network namespace has bytes that were not received yet.
 pub(crate) fn result_waits(client: &Process) -> bool {
     const ESTABLISHED: &str = "01";
     let connections = std::fs::read_to_string(format!("/proc/{}/net/tcp", client.id()));

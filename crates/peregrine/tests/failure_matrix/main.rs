@@ -1,7 +1,7 @@
 //! The failure matrix: everything that can go wrong with a call, on every path, with real processes, and
-//! networks of namespaces. What is seen is what `docs/FAILURES.md` says, word for word.
+//! networks of namespaces. The observed outcomes must equal those in `docs/FAILURES.md`, word for word.
 //!
-//! `PEREGRINE_WRITE=1 cargo test --test failure_matrix` writes the document anew.
+//! `PEREGRINE_WRITE=1 cargo test --test failure_matrix` rewrites the document.
 
 mod cases;
 mod document;
@@ -35,7 +35,7 @@ fn document() -> PathBuf {
 }
 
 #[test]
-fn every_failure_is_what_the_document_says() {
+fn every_outcome_matches_the_document() {
     let _alone = support::alone();
     let directory = support::own_directory();
     let outcomes: Vec<Vec<Cell>> = std::thread::scope(|scope| {
@@ -60,7 +60,7 @@ fn every_failure_is_what_the_document_says() {
     if !is_skipped {
         assert!(written == document::whole(&rows), "{} differs: {anew}", path.display());
     }
-    // What this machine can show stands under its own heading.
+    // Checks only the outcomes that this machine can cause, each in the section of its case.
     for row in &rows {
         let part = written.split(&row.heading()).nth(1).and_then(|rest| rest.split("\n## ").next());
         let part = part.unwrap_or_default();
@@ -70,9 +70,9 @@ fn every_failure_is_what_the_document_says() {
     }
 }
 
-/// A server over datagrams keeps the result for a minute after it took the caller for dead.
+/// A server over datagrams keeps the result for a minute after it has presumed the caller dead.
 #[test]
-fn client_paused_for_longer_than_results_are_kept_is_told_no_lie() {
+fn client_paused_beyond_result_retention_gets_correct_outcome() {
     let _alone = support::alone();
     if std::env::var_os("PEREGRINE_SOAK").is_none() {
         return println!("skipped: it takes over a minute; PEREGRINE_SOAK=1 runs it");

@@ -178,7 +178,7 @@ fn words(name: &str) -> Vec<u32> {
     bytes.chunks(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
 }
 
-/// Cases of which the document has the form of a big-endian server.
+/// The cases for which the document also has the message that a big-endian server receives.
 pub(crate) const BIG_CASES: &[&str] = &["add", "mixed", "lend", "read", "change", "fail", "stop"];
 
 /// A big-endian server that answers with the vectors of the document.
@@ -240,7 +240,7 @@ impl Serve for Big {
 
 /// A little-endian client sends to a big-endian server the bytes of the document, and reads its replies.
 #[test]
-fn a_client_converts_to_the_byte() {
+fn client_sends_documented_bytes_to_big_endian_server() {
     let binding = Binding::in_process(Arc::new(Big), &BindOptions::default());
     let client = GoldenClient { binding };
     for case in BIG_CASES {
@@ -250,7 +250,7 @@ fn a_client_converts_to_the_byte() {
 
 /// The stub of a server answers the calls of the document with the replies of the document.
 #[test]
-fn a_server_stub_answers_to_the_byte() {
+fn server_stub_answers_with_documented_bytes() {
     for case in CASES.iter().chain(SERVER_CASES) {
         let words = words(&format!("call {case} header"));
         let message = bytes(&format!("call {case}"), 0);

@@ -39,7 +39,7 @@ pub(crate) const HANDSHAKE: &[&str] = &[
     "counters lane",
 ];
 
-/// How long the counted calls took: the middle of a bucket.
+/// How long each of the counted calls took. It is the middle of a histogram bucket.
 const LATENCY: Duration = Duration::from_nanos(100);
 /// How long the client waits for a call that is not answered.
 const LIMIT: Duration = Duration::from_millis(500);
@@ -82,8 +82,8 @@ impl Foreign {
         let (call, reply, taken) = (4096, 4096 + half, 4096 + 2 * half);
         let (memory, file) = sys::Memory::shared(6_299_648).unwrap();
         send(&socket, &bytes("bound", 0), Some(&file));
-        // The call of that number, once the client has rung for it. On a machine that is late it rings
-        // again for one that was answered meanwhile.
+        // Receives rings until the client has posted call number `n`, and returns the posted word. On a slow
+        // machine the client also rings for a call that was answered meanwhile. Then the word is 0.
         let rung_for = |n: u32| {
             loop {
                 check("ring", &received(&socket));
@@ -123,7 +123,8 @@ impl Foreign {
             // already rings when its caller sees that the call is not taken.
             let _ = call_word.compare_exchange(posted, 0, Ordering::AcqRel, Ordering::Acquire);
         }
-        // What has a limit says how long its caller still waits, behind a message of no bytes.
+        // A call with a time limit carries its caller's remaining time, in an extension after a message of no
+        // bytes.
         let posted = rung_for(calls + 1);
         memory.word(taken).store(posted, Ordering::Relaxed);
         let manner = memory.word(call + 28).load(Ordering::Relaxed);
@@ -133,9 +134,9 @@ impl Foreign {
         check("deadline", &deadline);
         let left = u64::from_le_bytes(*deadline.last_chunk().unwrap());
         assert!((1..=LIMIT.as_micros() as u64).contains(&left), "{left} us");
-        // It is not answered: the client gives it up, and says so.
+        // The server does not answer this call. The client gives it up, and notes that in the region.
         taken_all.recv().expect("the client gave up");
-        // It may have rung again before it saw that the call was taken.
+        // The client may have rung again before it saw that the call was taken.
         let mut again = [0; 256];
         while let Ok((bytes, _)) = rustix::net::recv(&socket, &mut again, RecvFlags::DONTWAIT) {
             check("ring", &again[..bytes]);
@@ -145,7 +146,7 @@ impl Foreign {
         memory.word(reply).swap(posted, Ordering::AcqRel);
         memory.word(call).store(0, Ordering::Release);
         taken_all.recv().expect("the client took the last reply");
-        // A second binding joins the session; it is revoked, and goes.
+        // A second binding joins the session. The server revokes it, and the client releases it.
         let second = self.asked("bind again");
         send(&second, &bytes("bound again", 0), None);
         drop(second);
@@ -153,12 +154,12 @@ impl Foreign {
         send(&socket, &bytes("revoked", 0), None);
         check("unbind", &received(&socket));
         send(&socket, &bytes("goodbye", 0), None);
-        // Until the client has gone.
+        // Waits until the client has closed the session.
         assert!(received(&socket).is_empty());
     }
 }
 
-/// Counters of a server, as the document has them.
+/// Makes the counters of a server, as the document specifies them.
 fn counters() -> (sys::Memory, OwnedFd) {
     let (memory, file) = sys::Memory::shared(88_117_248).unwrap();
     for (at, name) in [
@@ -167,14 +168,14 @@ fn counters() -> (sys::Memory, OwnedFd) {
         (20_480, "export"),
         (36_864, "session"),
         (1_085_440 + 64 * 128, "binding"),
-        // Of the second thread, of that binding.
+        // The lane of the second thread, for the binding above.
         (2_134_016 + (8_192 + 64) * 64, "lane"),
-        // Nine calls that took 100 ns: in the bucket of 96 to 104.
     ] {
         let vector = bytes(&format!("counters {name}"), 0);
         memory.write(at, &vector).unwrap();
     }
     memory.write(20_480 + 16 * 8, b"Alloy").unwrap();
+    // The nine calls of 100 ns are in the bucket of 96 to 104 ns.
     let bucket = (4 << 3) + 4;
     let calls = 9u64.to_ne_bytes();
     memory.write(69_242_880 + 64 * 2_304 + bucket * 8, &calls).unwrap();
@@ -200,13 +201,13 @@ fn send(socket: &OwnedFd, message: &[u8], file: Option<&OwnedFd>) {
 
 /// A client calls through a region that a hand-written server gave it.
 #[test]
-fn a_client_writes_and_reads_to_the_byte() {
+fn client_writes_and_reads_documented_bytes() {
     const ROLE: &str = "PEREGRINE_TEST_ROLE";
     if std::env::var_os(ROLE).is_none() {
         // Names are looked up in a directory of this test's own.
         let directory = tempfile::tempdir().unwrap();
         let mut child = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["foreign::a_client_writes_and_reads_to_the_byte", "--exact", "--nocapture"])
+            .args(["foreign::client_writes_and_reads_documented_bytes", "--exact", "--nocapture"])
             .env(ROLE, "client")
             .env("PEREGRINE_DIR", directory.path())
             .spawn()
@@ -252,7 +253,7 @@ fn a_client_writes_and_reads_to_the_byte() {
     let error = GoldenClient::bind_with("golden", &options).unwrap_err();
     assert_eq!((error.kind(), error.detail()), (Kind::Denied, "no"));
 
-    // A server that finds other bytes than it expects ends, and its calls with it.
+    // If the server receives bytes that it does not expect, it panics, and the client's call fails.
     let client = GoldenClient::bind_with("golden", &options);
     let client = client.unwrap();
     for case in CASES.iter().chain(SERVER_CASES) {

@@ -24,7 +24,7 @@ impl From<CallError> for Shape {
     }
 }
 
-/// A block of a document that is marked with `kind`.
+/// Returns the first block of a document that is marked with `kind`.
 fn block(document: &str, kind: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(document);
     let text = std::fs::read_to_string(path).expect("the document");
@@ -33,7 +33,7 @@ fn block(document: &str, kind: &str) -> String {
 }
 
 #[test]
-fn the_canonical_text_and_its_digest() {
+fn canonical_text_and_digest_match_the_document() {
     let text = block("REPRESENTATION.md", "canonical");
     assert_eq!(PulseClient::INTERFACE.canonical_text(), text);
     let digest = block("REPRESENTATION.md", "digest");
@@ -55,10 +55,10 @@ trait Words {
     fn say(&self, word: &[String]) -> peregrine::Result<()>;
 }
 
-/// `&str` travels as a block, a `String` in the head, and `&[String]` there too, with a count of
-/// its own: no client may take one for the other.
+/// A `&str` travels as a block. A `String` and a `&[String]` travel in the head, the latter with an
+/// additional count. Their canonical texts differ, so that no client takes one for another.
 #[test]
-fn text_in_a_block_and_texts_in_the_head_are_told_apart() {
+fn text_in_a_block_and_texts_in_the_head_are_distinguished() {
     let lines = block("REPRESENTATION.md", "words");
     let interfaces =
         [WordAsBlockClient::INTERFACE, WordAsValueClient::INTERFACE, WordsClient::INTERFACE];

@@ -22,7 +22,7 @@ use values::{INVALID, VALUES};
 
 /// Each vector of a document is checked by a test.
 #[test]
-fn every_vector_is_of_a_known_kind() {
+fn every_vector_is_checked_by_a_test() {
     let held: BTreeSet<&str> = VALUES.iter().chain(INVALID).chain(HANDSHAKE).copied().collect();
     for name in vectors().keys() {
         if let Some(little) = name.strip_prefix("big ") {

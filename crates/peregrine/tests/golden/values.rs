@@ -179,15 +179,15 @@ fn plain_types() {
     assert_eq!(decode(&[1, 0]), Ok(Colour::Red));
 }
 
-/// Padding stands before an element: where there is none, there is no padding.
+/// Padding precedes elements. An array or a sequence without elements has no padding.
 #[test]
-fn nothing_is_padded_for_no_element() {
+fn empty_arrays_and_sequences_have_no_padding() {
     holds("empty array after a byte", (1u8, [0u64; 0], 2u8));
     holds("empty aligned sequence", Vec::<u64>::new());
 }
 
 #[test]
-fn errors_of_calls_travel_as_text_that_is_cut() {
+fn call_errors_are_sent_as_truncated_text() {
     let error = CallError::new(Kind::ServerGone, Executed::Maybe, "process 77");
     check("call error", &encode(&error));
     check("big call error", &encode_in::<_, Swapped>(&error));
@@ -195,7 +195,7 @@ fn errors_of_calls_travel_as_text_that_is_cut() {
     assert_eq!((relayed.kind(), relayed.executed()), (Kind::Relayed, Executed::Maybe));
     assert_eq!(relayed.detail(), "calling: the server is gone: process 77");
     let long = CallError::new(Kind::ServerGone, Executed::Maybe, "é".repeat(2000));
-    // 29 bytes and 1009 letters of two bytes: half a letter is not sent.
+    // A prefix of 29 bytes and 1009 letters of two bytes are sent. Half of the next letter is not sent.
     assert_eq!(encode(&long).len(), 4 + 2047);
 }
 
@@ -212,7 +212,7 @@ pub(crate) const INVALID: &[&str] = &[
 ];
 
 #[test]
-fn what_is_no_value_is_refused() {
+fn invalid_values_are_refused() {
     fn refused<T: Value + Debug>(name: &str, why: Invalid) {
         assert_eq!(decode::<T>(&bytes(name, 0)).err(), Some(why), "{name}");
         let big = format!("big {name}");
@@ -231,7 +231,7 @@ fn what_is_no_value_is_refused() {
     refused::<u16>("long u16", Invalid::Long);
 }
 
-/// A value that is nested as deeply as a list of numbers can say.
+/// A value whose depth of nesting is given by the bytes from which it is decoded.
 #[derive(Debug)]
 struct Nest(Option<Box<Self>>);
 

@@ -19,7 +19,7 @@ enum Weather {
     Fair,
     /// Packets are lost, delayed, duplicated and damaged.
     Rain,
-    /// The same, and machines and routes fail.
+    /// Packets are impaired as in [`Rain`](Self::Rain), and machines and routes fail.
     Storm,
 }
 
@@ -125,7 +125,7 @@ fn world(seed: u64) -> (World, Weather) {
     };
     let clients = random.range(1..5) as u32;
     let is_large = random.below(LARGE) == 0;
-    // Usually pieces as on loopback and with jumbo frames, so that there are few.
+    // A large message usually has pieces as on loopback or with jumbo frames, so that it has few packets.
     let large_piece =
         is_large.then(|| *random.pick(&[PIECE_MAX, PIECE_MAX, PIECE_MAX, 8928, 8928, 1408]));
     let crowded = weather == Weather::Storm && random.chance(300);
@@ -270,7 +270,7 @@ pub(crate) fn run(seed: u64) -> Run {
     end = world.now + 600 * SECOND;
     world.run_until(end);
     for server in world.servers.iter().flatten() {
-        // Procedures of crashed clients notice it, so none runs for ever.
+        // Procedures of crashed clients notice the cancellation, so none runs for ever.
         let calls = &world.oracle.calls;
         let orphans = server.running().filter(|token| {
             let call = &calls[*token as usize];

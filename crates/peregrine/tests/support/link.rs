@@ -116,8 +116,8 @@ impl Link {
         link.up()
     }
 
-    /// Does the same with several queues at each end. The kernel sends its packets by the last queue of an
-    /// end, so they arrive at the last queue of the other end.
+    /// Makes two ends with several queues each. The kernel sends its packets by the last queue of an end, so
+    /// they arrive at the last queue of the other end.
     ///
     /// # Errors
     /// As for [`new`](Self::new).
@@ -140,8 +140,8 @@ impl Link {
         link.up()
     }
 
-    /// Does the same with a middle namespace. Frames pass from one end to the other only if a program in
-    /// the middle forwards them.
+    /// Makes two ends that a third namespace in the middle joins. Frames pass from one end to the other only
+    /// if a program in the middle forwards them.
     ///
     /// # Errors
     /// As for [`new`](Self::new).
@@ -155,8 +155,8 @@ impl Link {
         link.up()
     }
 
-    /// Does the same with a router in the middle. Its routes to both ends take packets of at most `mtu`
-    /// bytes. It reports longer packets to their sender by ICMP.
+    /// Makes two ends that a router in the middle joins. Its routes to both ends take packets of at most
+    /// `mtu` bytes. It reports longer packets to their sender by ICMP.
     ///
     /// # Errors
     /// As for [`new`](Self::new).

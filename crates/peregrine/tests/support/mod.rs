@@ -237,7 +237,7 @@ pub(crate) fn without_system_call(number: libc::c_long) {
     ]);
 }
 
-/// Does the same for one socket option, which fails with ENOPROTOOPT.
+/// Makes setting a socket option fail with ENOPROTOOPT on this thread and on the threads that it starts.
 pub(crate) fn without_socket_option(option: u32) {
     let number = u32::try_from(libc::SYS_setsockopt).expect("a number of a system call");
     // The arguments begin at byte 16. The filter compares the low word of the third one.

@@ -19,7 +19,7 @@ const HEAD_BYTES_MAX: usize = 4 << 20;
 struct Swapping<'a> {
     bytes: &'a mut [u8],
     at: usize,
-    /// Whether it is swapped to this machine's order, or from it.
+    /// Whether the message is swapped to this machine's byte order. Otherwise it is swapped from this order.
     inwards: bool,
 }
 

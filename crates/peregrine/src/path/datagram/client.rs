@@ -45,8 +45,8 @@ use crate::value::Window;
 /// After that, the client assumes that it must reach the server over another socket.
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 
-/// A result of at least this many bytes is acknowledged at once, so that the server can free its
-/// memory. One packet more hardly matters after the many packets of such a result.
+/// A result of at least this many bytes is acknowledged at once, so that the server can free its memory. The
+/// additional packet costs little compared with the many packets of such a result.
 const ACKNOWLEDGED_AT_ONCE: u32 = 1 << 20;
 
 /// What a binding provides so that one of its frames can request a handle.
@@ -83,13 +83,13 @@ pub(crate) struct DatagramPath<R: HandleProvider> {
     terms: ClientTerms,
     checked: bool,
     round_trip: u64,
-    /// See [`ClientEnd::ask_after`], in nanoseconds.
+    /// The time for [`ClientEnd::ask_after`], in nanoseconds.
     ask_after: u64,
     wait: Wait,
     /// Whether the last call failed because its handle was closed or captured.
     lost: AtomicBool,
-    /// For calls that have failed in a row without an answer: when the first of them began, or when
-    /// it last received a packet from the server. 0 if the last call did not fail in this way.
+    /// Since when all calls have failed without an answer: the time at which the first of them began, or last
+    /// received a packet from the server. 0 if the last call did not fail in this way.
     silent_since: AtomicU64,
     /// The socket and the handles of the first bind, until the first frame without a socket takes
     /// them.
@@ -151,8 +151,8 @@ impl<R: HandleProvider> DatagramPath<R> {
         }
     }
 
-    /// Notes that the call that began at `began` failed. `dead`: it failed because the server did not
-    /// answer any more.
+    /// Records the failure of the call that began at `began`. `dead` is true if the call failed because the
+    /// server did not answer any more.
     #[cold]
     fn note_failure(&self, activity: &Activity, began: Moment, dead: bool) {
         let order = Ordering::Relaxed;
@@ -629,7 +629,7 @@ impl<R: HandleProvider> Drop for DatagramPath<R> {
                 shared.remove(&activity.client_end.bound_handle());
             }
         }
-        // Goodbyes for the handles that no frame has used.
+        // Says goodbye for the handles that no frame has used.
         self.association.say_goodbye(&self.spare.lock(), self.terms);
         let first = self.first.lock().take();
         if let Some((socket, granted)) = first {

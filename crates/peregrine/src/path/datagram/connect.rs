@@ -77,7 +77,7 @@ const HANDLES_ASKED: u32 = 4;
 
 /// An association that the keeper maintains.
 struct Maintained {
-    // The first field, so that the keeper stops before the association is dropped.
+    // The first field is dropped first: the keeper stops before the association is dropped.
     watch: Watch,
     association: Arc<Association>,
     mark: ForkMark,
@@ -178,8 +178,8 @@ fn attach(
                 return Ok(attached(Arc::clone(&joined), first, granted, request, options));
             }
             Err(error) if is_answer(error.kind()) => return Err(error),
-            // The sockets of this association may be dead. Later bindings do not try them either,
-            // because they may have as little time as this one.
+            // The sockets of this association may be dead. It is retired, so that later bindings lose no time
+            // by trying these sockets.
             Err(error) => {
                 drop(taken);
                 if matches!(error.kind(), Kind::TimedOut | Kind::Unreachable) {
@@ -396,7 +396,8 @@ fn bind_for(
     let request = bind_request(name, digest, asked, check)?;
     let addresses = place.resolve()?;
     if options.wait == Wait::Adaptive {
-        // The cost is measured here, so that the first call does not wait for the measurement.
+        // The cost of sleeping and waking is measured here, so that the first call does not wait for the
+        // measurement.
         block_cost();
     }
     let (path, joined, order): (Box<dyn CallPath>, _, _) = match over {

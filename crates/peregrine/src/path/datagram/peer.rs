@@ -11,7 +11,7 @@ use crate::protocol::exchange::time::Moment;
 use crate::sync::Mutex;
 use crate::sys::{self, Address};
 
-/// Bytes of a socket's receive buffer and of its send buffer.
+/// The size in bytes of a socket's receive buffer, and of its send buffer.
 pub(super) const BUFFER_BYTES: usize = 8 << 20;
 
 /// Returns the time of the protocol's clock. This clock also advances while the machine is suspended.
@@ -20,12 +20,12 @@ pub(super) fn moment() -> Moment {
     Moment(sys::boot_ns())
 }
 
-/// Congestion control of the path to a peer. All handles that lead to the peer share it.
+/// The congestion control of the network path to a peer. All handles that lead to the peer share it.
 #[derive(Debug)]
 pub(super) struct PeerFlow(Mutex<Flow>);
 
 impl PeerFlow {
-    /// Makes the state of a path about which nothing is known yet.
+    /// Makes the state of a network path about which nothing is known yet.
     pub(super) fn new() -> Arc<Self> {
         Arc::new(Self(Mutex::new(Flow::new(None))))
     }
@@ -82,8 +82,8 @@ impl YieldPolicy {
         self.helped || rounds.is_multiple_of(Self::ROUNDS)
     }
 
-    /// Notes that a datagram arrived after this number of rounds. `at_once`: at the first poll of the
-    /// next round.
+    /// Notes that a datagram arrived after this number of rounds. `at_once` is true if it arrived at the
+    /// first poll of the next round.
     #[inline]
     pub(super) const fn note_arrival(&mut self, rounds: u32, at_once: bool) {
         self.helped = at_once && rounds > 0 && self.is_due(rounds);

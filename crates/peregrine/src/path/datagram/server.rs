@@ -115,7 +115,7 @@ pub(crate) struct ServerSocket {
     number: u64,
     /// Distinguishes this server from earlier and later ones at this address.
     incarnation: u64,
-    /// Bytes of the receive buffer.
+    /// The size of the receive buffer in bytes.
     buffer: usize,
     /// The budget for the bytes of calls of several packets and of waiting calls.
     calls: MemoryBudget,

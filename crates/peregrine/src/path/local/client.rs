@@ -50,7 +50,8 @@ impl CallPath for LocalPath {
         if !region.session.is_alive() {
             return Err(region.session.refusal());
         }
-        // If the server runs on another processor, it reads a large message while it is being written.
+        // If the server runs on another processor, it reads a large message while the client is still writing
+        // it.
         let cpu = astack.client_cpu.load(Ordering::Relaxed);
         let apart = astack.server_cpu.load(Ordering::Relaxed) != cpu;
         let Some(layout) = call.put(if apart { SMALL_BYTES } else { usize::MAX }) else {
@@ -186,7 +187,7 @@ impl LocalPath {
     }
 }
 
-/// The state of a call from when it is posted.
+/// The state that posting a call and receiving its reply need.
 struct CallState<'a> {
     astack: &'a ClientAstack,
     index: u32,
@@ -249,7 +250,7 @@ impl Waiter for ReplyWait<'_> {
     }
 
     /// Rings if the server has not taken the call: its thread may be running another procedure, or the first
-    /// ring was lost. Checking a call that was taken costs the server nothing.
+    /// ring was lost. If the server has taken the call, this costs the server nothing.
     fn on_long_wait(&self) {
         self.region.check_words(self.index, self.id);
         if !self.region.was_taken(self.index, self.id) {

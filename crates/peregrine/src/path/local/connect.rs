@@ -391,7 +391,8 @@ fn bind_socket(socket: Seqpacket, wanted: &Wanted<'_>) -> Result<BoundPath, Call
     let path = LocalPath { region, binding, revoked, message_bytes, own_bytes, wait };
     drop(sessions);
     if options.wait == Wait::Adaptive {
-        // The cost is measured here, so that it does not delay the first call.
+        // The cost of sleeping and waking is measured here, so that the measurement does not delay the first
+        // call.
         block_cost();
     }
     let path = Box::new(BoundLocalPath {

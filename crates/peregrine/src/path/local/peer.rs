@@ -58,8 +58,8 @@ pub(super) struct ClientAstack {
 }
 
 impl ClientRegion {
-    /// Makes the client's side of a region that the server sent. The first `active` A-stacks are in use at
-    /// once.
+    /// Makes the client's side of a region that the server sent. The first `active` A-stacks are in use from
+    /// the start.
     pub(crate) fn new(
         memory: Memory,
         layout: RegionLayout,

@@ -74,8 +74,8 @@ impl ServerRegion {
         astack.last_call.store(id, Ordering::Relaxed);
         let queued = astack.queued.load(Ordering::Relaxed);
         if queued != NO_CALL && queued != id {
-            // The number in `queued` is of an earlier call. When numbers wrap, a call that was not queued may
-            // get the same number.
+            // The number in `queued` is of an earlier call. It is cleared, because a call that was not queued
+            // may get the same number when numbers wrap.
             astack.queued.store(NO_CALL, Ordering::Relaxed);
         }
         executor.served += 1;
@@ -214,7 +214,7 @@ impl ServerRegion {
     /// there. Returns false if the client posts calls so fast that another call is posted already, which must
     /// then be served.
     pub(crate) fn refuse(&self, index: u32, refusal: &Refusal) -> bool {
-        /// The number of calls that are refused in a row.
+        /// The largest number of calls that are refused in a row.
         const ATTEMPTS: u32 = 64;
         let Some(astack) = self.astacks.get(index as usize) else { return true };
         for _ in 0..ATTEMPTS {

@@ -11,7 +11,7 @@ use crate::value::{Invalid, Overflow, Reader, Space, Value, Window, Writer};
 
 /// The first word of every request: "PRG" and the protocol's generation.
 const MAGIC: u32 = u32::from_be_bytes(*b"PRG\x01");
-/// The version of region and handshake. Both sides must have the same one.
+/// The version of the region's layout and of the handshake. Client and server must have the same version.
 pub(crate) const VERSION: u32 = 4;
 /// A secret number of a session. A client sends it to bind in that session.
 pub(crate) type Token = [u8; 16];
@@ -63,7 +63,7 @@ pub(crate) enum ServerMessage {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BindGrant {
-    /// Differs each time the server starts.
+    /// The server's epoch: a number that differs each time the server starts.
     pub(crate) epoch: u64,
     pub(crate) session: Token,
     /// The binding's number in its session.

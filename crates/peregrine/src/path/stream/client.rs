@@ -197,7 +197,7 @@ impl Connection {
             let mut failed = false;
             self.end.send_cancels(|header| {
                 let header = header.to_bytes();
-                // Does not wait if the socket is full.
+                // This deadline has passed, so that the thread does not wait if the socket is full.
                 let at_once = CallerStall { connection: self, deadline: Some(Instant::now()) };
                 let mut sending = Sending::new(&self.stream, at_once);
                 let sent = sending.part(Window::from(&header[..])).and_then(|()| sending.end());
@@ -215,7 +215,8 @@ impl Connection {
 
     #[cold]
     fn failed_to_send(&self, error: &io::Error, begun: bool) -> CallError {
-        // This is the deadline of the call. The system's own time-out is an error of the connection.
+        // A time-out without an error number is the deadline of the call. The system's own time-out is an
+        // error of the connection.
         let is_late = error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_none();
         let failure =
             if is_late { SendFailure::Late } else { SendFailure::Failed(error.to_string()) };
@@ -435,7 +436,8 @@ impl Connection {
         }
     }
 
-    /// As [`drain`](Self::drain), unless another thread is the leader. Returns false if one is.
+    /// Receives the bytes that have arrived, as [`drain`](Self::drain) does, unless another thread is the
+    /// leader. Returns false if another thread is the leader.
     pub(crate) fn listen(&self) -> bool {
         let Some(mut input) = self.try_turn() else { return false };
         self.drain(&mut input);

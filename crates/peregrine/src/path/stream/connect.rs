@@ -277,7 +277,8 @@ fn bind_for(
         connection,
     };
     if options.wait == Wait::Adaptive {
-        // The cost is measured here, so that it does not delay the first call.
+        // The cost of sleeping and waking is measured here, so that the measurement does not delay the first
+        // call.
         block_cost();
     }
     let frames = Arc::clone(&path.connection.frames);

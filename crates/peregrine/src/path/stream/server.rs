@@ -126,7 +126,8 @@ impl Drop for Permit<'_> {
 }
 
 impl AcceptedConnection {
-    /// Makes a connection from a host, or from a group of hosts that count as one.
+    /// Makes the server's end of a connection. `host` is the client's host, or a group of hosts that count as
+    /// one.
     ///
     /// # Errors
     /// If the socket's options cannot be set.
@@ -215,7 +216,8 @@ impl AcceptedConnection {
         self.hand_on(host);
     }
 
-    /// Lets another thread receive, because this thread runs a call that takes long.
+    /// Lets another thread receive, because the thread that receives runs a call that takes long, or waits
+    /// for a permit.
     fn hand_on(&self, host: &dyn Host) {
         let now = self.reader.load(Ordering::Acquire);
         if now & WHO != RUNNING || !self.goes(now, QUEUED) {
@@ -303,7 +305,7 @@ impl AcceptedConnection {
         }
     }
 
-    /// Returns the refusal of a call that must not be received whole, or `None` if it may.
+    /// Returns the refusal of a call that must not be received whole, or `None` if the call may be received.
     fn unwanted(
         &self,
         header: &Header,
@@ -342,7 +344,8 @@ impl AcceptedConnection {
         match header.kind {
             wire::MessageKind::Call => return self.call(&header, body, reserved, worker, host),
             wire::MessageKind::Unbind => {
-                // This is dropped after the lock is released, because it may be the last owner of the object.
+                // The row is dropped after the lock is released, because it may be the last owner of the
+                // object.
                 let row = self.rows().remove(header.binding);
                 drop(row);
             }
@@ -474,7 +477,7 @@ impl AcceptedConnection {
             let mut kept = self.kept();
             let (from, to) = (worker.unread.from, worker.unread.to);
             if !kept.memory.reserve(to - from) {
-                // Without these bytes the start of the next message is unknown.
+                // The connection ends, because without these bytes the start of the next message is unknown.
                 self.close();
             } else {
                 kept.bytes = to - from;
@@ -648,8 +651,8 @@ impl AcceptedConnection {
         self.send(host, &header, |sending| sending.part(body.window()));
     }
 
-    /// If the peer has another version, sends it the reason why the connection ends. Other peers could not
-    /// read the message.
+    /// Ends a connection on which an unreadable message has arrived. Sends the client the reason, unless the
+    /// message does not belong to this protocol: such a client could not read the reason.
     fn not_understood(&self, unreadable: Unreadable) -> Attended {
         if unreadable != Unreadable::Foreign {
             let kind = Kind::ProtocolMismatch as u32;

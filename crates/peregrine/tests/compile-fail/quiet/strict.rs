@@ -1,4 +1,4 @@
-//! What the macros write passes under lints that users may have, and among names they may use.
+//! Generated code passes lints that users may enable, even if user items have the names of standard items.
 
 #![forbid(unsafe_code)]
 #![deny(warnings, missing_docs, unused, unreachable_pub, unused_qualifications)]
@@ -6,22 +6,22 @@
 #![deny(missing_debug_implementations, unused_results, let_underscore_drop)]
 #![allow(non_camel_case_types)]
 
-/// Names that the generated code must not take for its own.
+/// Items with names that the generated code also uses, and must not confuse with its own.
 pub mod names {
-    /// A module of the user's.
+    /// A module with the name of the crate `core`.
     pub mod core {}
-    /// Another.
+    /// A module with the name of the crate `std`.
     pub mod std {}
-    /// Not the prelude's.
+    /// A type with the name of a common type parameter.
     #[derive(Clone, Copy, Debug, peregrine::Plain)]
     #[repr(C)]
     pub struct T {
-        /// A field that is also a name of ours.
+        /// A field with a name that the generated code also uses.
         pub bytes: u8,
-        /// Another.
+        /// Another such field.
         pub head: Flag,
     }
-    /// Not the prelude's either.
+    /// A type and a type parameter with names of the prelude.
     #[derive(Clone, Debug, peregrine::Value)]
     pub enum Option<Some> {
         /// Something.
@@ -38,13 +38,13 @@ pub mod names {
         /// Set.
         Up,
     }
-    /// A function that looks like a variant.
+    /// A function with the name of a variant of the prelude.
     #[allow(non_snake_case)]
     pub fn Ok() {}
-    /// Another.
+    /// Another such function.
     #[allow(non_snake_case)]
     pub fn Err() {}
-    /// A type of the user's.
+    /// A type with a name of the prelude.
     #[derive(Clone, Debug, peregrine::Value)]
     pub struct Vec;
 

@@ -37,13 +37,14 @@ pub(crate) const ACKNOWLEDGE_WITHIN: Duration = Duration::from_millis(100);
 /// A server counts as silent if binding over a socket of the association has failed for this long. A
 /// call probes for the same time before it fails because the server is dead.
 const SILENCE: Duration = Duration::from_secs(2);
-/// The same limit in round trips. The longer of both limits applies.
+/// The limit as a number of the association's round trips. The longer of this limit and [`SILENCE`] applies.
 const SILENCE_ROUND_TRIPS: u32 = 32;
 
 /// The number of sockets that are tried for a frame until one leads to the association's server. With
 /// a load balancer and two servers, about every second socket does.
 const OWN_TRIES: u32 = 4;
-/// The same number for the shared socket. It is larger, because no alternative is left after it.
+/// The number of shared sockets that are tried until one leads to the association's server. It is larger than
+/// [`OWN_TRIES`], because no alternative is left after it.
 const SHARED_TRIES: u32 = 32;
 
 /// What the bindings of this process to one server by one route share.
@@ -58,10 +59,10 @@ pub(crate) struct Association {
     flow: Arc<PeerFlow>,
     call_sockets: Growing<OnceLock<CallSocket>>,
     captured: Arc<Growing<Mutex<Option<CapturedCall>>>>,
-    /// For each frame, the milliseconds of binding over its socket without an answer, since the last
-    /// packet that arrived over that socket. Only the holder of the frame changes its entry.
+    /// For each frame, for how many milliseconds its holders have waited for answers to bind requests since a
+    /// packet last arrived over the frame's socket. Only the holder of the frame changes its entry.
     silences: Growing<AtomicU32>,
-    /// Frames that have a socket of their own.
+    /// The number of frames that have their own socket.
     sockets: AtomicU32,
     /// The socket of the other frames.
     shared: Mutex<Option<Arc<SharedSocket>>>,

@@ -279,7 +279,7 @@ fn race(
     }
 }
 
-/// Tells a server that these handles are not needed any more.
+/// Notifies a server that these handles are not needed any more.
 pub(super) fn say_goodbye(socket: &Socket, handles: &[GrantedHandle], terms: ClientTerms) {
     for handle in handles {
         let mut client_end = ClientEnd::new(*handle, terms, 0, 1);
@@ -357,9 +357,9 @@ fn handle_packet(binding: &mut wire::BindExchange, packet: &[u8]) -> bool {
     binding.receive(moment(), packet)
 }
 
-/// Returns the error of a call whose frame could not get a new handle. The result is
-/// [`Kind::ServerGone`] for most reasons of the server, because the binding cannot be used any more.
-/// Errors of this machine and an expired deadline are returned unchanged.
+/// Returns the error of a call whose frame could not get a new handle. Most errors become
+/// [`Kind::ServerGone`], because the binding cannot be used any more. Errors of this machine and an expired
+/// deadline are returned unchanged.
 #[cold]
 pub(crate) fn lost(error: CallError, deadline: Option<Instant>) -> CallError {
     let late = deadline.is_some_and(|deadline| Instant::now() >= deadline);

@@ -1,8 +1,8 @@
 //! Leader and followers: one of the threads that wait at a shared socket receives for all.
 //!
-//! The stream path does the same. There, the word of a call also shows whether its reply has arrived.
-//! On the datagram path the activity keeps that state, because packets arrive in any order. A word
-//! only shows that its thread must check its activity again.
+//! The stream path also has a leader. There, the word of a call also shows whether its reply has arrived. On
+//! the datagram path the activity keeps that state, because packets arrive in any order. A word only shows
+//! that its thread must check its activity again.
 //!
 //! | word | the thread |
 //! |---|---|
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_woken_follower_looks() {
+    fn wake_does_not_wake_other_followers() {
         let leadership = Leadership::new(2, ());
         let looks = [const { AtomicU32::new(0) }; 2];
         let ends = AtomicBool::new(false);
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn follower_woken_to_lead_that_leaves_wakes_another() {
+    fn follower_that_leaves_instead_of_leading_wakes_another() {
         let leadership = Leadership::new(2, ());
         let leader = leadership.try_lead().unwrap();
         thread::scope(|scope| {

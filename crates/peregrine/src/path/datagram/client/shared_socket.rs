@@ -32,7 +32,8 @@ use crate::value::Space;
 /// Memory into which the leader receives.
 type Input = Box<[u8]>;
 
-/// The guard of the leader, which a thread keeps during its whole call.
+/// The guard of the leader, or `None` if the calling thread is not the leader. A thread that becomes the
+/// leader keeps the guard until its call ends.
 pub(super) type HeldLead<'a> = Option<Leader<'a, Input>>;
 
 /// A socket, and the activities that use it.
@@ -43,7 +44,7 @@ pub(super) struct SharedSocket {
     activities: Mutex<HashMap<Handle, Weak<Mutex<Activity>>>>,
     /// The bind requests in progress, by nonce, and their answers that have arrived.
     asked: Mutex<HashMap<Handle, Option<Box<[u8]>>>>,
-    /// The number of closed ports that the server's machine has reported.
+    /// The number of times that the server's machine has reported a closed port.
     refusals: AtomicU32,
     /// Whether the association's server has granted handles over this socket.
     proven: AtomicBool,
@@ -145,7 +146,7 @@ impl SharedSocket {
                 *leader = self.leadership.try_lead();
             }
             if let Some(leader) = leader {
-                // The leader is not a follower.
+                // A thread that becomes the leader stops being a follower.
                 drop(follower);
                 let waited = self.receive_for_all(association, leader, &mut activity, waiting);
                 return (activity, waited);
@@ -167,7 +168,7 @@ impl SharedSocket {
         }
     }
 
-    /// Receives once, for all activities.
+    /// Receives once, and delivers the datagrams to the activities of all threads.
     fn receive_for_all(
         &self,
         association: &Association,
@@ -270,7 +271,7 @@ impl SharedSocket {
         }
     }
 
-    // Bind requests of frames for which there was no descriptor.
+    // Bind requests of frames that use the shared socket.
 
     /// Requests handles from the server, while other threads make calls.
     #[cold]

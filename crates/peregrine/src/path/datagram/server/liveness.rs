@@ -1,7 +1,8 @@
 //! Checks the clients of running procedures: asks silent clients, and treats a client that does not
 //! answer as dead.
 //!
-//! The keeper does this, and only while procedures run. A call pays one load of a flag for it.
+//! The keeper makes these checks only while procedures run, or while results are kept for clients that were
+//! treated as dead. A call pays one load of a flag for the checks.
 
 use core::sync::atomic::Ordering;
 use core::time::Duration;
@@ -104,7 +105,7 @@ impl ServerSocket {
         }
     }
 
-    /// Forgets the result of a client that was treated as dead and sent nothing since.
+    /// Forgets the result of a client that was treated as dead, and has sent nothing since.
     fn forget_orphan(&self, now: Moment, place: u32) {
         // Lock order, as in `admit`: the table, then a record.
         let mut table = self.table.lock();

@@ -1,5 +1,5 @@
 //! Sends packets later, because the packets of a result are spread over a round trip. Also keeps the
-//! state of the path to each peer, which the records of the peer share.
+//! congestion control of the network path to each peer, which the records of the peer share.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -12,26 +12,26 @@ use crate::protocol::exchange::server_end::ServerEnd;
 use crate::protocol::exchange::time::Moment;
 use crate::sync::{Condvar, Mutex, MutexGuard, Rank};
 
-/// How long the thread waits for work before it ends.
+/// How long the pacing thread waits for work before it ends.
 const LINGER: Duration = Duration::from_secs(5);
-/// The name of the thread.
+/// The name of the pacing thread.
 const THREAD: &str = "peregrine-pace";
-/// Paths without a record are forgotten only if there are at least this many paths.
+/// Entries of peers without a record are removed only if there are at least this many entries.
 const FLOWS_MIN: usize = 64;
 
-/// The path to each peer that has records, by the peer's number.
+/// The congestion control of the network path to each peer that has records, by the peer's number.
 #[derive(Default)]
 pub(super) struct Flows(Mutex<Known>);
 
 #[derive(Default)]
 struct Known {
     flows: HashMap<u64, Weak<PeerFlow>>,
-    /// The number of paths at which paths without a record are removed next.
+    /// The number of entries at which those of peers without a record are removed next.
     full: usize,
 }
 
 impl Flows {
-    /// Returns the path to a peer.
+    /// Returns the congestion control of the network path to a peer.
     pub(super) fn of(&self, peer: u64) -> Arc<PeerFlow> {
         let mut known = self.0.lock();
         if let Some(flow) = known.flows.get(&peer).and_then(Weak::upgrade) {
@@ -72,7 +72,7 @@ impl Pacer {
         self.state.lock()
     }
 
-    /// Ends the thread.
+    /// Ends the pacing thread.
     pub(super) fn close(&self) {
         self.state().closed = true;
         self.earlier.notify_all();

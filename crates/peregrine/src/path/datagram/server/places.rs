@@ -71,7 +71,7 @@ impl ServerSocket {
         from: &Address,
     ) -> Result<Grant, (ErrorKind, String)> {
         let name = core::str::from_utf8(wish.name.bytes())
-            .map_err(|_| (ErrorKind::NotFound, "a name that is no text".to_owned()))?;
+            .map_err(|_| (ErrorKind::NotFound, "the name is not valid UTF-8".to_owned()))?;
         let row = self.host.bind(name, wish.digest, wish.result_bytes_max.into(), from)?;
         let piece = self.socket.payload_to(from, HEADER_BYTES).unwrap_or(1024);
         let piece = (piece as u32).min(wish.piece) & !15;
@@ -109,7 +109,7 @@ impl ServerSocket {
             let most = limits::CALLERS_PER_HOST;
             format!("{most} clients of this host are bound, the most that one host may have")
         } else if table.is_full() {
-            format!("{} clients are bound, the most of all hosts", limits::CALLERS_MAX)
+            format!("{} clients are bound, the most for all hosts together", limits::CALLERS_MAX)
         } else {
             "there is no memory for one more client".to_owned()
         }

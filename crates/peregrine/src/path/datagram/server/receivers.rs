@@ -49,13 +49,13 @@ const WATCH: Duration = Duration::from_millis(2);
 const WATCH_MAX: Duration = Duration::from_millis(8);
 /// After this many checks without an event, the deputy stops checking.
 const WATCHES: u32 = 100;
-/// Polls between two pauses of the processor.
+/// The number of polls between two pauses of the processor.
 const PAUSE_EVERY: u32 = 8;
-/// If procedures take longer than this many nanoseconds on average, it is worth waking another thread
-/// before one runs.
+/// If procedures take longer than this many nanoseconds on average, waking another thread before a procedure
+/// begins is worth its cost.
 const SLOW: u64 = 20_000;
-/// The least time that a procedure that makes calls adds to the average. Its nested calls may come
-/// back to this server, and need another thread.
+/// The least time that a procedure that makes calls adds to the average. The nested calls of this procedure
+/// may come back to this server, and need another thread.
 const NESTED: u64 = 64 * SLOW;
 /// The least time that a procedure adds to the average if a call of another client was already waiting
 /// when the thread's previous call ended.
@@ -67,7 +67,7 @@ const ASLEEP: u32 = 2;
 /// The largest number of threads that may sleep in the kernel, for calls that arrive together.
 const ASLEEP_MAX: u32 = 8;
 
-/// The service that the threads receive from and run calls for.
+/// The service for which the threads receive datagrams and run calls.
 pub(super) trait PacketService: Send + Sync + 'static {
     /// The state of one thread.
     type ReceiverState: Send;
@@ -407,9 +407,9 @@ impl<P: PacketService> Receivers<P> {
         Ended::Stopped
     }
 
-    /// Returns whether the thread of this number is the head, and no other thread receives. Although
-    /// there is a head, other threads may still sleep in the kernel since procedures took long. They
-    /// may receive the next datagram.
+    /// Returns whether the thread of this number is the head, and no other thread receives. Even if there is
+    /// a head, other threads may still sleep in the kernel, because procedures took long before. These
+    /// threads may receive the next datagram.
     #[inline]
     fn is_alone(&self, number: u32) -> bool {
         self.head.read().head == number && self.receiving.load(Ordering::SeqCst) == 1
@@ -441,7 +441,7 @@ impl<P: PacketService> Receivers<P> {
     }
 
     /// Stops counting the thread as receiving if enough others receive, and returns whether it did so.
-    /// Otherwise surplus threads would sleep in the kernel without a time limit.
+    /// Without this, surplus threads would sleep in the kernel without a time limit.
     fn is_surplus(&self) -> bool {
         let fewer = |receiving| (receiving > ASLEEP_MAX).then(|| receiving - 1);
         self.receiving.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer).is_ok()
@@ -563,8 +563,8 @@ impl<P: PacketService> Receivers<P> {
         next
     }
 
-    /// Returns the first queued call for which a thread of this process waits. If there is none, returns
-    /// the first call. Running procedures may wait for the result of the former, so it goes first.
+    /// Returns a queued call that may run now, and counts it as running. The first call for which a thread of
+    /// this process waits goes before all others, because running procedures may wait for its result.
     #[cold]
     fn next_queued(&self) -> Option<P::Work> {
         let mut state = self.state();

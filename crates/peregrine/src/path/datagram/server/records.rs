@@ -13,12 +13,12 @@ use crate::serving::binding_table::BindingRow;
 use crate::sync::{Mutex, Rank};
 use crate::sys::Address;
 
-/// Records that are made together, when the first of them is needed.
+/// The number of records that are made together, when the first of them is needed.
 const CHUNK: usize = 64;
 
 pub(super) struct Records {
     chunks: Box<[OnceLock<Box<[Record]>>]>,
-    /// The path that all places without a client share.
+    /// The congestion control that all places which were never bound share.
     unused_flow: Arc<PeerFlow>,
 }
 
@@ -27,7 +27,8 @@ pub(super) struct Record(pub(super) Mutex<Inner>);
 
 pub(super) struct Inner {
     pub(super) server_end: ServerEnd,
-    /// The path to the client. All places that were never bound share an unused one.
+    /// The congestion control of the network path to the client. All places that were never bound share an
+    /// unused one.
     pub(super) flow: Arc<PeerFlow>,
     /// Whether the pacer has an entry for this record.
     pub(super) paced: bool,
@@ -48,7 +49,7 @@ pub(super) struct Inner {
     pub(super) lent: Option<u32>,
     /// The number of the last loan.
     pub(super) loans: u32,
-    /// The last result.
+    /// The last result, until it is released.
     pub(super) result: Option<RetainedResult>,
 }
 

@@ -16,7 +16,7 @@ use crate::value::Space;
 
 /// The number of groups of hosts.
 const GROUPS: usize = 1024;
-/// Bytes of a box: a result that fits one packet on Ethernet, and its header.
+/// The size of a box in bytes. It has room for a header, and for a result that fits one packet on Ethernet.
 pub(super) const BOX_BYTES: usize = 1536;
 /// The number of unused boxes that are kept for later results.
 const BOXES_SPARE: usize = 64;
@@ -149,7 +149,7 @@ impl MemoryBudget {
         self.try_reserve(group, bytes).is_ok()
     }
 
-    /// Does the same as [`reserve`](Self::reserve), and returns the limit that was reached.
+    /// Charges bytes as [`reserve`](Self::reserve) does. The error is the limit that was reached.
     pub(super) fn try_reserve(&self, group: u16, bytes: usize) -> Result<(), LimitReached> {
         let all = self.all.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let held = self.of(group).fetch_add(bytes, Ordering::Relaxed);
@@ -168,7 +168,7 @@ impl MemoryBudget {
 /// The memory in which a result is built, with room for a header before it.
 pub(super) struct ResultFrame {
     memory: Memory,
-    /// The position from which on all pages are untouched.
+    /// The offset in bytes from which on all pages are untouched.
     touched: usize,
 }
 
@@ -342,7 +342,7 @@ impl RetainedResults {
     }
 }
 
-/// Unused values, with at most this many bytes in total.
+/// Unused values that are kept for reuse, with at most `most` bytes in total.
 pub(super) struct FreeList<T> {
     most: usize,
     things: Mutex<(usize, Vec<(usize, T)>)>,
@@ -423,7 +423,7 @@ mod tests {
         assert_eq!(shelf.things.lock().0, 0);
     }
 
-    /// The charged bytes are the resident bytes.
+    /// The charged bytes are those of the touched pages that a result keeps.
     #[test]
     fn retained_result_is_charged_for_its_own_pages() {
         let (results, mut spare) = (RetainedResults::new(), ThreadCache::default());

@@ -36,9 +36,9 @@ pub(crate) struct Datagrams {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Losses {
-    /// Datagrams that did not fit a socket's receive buffer, because they arrived faster than
-    /// threads could receive them. The kernel's limit of the buffer is `net.core.rmem_max`. Zero
-    /// before Linux 4.12, which does not report it.
+    /// Datagrams that did not fit a socket's receive buffer, because they arrived faster than threads could
+    /// receive them. The kernel's limit of the buffer is `net.core.rmem_max`. Zero on kernels before Linux
+    /// 4.12, which do not report it.
     pub overflowed: u64,
     /// Datagrams that do not belong to the protocol, or are damaged.
     pub rejected: u64,
@@ -70,8 +70,8 @@ impl Datagrams {
         self.open_with(to, None, self.core.threads.wait)
     }
 
-    /// Like [`open`](Self::open), and also serves over raw Ethernet on the interface that has the
-    /// address. Clients ask over UDP for the location on the link.
+    /// Opens a UDP socket as [`open`](Self::open) does, and also serves over raw Ethernet on the interface
+    /// that has the address. Clients ask over UDP for the location on the link.
     ///
     /// # Errors
     /// If no socket can be opened, if no interface has that address, if that is not an Ethernet interface, or

@@ -16,7 +16,7 @@ use crate::protocol::exchange::table::{ASSEMBLING_MIN, REPLIED_MIN};
 
 struct Nothing;
 
-/// The names of threads that asked to be restarted after a panic.
+/// The names of the threads whose work was passed to [`ExportHost::outlive`].
 static OUTLIVED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 impl Serve for Nothing {
@@ -166,7 +166,7 @@ fn running_call_can_be_cancelled() {
 }
 
 #[test]
-fn memory_of_silent_clients_goes_to_those_that_ask() {
+fn memory_of_silent_clients_is_given_to_new_calls() {
     let service = service();
     let now = Moment(1_000_000 * MILLISECOND);
     let mut held = 0;

@@ -210,7 +210,7 @@ impl ServerSocket {
             return false;
         }
         if now.since(inner.server_end.last_heard()) > GONE {
-            // When its next packet arrives, the call is queued again.
+            // When the client's next packet arrives, the call is queued again.
             inner.waits = WaitingFor::Room(false);
             return false;
         }
@@ -331,7 +331,8 @@ impl ServerSocket {
         if let Some(record) = self.record(work.place) {
             let mut inner = record.0.lock();
             inner.waits = WaitingFor::Thread;
-            // If the call was cancelled since it arrived, it was counted as captured. But it waits now.
+            // If the call was cancelled since it arrived, it was counted as captured. A waiting call does not
+            // count as captured.
             self.ends(&mut inner);
         }
         Some(work)
@@ -426,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn used_share_delays_its_group_and_used_total_all_groups() {
+    fn exhausted_share_delays_its_group_and_exhausted_total_delays_all() {
         let queue = FairQueue::new(Rank::Leaf);
         for group in [1, 2] {
             queue.push(group, 5);

@@ -28,7 +28,7 @@ fn check_of(windows: &[Window<'_>]) -> u32 {
     check_by(&mut ChecksumBuffer::default(), windows)
 }
 
-/// Returns the same checksum, with a buffer of the caller.
+/// Returns the checksum of the bytes in these windows, computed with the caller's buffer.
 fn check_by(ChecksumBuffer(chunk): &mut ChecksumBuffer, windows: &[Window<'_>]) -> u32 {
     let mut check = 0;
     for window in windows {
@@ -54,7 +54,7 @@ pub(crate) fn seal(packet: &mut [u8], payload: &[Window<'_>]) {
     }
 }
 
-/// Does the same as [`seal`] for one of many packets, with a buffer of the caller.
+/// Adds the checksum as [`seal`] does, for one of many packets, with the caller's buffer.
 #[cold]
 pub(crate) fn seal_one_of_many(
     packet: &mut [u8],

@@ -117,7 +117,6 @@ impl Session {
     /// is short of memory. The caller therefore repeats it at growing intervals until the server has taken
     /// the call. Repeating it here at once could keep the processors so busy that the server cannot read. If
     /// the socket was closed, the keeper detects that.
-    /// keeper notices.
     #[cold]
     pub(crate) fn ring(&self, astack: u32) {
         let _ = self.socket.send(&ClientMessage::Ring(astack).to_bytes(), None);

@@ -64,8 +64,8 @@ pub(crate) struct WaitState {
     pub(crate) wait: Wait,
     /// The processor on which this thread last ran. A long wait updates it.
     pub(crate) own_cpu: u32,
-    /// The processor on which the peer last ran. If both are the same, a thread that polls keeps the peer
-    /// from running.
+    /// The processor on which the peer last ran. If it is also the processor of this thread, polling keeps
+    /// the peer from running.
     pub(crate) peer_cpu: u32,
 }
 

@@ -10,7 +10,8 @@ use crate::value::{Block, CopyMethod, Departs, Space};
 
 /// Bytes written between two announcements.
 const CHUNK: usize = SLOT_BYTES;
-/// The same for blocks of at least [`LARGE_CHUNKS_FROM`] bytes, whose reader works on larger chunks.
+/// Bytes written between two announcements for blocks of at least [`LARGE_CHUNKS_FROM`] bytes. The reader of
+/// such a block works on larger chunks.
 const LARGE_CHUNK: usize = 32 << 10;
 const LARGE_CHUNKS_FROM: usize = 128 << 10;
 

@@ -17,7 +17,7 @@ const SLOTS: u32 = 256;
 /// Bytes of all slots.
 pub(crate) const ROTATION_BYTES: usize = SLOT_BYTES * SLOTS as usize;
 
-/// The slot of the next large message of one direction, or 0 after [`reset`](Self::reset) and at first.
+/// The slot of the next large message of one direction, or 0 initially and after [`reset`](Self::reset).
 #[derive(Debug, Default)]
 pub(crate) struct NextSlot(AtomicU32);
 

@@ -23,13 +23,14 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 /// The operations on an atomic word that the state machine needs. A model checker implements them, too.
 pub(crate) trait Atomic {
-    /// Acquire.
+    /// Reads the word, with acquire ordering.
     fn load(&self) -> u32;
-    /// Release.
+    /// Writes the word, with release ordering.
     fn store(&self, to: u32);
-    /// Acquire and release.
+    /// Replaces the value of the word, with acquire and release ordering. Returns the old value.
     fn swap(&self, to: u32) -> u32;
-    /// Acquire and release. Returns whether the value was exchanged.
+    /// Replaces the value `from` by `to`, with acquire and release ordering. Returns false if the word has
+    /// another value.
     fn exchange(&self, from: u32, to: u32) -> bool;
 }
 
@@ -160,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn old_value_says_how_to_notify_the_waiter() {
+    fn old_value_shows_how_to_notify_the_waiter() {
         let word = AtomicU32::new(AWAY);
         assert_eq!(post(&word, posted(1)), Notify::Ring);
         assert_eq!(look(&word, AWAY), Look::Posted(posted(1)));
@@ -295,7 +296,7 @@ mod tests {
         /// If a call comes while the server thread leaves the A-stack, either the thread sees the call or
         /// the client rings.
         #[test]
-        fn call_is_seen_or_rung_for_when_the_server_thread_leaves() {
+        fn call_posted_while_the_server_thread_leaves_is_seen_or_rings() {
             check(|| {
                 let call = Arc::new(Word::new());
                 call.swap(posted(1));

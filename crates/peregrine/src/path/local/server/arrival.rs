@@ -169,7 +169,7 @@ impl<'a> Arrival<'a> {
     /// Waits for a client that makes no progress. The thread of the client is probably not running.
     fn wait_longer(&self, bytes: usize, begun: u64, left: u64, lent: bool) -> Option<usize> {
         let Stalls { permits, has_waiter, clock, .. } = self.stalls;
-        // A procedure got its permit when it began.
+        // A procedure that reads a lent buffer got its permit in `lend`, before it began.
         if !lent {
             if self.stalls.is_penalized() || has_waiter.swap(true, Ordering::AcqRel) {
                 return None;
@@ -213,7 +213,8 @@ impl Arrives for Arrival<'_> {
         self.more_than(bytes).or_else(|| self.poll(bytes))
     }
 
-    /// If no wait is allowed after the procedure has begun, waits here for the whole message.
+    /// Takes a permit for the waits of the procedure. If the session has a penalty or no permit is left,
+    /// waits here for the whole message.
     #[cold]
     fn lend(&self) -> bool {
         let Some(last) = self.total.checked_sub(1) else { return true };

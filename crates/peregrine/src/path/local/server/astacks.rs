@@ -60,7 +60,8 @@ pub(super) struct ServerAstack {
 }
 
 impl ServerRegion {
-    /// Makes the region of one session. Returns it and the descriptor for the client to map.
+    /// Makes the region of one session. Returns the region, and the descriptor of its memory, which the
+    /// client maps.
     pub(crate) fn new(
         user: User,
         layout: RegionLayout,

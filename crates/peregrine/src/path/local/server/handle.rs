@@ -78,11 +78,11 @@ pub(crate) trait Astack: Clone {
 /// A flag that one thread sets for another.
 pub(crate) trait Flag {
     fn new(value: bool) -> Self;
-    /// Relaxed.
+    /// Reads the flag, with relaxed ordering.
     fn peek(&self) -> bool;
-    /// Sequentially consistent.
+    /// Reads the flag, sequentially consistent.
     fn load(&self) -> bool;
-    /// Sequentially consistent.
+    /// Sets or clears the flag, sequentially consistent.
     fn store(&self, value: bool);
     /// Clears the flag. Returns whether it was set.
     fn take(&self) -> bool;
@@ -91,18 +91,18 @@ pub(crate) trait Flag {
 /// The key of the A-stack that a worker serves.
 pub(crate) trait Key {
     fn new(value: u64) -> Self;
-    /// Sequentially consistent.
+    /// Reads the key, sequentially consistent.
     fn load(&self) -> u64;
-    /// Release.
+    /// Sets the key, with release ordering.
     fn store(&self, value: u64);
 }
 
 /// A word that each wake-up of the worker changes.
 pub(crate) trait WakeWord {
     fn new(value: u32) -> Self;
-    /// Sequentially consistent.
+    /// Reads the word, sequentially consistent.
     fn load(&self) -> u32;
-    /// Sequentially consistent.
+    /// Changes the word to a new value, sequentially consistent.
     fn change(&self);
 }
 
@@ -201,8 +201,8 @@ impl<M: Machine> WorkerHandle<M> {
 
     /// Takes an A-stack away from a worker that runs the call of another A-stack. This also takes away all
     /// other A-stacks where a call is posted, because the barrier interrupts every processor, which is too
-    /// expensive for a single A-stack. Returns nothing if the worker runs no other call: it will then find
-    /// the call itself.
+    /// expensive for a single A-stack. Returns no A-stack if the worker runs no other call: the worker will
+    /// then find the posted call itself.
     ///
     /// First this thread announces the change. Then it executes a barrier on every processor, and reads which
     /// A-stack the worker serves. If that is another A-stack, the worker notes its next A-stack only after
@@ -251,7 +251,8 @@ impl<M: Machine> WorkerHandle<M> {
         self.current.load()
     }
 
-    /// Returns the same as [`is_queue_ready`](Self::is_queue_ready), but may see a change a moment later.
+    /// Returns whether the pool's queue has an A-stack for the worker. It may see a change a moment later
+    /// than [`is_queue_ready`](Self::is_queue_ready).
     #[inline]
     pub(super) fn may_be_queue_ready(&self) -> bool {
         self.queue_ready.peek()
@@ -297,8 +298,8 @@ impl<M: Machine> WorkerHandle<M> {
         let assigned = self.assigned.lock();
         self.changed.store(false);
         let is_gone = |one: &mut Assigned<M>| assigned.iter().all(|astack| astack.key() != one.key);
-        // These are dropped after the lock is released: one may hold the last reference to a session, and
-        // ending a session takes other locks.
+        // The removed A-stacks are dropped after the lock is released: one may hold the last reference to a
+        // session, and ending a session takes other locks.
         let gone: Vec<_> = list.extract_if(.., is_gone).collect();
         drop(assigned);
         drop(gone);

@@ -67,7 +67,8 @@ impl Watched for NameSocket {
         if sys::is_congested(limits::CLOSING_MAX) {
             return Next::Pause(SHORTAGE_PAUSE);
         }
-        // The number is bounded, so that the keeper also serves other sockets.
+        // The number of clients that are accepted in a row is bounded, so that the keeper also serves other
+        // sockets.
         for _ in 0..64 {
             let accepted = listener.accept();
             let admit = |socket| self.sessions.admit(&self.export, socket);

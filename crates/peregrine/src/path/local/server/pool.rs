@@ -83,7 +83,8 @@ impl QueuedAstack {
         Self { nested, ..Self::unchecked(astack) }
     }
 
-    /// Makes an entry without reading the call, if one is posted. A client whose call is nested rings again.
+    /// Makes an entry without reading whether a posted call is nested. The client of a nested call rings
+    /// again.
     fn unchecked(astack: AstackRef) -> Self {
         Self { user: astack.user(), astack, anywhere: false, nested: false }
     }
@@ -300,7 +301,7 @@ impl WorkerPool {
         }
     }
 
-    /// Wakes the workers of a session that has ended by their private words. A client could overwrite a
+    /// Wakes the workers of a session that has ended, through their private words. A client could overwrite a
     /// notice in the shared words, or move the threads that sleep on them to another word (`FUTEX_REQUEUE`).
     pub(super) fn closed(&self, region: &ServerRegion) {
         let at: HashSet<u32> = region.workers().collect();
@@ -500,8 +501,8 @@ impl WorkerPool {
         FromQueue::Taken
     }
 
-    /// Records that a worker without A-stacks takes one of `user`, and from now on none of other users.
-    /// A-stacks of other users in the queue may therefore need another worker.
+    /// Records that a worker without A-stacks takes an A-stack of `user`, and from now on normally none of
+    /// other users. A-stacks of other users in the queue may therefore need another worker.
     fn assign_user(self: &Arc<Self>, state: &mut State, worker: &Worker, user: User) {
         if let Some(own) =
             state.workers.iter_mut().find(|one| one.handle.number == worker.handle.number)

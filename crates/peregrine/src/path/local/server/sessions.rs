@@ -1,5 +1,5 @@
-//! The server's sessions: one for each client process, for all bindings of that process. This admits clients,
-//! answers their requests, and passes their rings on to the pool.
+//! The server's sessions: one for each client process, for all bindings of that process. This module admits
+//! clients, answers their requests, and passes their rings on to the pool.
 
 use std::collections::HashMap;
 use std::io;
@@ -234,7 +234,8 @@ impl ServerPath for Sessions {
             let mut rows = region.bindings();
             let bound = rows.iter().filter(|(_, row)| row.export == export.number);
             let gone: Vec<u32> = bound.map(|(number, _)| number).collect();
-            // These are dropped after the rows are unlocked, because one may be the last owner of the object.
+            // The removed rows are dropped after the table is unlocked, because one may be the last owner of
+            // the object.
             let removed: Vec<_> = gone.iter().map(|number| rows.remove(*number)).collect();
             drop(rows);
             drop(removed);
@@ -319,7 +320,8 @@ impl ServerSession {
         if let Some(pause) = self.pause() {
             return Some(pause);
         }
-        // The number is bounded, so that the keeper also serves other sessions.
+        // The number of messages that are read in a row is bounded, so that the keeper also serves other
+        // sessions.
         for _ in 0..64 {
             let received = match self.socket.receive(&mut buffer) {
                 Ok(received) if received.bytes > 0 => received,
@@ -454,7 +456,7 @@ impl ServerSession {
         (!joins).then_some(())
     }
 
-    /// Binds in another session of the client, or makes this connection its session.
+    /// Makes a binding in an existing session of the client process, or makes this connection a new session.
     fn bound(
         self: &Arc<Self>,
         export: &Export,

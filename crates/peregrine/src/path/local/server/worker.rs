@@ -30,7 +30,7 @@ use crate::sys;
 pub(crate) const ASSIGNED_MAX: usize = 32;
 
 /// After this many waits in a row on the caller's processor, a worker moves to another processor. The worker
-/// moves and not the caller, because the caller's processor is up to its program.
+/// moves and not the caller, because the caller's program decides where the caller runs.
 const MOVE_AFTER: u32 = 16;
 
 /// An A-stack of some session.
@@ -46,7 +46,7 @@ impl AstackRef {
         self.region.user()
     }
 
-    /// Returns whether both are the same A-stack.
+    /// Returns whether `other` is the same A-stack.
     pub(crate) fn is(&self, other: &Self) -> bool {
         self.key() == other.key()
     }
@@ -104,8 +104,8 @@ pub(crate) struct Worker {
     wait: Wait,
     /// The processor on which the last caller ran, as that caller reported it.
     caller_cpu: u32,
-    /// The number of served calls when the worker last became idle, and the time until which it polls since
-    /// then.
+    /// The number of served calls when the worker last became idle, and the time until which it then polls in
+    /// any case.
     idle: Option<(u64, Instant)>,
     yields: u32,
     processors: Arc<Processors>,
@@ -235,7 +235,8 @@ impl Worker {
     fn serve_until_pause(&mut self) -> Pause {
         let mut empty = 0;
         loop {
-            // If both run on the same processor, polling keeps the caller from running.
+            // If the worker and its last caller run on the same processor, polling keeps the caller from
+            // running.
             let shared = self.caller_cpu == self.executor.cpu;
             let polls = if shared || self.wait == Wait::Block { 1 } else { FIRST_POLLS };
             match self.poll_all() {

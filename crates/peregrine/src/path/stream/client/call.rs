@@ -135,7 +135,7 @@ impl StreamPath {
 
     #[cold]
     fn ended(&self, index: u32, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
-        // A reply that arrived just before the end is valid.
+        // A reply that arrived just before the end of the connection is valid.
         if self.connection.slot(index).is_done() {
             return self.take(index, call);
         }

@@ -50,8 +50,8 @@ impl SendLock {
 impl Drop for SendGuard<'_> {
     #[inline]
     fn drop(&mut self) {
-        // SYNC: send lock, acquired in `try_take` and `take_slowly`. It is sequentially consistent, so that
-        // it is ordered with the cancellations that threads note before they try to take the lock.
+        // SYNC: send lock, acquired in `try_take` and `take_slowly`. The swap is sequentially consistent, so
+        // that it is ordered with the cancellations that threads note before they try to take the lock.
         if self.0.0.swap(FREE, Ordering::SeqCst) == WANTED {
             sys::futex_wake_one(&self.0.0);
         }

@@ -170,7 +170,8 @@ impl ServerPath for Connections {
             let mut rows = connection.incoming.rows();
             let bound = rows.iter().filter(|(_, row)| row.export == export.number);
             let gone: Vec<u32> = bound.map(|(number, _)| number).collect();
-            // These are dropped after the lock is released, because one may be the last owner of its object.
+            // The removed rows are dropped after the lock is released, because one may be the last owner of
+            // its object.
             let removed: Vec<_> = gone.iter().map(|number| rows.remove(*number)).collect();
             drop(rows);
             drop(removed);
@@ -233,7 +234,8 @@ impl Watched for Acceptor {
     fn ready(self: Arc<Self>) -> Next {
         /// How long new clients wait while the machine lacks a resource.
         const SHORT: Duration = Duration::from_millis(50);
-        // The number is bounded, so that the keeper also does its other work.
+        // The number of clients that are accepted in a row is bounded, so that the keeper also does its other
+        // work.
         for _ in 0..64 {
             let accepted = self.listener.accept();
             let admit = |(stream, from)| self.connections.admit(stream, from);
@@ -297,8 +299,8 @@ impl ServerConnection {
         }
     }
 
-    /// Handles a connection from which no bytes arrive. Returns how long its message may still hold memory
-    /// that other connections need.
+    /// Handles a connection from which no bytes arrive. Ends the connection if its message has held memory
+    /// for too long, and other connections need memory.
     fn stalls(&self) -> Next {
         /// The interval between two checks of a message whose time is over, while no connection waits for
         /// memory.

@@ -49,7 +49,7 @@ pub(crate) trait Host {
         waits: &mut dyn FnMut() -> Result<(), Refusal>,
     ) -> Result<(), Refusal>;
 
-    /// Returns the permit of a procedure that has ended.
+    /// Gives back the permit of a procedure that has ended.
     fn end(&self);
 
     /// Changes the number of procedures that run although their callers have given them up.

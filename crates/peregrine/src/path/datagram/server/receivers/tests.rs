@@ -262,7 +262,7 @@ fn single_receiver_loses_nothing() {
 }
 
 #[test]
-fn nested_call_is_found_in_the_queue() {
+fn queued_nested_call_runs_before_earlier_calls() {
     for wait in [Wait::Block, Wait::Adaptive] {
         let (jobs, receivers) = receivers(wait, 1, 16);
         let runs = |count| {
@@ -305,7 +305,7 @@ fn nested_call_is_found_in_the_queue() {
 }
 
 #[test]
-fn panicking_thread_replaces_itself() {
+fn thread_continues_to_receive_after_a_panic() {
     const PANICS: u32 = 40;
     for wait in [Wait::Block, Wait::Adaptive, Wait::Spin] {
         let (jobs, receivers) = receivers(wait, 2, 100);

@@ -402,7 +402,8 @@ fn call_of_an_astack_that_is_taken_away_runs_once() {
     });
 }
 
-/// As above, but in a pool whose other worker serves the A-stacks that are taken away.
+/// A worker has two A-stacks with a call each. The other worker of the pool serves the A-stacks that are
+/// taken away.
 #[test]
 fn call_of_an_astack_that_is_taken_away_is_not_lost() {
     check(2, || {
