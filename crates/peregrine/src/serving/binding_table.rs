@@ -24,6 +24,8 @@ pub(crate) struct BindingRow {
     bindings: Arc<AtomicU32>,
     /// The counters of the calls of this binding.
     pub(crate) tally: Tally,
+    /// The number of handles by which a client on a datagram path calls. See [`hold`](Self::hold).
+    holders: AtomicU32,
 }
 
 impl BindingRow {
@@ -36,7 +38,31 @@ impl BindingRow {
         tally: Tally,
     ) -> Self {
         let (revoked, expected_us) = (AtomicBool::new(false), AtomicU32::new(0));
-        Self { export, serve, caller, message_bytes, revoked, expected_us, bindings, tally }
+        let holders = AtomicU32::new(0);
+        Self {
+            export,
+            serve,
+            caller,
+            message_bytes,
+            revoked,
+            expected_us,
+            bindings,
+            tally,
+            holders,
+        }
+    }
+
+    /// Adds a holder. The binding is revoked when the last holder [releases](Self::release) it.
+    pub(crate) fn hold(&self) {
+        self.holders.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Removes a holder, and revokes the binding if it was the last one.
+    pub(crate) fn release(&self) {
+        // Further references to the row do not matter: a call that runs has one, too.
+        if self.holders.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.revoke();
+        }
     }
 
     /// Returns how long the next procedure of this binding is expected to take.
@@ -72,7 +98,8 @@ impl BindingRow {
         }
     }
 
-    /// Counts a row among the bindings of its export. Only for a row that is in no table.
+    /// Counts a row among the bindings of its export, before a client can call by it. Only for a row that is
+    /// in no table.
     pub(crate) fn add_to_count(&self) {
         self.bindings.fetch_add(1, Ordering::Relaxed);
     }

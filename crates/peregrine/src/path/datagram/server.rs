@@ -82,6 +82,9 @@ pub(crate) trait ExportHost: Send + Sync {
         from: &Address,
     ) -> Result<Arc<BindingRow>, (ErrorKind, String)>;
 
+    /// Returns whether the export of a row was withdrawn.
+    fn is_withdrawn(&self, row: &BindingRow) -> bool;
+
     /// Returns the description of a row's export, if the export still exists.
     fn describe(&self, row: &BindingRow) -> Option<crate::interface::Description>;
 

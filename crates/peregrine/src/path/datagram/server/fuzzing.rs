@@ -61,6 +61,9 @@ impl ExportHost for Only {
         )))
     }
 
+    fn is_withdrawn(&self, _: &BindingRow) -> bool {
+        false
+    }
     fn describe(&self, _: &BindingRow) -> Option<Description> {
         None
     }

@@ -82,11 +82,25 @@ impl ServerSocket {
         let wanted = usize::from(wish.handles).clamp(1, HANDLES_MAX);
         let mut handles = [GrantedHandle::default(); HANDLES_MAX];
         let mut count = 0;
+        // Counted before a handle exists, because a withdrawal subtracts the rows of all handles. Held, so
+        // that the eviction of the first handles does not revoke the binding.
+        row.add_to_count();
+        row.hold();
         while count < wanted
             && let Some(granted) = self.admit(now, &row, from, &terms, wish.payload_check)
         {
             handles[count] = granted;
             count += 1;
+        }
+        // A withdrawal before this moment may have missed the new handles.
+        let is_withdrawn = self.host.is_withdrawn(&row);
+        if is_withdrawn {
+            row.revoke();
+        }
+        row.release();
+        if is_withdrawn {
+            let text = format!("`{name}` was withdrawn");
+            return Err((ErrorKind::Withdrawn, text));
         }
         if count == 0 {
             return Err((ErrorKind::Exhausted, self.no_place_text(from)));
@@ -96,7 +110,6 @@ impl ServerSocket {
         (grant.piece, grant.call_bytes_max, grant.credits) = (piece, bytes_max, credits_here);
         grant.payload_check = wish.payload_check;
         grant.big_endian = row.serve.byte_order() == ByteOrder::Big;
-        row.add_to_count();
         Ok(grant.with(&handles[..count]))
     }
 
@@ -150,6 +163,7 @@ impl ServerSocket {
         inner.server_end.assign(now, secret, peer, terms);
         inner.to = *from;
         (inner.group, inner.checked) = (host as u16, checked);
+        row.hold();
         inner.row = Some(Arc::clone(row));
         Some(inner.server_end.granted_handle())
     }
@@ -188,10 +202,8 @@ impl ServerSocket {
         if let Some(result) = inner.result.take() {
             self.results.release(spare, inner.group, result);
         }
-        if let Some(row) = inner.row.take()
-            && Arc::strong_count(&row) == 1
-        {
-            row.revoke();
+        if let Some(row) = inner.row.take() {
+            row.release();
         }
     }
 

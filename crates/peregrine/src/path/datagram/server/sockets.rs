@@ -204,6 +204,10 @@ impl ExportHost for SocketExports {
         Ok(export.bind(caller, bytes, tally))
     }
 
+    fn is_withdrawn(&self, row: &BindingRow) -> bool {
+        self.core.exports.numbered(row.export).is_none_or(|export| export.is_closed())
+    }
+
     fn describe(&self, row: &BindingRow) -> Option<Description> {
         Some(self.core.exports.numbered(row.export)?.description())
     }

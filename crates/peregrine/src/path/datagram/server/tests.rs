@@ -14,7 +14,12 @@ use crate::protocol::exchange::header::{Handle, Header, PacketKind};
 use crate::protocol::exchange::server_end::{RecordPhase, ServerTerms};
 use crate::protocol::exchange::table::{ASSEMBLING_MIN, REPLIED_MIN};
 
-struct Nothing;
+/// A host of one export that does nothing.
+#[derive(Default)]
+struct Nothing {
+    is_withdrawn: bool,
+    bindings: Arc<AtomicU32>,
+}
 
 /// The names of the threads whose work was passed to [`ExportHost::outlive`].
 static OUTLIVED: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -48,13 +53,16 @@ impl ExportHost for Nothing {
         };
         let row = BindingRow::new(
             0,
-            Arc::new(Self),
+            Arc::new(Self::default()),
             Arc::new(caller),
             1 << 20,
-            Arc::<AtomicU32>::default(),
+            Arc::clone(&self.bindings),
             Tally::unseen(),
         );
         Ok(Arc::new(row))
+    }
+    fn is_withdrawn(&self, _: &BindingRow) -> bool {
+        self.is_withdrawn
     }
     fn describe(&self, _: &BindingRow) -> Option<crate::interface::Description> {
         None
@@ -72,9 +80,12 @@ impl ExportHost for Nothing {
 }
 
 fn service() -> Arc<ServerSocket> {
+    service_of(Nothing::default())
+}
+
+fn service_of(host: Nothing) -> Arc<ServerSocket> {
     let socket = Udp::bound("127.0.0.1:0".parse().unwrap()).unwrap();
-    ServerSocket::new(Socket::Udp(socket), None, 1, Arc::new(Nothing), Page::new().unwrap())
-        .unwrap()
+    ServerSocket::new(Socket::Udp(socket), None, 1, Arc::new(host), Page::new().unwrap()).unwrap()
 }
 
 const FROM: &str = "127.0.0.9:9";
@@ -111,6 +122,52 @@ fn called(service: &ServerSocket, now: Moment, handle: Handle, total: u32) {
 
 fn phase(service: &ServerSocket, handle: Handle) -> RecordPhase {
     service.record(handle.place).unwrap().0.lock().server_end.phase()
+}
+
+/// Returns the request of a client for two handles.
+fn request() -> BindRequest {
+    BindRequest {
+        name: ExportName::new(b"nothing").unwrap(),
+        digest: None,
+        handles: 2,
+        piece: PIECE,
+        result_bytes_max: BYTES,
+        credits: 64,
+        payload_check: false,
+    }
+}
+
+/// The withdrawal may have looked for bindings before this one existed.
+#[test]
+fn binding_to_an_export_that_is_withdrawn_meanwhile_is_refused() {
+    let bindings = Arc::<AtomicU32>::default();
+    let host = Nothing { is_withdrawn: true, bindings: Arc::clone(&bindings) };
+    let service = service_of(host);
+    let from = Address::from(FROM.parse::<SocketAddr>().unwrap());
+    let refused = service.grant(Moment(1), &request(), &from).map(drop).unwrap_err();
+    assert_eq!(refused, (ErrorKind::Withdrawn, "`nothing` was withdrawn".to_owned()));
+    assert_eq!(bindings.load(Ordering::Relaxed), 0);
+    let row = service.record(0).unwrap().0.lock().row.clone();
+    assert!(row.unwrap().is_revoked(), "no call by the handle may run");
+}
+
+/// A call that runs has a reference to the row of its binding.
+#[test]
+fn binding_ends_with_its_last_handle_also_during_a_call() {
+    let bindings = Arc::<AtomicU32>::default();
+    let host = Nothing { is_withdrawn: false, bindings: Arc::clone(&bindings) };
+    let service = service_of(host);
+    let from = Address::from(FROM.parse::<SocketAddr>().unwrap());
+    service.grant(Moment(1), &request(), &from).map(drop).unwrap();
+    assert_eq!(bindings.load(Ordering::Relaxed), 1);
+    let running = service.record(0).unwrap().0.lock().row.clone().unwrap();
+    for place in 0..2 {
+        assert_eq!(bindings.load(Ordering::Relaxed), 1);
+        let mut inner = service.record(place).unwrap().0.lock();
+        service.forget(&mut inner, &mut ThreadCache::default());
+    }
+    assert!(running.is_revoked());
+    assert_eq!(bindings.load(Ordering::Relaxed), 0);
 }
 
 #[test]

@@ -215,17 +215,19 @@ impl ServerSocket {
             return false;
         }
         inner.waits = WaitingFor::Nothing;
-        let spare = self.estacks.take();
-        let mut estack =
-            spare.and_then(|mut spare| (spare.memory().len() <= waiter.bytes).then_some(spare));
-        let estack = estack.get_or_insert_default();
+        let mut estack = self.estacks.take().unwrap_or_default();
+        let kept = estack.memory().len();
+        if kept > waiter.bytes {
+            // It would be charged with more bytes than the call reserves.
+            self.estacks.put(core::mem::take(&mut estack), kept);
+        }
         if !estack.reserve(waiter.bytes) {
             self.reply_refusal(receiver, &mut inner, &Refusal::exhausted("no memory for the call"));
             self.send_pending(inner, &mut receiver.output, &receiver.serving.counting);
             return false;
         }
         inner.server_end.resume();
-        inner.call = Some((core::mem::take(estack), waiter.bytes));
+        inner.call = Some((estack, waiter.bytes));
         self.calls.note_progress(inner.group);
         self.send_pending(inner, &mut receiver.output, &receiver.serving.counting);
         true
