@@ -44,7 +44,8 @@ use crate::sys::Replaceable;
 /// # Ok::<(), peregrine::CallError>(())
 /// ```
 pub struct Binding {
-    /// What its calls go to. A call that finds this replaced replaces it here, too.
+    /// The state that calls of this binding use. A call that finds a newer state in `home` stores it here,
+    /// too.
     pub(crate) bound: Replaceable<Bound>,
     pub(crate) home: Arc<Home>,
     pub(crate) limit: Limit,
@@ -131,7 +132,7 @@ impl Binding {
         Ok(Self { bound: Replaceable::new(bound), home: Arc::new(home), limit: options.limit })
     }
 
-    /// Returns a binding over an existing path. It is not bound again if the server goes.
+    /// Returns a binding over an existing path. It is not bound again if the server ends.
     pub(crate) fn of_path(
         path: BoundPath,
         interface: InterfaceRef,
@@ -146,8 +147,8 @@ impl Binding {
         Ok(Self { bound, home: Arc::new(home), limit: options.limit })
     }
 
-    /// Returns what calls go to now, also after the binding was bound again. Later calls then find it
-    /// on the fast path.
+    /// Returns the state that calls use now, also after the binding was bound again. Later calls then find
+    /// this state on the fast path.
     pub(crate) fn now(&self) -> Arc<Bound> {
         self.home.now(&self.bound)
     }
@@ -170,7 +171,7 @@ impl Binding {
         Self::of_path(path, interface, explanation, options).expect("memory for the fork mark")
     }
 
-    /// Returns the same binding with another limit of its calls.
+    /// Returns a clone of this binding with another limit for its calls.
     #[must_use]
     pub fn with_limit(&self, limit: Limit) -> Self {
         Self { bound: Replaceable::new(self.now()), home: Arc::clone(&self.home), limit }
@@ -244,8 +245,8 @@ impl fmt::Debug for Binding {
 }
 
 impl CallError {
-    /// The message of a call is larger than `own`, the largest that the client sends, or than `server`, the
-    /// largest that the server accepts. `server` is `None` for calls within one process.
+    /// Makes the error of a call whose message is larger than `own`, the largest that the client sends, or
+    /// than `server`, the largest that the server accepts. `server` is `None` for calls within one process.
     #[cold]
     pub(crate) fn too_large(bytes: usize, own: usize, server: Option<usize>) -> Self {
         let mut text = format!(

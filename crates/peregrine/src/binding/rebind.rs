@@ -22,7 +22,7 @@ pub(crate) struct Home {
     pub(super) interface: InterfaceRef,
     digest: Option<Digest>,
     options: BindOptions,
-    /// What it is bound to now, if it was ever bound again.
+    /// What the binding is bound to now. `None` if it was never bound again.
     latest: Mutex<Option<Arc<Bound>>>,
     /// Held by the thread that binds again. The value is the end of the backoff after a long failed attempt.
     binds: Mutex<Option<Instant>>,
@@ -77,8 +77,8 @@ impl Home {
         self.latest.lock()
     }
 
-    /// Returns what calls of a binding go to now. If it was bound again, `known` is replaced, so that later
-    /// calls find it on the fast path.
+    /// Returns the state that calls of a binding use now. If the binding was bound again, this replaces
+    /// `known`, so that later calls find the new state on the fast path.
     pub(crate) fn now(&self, known: &Replaceable<Bound>) -> Arc<Bound> {
         let current = known.share();
         // In a forked child, the parent's state is returned and its mark makes the call fail. No lock is
@@ -92,11 +92,12 @@ impl Home {
         latest
     }
 
-    /// Binds again after a call of procedure `number` failed on `gone`. Returns what the call may be
-    /// repeated on.
+    /// Binds again after a call of procedure `number` failed on `gone`. Returns the state on which the call
+    /// may be repeated.
     ///
     /// # Errors
-    /// The error of the call, if it must not be repeated. If binding again failed, that is its cause.
+    /// Returns the error of the call if the call must not be repeated. If binding again failed, returns that
+    /// error and the error of the call, one as the cause of the other.
     #[cold]
     pub(crate) fn again(
         &self,
@@ -148,7 +149,8 @@ impl Home {
         let Self { address, interface, digest, options, .. } = self;
         let selected = select::select(address, interface, *digest, options, until);
         let bound = selected.and_then(|selected| self.bound(selected)).inspect_err(|_| {
-            // Where no server answers, not every call should wait as long for the same failure.
+            // Without this backoff, every call would wait as long for the same failure where no server
+            // answers.
             let (now, took) = (Instant::now(), begun.elapsed());
             *quiet = (took >= LONG).then_some(now + took);
         })?;
@@ -157,7 +159,7 @@ impl Home {
         // Dropped after the lock of `latest` is released, because dropping it may take long.
         let before = self.latest().replace(Arc::clone(&bound));
         drop(before);
-        // Other bindings that share it find the flag at their next call.
+        // Other bindings that share `gone` find the flag at their next call.
         gone.moves();
         self.now(known);
         Ok(bound)

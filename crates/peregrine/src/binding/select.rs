@@ -88,7 +88,7 @@ pub(super) fn select(
     }
 }
 
-/// The explanation before anything was tried.
+/// Returns an explanation in which all paths have the same verdict and reason.
 pub(crate) fn explain_all(address: &str, verdict: Verdict, reason: &str) -> Explanation {
     let kinds = CONNECTS.iter().map(|connect| connect.kind());
     Explanation::all(address, kinds, verdict, reason)
@@ -115,7 +115,8 @@ fn try_all(
     // If the directory could not be read, that explains the failure. If it lacks the name, that explains
     // the failure only if there is nothing to try.
     let mut failure = (attempts.is_empty() || no_more.kind() != Kind::NotFound).then_some(no_more);
-    // The search for Ethernet begins over UDP. A place that did not answer it is not asked over UDP again.
+    // Binding over Ethernet begins with a question over UDP. A place that did not answer the question is not
+    // asked over UDP again.
     let mut silent: Vec<&Place> = Vec::new();
     let mut ended: Vec<&Address> = Vec::new();
     for (i, attempt) in attempts.iter().enumerate() {
@@ -232,14 +233,14 @@ fn no_other_machine() -> CallError {
     CallError::not_executed(Kind::NotFound, Phase::Resolve, "no hosts file names another machine")
 }
 
-/// Returns where else than on this machine an unknown name was searched.
+/// Returns a text that says where, besides this machine, an unknown name was searched.
 fn searched(address: &Address, targets: &[Address], no_more: &CallError) -> Option<String> {
     let asked = address.place().is_none() && address.path() != Some(PathKind::Local);
     let unknown = targets.len() == 1 && no_more.kind() == Kind::NotFound;
     (asked && unknown).then(|| no_more.cause())
 }
 
-/// Adds to the error of an unknown name where else it was searched.
+/// Adds to the error of an unknown name where, besides this machine, the name was searched.
 fn with_searched(error: CallError, searched: Option<String>) -> CallError {
     match searched {
         Some(searched) if error.kind() == Kind::NotFound && error.detail() != searched => {
@@ -256,7 +257,8 @@ fn targets(address: &Address, options: &BindOptions) -> (Vec<Address>, CallError
     if address.place().is_some() || address.path() == Some(PathKind::Local) {
         return (targets, no_other_machine());
     }
-    // The runtime directory has the names of this machine. The other directory has those elsewhere.
+    // The runtime directory has the names of this machine. The directory below has the names of other
+    // machines.
     let hosts = Hosts::of_environment();
     let known: &dyn Directory = match &options.directory {
         Some(directory) => &**directory,
@@ -276,8 +278,8 @@ fn targets(address: &Address, options: &BindOptions) -> (Vec<Address>, CallError
     (targets, no_more)
 }
 
-/// Returns the attempts to reach the targets, the fastest path first. The explanation says why a path
-/// is not among them.
+/// Returns the attempts to reach the targets, the fastest path first. Stores in `explanation` why a path has
+/// no attempt.
 fn attempts<'a>(
     address: &Address,
     targets: &'a [Address],

@@ -35,8 +35,8 @@ pub(crate) fn block_cost() -> Duration {
     }
 }
 
-/// The value used while another thread measures. This thread does not wait for the measurement: a
-/// child process that is forked meanwhile does not have the measuring thread.
+/// The value that is used while another thread measures. No other thread waits for that measurement: a child
+/// process that is forked meanwhile does not have the measuring thread.
 const ESTIMATE: Duration = Duration::from_micros(30);
 const LEAST: Duration = Duration::from_micros(5);
 const MOST: Duration = Duration::from_micros(100);

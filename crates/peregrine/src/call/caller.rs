@@ -95,11 +95,11 @@ impl Caller {
     }
 
     /// Returns the processes through which the call came, from the first caller to the direct one: a
-    /// procedure of another server may have made this call. Each process reports the ones before it;
-    /// the kernel confirms only the last. Over UDP, the process of a caller that was in no procedure
-    /// is 0, because it is not sent.
+    /// procedure of another server may have made this call. Each process reports the ones before it; the
+    /// kernel confirms only the last. Over UDP, the process of a caller that was not itself running a
+    /// procedure is 0, because it is not sent.
     ///
-    /// Call it on the thread that runs the procedure.
+    /// Call this function on the thread that runs the procedure.
     pub fn chain(&self) -> Vec<u32> {
         let mut processes = super::chain::processes();
         // Over datagrams only the chain contains process numbers.

@@ -16,7 +16,7 @@ pub(super) const LINK_BYTES: usize = size_of::<Link>();
 thread_local! {
     /// The chain of the call that this thread runs, if the call came with one.
     static CHAIN: RefCell<Vec<Link>> = const { RefCell::new(Vec::new()) };
-    /// Whether the thread has waited inside a procedure since it was last asked.
+    /// Whether the thread has waited inside a procedure since [`has_waited`] last read this.
     static WAITED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -28,7 +28,7 @@ pub(crate) fn waiting_inside() -> u32 {
     WAITING.load(Ordering::SeqCst)
 }
 
-/// Counts the thread as waiting until it is dropped.
+/// Counts the thread that made this value as waiting, until the value is dropped.
 #[derive(Debug)]
 pub(crate) struct WaitingInside(());
 

@@ -26,7 +26,7 @@ const DEADLINE: u32 = 2;
 
 /// Bytes of a tag and a length.
 const HEADER_BYTES: usize = 8;
-/// Tags of one call that are examined. A peer may send thousands.
+/// The largest number of tags of one call that are examined. A peer may send thousands.
 const TAGS_MAX: usize = 32;
 /// The largest number of bytes that are ever sent: the longest chain and a deadline.
 pub(crate) const BYTES_MAX: usize =
@@ -43,8 +43,8 @@ pub(crate) struct Extensions {
 const TOO_NESTED: &str = "let procedures call each other less deeply";
 
 impl Extensions {
-    /// Makes the extensions of a call that is sent now: the chain, if a procedure that was called by
-    /// the process `inside` makes it, and the time until the deadline, if there is one.
+    /// Makes the extensions of a call that is sent now: the chain, if the call is made by a procedure that
+    /// the process `inside` has called, and the time until the deadline, if there is one.
     ///
     /// # Errors
     /// Fails if calls nest too deeply, or if no time is left.

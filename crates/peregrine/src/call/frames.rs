@@ -168,10 +168,10 @@ impl Frames {
         self.pool.at_least(count);
     }
 
-    /// Takes a frame. If none is free, proceeds as `on_exhausted` says. Callers wait in order of
-    /// arrival, until `deadline`. `is_released` returns whether the server has released a captured
-    /// frame. It may be called for another caller, and must not take frames itself. No lock of this
-    /// pool is held while it runs, and it may use the other functions of the pool.
+    /// Takes a frame. If none is free, proceeds as `on_exhausted` says. Callers wait in order of arrival,
+    /// until `deadline`. `is_released` returns whether the server has released a captured frame. It may run
+    /// on behalf of another caller, and must not take frames itself. No lock of this pool is held while it
+    /// runs, and it may use the other functions of the pool.
     ///
     /// Returns `None` at the deadline, even if a frame became free at the last moment: the next caller
     /// gets that frame.
@@ -208,8 +208,9 @@ impl Frames {
         Some(FrameGuard { frames: self, index })
     }
 
-    /// Returns captured frames to the pool that the server has released, as `is_released` says. Without
-    /// this, they return when a caller finds no other frame, and cannot be shrunk until then.
+    /// Returns to the pool the captured frames that the server has released according to `is_released`.
+    /// Without this, they return only when a caller finds no other frame, and their memory cannot be released
+    /// until then.
     pub fn reclaim(&self, is_released: &dyn Fn(u32) -> bool) {
         self.pool.reclaim(is_released);
     }
@@ -428,7 +429,7 @@ mod tests {
         assert_eq!(frames.pool.waiting(), 0);
         thread::scope(|scope| {
             let hasty = scope.spawn(|| frames.wait_for(MOMENT).is_none());
-            // On a slow machine it may already have given up.
+            // On a slow machine this caller may already have given up.
             until(|| frames.pool.waiting() == 1 || hasty.is_finished());
             let patient = scope.spawn(|| frames.wait().is_some());
             assert!(hasty.join().unwrap());
@@ -513,7 +514,7 @@ mod tests {
         assert_eq!((frames.shrunk(), frames.shrunk(), frames.active()), (vec![], vec![], 5));
         let last = taken.pop();
         taken.clear();
-        // Marked, and then used: not released.
+        // Frames that were marked and then used are not released.
         assert!(frames.shrunk().is_empty());
         let again: Vec<_> = (0..4).map(|_| frames.wait().unwrap()).collect();
         drop(again);
@@ -521,14 +522,14 @@ mod tests {
         // The last one is in use, so all stay active, but the memory of the others is released once.
         assert_eq!((frames.shrunk(), frames.active()), (vec![2, 3], 5));
         assert!(frames.shrunk().is_empty());
-        // They can still be taken.
+        // The frames whose memory was released can still be taken.
         let again: Vec<_> = (0..4).map(|_| frames.wait().unwrap()).collect();
         assert!(again.iter().any(|taken| taken.index() == 3));
         drop((again, last));
         assert_eq!((frames.shrunk(), frames.active()), (vec![], 5));
         assert_eq!((frames.shrunk(), frames.active()), (vec![2, 3, 4], 2));
         assert_eq!((frames.shrunk(), frames.active()), (vec![], 2));
-        // They are activated again from the start.
+        // Frames are activated again in the order of their numbers.
         let taken: Vec<_> = (0..3).map(|_| frames.more()).collect();
         assert_eq!((taken.last().map(FrameGuard::index), frames.active()), (Some(2), 3));
     }
@@ -579,7 +580,7 @@ mod tests {
             is_released.store(true, Ordering::Relaxed);
             assert_eq!(waits.join().unwrap(), 0);
         });
-        // It is usable like any other frame again.
+        // The released frame can be used like any other again.
         drop(second);
         assert!(frames.wait_for(Duration::ZERO).is_some());
     }
@@ -594,7 +595,7 @@ mod tests {
         };
         let is_released = AtomicBool::new(false);
         thread::scope(|scope| {
-            // The first caller in the queue cannot find out, the second can.
+            // The first caller in the queue cannot find out that the frame is released. The second can.
             let first = scope.spawn(|| frames.wait().unwrap().index());
             frames.until_waiting(1);
             let tells = scope.spawn(|| {

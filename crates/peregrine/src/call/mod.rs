@@ -40,11 +40,11 @@ use crate::value::{Block, Departs, FIRST_BYTES, Head, Invalid, OutBlock, Window,
 /// The number of a procedure that does nothing, and that every export answers itself.
 pub const PING: u32 = u32::MAX;
 
-/// How long a caller waits, for everything that belongs to a call: also for an A-stack, and for other
-/// callers to finish sending.
+/// How long a caller waits for a call. This includes the waits for an A-stack, and for other callers to
+/// finish sending.
 ///
-/// The server learns it, so a procedure can query the [remaining](Caller::remaining) time. A call whose
-/// time has passed before its procedure begins is not run.
+/// The limit is sent to the server, so a procedure can query the [remaining](Caller::remaining) time. A call
+/// whose time has passed before its procedure begins is not run.
 ///
 /// ```
 /// use core::time::Duration;
@@ -75,8 +75,8 @@ impl Limit {
         }
     }
 
-    /// Returns the same limit as a moment, for a call that begins now. A call that a procedure makes
-    /// may not last longer than the procedure's own caller waits.
+    /// Returns this limit as a moment, for a call that begins now. A call that a procedure makes may not last
+    /// longer than the procedure's own caller waits.
     #[inline]
     pub(crate) fn begun(self) -> Self {
         match (self.deadline(), due()) {
@@ -104,7 +104,7 @@ pub enum Wait {
 /// ```
 /// use peregrine::{BindOptions, OnExhausted};
 ///
-/// // As many calls at a time as come, up to the server's bound.
+/// // Allows as many calls at a time as the program makes, up to the server's bound.
 /// let options = BindOptions::default().astacks(2).on_exhausted(OnExhausted::More);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -117,8 +117,8 @@ pub enum OnExhausted {
     /// A-stack that was captured by an abandoned call counts as used.
     More,
     /// Waits, as with `Wait`, while A-stacks are being returned. If none has been returned for 10 ms,
-    /// activates further ones for the callers that wait: each time at most as many as are active. So many
-    /// short calls share few A-stacks, and long calls do not keep others waiting.
+    /// activates further ones for the callers that wait: each time at most as many as are active. Thus short
+    /// calls share few A-stacks even if there are many of them, and long calls do not keep others waiting.
     Adaptive,
 }
 
@@ -322,7 +322,7 @@ impl Call<'_, '_, '_> {
         for out in self.outs.iter_mut() {
             let end = at + out.capacity();
             if there <= end {
-                // The peer says how much has arrived. A contradictory number is ignored.
+                // The number comes from the peer. A contradictory number is ignored.
                 let come = there.checked_sub(at).and_then(|bytes| space.part(place + at, bytes));
                 if let Some(come) = come {
                     out.fill_early(come);

@@ -21,15 +21,15 @@
 //! that began to take a frame before the gate was closed can overtake the queue.
 //!
 //! No event announces that the server has released a captured frame: a caller must ask its path. A caller
-//! asks before it waits, and one of the waiting callers asks for all of them, every few milliseconds. If
-//! each of them asked, ten thousand callers would keep both processors busy. A released frame is
-//! returned like any other, to the caller that waits longest. No lock is held meanwhile: see [`queue`].
+//! asks before it waits, and one of the waiting callers asks for all of them, every few milliseconds. If each
+//! of them asked, ten thousand callers would keep the processors busy. A released frame is returned like any
+//! other, to the caller that waits longest. No lock is held meanwhile: see [`queue`].
 //!
 //! A queue is slow. Each frame in it waits until its next holder has been woken, and a caller that returns
-//! one finds the gate closed and joins the end, so a queue that has formed persists (a convoy).
-//! Therefore a caller checks a few times before it joins, and yields the processor in between: until
-//! then a short call has ended, and the queue has been served. With this, eight threads make several
-//! times as many null calls through five frames.
+//! one finds the gate closed and joins the end, so a queue that has formed persists (a convoy). Therefore a
+//! caller checks a few times before it joins, and yields the processor in between: in this time a short call
+//! usually ends, and the queue is served. With this, eight threads make several times as many null calls
+//! through five frames.
 //!
 //! # Why no frame is lost while callers wait
 //!
@@ -154,7 +154,7 @@ impl<M: Machine> FramePool<M> {
         Self { slots: Slots::new(count, active), queue: Box::new(queue) }
     }
 
-    /// Takes the frame at `hint`, if no caller waits and it was used recently.
+    /// Takes the frame that `hint` selects, if no caller waits and the frame is `FREE`.
     #[inline]
     pub(super) fn take(&self, hint: u32) -> Option<u32> {
         let open = self.slots.open.peek();
@@ -250,7 +250,8 @@ impl<M: Machine> FramePool<M> {
         }
     }
 
-    /// Leaves a frame to the server. It returns, without an event, when `is_released` says so.
+    /// Leaves a frame to the server. No event announces that the server releases it: callers must check
+    /// `is_released`.
     pub(super) fn capture(&self, index: u32) {
         self.slots.at(index).state.store(CAPTURED);
     }
@@ -329,7 +330,7 @@ impl<M: Machine> QueuePlace<'_, M> {
             }
             let told = self.waiter.given.load();
             if let Some(index) = Waiter::<M>::frame(told) {
-                // The caller has left the queue with that.
+                // The thread that gave the frame has removed this caller from the queue.
                 self.ticket = GONE;
                 return Some(index);
             }
@@ -471,8 +472,8 @@ mod tests {
         }
     }
 
-    /// The guarantee that the protocol is based on, alone: without the barrier a processor may execute the
-    /// load before the store, and then neither side sees the other.
+    /// Tests alone the guarantee on which the protocol is based. Without the barrier a processor may execute
+    /// the load before the store, and then neither side sees the other.
     #[test]
     fn barrier_is_before_the_load_or_after_the_store() {
         if !sys::membarrier() {

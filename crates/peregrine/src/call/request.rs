@@ -274,55 +274,56 @@ impl<'a> Request<'a> {
 }
 
 impl Refusal {
-    /// The call ran, but its result is not sent because its caller no longer waits.
+    /// Makes the refusal for a call that ran, but whose result is not sent because its caller no longer
+    /// waits.
     #[cold]
     pub(crate) fn abandoned(text: &str) -> Self {
         Self { kind: Kind::TimedOut, executed: Executed::Maybe, text: text.to_owned() }
     }
 
-    /// The call did not run because its caller cancelled it.
+    /// Makes the refusal for a call that did not run because its caller cancelled it.
     #[cold]
     pub(crate) fn given_up() -> Self {
         Self::new(Kind::TimedOut, "the caller gave up before the call began")
     }
 
-    /// The call did not run because its deadline had passed.
+    /// Makes the refusal for a call that did not run because its deadline had passed.
     #[cold]
     pub(crate) fn late() -> Self {
         Self::new(Kind::TimedOut, "the caller's deadline passed before the call began")
     }
 
-    /// The procedure ran, and a call that it made failed.
+    /// Makes the refusal for a procedure that ran, and that made a call which failed.
     #[cold]
     pub(crate) fn relayed(error: &CallError) -> Self {
         Self { kind: Kind::Relayed, executed: Executed::Maybe, text: error.relayed_text() }
     }
 
-    /// The procedure ran, but what it returned cannot be sent.
+    /// Makes the refusal for a procedure that ran, but whose result cannot be sent.
     #[cold]
     pub(crate) const fn bad_result(text: String) -> Self {
         Self { kind: Kind::BadResult, executed: Executed::Maybe, text }
     }
 
-    /// The reply has no room for a buffer of `bytes` bytes.
+    /// Makes the refusal for a reply that has no room for a buffer of `bytes` bytes.
     #[cold]
     pub(crate) fn no_room(bytes: usize, reply: &Reply<'_>) -> Self {
         no_room(bytes, reply)
     }
 
-    /// There is no memory or thread for the call.
+    /// Makes the refusal for a call for which there is no memory or thread.
     #[cold]
     pub(crate) fn exhausted(text: &str) -> Self {
         Self::new(Kind::Exhausted, text)
     }
 
-    /// No call begins any more.
+    /// Makes the refusal for a call that does not begin because the server is stopping.
     #[cold]
     pub(crate) fn stopping() -> Self {
         Self::new(Kind::Withdrawn, "the server is stopping")
     }
 
-    /// The interface has no procedure of that number.
+    /// Makes the refusal for a procedure number that the interface does not have.
     #[cold]
     pub fn no_such_procedure(number: u32) -> Self {
         Self::new(Kind::NoSuchProcedure, format!("number {number}"))

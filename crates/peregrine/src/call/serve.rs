@@ -18,7 +18,7 @@ pub trait Serve: Send + Sync {
     /// Returns the interface that is served.
     fn interface(&self) -> InterfaceRef;
 
-    /// Returns the byte order of the values that it takes and returns. Clients learn it when they bind.
+    /// Returns the byte order of the values that the stub takes and returns. Clients learn it when they bind.
     #[doc(hidden)]
     fn byte_order(&self) -> ByteOrder {
         ByteOrder::NATIVE
@@ -203,7 +203,7 @@ pub(crate) fn refuse(reply: Space<'_>, refusal: &Refusal) -> Ran {
 #[inline(always)]
 fn finish(reply: &Reply<'_>) -> Ran {
     reply.flush();
-    // Both are offsets in an A-stack, whose size fits 32 bits.
+    // Both are at most the size of an A-stack, which fits 32 bits.
     let (head_at, head_bytes) = (reply.head_at as u32, reply.head_bytes as u32);
     Ran { answer: reply.answer, head_at, head_bytes, block_bytes: reply.block_bytes }
 }

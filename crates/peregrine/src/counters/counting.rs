@@ -13,9 +13,11 @@ use super::page::{Page, SHARED, Tally};
 use crate::call::Answer;
 use crate::sys;
 
-/// Calls that take at least this many nanoseconds are all timed. That costs less than a hundredth of them.
+/// Calls that take at least this many nanoseconds are all timed. Timing costs less than a hundredth of such a
+/// call.
 const LONG: u64 = 4_000;
-/// Of shorter calls, one in half this number is timed on average.
+/// The largest distance between two timed calls if calls are shorter. On average, one call in half of this
+/// number is timed.
 const SELDOM: u64 = 128;
 
 /// The calls that a thread serves.
@@ -35,7 +37,7 @@ pub(crate) struct Counting {
     /// The groups of bindings, and the exports, that the row has counts of.
     groups: u64,
     exports: u64,
-    /// The number of calls before the next timed one, and the number that it counts for.
+    /// The number of calls to skip before the next timed call, and the number of calls that it counts for.
     skip: u32,
     weight: u32,
     random: u64,
@@ -95,8 +97,9 @@ impl Counting {
         Some(sys::boot_ns())
     }
 
-    /// Notes that the thread runs a call of this binding, or none if 0. Nothing else is written before the
-    /// result is posted. This line is the same for all bindings, so it is always in the cache.
+    /// Notes that the thread runs a call. `binding`: the row of its binding plus one, or 0 if the call has
+    /// ended. Nothing else is written before the result is posted. This line is the same for all bindings, so
+    /// it is always in the cache.
     #[inline]
     fn runs(&mut self, tally: &Tally, binding: u64) {
         if self.thread == SHARED {
@@ -210,7 +213,8 @@ impl Counting {
         self.looked = true;
     }
 
-    /// Notes that a call was found. If polling has found none before, this was a wait.
+    /// Notes that a call was found. If polls before it found none, the thread has waited, and the wait is
+    /// counted.
     #[inline]
     pub(crate) fn found(&mut self) {
         if core::mem::take(&mut self.looked) {

@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_time_is_in_its_bucket_and_none_is_wide() {
+    fn each_time_is_in_its_bucket_and_no_bucket_is_wide() {
         let mut last = 0;
         for ns in (0..5000).chain((13..37).flat_map(|bits| (1 << bits) - 1..(1 << bits) + 2)) {
             let bucket = bucket_of(ns);

@@ -39,7 +39,7 @@ pub(super) const HISTOGRAMS_AT: usize = LANES_AT + COUNTED_THREADS * COUNTED_BIN
 pub(crate) const PAGE_BYTES: usize =
     HISTOGRAMS_AT + COUNTED_THREADS * COUNTED_EXPORTS * HISTOGRAM_BYTES;
 
-/// Words of the header. All but the first eight are gauges, as of the last request.
+/// Words of the header. `CAPTURED` and `QUEUED` are gauges, as of the last request.
 pub(super) mod header {
     pub(crate) const WORDS: usize = 32;
     pub(crate) const MAGIC: usize = 0;
@@ -68,7 +68,7 @@ pub(super) mod header {
 /// Words of the row of a thread.
 pub(super) mod thread {
     pub(crate) const WORDS: usize = 16;
-    /// The calls that it serves, or zero if no thread has this row now.
+    /// The kind of calls that the thread serves, or zero if no thread has this row now.
     pub(crate) const KIND: usize = 0;
     /// A bit for each [`GROUP`](super::GROUP) of bindings for which it has ever counted.
     pub(crate) const BINDINGS: usize = 1;
@@ -129,7 +129,7 @@ pub(super) mod session {
     pub(crate) const PORT: usize = 8;
     /// The address, in network byte order.
     pub(crate) const ADDRESS: usize = 9;
-    /// Six bytes, and then whether they are valid.
+    /// The six bytes of the hardware address, and then a byte that is 1 if they are valid.
     pub(crate) const HARDWARE: usize = 11;
 }
 
@@ -140,14 +140,15 @@ pub(super) mod binding {
     pub(crate) const EXPORT: usize = 3;
     /// The number of its session, or zero if that has no row.
     pub(crate) const SESSION: usize = 4;
-    /// The values of its lanes when it began.
+    /// The sums of the counts in its lanes when the binding began.
     pub(crate) const BASE: usize = 8;
 }
 
 /// The counts of each binding, by their index in a lane.
 pub(super) mod lane {
     pub(crate) const WORDS: usize = 8;
-    /// Calls that run in threads without a row. Other threads name them in their rows.
+    /// The number of calls that run in threads without a row. A thread with a row notes there which call it
+    /// runs.
     pub(crate) const RUNS: usize = 0;
     /// The number of calls that have ended.
     pub(crate) const ENDED: usize = 1;

@@ -142,7 +142,7 @@ impl Page {
         self.memory.longs(lane_at(thread, binding as usize))
     }
 
-    /// Writes a row such that no reader uses half of it.
+    /// Writes a row, and keeps readers from using it while it is half written.
     fn write(&self, at: usize, state: u64, words: &[(usize, u64)]) {
         let sequence = self.begin_to_write(at);
         for (index, word) in words {
@@ -207,7 +207,7 @@ impl Page {
         }
     }
 
-    /// Sets the values that were requested.
+    /// Stores the values that are computed only on request.
     pub(crate) fn set_gauges(&self, gauges: &Gauges) {
         let words: &[AtomicU64; header::WORDS] = self.memory.longs(0);
         for (at, captured) in gauges.captured.iter().take(3).enumerate() {
@@ -313,7 +313,7 @@ impl SessionCounters {
         Self { page: Arc::clone(page), row: taken, number, ended: AtomicBool::new(false) }
     }
 
-    /// Returns the number that its bindings name, or zero if it has no row.
+    /// Returns the session's number for the rows of its bindings, or zero if the session has no row.
     pub(crate) const fn number(&self) -> u64 {
         if self.row.is_some() { self.number } else { 0 }
     }

@@ -19,7 +19,7 @@ use crate::interface::valid_name;
 use crate::limits::{COUNTED_BINDINGS, COUNTED_EXPORTS, COUNTED_SESSIONS, COUNTED_THREADS};
 use crate::sys::{self, Memory};
 
-/// How often a row is read again that is being written.
+/// How often a row is read again while it is being written.
 const TRIES: usize = 64;
 /// How often everything is read again because bindings ended meanwhile. If a binding ends during the last
 /// attempt, its counts may be missing from its export, because exports are read before bindings.
@@ -158,7 +158,7 @@ fn threads(memory: &Memory, server: &mut ServerStat) -> Vec<ThreadRow> {
 }
 
 fn counts(words: &[u64; COUNTS]) -> Counts {
-    // If the value differs from the first one, the row may contain anything.
+    // Forged pages may contain anything. A negative number counts as zero.
     let in_flight = words[lane::RUNS].cast_signed().max(0).cast_unsigned();
     Counts {
         calls: words[lane::ENDED].saturating_add(in_flight),

@@ -198,7 +198,7 @@ impl Latency {
         Self { buckets: buckets.map(|(now, before)| now.saturating_sub(before)).collect() }
     }
 
-    /// Adds another one.
+    /// Adds the counts of another latency.
     pub(super) fn add(&mut self, other: &Self) {
         let longer = self.buckets.len().max(other.buckets.len());
         self.buckets.resize(longer, 0);

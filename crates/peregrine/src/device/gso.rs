@@ -171,7 +171,8 @@ impl<'a> GsoBatch<'a> {
     }
 }
 
-/// Divides the bytes of these parts into packets of `segment` bytes, the last perhaps shorter.
+/// Divides the bytes of these parts into packets of `segment` bytes, the last perhaps shorter, and passes
+/// each to `packet`.
 pub(super) fn cut(
     parts: &[Window<'_>],
     segment: usize,

@@ -61,8 +61,8 @@ impl Stream {
     /// other attempts are closed.
     ///
     /// # Errors
-    /// If all addresses failed, the last of them with its error. If the time expired, the first address
-    /// that has not answered. `None` if `addresses` is empty.
+    /// If all attempts failed, returns the address and the error of the attempt that failed last. If the time
+    /// expired, returns the first address that has not answered. Returns `None` if `addresses` is empty.
     pub(crate) fn connect(
         addresses: &[SocketAddr],
         stagger: Duration,
@@ -140,8 +140,8 @@ impl Stream {
         sockopt::set_tcp_keepintvl(socket, silence / 10)?;
         sockopt::set_tcp_keepcnt(socket, 5)?;
         sockopt::set_tcp_user_timeout(socket, silence.as_millis() as u32)?;
-        // Retransmissions come at even intervals at first. Little is in flight, and after a short
-        // interruption the connection continues soon. Without this option the intervals grow at
+        // With this option, the first retransmissions come at even intervals while little is in flight. So
+        // the connection continues soon after a short interruption. Without the option, the intervals grow at
         // once.
         let _ = sockopt::set_tcp_thin_linear_timeouts(socket, true);
         if let Some(name) = congestion {

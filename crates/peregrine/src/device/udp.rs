@@ -37,10 +37,11 @@ const UDP: usize = 8;
 pub(crate) enum Until {
     /// Return at once.
     Now,
-    /// Sleep for at least this time. The sleep may take a quarter and some milliseconds longer.
+    /// Sleep until a datagram arrives, or for at least this time. The sleep may take a quarter and some
+    /// milliseconds longer.
     After(Duration),
-    /// Sleep for this time with a precision of some tens of microseconds. It costs one more system
-    /// call.
+    /// Sleep until a datagram arrives, or for this time with a precision of some tens of microseconds. It
+    /// costs one more system call.
     Precisely(Duration),
     /// Sleep until a datagram arrives.
     Ever,

@@ -52,7 +52,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn description_is_read_as_it_was_written_and_no_part_of_it_is() {
+    fn description_is_read_back_and_truncated_one_is_rejected() {
         let description = Description {
             interface: "Files".into(),
             version: 2,

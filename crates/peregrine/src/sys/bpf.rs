@@ -182,9 +182,9 @@ impl XdpProgram {
 
     /// Attaches the program after the driver (generic mode), even if the driver could run it.
     ///
-    /// This is faster on a veth pair. For frames that come from the rest of the kernel, its driver
-    /// copies each frame into a page before it runs a program. Without that copy the round trip of a
-    /// small frame is faster by a quarter.
+    /// This is faster on a veth pair. The driver of a veth pair copies each frame that comes from the rest of
+    /// the kernel into a page before it runs a program. Without that copy the round trip of a small frame is
+    /// faster by a quarter.
     ///
     /// # Errors
     /// As for [`attach`](Self::attach).

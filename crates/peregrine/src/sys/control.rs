@@ -1,4 +1,5 @@
-//! Control messages: what the kernel reports about a datagram besides its bytes, and what it is told.
+//! Control messages: what the kernel reports about a received datagram besides its bytes, and options of a
+//! datagram to send.
 
 use core::mem::{offset_of, size_of};
 

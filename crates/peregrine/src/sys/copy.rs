@@ -1,8 +1,8 @@
 //! Copy loops for many bytes: through the caches or past them, and with the bytes of each lane shuffled.
 //!
-//! A processor's string copy, which the C library uses for this size, is made for memory and is slower
-//! at taking lines over from another processor's cache. These loops copy whole lines with vector
-//! registers. A lane is the 16 bytes of one vector register.
+//! A processor's string copy, which the C library uses for this size, is optimized for memory, and is slower
+//! if the lines are in another processor's cache. These loops copy whole lines with vector registers. A lane
+//! is the 16 bytes of one vector register.
 
 #![allow(unsafe_code)]
 
@@ -201,7 +201,7 @@ mod x86_64 {
         };
     }
 
-    /// Returns whether the processor has the shuffle instruction, as all have that were made since 2011.
+    /// Returns whether the processor has the shuffle instruction. All x86-64 processors since 2011 have it.
     pub(in crate::sys) fn can_shuffle() -> bool {
         std::is_x86_feature_detected!("ssse3")
     }

@@ -1,4 +1,4 @@
-//! Processors: the current one, affinity, and the barrier that saves the fast path its fence.
+//! Processors: the current one, affinity, and the barrier that makes a fence on the fast path unnecessary.
 
 #![allow(unsafe_code)]
 

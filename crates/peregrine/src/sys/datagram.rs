@@ -82,7 +82,7 @@ impl LocalAddress {
         Self::V6(address.octets(), if address.is_unicast_link_local() { interface } else { 0 })
     }
 
-    /// Makes a datagram be sent from this address.
+    /// Adds the control message that makes the kernel send a datagram from this address.
     fn tell(&self, control: &mut Control) {
         match self {
             Self::Own => {}
@@ -130,13 +130,13 @@ impl Address {
         Self::of(bytes, 10)
     }
 
-    /// Returns the hardware address and the endpoint, if it is the address of one on a link.
+    /// Returns the hardware address and the endpoint, if this is the address of an endpoint on a link.
     #[inline]
     pub fn link(&self) -> Option<([u8; 6], [u8; 2])> {
         (self.family() == libc::AF_PACKET as u16).then(|| (self.part(4), self.part(2)))
     }
 
-    /// Returns the IP address and port, unless it is the address of an endpoint on a link.
+    /// Returns the IP address and port, unless this is the address of an endpoint on a link.
     pub fn ip(&self) -> Option<SocketAddr> {
         self.link().is_none().then(|| SocketAddr::from(*self))
     }
@@ -418,8 +418,8 @@ impl Datagrams {
         self.set(SOL_UDP, UDP_GRO, &c_int::from(merge))
     }
 
-    /// Makes [`scatter`](Self::scatter) learn to which local address each datagram was sent. An answer
-    /// to its sender then comes from that address. For sockets that are bound to all addresses;
+    /// Makes [`scatter`](Self::scatter) store in `from` to which local address each datagram was sent. An
+    /// answer to its sender then comes from that address. For sockets that are bound to all addresses;
     /// otherwise the kernel chooses an address by the route, which may be a different one.
     ///
     /// # Errors
@@ -452,7 +452,8 @@ impl Datagrams {
     pub fn size_buffers(&self, receive: usize, send: usize) -> io::Result<[usize; 2]> {
         let bytes = |bytes| c_int::try_from(bytes).unwrap_or(c_int::MAX / 2);
         let ask = |force, plain, bytes: c_int| {
-            // Beyond the limit for all users it needs CAP_NET_ADMIN; without it, take up to that limit.
+            // A size above the system's limit needs CAP_NET_ADMIN. Without it, the kernel grants at most the
+            // limit.
             let forced = self.set(libc::SOL_SOCKET, force, &bytes);
             forced.or_else(|_| self.set(libc::SOL_SOCKET, plain, &bytes))
         };
@@ -464,8 +465,8 @@ impl Datagrams {
 
     /// Returns how many datagrams were dropped since the socket was made, because its buffer was full.
     ///
-    /// A separate system call, which costs the datagrams nothing (`SO_RXQ_OVFL` would add a control
-    /// message to each).
+    /// This is a separate system call, so that receiving costs no more (`SO_RXQ_OVFL` would add a control
+    /// message to each datagram).
     ///
     /// # Errors
     /// Those of `getsockopt`.
@@ -506,9 +507,9 @@ impl Datagrams {
     }
 
     /// Sets whether packets that are too large for a link on their way are dropped (`whole`), or may be
-    /// fragmented there. (In IPv6 only the sender fragments, once it has been told.) A packet that is
-    /// known to be too large fails with `EMSGSIZE`, and [`mtu`](Self::mtu) returns the limit. The kernel
-    /// keeps that knowledge for each host.
+    /// fragmented there. (In IPv6 only the sender fragments, after a router has reported the limit to it.) A
+    /// packet that is known to be too large fails with `EMSGSIZE`, and [`mtu`](Self::mtu) returns the limit.
+    /// The kernel keeps that knowledge for each host.
     ///
     /// # Errors
     /// Those of `setsockopt`.
@@ -547,7 +548,7 @@ impl Datagrams {
         done(unsafe { libc::setsockopt(self.fd(), level, name, start, bytes) })
     }
 
-    /// Fills in numbers, and returns how many bytes of them.
+    /// Reads an option that consists of numbers. Returns how many bytes the kernel has written.
     fn read(&self, level: c_int, name: c_int, into: &mut [u32]) -> io::Result<usize> {
         let mut bytes = size_of_val(into) as socklen_t;
         let start: *mut c_void = into.as_mut_ptr().cast();
@@ -616,7 +617,8 @@ mod tests {
             local_address.tell(&mut control);
             assert!(LocalAddress::of(&control) == local_address);
         }
-        // Groups are not answered from, and only link-local addresses need an interface.
+        // Multicast and unspecified addresses are no source addresses, and only link-local addresses need an
+        // interface.
         for (address, local_address) in [
             ("ff02::1", LocalAddress::Own),
             ("::", LocalAddress::Own),

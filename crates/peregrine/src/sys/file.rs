@@ -1,4 +1,4 @@
-//! Files to windows and back, without a copy in this process.
+//! Reads files into spaces, and writes windows to files, without a copy in this process.
 
 #![allow(unsafe_code)]
 

@@ -42,9 +42,9 @@ use super::Space;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
-/// This holds for one mapping. If a process maps the same file twice
-/// ([`received`](Self::received)), its threads are to each other what another process is: they may read
-/// bytes that change at any time.
+/// This holds for one mapping. If a process maps the same file twice ([`received`](Self::received)), a thread
+/// that uses one mapping must treat the threads that use the other like another process: it may read bytes
+/// that change at any time.
 pub struct Memory {
     base: NonNull<u8>,
     bytes: usize,
@@ -123,8 +123,8 @@ impl Memory {
         Ok((memory, file))
     }
 
-    /// Maps for reading what a peer publishes. A write would fault. Checked as in
-    /// [`received`](Self::received).
+    /// Maps, for reading only, the memory that a peer publishes. Checks the file as
+    /// [`received`](Self::received) does. A write would fault.
     ///
     /// # Errors
     /// Fails if the file is not a sealed memfd of that size.
@@ -226,13 +226,14 @@ impl Memory {
         self.bytes == 0
     }
 
-    /// Returns all of it, for the exclusive owner.
+    /// Returns the whole memory, for the exclusive owner.
     #[inline]
     pub const fn space_mut(&mut self) -> Space<'_> {
         self.space()
     }
 
-    /// Returns all of it. Within this crate the threads of a process agree on which of them writes where.
+    /// Returns the whole memory. Within this crate the threads of a process agree on which of them writes
+    /// where.
     #[inline]
     pub(crate) const fn space(&self) -> Space<'_> {
         // SAFETY: mapped for reading and writing for as long as `self` lives. No Rust reference to it

@@ -3,8 +3,8 @@
 use core::hash::{Hash as _, Hasher as _};
 use std::sync::OnceLock;
 
-/// Returns a number for this boot of this machine and this process's network namespace: within them,
-/// the same address means the same endpoint.
+/// Returns a number that identifies this boot of this machine and the network namespace of this process. For
+/// processes with equal numbers, the same address means the same endpoint.
 pub(crate) fn network_number() -> u64 {
     static NOBODY_ELSES: OnceLock<u64> = OnceLock::new();
     let mut hasher = siphasher::sip::SipHasher13::new();

@@ -1,7 +1,7 @@
 //! AF_PACKET: frames of a network interface through a socket, received in a ring.
 //!
-//! The older interface, which needs no exclusive queue: any number of sockets may be bound to one
-//! interface, each with a filter that the kernel runs.
+//! This interface is older than AF_XDP, and needs no exclusive queue: any number of sockets may be bound to
+//! one interface, each with a filter that the kernel runs.
 
 #![allow(unsafe_code)]
 

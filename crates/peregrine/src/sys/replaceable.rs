@@ -55,7 +55,7 @@ impl<T, P: Pointer<T>> Replaceable<T, P> {
         unsafe { &*self.current.load() }
     }
 
-    /// Returns the present value with a reference of its own. Takes no lock.
+    /// Returns a new counted reference to the present value. Takes no lock.
     pub(crate) fn share(&self) -> Arc<T> {
         let current = self.current.load();
         // SAFETY: as in `get`, the value has at least one reference now.

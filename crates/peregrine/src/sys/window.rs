@@ -27,7 +27,7 @@ use super::copy::{self, LANE_BYTES, Shuffles};
 /// });
 /// ```
 ///
-/// It has the layout of the kernel's `iovec`, so a list of windows is a list of those.
+/// It has the layout of the kernel's `iovec`, so the kernel accepts a list of windows as a list of `iovec`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Window<'a> {
@@ -198,9 +198,9 @@ impl<'a> Space<'a> {
         unsafe { ptr::copy(from.base, self.0.base, bytes) };
     }
 
-    /// Copies as [`Space::copy_from`] does, but faster for many bytes that another processor has just
-    /// written or will read next. The C library's copy of this size is a string instruction, which is
-    /// made for memory and slower at taking lines over from another cache.
+    /// Copies as [`Space::copy_from`] does, but faster for many bytes that another processor has just written
+    /// or will read next. The C library's copy of this size is a string instruction, which is optimized for
+    /// memory, and slower if the lines are in another cache.
     #[inline]
     pub(crate) fn copy_cached(&self, from: Window<'_>) {
         let bytes = from.bytes.min(self.0.bytes);

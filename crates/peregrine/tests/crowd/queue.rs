@@ -54,19 +54,21 @@ pub(crate) fn turns(work: &WorkClient, server: &Process, callers: usize) -> Vec<
     })
 }
 
-/// Waits until a thread of this process sleeps in a system call and stays there. A lock that is held for a
-/// moment may also make it sleep.
+/// Waits until a thread of this process sleeps in a system call and stays in it. On a busy machine, a lock
+/// whose holder does not run may also make it sleep, but not for as long.
 fn until_blocked(thread: i32) {
-    /// How often in a row the thread must be found there.
-    const LOOKS: u32 = 3;
+    /// How often in a row the thread must be found in the same call.
+    const LOOKS: u32 = 40;
     let path = format!("/proc/self/task/{thread}/syscall");
-    let mut seen = 0;
+    let (mut seen, mut before) = (0, String::new());
     until("the caller waits", || {
         std::thread::sleep(Duration::from_millis(1));
-        // "running", the number of the system call, or -1 outside of one.
+        // "running", or the number of the system call, or -1 outside of one, and then its arguments.
         let text = std::fs::read_to_string(&path).unwrap_or_default();
         let number = text.split(' ').next().and_then(|number| number.parse().ok());
-        seen = if number.is_some_and(|number: i64| number >= 0) { seen + 1 } else { 0 };
+        let sleeps = number.is_some_and(|number: i64| number >= 0);
+        seen = if sleeps && text == before { seen + 1 } else { 0 };
+        before = text;
         seen == LOOKS
     });
 }

@@ -35,7 +35,8 @@ impl Machine for Model {
     fn waiter() -> Arc<Waiter<Self>> {
         Arc::new(Waiter::new())
     }
-    /// No time passes. The policy of the caller determines whether a check is due. Other threads run.
+    /// Always returns 0, so that the policy of the caller determines whether a check is due. Lets other
+    /// threads run.
     fn clock() -> u32 {
         thread::yield_now();
         0
@@ -60,7 +61,7 @@ impl Word for ModelWord {
         let taken = self.value.compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed);
         taken.is_ok()
     }
-    /// Short sleeps end at once. Long ones end by a wake-up only: a lost one is a deadlock.
+    /// Short sleeps end at once. Long sleeps end by a wake-up only, so a lost wake-up is a deadlock.
     fn sleep(&self, value: u32, limit: Duration) {
         let mut queue = self.queue.lock().unwrap();
         while limit == LONG && self.load() == value {
@@ -128,8 +129,8 @@ impl Frames {
     }
 }
 
-/// Every interleaving with at most `switches` involuntary switches, which is where lost
-/// wake-ups are found; without a bound the models take hours.
+/// Runs the model in every interleaving with at most `switches` involuntary switches of threads. Lost
+/// wake-ups are found with few switches. Without a bound the models take hours.
 fn check(switches: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(switches);
@@ -142,7 +143,7 @@ fn spawn(frames: &Arc<Frames>, f: impl FnOnce(&Frames) + 'static) -> thread::Joi
 }
 
 #[test]
-fn two_callers_take_turns() {
+fn two_callers_share_one_frame() {
     check(5, || {
         let frames = Frames::new(1, 1);
         let other = spawn(&frames, |frames| frames.call(1));
@@ -154,7 +155,7 @@ fn two_callers_take_turns() {
 }
 
 #[test]
-fn one_frame_goes_round() {
+fn three_callers_share_one_frame() {
     check(2, || {
         let frames = Frames::new(1, 1);
         let others = [1, 2].map(|hint| spawn(&frames, move |frames| frames.call(hint)));
@@ -166,7 +167,7 @@ fn one_frame_goes_round() {
 }
 
 #[test]
-fn a_frame_given_to_one_who_gives_up_is_not_lost() {
+fn frame_given_to_a_caller_that_gives_up_is_not_lost() {
     check(2, || {
         let frames = Frames::new(1, 1);
         assert_eq!(frames.pool.take(0), Some(0));
@@ -191,7 +192,7 @@ fn a_frame_given_to_one_who_gives_up_is_not_lost() {
 }
 
 #[test]
-fn shrinking_takes_nothing_from_those_who_call() {
+fn shrinking_takes_no_frame_from_a_caller() {
     check(3, || {
         let frames = Frames::new(2, 1);
         frames.pool.queue.inner.activate_free(&frames.pool.slots);
@@ -210,7 +211,7 @@ fn shrinking_takes_nothing_from_those_who_call() {
 }
 
 #[test]
-fn new_frames_go_to_those_who_wait() {
+fn new_frames_go_to_waiting_callers() {
     check(3, || {
         let frames = Frames::new(2, 1);
         assert_eq!(frames.pool.take(0), Some(0));
@@ -245,7 +246,7 @@ impl Path {
 }
 
 #[test]
-fn let_go_may_call_back() {
+fn is_released_may_call_the_pool() {
     check(2, || {
         let (frames, path) = (Frames::new(1, 1), Path::new());
         assert_eq!(frames.pool.take(0), Some(0));
@@ -269,9 +270,10 @@ fn let_go_may_call_back() {
     });
 }
 
-/// One caller looks on behalf of all. When it leaves, another one must.
+/// One caller checks for released frames on behalf of all. When it leaves the queue, another caller must
+/// check.
 #[test]
-fn somebody_looks_while_somebody_waits() {
+fn one_caller_checks_while_any_caller_waits() {
     check(1, || {
         let (frames, path) = (Frames::new(1, 1), Path::new());
         assert_eq!(frames.pool.take(0), Some(0));

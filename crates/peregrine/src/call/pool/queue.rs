@@ -13,8 +13,8 @@ use super::slots::{EMPTY, FREE, INACTIVE, Slots, TAKEN};
 use super::{LOOK, Machine, NOTHING, Waiter, Word};
 use crate::call::OnExhausted;
 
-/// A caller that joins a queue shorter than this becomes the one that checks for frames. No thread needs
-/// to be woken for that, and few callers before it are served until the duty must be passed on.
+/// A caller that joins a queue shorter than this becomes the one that checks for frames. No thread needs to
+/// be woken for that. The caller keeps the duty at most until the few callers before it have been served.
 const SHORT_QUEUE: usize = 32;
 
 /// The lock of the queue.
@@ -163,7 +163,7 @@ impl<M: Machine> Queue<M> {
         let looks = state.waiting.len() < SHORT_QUEUE;
         state.next_ticket += 1;
         if looks {
-            // The previous one notices when it is about to check again.
+            // The caller that had the duty notices this after its next check.
             state.looks = ticket;
         }
         let may_grow = on_exhausted == OnExhausted::Adaptive;
@@ -186,14 +186,15 @@ impl<M: Machine> Queue<M> {
     /// Hands a frame that was returned while callers waited to the first of them.
     pub(super) fn hand_over(&self, slots: &Slots<M>, index: u32) -> Wakeups<M> {
         let mut state = self.0.lock();
-        // If it cannot be taken, another thread has it, which comes here later itself.
+        // If the frame cannot be taken, another thread has it, and comes here when it returns the frame.
         if state.waiting.is_empty() || !slots.seize(index) {
             return Wakeups::NONE;
         }
         state.give(slots, index)
     }
 
-    /// Hands a free frame to the caller that waits longest. Returns `None` without frame or caller.
+    /// Hands a free frame to the caller that waits longest. Returns `None` if there is no free frame, or no
+    /// caller waits.
     pub(super) fn hand_over_free(&self, slots: &Slots<M>) -> Option<Wakeups<M>> {
         let mut state = self.0.lock();
         if state.waiting.is_empty() {
@@ -203,9 +204,9 @@ impl<M: Machine> Queue<M> {
         Some(state.give(slots, index))
     }
 
-    /// Returns whether no frame was given to a waiting caller for as long as `interval`. Then as many
-    /// frames as are active may be activated ([`grow`](Self::grow)). A check that comes late tells
-    /// nothing: the processors are overloaded, and more calls in flight would make that worse.
+    /// Returns whether no frame was given to a waiting caller for as long as `interval`. Then as many frames
+    /// as are active may be activated ([`grow`](Self::grow)). A check that is late by `interval` or more
+    /// proves nothing: the processors are overloaded, and more calls in flight would make that worse.
     pub(super) fn is_stuck(&self, slots: &Slots<M>, interval: Duration) -> bool {
         let mut state = self.0.lock();
         let now = M::clock();

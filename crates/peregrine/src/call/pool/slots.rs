@@ -10,7 +10,8 @@ pub(super) const UNUSED: u32 = 3;
 pub(super) const EMPTY: u32 = 4;
 pub(super) const INACTIVE: u32 = 5;
 
-/// A cache line of its own, so that threads on different frames do not slow each other down.
+/// The state of one frame, on a separate cache line, so that threads with different frames do not slow each
+/// other down.
 #[repr(align(128))]
 pub(super) struct Slot<W> {
     pub(super) state: W,
@@ -84,7 +85,8 @@ impl<M: Machine> Slots<M> {
             }
         }
         let state = &self.at(index).state;
-        // Take it before asking: what `is_released` records belongs to the frame's holder.
+        // The frame is taken before the question, because what `is_released` records belongs to the frame's
+        // holder.
         if state.peek() != CAPTURED || !state.exchange(CAPTURED, TAKEN) {
             return false;
         }

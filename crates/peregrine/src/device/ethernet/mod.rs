@@ -1,11 +1,11 @@
 //! Raw Ethernet: packets on a link, in frames of a type reserved for experiments, without an
 //! internet protocol.
 //!
-//! It offers the same as [`udp`](super::udp), datagrams alone and in batches, through one of two
-//! devices. With AF_XDP, frames pass through memory shared with the kernel, and a poll only reads
-//! memory. AF_PACKET is an ordinary socket, for processes that find the queue taken. AF_XDP serves
-//! one queue of an interface. If the interface has several queues, an additional AF_PACKET socket
-//! receives the frames that arrive through the others.
+//! Like [`udp`](super::udp), this module sends and receives packets alone and in batches. It uses one of two
+//! devices. With AF_XDP, frames pass through memory shared with the kernel, and a poll only reads memory.
+//! AF_PACKET is an ordinary socket, for processes that find the queue taken. AF_XDP serves one queue of an
+//! interface. If the interface has several queues, an additional AF_PACKET socket receives the frames that
+//! arrive through the others.
 //!
 //! * A frame is copied once in each direction: to the receiver's spaces, and from the sender's
 //!   parts. In the memory that the kernel fills, packets begin at multiples of 16.
@@ -123,7 +123,7 @@ impl Ethernet {
         let by_queue = link_port.queue().map(|queue| queue.open(node.endpoint[1], what));
         let device = match by_queue {
             Some(Ok(xsk)) => Ok(Device::Xdp(xsk)),
-            // Opening by the queue fails if it has no frames left for another socket.
+            // The queue cannot open a socket if it has no frames left for another one.
             None | Some(Err(_)) => {
                 AfPacketSocket::new(link_port.interface(), node.endpoint, what).map(Device::Packet)
             }

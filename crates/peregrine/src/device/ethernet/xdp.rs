@@ -210,7 +210,8 @@ impl Xsk {
         self.kick()
     }
 
-    /// Adds a frame to the frames to send. If all frames are in flight, it retries until one was sent.
+    /// Adds a frame to the frames to send. If all frames are in flight, it retries up to [`KICKS_MAX`] times,
+    /// until one was sent.
     #[inline]
     fn put(
         &self,
@@ -305,7 +306,8 @@ impl Outbox {
 }
 
 impl XdpInbox {
-    /// Wakes the driver if it waits for frames to receive into. It never waits if the kernel copies.
+    /// Wakes the driver if it waits for frames to receive into. The driver never waits if the kernel copies
+    /// the frames.
     #[inline]
     fn wake_if(&self, wanted: bool) {
         if wanted {

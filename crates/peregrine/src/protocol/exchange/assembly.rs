@@ -17,8 +17,8 @@ pub(crate) enum PieceArrival {
 
 /// Which positions of a message have arrived.
 ///
-/// The positions after the first hole are in a [`PositionSet`], which the owner passes to each
-/// function. A side either sends or receives a message, so it needs only one set, and its record stays
+/// The positions after the first hole are in a [`PositionSet`], which the owner passes to each function. A
+/// side either sends or receives a message at any one time. So it needs only one set, and its record stays
 /// small. A message of one packet needs no assembly.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Assembly {
@@ -108,8 +108,8 @@ impl Assembly {
         }
     }
 
-    /// Writes the bitmap of the positions that arrived after the first missing one. Returns the first
-    /// missing position and the bytes of the bitmap: zero if there are no holes.
+    /// Writes the bitmap of the positions that arrived after the first missing one. Returns the first missing
+    /// position, and the length of the bitmap in bytes. The length is zero if there are no holes.
     pub(crate) fn report(
         &self,
         beyond: &PositionSet,

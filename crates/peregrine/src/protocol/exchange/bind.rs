@@ -1,9 +1,10 @@
-//! Requests handles in two exchanges of packets. The server keeps no state between them.
+//! The protocol by which a client requests handles, in two exchanges of packets. The server keeps no state
+//! between the exchanges.
 //!
 //! The server answers `HELLO` with a cookie. The client returns the cookie in `BIND`, which proves its
-//! address to the server. In these headers, the secret is the client's nonce, and place and sequence
-//! are zero. No answer is longer than its request, so a forged source address amplifies nothing. The
-//! bodies are little-endian, and padded with zeros to [`BODY_BYTES`]:
+//! address to the server. In the headers of these packets, the secret is the client's nonce, and place and
+//! sequence are zero. No answer is longer than its request, so an attacker that forges source addresses
+//! cannot amplify its traffic. The bodies are little-endian, and padded with zeros to [`BODY_BYTES`]:
 //!
 //! | kind | body |
 //! |---|---|
@@ -34,7 +35,8 @@ const TEXT_BYTES_MAX: usize = BODY_BYTES - 6;
 /// The length of a time slot, in nanoseconds. A cookie is valid in its own slot and in the next one.
 const SLOT: u64 = 60 * SECOND;
 const TRIES_MAX: u8 = 10;
-/// After these numbers of unanswered packets, the client also sends one in the previous version.
+/// After each of these numbers of unanswered `HELLO` packets, the client also sends one `HELLO` in the
+/// previous version of the protocol.
 const VERSION_ASKED: [u8; 2] = [3, 6];
 const WAIT_FIRST: u64 = 100 * MILLISECOND;
 const WAIT_MAX: u64 = SECOND;
@@ -94,7 +96,7 @@ pub(crate) struct BindRequest {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GrantedHandle {
     pub(crate) handle: Handle,
-    /// How often the handle's place had forgotten a result before.
+    /// How many results the handle's place had forgotten when the handle was granted.
     pub(crate) generation: u32,
 }
 
@@ -120,7 +122,7 @@ pub(crate) struct Grant {
 }
 
 impl Grant {
-    /// Returns the same grant with these handles, at most [`HANDLES_MAX`].
+    /// Returns this grant with the first [`HANDLES_MAX`] of these handles.
     pub(crate) fn with(mut self, handles: &[GrantedHandle]) -> Self {
         let count = handles.len().min(HANDLES_MAX);
         self.handles[..count].copy_from_slice(&handles[..count]);
@@ -394,7 +396,7 @@ impl Cookies {
         hasher.finish128().as_bytes()
     }
 
-    /// Returns whether a cookie was made for this client recently.
+    /// Returns whether a cookie was made for this client in the current time slot or the one before it.
     pub(crate) fn verify(
         &self,
         now: Moment,
@@ -493,12 +495,12 @@ enum State {
 }
 
 impl BindExchange {
-    /// Begins to bind. `nonce` must be random.
+    /// Begins an exchange that requests handles. `nonce` must be random.
     pub(crate) const fn new(now: Moment, nonce: Nonce, request: BindRequest) -> Self {
         Self::begin(now, nonce, Some(request))
     }
 
-    /// Begins to request only the location on the link. `nonce` must be random.
+    /// Begins an exchange that requests only the server's location on the link. `nonce` must be random.
     pub(crate) const fn locating(now: Moment, nonce: Nonce) -> Self {
         Self::begin(now, nonce, None)
     }

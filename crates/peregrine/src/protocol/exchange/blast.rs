@@ -16,9 +16,9 @@ const ASK_AFTER_PACED: u32 = 4;
 /// The time after which a paced sender requests a report, if more than [`ASK_AFTER_PACED`] positions are
 /// sent within it.
 const ASK_TIME: u64 = MILLISECOND / 5;
-/// The burst of a paced sender: the number of positions that are due in this time. TCP sends two packets
-/// for each acknowledgement. A sender with larger bursts would suffer its losses at the overflow of a
-/// queue less often, and so take more than its share.
+/// The burst of a paced sender: the number of positions that are due in this time. TCP sends two packets for
+/// each acknowledgement. The losses of a sender with larger bursts would fall into fewer overflows of a
+/// queue. Its window would shrink less often, and it would take more than its share.
 const BURST: u64 = MILLISECOND;
 /// The bounds of the burst, in positions.
 const BURST_MIN: u64 = 2;
@@ -91,11 +91,11 @@ pub(crate) enum ReportEffect {
 
 /// The current round of retransmission, which finds out which retransmitted positions are lost again.
 ///
-/// All missing positions below [`Blast::declared`] were retransmitted, or wait for retransmission. A
-/// round consists of the positions that were below `declared` when the first of them was
-/// retransmitted. If the last packet of the round has arrived, those that have not arrived are lost
-/// again. Positions that are declared lost during the round form the next round. Serials wrap around,
-/// so a round ends as soon as all of its positions have arrived.
+/// All missing positions below [`Blast::declared`] were retransmitted, or wait for retransmission. A round
+/// consists of the positions that were below `declared` when the first of them was retransmitted. If the last
+/// packet of the round has arrived, the positions of the round that have not arrived are lost again.
+/// Positions that are declared lost during the round form the next round. A round also ends as soon as all of
+/// its positions have arrived, because its last serial has a meaning only until serials wrap around.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Round {
     None,
@@ -121,14 +121,14 @@ pub(crate) struct Blast {
     earlier: u32,
     /// The number of positions that wait for retransmission.
     missing: u32,
-    /// The number of positions in the receiver's last report.
+    /// The largest number of arrived positions that the receiver has reported.
     had: u32,
     /// All missing positions below this one were declared lost at least once.
     declared: u32,
     again: Round,
     /// Positions below this one were sent before the last reduction of the window.
     recovery: u32,
-    /// The number of that reduction.
+    /// The flow's number of reductions when this handle last looked.
     reductions: u16,
     /// Positions sent since the last request for a report.
     unasked: u16,
@@ -176,9 +176,9 @@ impl Blast {
         Self { is_resent: true, ..Self::new(fragments) }
     }
 
-    /// Returns the same message from its start, because the receiver reports that it has kept nothing
-    /// of it. The report may be old, and earlier positions may have arrived since. So later reports may
-    /// contain positions that were sent before the restart.
+    /// Returns this message, begun again from its start, because the receiver reports that it has kept
+    /// nothing of it. The report may be old, and earlier positions may have arrived since. So later reports
+    /// may contain positions that were sent before the restart.
     pub(crate) fn restarted(&self) -> Self {
         Self { earlier: self.next.max(self.earlier), ..Self::new(self.fragments) }
     }
@@ -188,7 +188,7 @@ impl Blast {
         &self.fragments
     }
 
-    /// Returns the number of positions in the receiver's last report.
+    /// Returns the largest number of arrived positions that the receiver has reported.
     pub(crate) const fn had(&self) -> u32 {
         self.had
     }
@@ -290,7 +290,7 @@ impl Blast {
         Some((position, flags))
     }
 
-    /// Returns whether the next position must wait. Otherwise it counts as sent.
+    /// Returns whether the next position must wait. If it need not wait, the pacing clock counts it as sent.
     fn must_wait(&mut self, now: Moment, pace: &Pace) -> bool {
         let interval = pace.interval;
         if interval == 0 {
@@ -371,7 +371,8 @@ impl Blast {
         if progress > 0 && self.missing == 0 && self.base >= self.recovery {
             path.flow.with_flow(|flow| {
                 let share = path.share(flow);
-                // Neither does a window that was not used.
+                // A window that was not used does not show whether it can grow: the message fits it, or less
+                // than half of it was in flight.
                 if self.fragments.count() > share && flying >= share / 2 {
                     flow.acknowledged(path.now, progress);
                 }

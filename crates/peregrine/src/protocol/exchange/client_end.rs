@@ -10,7 +10,7 @@
 //! | `Sending`, `Executing`, `Replied` | `Receiving` | a piece of a longer result arrives |
 //! | the four states from `Sending` to `Receiving` | `AckPending` | the result is complete; its acknowledgement has not been sent |
 //! | `AckPending` | `Idle` | [`acknowledge`](ClientEnd::acknowledge); the next call acknowledges, too |
-//! | the same four, `Probing` | `Cancelling` | [`cancel`](ClientEnd::cancel), or a result that is too large: the handle is captured |
+//! | `Probing`, and the four states from `Sending` to `Receiving` | `Cancelling` | [`cancel`](ClientEnd::cancel), or a result that is too large: the handle is captured |
 //! | `Cancelling` | `Idle` | the server has released the call |
 //! | any | `Closed` | refused, no answer for too long, or [`close`](ClientEnd::close): the handle is never used again |
 //!
@@ -40,8 +40,8 @@ use super::positions::PositionSet;
 use super::rtt::{Rtt, WAIT_MAX};
 use super::time::{MILLISECOND, Moment, SECOND};
 
-/// While the server answers that the procedure runs, the interval of the client's probes grows up to
-/// this. The client notices the death of the server later by half of it on average.
+/// While the server answers that the procedure runs, the interval of the client's probes grows up to this. On
+/// average, this delays the discovery that the server died by half of the interval.
 const CALM_MAX: u64 = 400 * MILLISECOND;
 /// The longest interval of probes while the client only waits for the release of a cancelled call.
 const CAPTURED_MAX: u64 = 2 * SECOND;
@@ -203,7 +203,8 @@ impl ClientEnd {
     /// Begins a call. Its packets are then returned by [`poll_send`](Self::poll_send).
     ///
     /// # Errors
-    /// If the handle cannot begin any call now, or not this one. Nothing was executed.
+    /// Fails if the handle is busy or closed, or if the call is larger than agreed or has contradictory
+    /// lengths. Nothing was executed.
     #[inline]
     pub(crate) fn begin(&mut self, call: Shape) -> Result<(), BeginError> {
         if !matches!(self.state, State::Idle | State::AckPending) || self.outcome.is_some() {

@@ -20,9 +20,9 @@ pub(crate) const WINDOW_MAX: u32 = 16_384;
 const BETA: f64 = 0.7;
 /// The speed of the window's growth, in positions per second cubed.
 const C: f64 = 0.4;
-/// The growth in positions per round trip that makes a window with this `BETA` as aggressive as Reno's.
-/// RFC 9438 changes to 1 at the window of the last loss. Linux does not, and its connections share links
-/// with ours.
+/// The growth in positions per round trip that makes a window with this `BETA` as aggressive as Reno's. RFC
+/// 9438 raises it to 1 when the window has the size that it had at the last loss. Linux does not raise it,
+/// and its connections share links with ours.
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 /// Slow start ends if a round trip is longer than the previous one by an eighth, within these bounds.
 const LONGER_MIN: u64 = 4 * MILLISECOND;
@@ -30,7 +30,7 @@ const LONGER_MAX: u64 = 16 * MILLISECOND;
 /// Before slow start ends, the window grows at a quarter of the pace for this many round trips, because
 /// the delay may have been chance.
 const CAUTIOUS_ROUNDS: u8 = 5;
-/// The window halves for each of these times without use, or each round trip if that is longer.
+/// The window halves for each of these times without use, or for each two round trips if these are longer.
 const IDLE: u64 = 200 * MILLISECOND;
 /// Positions are not paced on paths with a shorter round trip, because timers are too coarse.
 const PACED_MIN: u64 = 2 * MILLISECOND;
@@ -326,7 +326,8 @@ impl FlowAccess for core::cell::RefCell<Flow> {
     }
 }
 
-/// A path about which nothing is ever learned, for tests that do not depend on it.
+/// A path that keeps no state: each access gets a new flow. For tests that do not depend on congestion
+/// control.
 #[cfg(test)]
 pub(crate) struct NoFlow;
 

@@ -129,7 +129,7 @@ impl Flags {
     pub(crate) const RESENT: Self = Self(2);
     /// The payload has a check.
     pub(crate) const CHECKED: Self = Self(4);
-    /// The sender has the whole message.
+    /// The sender of this packet has received the whole message.
     pub(crate) const ALL: Self = Self(8);
     /// The result was sent.
     pub(crate) const REPLIED: Self = Self(16);
@@ -164,7 +164,8 @@ pub(crate) struct Handle {
 
 impl Handle {
     /// Returns the number of the call before the first one. It is part of the secret, so that for some
-    /// handles numbers wrap around soon. Otherwise errors in this would only show after years.
+    /// handles numbers wrap around soon. Otherwise errors in the handling of wrapped numbers would only show
+    /// after years.
     #[inline]
     pub(crate) const fn sequence(&self) -> u32 {
         u32::from_le_bytes([self.secret[8], self.secret[9], self.secret[10], self.secret[11]])
@@ -186,7 +187,7 @@ pub(crate) struct Header {
     /// Bytes of a full piece: a multiple of 16.
     pub(crate) piece: u32,
     pub(crate) credits: u16,
-    /// CRC32C of the payload, if flagged.
+    /// CRC32C of the payload, if the flag [`CHECKED`](Flags::CHECKED) is set.
     pub(crate) check: u32,
 }
 

@@ -1,4 +1,5 @@
-//! A message as the protocol knows it, and its division into pieces. It has only lengths, and no bytes.
+//! A message as the protocol knows it, and its division into pieces. The protocol knows the lengths of a
+//! message, but not its bytes.
 
 use core::ops::Range;
 
@@ -98,7 +99,7 @@ impl Fragments {
         self.piece
     }
 
-    /// Returns the bytes of fragment 0.
+    /// Returns the length of fragment 0 in bytes.
     #[inline]
     const fn first(&self) -> u32 {
         self.total - (self.count - 1) * self.piece

@@ -14,10 +14,11 @@ const ALLOWANCE_MAX: u64 = 50 * MILLISECOND;
 /// The smallest margin for late answers, as a fraction of the smoothed round trip: one over this.
 const ANSWER_MARGIN: u64 = 16;
 
-/// The client does not ask a server that sent a packet within this time whether it knows the handle.
+/// If a packet of the server arrived within this time, the client begins a call without asking whether the
+/// server knows the handle.
 const FRESH_MIN: u64 = 10 * MILLISECOND;
-/// The same limit in round trips, so that the question is short compared with the pause before it. The
-/// longer of both limits applies.
+/// The limit of [`FRESH_MIN`], but in round trips, so that the question is short compared with the pause
+/// before it. The longer of the two limits applies.
 const FRESH_ROUND_TRIPS: u64 = 32;
 
 /// Smoothed round-trip time and its variation, in nanoseconds.
@@ -36,7 +37,8 @@ impl Rtt {
         Self { smoothed: first, variation: first / 2, least: WAIT_MIN }
     }
 
-    /// Sets the shortest wait if that is longer than [`WAIT_MIN`]. It may exceed [`WAIT_LONGEST`].
+    /// Sets the shortest wait, within the bounds of [`WAIT_MIN`] and ten seconds. It may exceed
+    /// [`WAIT_LONGEST`].
     pub(crate) fn set_wait_min(&mut self, nanoseconds: u64) {
         self.least = nanoseconds.clamp(WAIT_MIN, 10 * SECOND);
     }

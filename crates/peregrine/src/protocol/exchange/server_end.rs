@@ -13,7 +13,7 @@
 //! | `Idle`, `Assembling`, `Waiting`, `Replied` | `Idle` | the client cancelled the call: it will not be executed, or its result is dropped |
 //! | `Executing` | `Cancelled` | the client cancelled the call while the procedure runs |
 //! | `Cancelled` | `Idle` | the procedure has ended; its result is dropped |
-//! | `Executing`, `Cancelled` | `Closing` | the client said goodbye |
+//! | `Executing`, `Cancelled` | `Closing` | the client sent a goodbye |
 //! | `Closing` | `Idle` | the procedure has ended; the driver forgets the record |
 //! | any | `Vacant` | [`forget`](ServerEnd::forget): the handle is revoked |
 //!
@@ -55,7 +55,7 @@ pub(crate) enum Action {
     /// Copy the payload to this range of the call.
     Place(Range<u32>),
     /// Copy the payload to this range of the call, which completes the call. Then execute the call. This
-    /// action occurs once for each number.
+    /// action occurs at most once for each number of a call.
     Execute(Range<u32>),
     /// [Forget](ServerEnd::forget) the handle, because the client does not need it any more.
     Forget,
@@ -71,7 +71,7 @@ pub(crate) enum Retain {
     Keep,
     /// Drop the result, because the client cancelled the call.
     Drop,
-    /// Drop the result and [`forget`](ServerEnd::forget) the record, because the client said goodbye.
+    /// Drop the result and [`forget`](ServerEnd::forget) the record, because the client sent a goodbye.
     Forget,
 }
 
@@ -82,9 +82,9 @@ pub(crate) enum RecordPhase {
     Vacant,
     /// No call is open, so nothing would be lost.
     Idle,
-    /// A call has arrived in part. If it is forgotten, it will never be executed.
+    /// A call has arrived in part. If the record is forgotten, the call will never be executed.
     Assembling,
-    /// A call waits at its client. If it is forgotten, it will never be executed.
+    /// The client waits until the server has room. If the record is forgotten, the call is never executed.
     Waiting,
     /// The record has a result that its client perhaps does not have.
     Replied,
@@ -121,8 +121,8 @@ enum PendingAnswer {
     Ask,
 }
 
-/// The silence of a client after which the server asks it, if the client has answered the last question
-/// soon. So the client of a procedure that runs for hours answers only one question a second.
+/// The silence of a client after which the server asks it, if the client answered the last question before
+/// the next one was sent. So the client of a long procedure answers only one question a second.
 const QUIET_MAX: u64 = SECOND;
 /// The time between unanswered questions. The server counts unanswered questions instead of measuring
 /// the silence. So a server that was halted itself can read the packets that arrived meanwhile before
@@ -312,7 +312,7 @@ impl ServerEnd {
         }
         let running = self.phase() == RecordPhase::Running;
         if matches!(self.state, State::Closing) {
-            // The client sent the packet before it said goodbye.
+            // The client sent the packet before its goodbye.
             return dropped(DropReason::Late);
         }
         // A client begins a call only when it knows that the previous one has ended.
@@ -345,7 +345,7 @@ impl ServerEnd {
         self.adopt_call(now, header);
         let range = fragments.range(header.fragment);
         if fragments.count() == 1 {
-            // The previous call was never completed.
+            // The record's previous call never arrived completely.
             self.state = State::Executing;
             return Effect { release, action: Action::Execute(range) };
         }
@@ -763,9 +763,9 @@ impl ServerEnd {
 
     /// Revokes the handle. Packets with this handle have no effect any more.
     ///
-    /// Raises the generation of the place if the client may still wait for the result of an executed
-    /// call. In the other states no such result is lost: an executed call leads to them only if its
-    /// client has the result, has cancelled the call, or has said goodbye.
+    /// Raises the generation of the place if the client may still wait for the result of an executed call. In
+    /// the other states no such result is lost: an executed call leads to them only if its client has the
+    /// result, has cancelled the call, or has sent a goodbye.
     pub(crate) fn forget(&mut self) {
         debug_assert!(self.phase() != RecordPhase::Running);
         let forgets = match self.state {

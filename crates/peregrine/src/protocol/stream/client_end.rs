@@ -578,7 +578,7 @@ mod tests {
     }
 
     #[test]
-    fn goodbye_says_that_unanswered_calls_were_not_executed() {
+    fn unanswered_calls_were_not_executed_after_a_goodbye() {
         let end = ClientEnd::new(4, 256);
         end.begin(0);
         assert_eq!(

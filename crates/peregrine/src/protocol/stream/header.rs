@@ -162,7 +162,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn numbers_are_where_the_document_says() {
+    fn header_fields_are_at_the_documented_offsets() {
         let header = Header {
             kind: MessageKind::Call,
             body: 0x0403_0201,

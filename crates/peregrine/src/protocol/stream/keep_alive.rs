@@ -1,11 +1,11 @@
 //! Detects whether a silent server is dead.
 //!
-//! When a server's process ends, its kernel closes the connection. If the server's host loses power or a
-//! link breaks, nothing closes the connection. The client's kernel probes idle connections only seldom,
-//! so that they cost nothing. So while a call waits for long, the client probes more often: it sends a
-//! few bytes without meaning, which the server's kernel acknowledges whatever the server does. While
-//! sent bytes are not acknowledged, no probe is needed, because the kernel retransmits them. If the
-//! peer has no room to receive, no probe is needed either, because the kernel probes for room.
+//! When a server's process ends, its kernel closes the connection. If the server's host loses power or a link
+//! breaks, nothing closes the connection. The client's kernel probes idle connections only seldom, so that
+//! they cost nothing. So while a call waits for a long time, the client probes more often: it sends a few
+//! bytes without meaning, which the server's kernel acknowledges whatever the server does. While sent bytes
+//! are not acknowledged, no probe is needed, because the kernel retransmits them. If the peer has no room to
+//! receive, no probe is needed either, because the kernel probes for room.
 
 use core::time::Duration;
 
@@ -48,8 +48,8 @@ pub(crate) struct KeepAlive {
 }
 
 impl KeepAlive {
-    /// Returns whether the caller must examine the connection now. The caller first calls this when it has
-    /// waited for [`EXAMINE_EVERY`], and then at any rate while nothing is received.
+    /// Returns whether the caller must examine the connection now. The caller first calls this after it has
+    /// waited for [`EXAMINE_EVERY`], and then as often as it likes while nothing is received.
     pub(crate) fn is_due(&mut self, now: Duration) -> bool {
         let (first, last) = *self.examined.get_or_insert((now, now));
         let is_due = now.saturating_sub(last) >= EXAMINE_EVERY || now == first;

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_are_read_as_they_were_written_and_not_cut_off() {
+    fn bodies_are_read_back_and_truncated_ones_are_rejected() {
         let bind = BindRequest {
             digest: Some([7; 16]),
             representation: 1,

@@ -1,8 +1,8 @@
 //! The stream protocol: calls as messages on one TCP connection, with many calls in flight.
 //!
 //! Each message is a [`Header`], a body, and extensions, each padded to a multiple of 16 bytes. So every
-//! message in a buffer is aligned if the buffer begins at such a multiple. All numbers of the protocol are
-//! little-endian. The values in the bodies of calls and replies have the server's byte order.
+//! message in a buffer is aligned if the address of the buffer is a multiple of 16. All numbers of the
+//! protocol are little-endian. The values in the bodies of calls and replies have the server's byte order.
 //!
 //! This module decides what received bytes mean, what is sent, and how calls end. It has no sockets,
 //! threads or clocks: the path passes bytes and the time to it. Large payloads never pass through it.

@@ -190,7 +190,7 @@ impl Calls {
         self.calls.iter().filter(|call| call.cancelled).count() as u64
     }
 
-    /// Returns whether a server that stops may say goodbye, which means that calls without a reply were
+    /// Returns whether a server that stops may send a goodbye, which means that calls without a reply were
     /// not executed.
     pub(crate) const fn may_say_goodbye(&self) -> bool {
         self.calls.is_empty()
@@ -204,7 +204,7 @@ pub(crate) struct MessageTimer {
     began: Option<Duration>,
     /// For how long the server did not receive, because it had no memory.
     held: Duration,
-    /// When the server stopped receiving for this reason, if it has not resumed.
+    /// When the server stopped receiving because it had no memory, if it has not resumed.
     held_since: Option<Duration>,
 }
 

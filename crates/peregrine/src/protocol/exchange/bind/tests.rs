@@ -68,7 +68,7 @@ fn cookie_is_valid_for_one_client_and_two_slots() {
     assert!(!Cookies::new([2; 16]).verify(at(7), b"here", &[2; 12], &cookie));
 }
 
-/// Runs both exchanges, and loses one packet.
+/// Runs the exchange for a cookie and the exchange for handles. The first `HELLO` is lost.
 #[test]
 fn client_is_bound_after_two_exchanges() {
     let cookies = Cookies::new([1; 16]);
@@ -228,7 +228,7 @@ fn client_of_another_version_is_answered_in_its_version() {
 
 proptest! {
     #[test]
-    fn no_body_makes_it_panic(
+    fn no_body_makes_the_parser_panic(
         mut body in proptest::collection::vec(any::<u8>(), BODY_BYTES),
         kind in 0..5usize,
         count: u8,

@@ -98,7 +98,7 @@ impl ClientEnd {
         self.ask_again(now, PendingControl::Cancel);
     }
 
-    /// Closes the handle, and says goodbye to the server. A call in progress fails, and the server cancels
+    /// Closes the handle, and sends a goodbye to the server. A call in progress fails, and the server cancels
     /// it. The client does not wait any more for the release of a cancelled call.
     pub(crate) fn close(&mut self) {
         if self.is_closed() {

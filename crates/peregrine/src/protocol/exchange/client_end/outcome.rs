@@ -12,7 +12,7 @@ pub(crate) struct ClientTerms {
     pub(crate) piece: u32,
     /// The number of positions beyond the acknowledged ones for which the server has room.
     pub(crate) credits: u16,
-    /// The same for the client.
+    /// The number of positions beyond the acknowledged ones for which the client has room.
     pub(crate) credits_here: u16,
     /// Bytes of the largest call.
     pub(crate) call_bytes_max: u32,
@@ -34,7 +34,7 @@ pub(crate) struct Outgoing {
 pub(crate) enum Handled {
     /// Copy the payload to this range of the result.
     Place(Range<u32>),
-    /// Nothing, because the packet carried no data.
+    /// Do nothing, because the packet carried no data.
     Nothing,
     Dropped(DropReason),
 }

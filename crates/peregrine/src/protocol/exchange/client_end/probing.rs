@@ -31,8 +31,9 @@ impl ClientEnd {
         self.due = now.after(self.interval);
     }
 
-    /// Requests the missing pieces of the result. After a longer silence, it also asks for the state of
-    /// the call. An answer shows that the path is not interrupted, but loses all full pieces.
+    /// Requests the missing pieces of the result. After a longer silence, it also asks for the state of the
+    /// call. If the server answers and no piece arrives, the path is not interrupted, but loses all full
+    /// pieces.
     pub(super) fn request_result(&mut self, now: Moment) {
         let long = self.unanswered > 0;
         self.ask_again(

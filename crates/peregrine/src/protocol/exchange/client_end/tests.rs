@@ -188,7 +188,7 @@ fn late_request_to_wait_delays_a_call_until_its_next_question() {
 /// The server made the call wait for a moment, and has accepted pieces since. When the client receives
 /// the request to wait, it has already sent more positions than it sends when it begins again.
 #[test]
-fn late_permission_to_send_hides_nothing_that_the_server_has() {
+fn reports_of_earlier_pieces_count_after_a_late_permission_to_send() {
     for holes in [false, true] {
         let (mut client_end, mut now) = (calling(20_000), NOW);
         let have =
@@ -265,7 +265,7 @@ fn questions_become_rarer_until_the_server_is_taken_for_dead() {
 }
 
 #[test]
-fn long_procedure_is_asked_about_ever_more_rarely() {
+fn probes_become_rarer_while_the_procedure_runs() {
     let (mut client_end, mut now) = (calling(100), NOW);
     client_end.handle(NOW, &NoFlow, &all(FIRST), &[]);
     let mut waits = Vec::new();

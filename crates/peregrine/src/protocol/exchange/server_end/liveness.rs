@@ -43,7 +43,7 @@ impl ServerEnd {
         Some(now.after(ASK_EVERY))
     }
 
-    /// Returns whether the running procedure is cancelled: its client has cancelled the call, has said
+    /// Returns whether the running procedure is cancelled: its client has cancelled the call, has sent a
     /// goodbye, or was presumed dead.
     pub(crate) const fn is_cancelled(&self) -> bool {
         match self.state {

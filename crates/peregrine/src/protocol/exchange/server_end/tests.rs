@@ -203,7 +203,7 @@ fn last_missing_piece_executes_the_call() {
 }
 
 #[test]
-fn early_end_is_answered_and_so_is_completion() {
+fn early_end_of_a_blast_is_reported_and_so_is_completion() {
     let server_end = &mut server_end();
     then(server_end, call(FIRST, 3000, 1));
     assert_eq!(then(server_end, call(FIRST, 3000, 0)), Action::Place(0..952));
@@ -347,7 +347,8 @@ fn forgotten_result_raises_the_generation() {
     assert_eq!(generation(&server_end), 0);
     let terms = ServerTerms { piece: 1024, credits: 64, credits_here: 32, bytes_max: 1 << 20 };
     let occupied = |server_end: &mut ServerEnd| server_end.assign(NOW, SECRET, PEER, &terms);
-    // Neither does it if the client has the result, has cancelled the call, or has said goodbye.
+    // The generation is not raised either if the client has the result, has cancelled the call, or has sent a
+    // goodbye.
     let all = Header { flags: Flags::ALL, ..packet(PacketKind::HaveResult, FIRST) };
     for over in [all, packet(PacketKind::Cancel, FIRST), packet(PacketKind::Bye, FIRST)] {
         occupied(&mut server_end);
@@ -550,8 +551,8 @@ fn packet_sent_before_the_question_is_not_its_answer() {
     }
 }
 
-/// After its halt, the server notices a long silence. But packets may have arrived meanwhile that it has
-/// not read yet.
+/// A server that was halted notices a long silence, although packets that it has not read yet may have
+/// arrived meanwhile.
 #[test]
 fn halted_server_asks_before_it_takes_a_client_for_dead() {
     let (server_end, mut now) = (&mut server_end(), NOW);
