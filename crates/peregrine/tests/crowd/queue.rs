@@ -54,21 +54,20 @@ pub(crate) fn turns(work: &WorkClient, server: &Process, callers: usize) -> Vec<
     })
 }
 
-/// Waits until a thread of this process sleeps in a system call and stays in it. On a busy machine, a lock
-/// whose holder does not run may also make it sleep, but not for as long.
+/// Waits until a thread of this process has slept in system calls for a while. On a busy machine, a lock
+/// whose holder does not run may also make it sleep, but not for as long. A caller that waits wakes now and
+/// then, to check for released A-stacks.
 fn until_blocked(thread: i32) {
-    /// How often in a row the thread must be found in the same call.
-    const LOOKS: u32 = 40;
+    /// How often the thread must be found asleep.
+    const LOOKS: u32 = 30;
     let path = format!("/proc/self/task/{thread}/syscall");
-    let (mut seen, mut before) = (0, String::new());
+    let mut seen = 0;
     until("the caller waits", || {
         std::thread::sleep(Duration::from_millis(1));
-        // "running", or the number of the system call, or -1 outside of one, and then its arguments.
+        // "running", the number of the system call, or -1 outside of one.
         let text = std::fs::read_to_string(&path).unwrap_or_default();
         let number = text.split(' ').next().and_then(|number| number.parse().ok());
-        let sleeps = number.is_some_and(|number: i64| number >= 0);
-        seen = if sleeps && text == before { seen + 1 } else { 0 };
-        before = text;
+        seen += u32::from(number.is_some_and(|number: i64| number >= 0));
         seen == LOOKS
     });
 }
