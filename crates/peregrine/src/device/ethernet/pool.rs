@@ -127,11 +127,11 @@ impl FrameBuffers {
         &self.umem
     }
 
-    /// Takes `sent` frames for sending for a socket, and promises it `arriving` frames for receiving,
-    /// as many as its ring holds.
+    /// Returns `sent` frames that a socket sends from, and reserves `arriving` frames for its receive
+    /// ring. The ring holds `arriving` frames.
     ///
     /// # Errors
-    /// If too few are left.
+    /// If the pool has too few frames left.
     pub(super) fn take(&self, arriving: u32, sent: u32) -> io::Result<Box<[u32]>> {
         let mut vacant = self.vacant.lock();
         let left = vacant.sent.len().checked_sub(sent as usize).ok_or(ErrorKind::QuotaExceeded)?;

@@ -276,7 +276,7 @@ impl ServerEnd {
         self.handle_slowly(now, flow, header, bitmap, ahead)
     }
 
-    /// Makes a call the record's call.
+    /// Stores a call's number, sizes and piece in this record, which then belongs to that call.
     #[inline]
     fn adopt_call(&mut self, now: Moment, header: &Header) {
         self.note_heard(now, header);

@@ -105,7 +105,7 @@ fn large_messages_use_the_link_after_a_change_of_the_round_trip() {
         let mut world = shared(&near, [1, 0], 500, Plan { total, result, ..NULL });
         for (link, until) in [(&near, 20), (&far, 100), (&near, 140)] {
             (world.to_client, world.to_server) = (link.clone(), link.clone());
-            // The window needs 20 s to grow to the longer path, like that of any CUBIC.
+            // CUBIC needs about 20 s to grow its window to what the longer path holds.
             world.run_until((until - 20) * SECOND);
             let carried = |world: &World| {
                 let link = if call { &world.to_server } else { &world.to_client };

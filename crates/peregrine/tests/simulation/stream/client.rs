@@ -17,7 +17,7 @@ use crate::random::Random;
 /// The largest body of a message.
 pub(crate) const BODY_MAX: usize = 8192;
 
-/// The answers of replies.
+/// The answer that a reply carries: the call was executed, was refused, or was given up.
 pub(crate) const OK: u32 = 0;
 pub(crate) const REFUSED: u32 = 1;
 pub(crate) const GIVEN_UP: u32 = 2;
