@@ -107,7 +107,7 @@ impl Published {
         if self.pid == std::process::id() && !self.withdrawn.swap(true, Ordering::AcqRel) {
             // The name is removed before the lock is released, so a process that gets the lock finds no
             // name. A process that has opened the lock file already makes a new one when it finds that the
-            // file was removed. If the lock file is another server's by now, the name is, too.
+            // file was removed. If another server has made the lock file, the name is its name, and stays.
             if leftovers::is_named(&self.lock, &self.lock_path) {
                 let _ = fs::remove_file(&self.path);
                 let _ = fs::remove_file(&self.lock_path);

@@ -144,8 +144,8 @@ impl State {
     }
 }
 
-/// Returns whether a reservation is the one that may exceed a bound. If there is no such reservation yet,
-/// this one becomes it.
+/// Returns whether the reservation `number` is `first`, the only one that may exceed a bound. If there is no
+/// `first` yet, `number` becomes it.
 fn is_or_becomes(first: &mut Option<u64>, number: u64) -> bool {
     *first.get_or_insert(number) == number
 }
