@@ -40,7 +40,8 @@ impl Model {
     }
 }
 
-/// Returns a value that matters: small words, their neighbours, or any value.
+/// Returns a value for a word: often one of the 32 smallest or of the 32 largest, otherwise the bytes of
+/// the input as they are.
 fn value(bytes: [u8; 4]) -> u32 {
     match bytes[0] {
         0..128 => u32::from(bytes[0] & 31),

@@ -173,7 +173,7 @@ impl Placement {
     /// All placements.
     pub(crate) const ALL: [Self; 3] = [Self::TwoCores, Self::OneCore, Self::Free];
 
-    /// Returns its name in every row.
+    /// Returns the name of this way to wait, as rows show it.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::TwoCores => "two-cores",
@@ -208,7 +208,7 @@ impl Waiting {
     /// All ways to wait.
     pub(crate) const ALL: [Self; 3] = [Self::Spin, Self::Block, Self::Adaptive];
 
-    /// Returns its name in every row.
+    /// Returns the name of this way to wait, as rows show it.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Spin => "spin",
@@ -266,7 +266,7 @@ pub(crate) enum Limit {
 }
 
 impl Limit {
-    /// Returns its name in every row.
+    /// Returns the name of this way to wait, as rows show it.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Lines => "lines",

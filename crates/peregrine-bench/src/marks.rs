@@ -47,7 +47,7 @@ const ACROSS: [Across; 13] = [
     across("null", "udp", "loopback", "block", &["udp-pingpong"], 1.15, 1.05),
     across("null", "udp", "veth", "spin", &["udp-pingpong"], 1.20, 1.07),
     across("in-1024", "udp", "veth", "spin", &["udp-pingpong"], 1.20, 1.07),
-    // 1.06 is the ratio to the network penalty in the Peregrine paper.
+    // 1.06: in the Peregrine paper, the time of the largest call divided by its network penalty.
     across("in-48000", "udp", "veth", "spin", &["blast-ack"], 1.15, 1.06),
     across("null", "ethernet", "veth", "spin", &XDP_PINGPONG, 1.25, 1.08),
     across("null", "ethernet", "veth", "spin", &["own-udp"], 0.65, 0.50),
@@ -99,7 +99,7 @@ const fn across(
     Across { key: [case, path, link, wait], limits, mark: Mark::Ratio(must, reach) }
 }
 
-/// Returns the mark of a row, if it has one.
+/// Returns the mark that the row's figure has to reach, if there is one for such a row.
 pub(crate) fn of(row: &Row) -> Option<Mark> {
     if let Some(marked) = DEATHS_NOTICED.iter().find(|m| m.0 == row.case) {
         let local = row.path == Some("local");

@@ -56,7 +56,8 @@ fn remove_shared(directory: &Path) {
 #[cfg(not(feature = "peers"))]
 const fn remove_shared(_: &Path) {}
 
-/// Returns whether `$PEREGRINE_DIR` is already a directory of this program.
+/// Returns whether a process of this program started this one, and gave it a directory in
+/// `$PEREGRINE_DIR`.
 pub(crate) fn inside() -> bool {
     std::env::var_os(INSIDE).is_some()
 }

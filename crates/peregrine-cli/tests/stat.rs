@@ -331,7 +331,7 @@ fn watch_draws_in_place_and_restores_the_terminal() {
         terminal.assert_restored();
         assert!(!terminal.text().contains("EXPORT"));
     }
-    // Ctrl-C sends a signal; Ctrl-Z and Ctrl-\\ have no effect.
+    // Ctrl-C sends a signal; Ctrl-Z and Ctrl-\ have no effect.
     let mut terminal = watch(&sandbox, 24, 80, &[]);
     terminal.until_seen("EXPORT");
     terminal.press(&[26, 28]);

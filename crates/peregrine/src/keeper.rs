@@ -49,6 +49,7 @@ impl<F: Fn() -> Next + Send + Sync> Watched for TimerOnly<F> {
         self.never.as_fd()
     }
 
+    /// Is never called, because the descriptor is never readable.
     fn ready(self: Arc<Self>) -> Next {
         Next::Sleep
     }

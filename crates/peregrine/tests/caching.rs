@@ -94,7 +94,8 @@ fn server_keeps_polling_after_a_recent_call() {
     println!("skipped: other threads kept using the processor");
 }
 
-/// Other threads can only make the server sleep more often.
+/// Runs however busy the processors are: other threads can only make the server sleep more often, and the
+/// test requires that it sleeps.
 #[test]
 fn server_sleeps_long_after_its_last_call() {
     let _alone = support::alone();

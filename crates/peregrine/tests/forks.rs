@@ -147,8 +147,8 @@ fn child_that_binds_repeatedly_leaks_no_memory() {
     let directory = support::own_directory();
     let _server = Process::start("child", "server", directory.path());
     let _one = WhoClient::bind("one").unwrap();
-    // The first allocation of a thread takes pages once, and perhaps late. A leak would take pages in
-    // every round.
+    // The first allocation of a thread takes pages once, and perhaps in a late round. A leak would take
+    // pages in every round, so the round that took least decides.
     let grown = || {
         let _kept = WhoClient::bind("two").ok();
         let mut least = u64::MAX;

@@ -186,7 +186,8 @@ fn stalled_message_is_closed_while_others_wait_for_memory() {
     assert_eq!(answers(streams), vec![0; CALLS]);
 }
 
-/// The calls exceed a server's memory share of one host, for longer than a client waits for a silent server.
+/// The calls need more memory than the server grants to one host. Some of them wait longer than a client
+/// tolerates a silent server, and must still succeed.
 #[test]
 fn large_calls_of_one_client_wait_for_each_other() {
     const CALLERS: usize = 30;

@@ -6,11 +6,11 @@ use super::compiled::array_of_known_length;
 use super::copying::{Block, InlineItem, Mover, Procedural};
 use super::interpreted;
 use super::packet::{Marshal, Packet};
-use super::programs::{Program, stub};
+use super::repeated::{Repeated, stub};
 use super::user::{Data, INTEGERS, RECORDS, User};
 use super::{Stub, Used};
 
-/// Two programs that differ in one thing.
+/// Two operations that differ in one thing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Effect {
     /// Its name.
@@ -25,8 +25,8 @@ pub(crate) struct Effect {
 
 impl Effect {
     /// Returns the program with the effect, and the one without.
-    pub(crate) fn programs(&self) -> [Program; 2] {
-        [self.with, self.without].map(|stub| Program::of(stub, Data::Structure))
+    pub(crate) fn operations(&self) -> [Repeated; 2] {
+        [self.with, self.without].map(|stub| Repeated::of(stub, Data::Structure))
     }
 }
 

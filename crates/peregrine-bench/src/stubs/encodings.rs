@@ -19,7 +19,7 @@ use prost::Message;
 use rkyv::rancor;
 use rkyv::util::AlignedVec;
 
-use super::programs::Program;
+use super::repeated::Repeated;
 use super::shipped::{self, Row as Ours};
 use super::user::{Data, User};
 use crate::local::{in_turn, split};
@@ -133,11 +133,11 @@ fn pair<T: 'static>(
     value: T,
     encode: fn(&T, &mut Vec<u8>) -> bool,
     decode: fn(&mut T, &[u8]) -> bool,
-) -> Program {
+) -> Repeated {
     let (mut value, mut buffer) = (value, Vec::with_capacity(8192));
     let (encode, decode) = black_box((encode, decode));
     encode(&value, &mut buffer);
-    Program::new(move |times| {
+    Repeated::new(move |times| {
         (0..times).fold(true, |fine, _| {
             fine & if encodes {
                 buffer.clear();
@@ -149,7 +149,7 @@ fn pair<T: 'static>(
     })
 }
 
-fn with_prost<T: Message + Default + 'static>(encodes: bool, value: T) -> Program {
+fn with_prost<T: Message + Default + 'static>(encodes: bool, value: T) -> Repeated {
     pair(
         encodes,
         value,
@@ -158,13 +158,13 @@ fn with_prost<T: Message + Default + 'static>(encodes: bool, value: T) -> Progra
     )
 }
 
-fn with_postcard<T>(encodes: bool, value: T) -> Program
+fn with_postcard<T>(encodes: bool, value: T) -> Repeated
 where
     T: serde::Serialize + serde::de::DeserializeOwned + 'static,
 {
     let (mut value, mut room, mut used) = (value, vec![0; 8192], 0);
     used = postcard::to_slice(&value, &mut room).map_or(used, |bytes| bytes.len());
-    Program::new(move |times| {
+    Repeated::new(move |times| {
         (0..times).fold(true, |fine, _| {
             let (value, room) = black_box((&mut value, &mut room));
             fine & if encodes {
@@ -177,7 +177,7 @@ where
 }
 
 /// The buffer of an archive is aligned, so it has a separate type.
-fn with_rkyv<T>(encodes: bool, value: T) -> Program
+fn with_rkyv<T>(encodes: bool, value: T) -> Repeated
 where
     T: rkyv::Archive + 'static,
     T: for<'a> rkyv::Serialize<
@@ -194,7 +194,7 @@ where
     if let Ok(filled) = rkyv::api::high::to_bytes_in::<_, rancor::Error>(&value, buffer.clone()) {
         buffer = filled;
     }
-    Program::new(move |times| {
+    Repeated::new(move |times| {
         (0..times).fold(true, |fine, _| {
             let (value, buffer) = black_box((&mut value, &mut buffer));
             fine & if encodes {
@@ -281,7 +281,7 @@ fn with_capnp<T: 'static>(
     value: T,
     build: fn(&T, PointerBuilder<'_>),
     read: fn(&mut T, PointerReader<'_>) -> capnp::Result<()>,
-) -> Program {
+) -> Repeated {
     let mut scratch = capnp::Word::allocate_zeroed_vec(1024);
     let (mut value, mut buffer) = (value, Vec::with_capacity(8192));
     let mut encode = move |value: &T, buffer: &mut Vec<u8>| {
@@ -293,7 +293,7 @@ fn with_capnp<T: 'static>(
         serialize::write_message(buffer, &message).is_ok()
     };
     encode(&value, &mut buffer);
-    Program::new(move |times| {
+    Repeated::new(move |times| {
         (0..times).fold(true, |fine, _| {
             let (value, buffer) = black_box((&mut value, &mut buffer));
             fine & if encodes {
@@ -358,7 +358,7 @@ fn read_structure(of: &mut Derived, pointer: PointerReader<'_>) -> capnp::Result
 }
 
 /// Returns the program of a peer for a type.
-fn program(peer: &str, data: Data, encodes: bool) -> Program {
+fn program(peer: &str, data: Data, encodes: bool) -> Repeated {
     let user = User::full();
     let all = derived(&user);
     match (peer, data) {

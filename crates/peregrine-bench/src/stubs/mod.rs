@@ -8,7 +8,7 @@
 //! | `effects` | what the model misses |
 //! | `shipped` | Peregrine's own stubs |
 //! | `encodings` | the same types in other encodings, for the experiment `peers` |
-//! | `programs`, `study` | the method of measurement |
+//! | `repeated`, `study` | the method of measurement |
 //! | `paper`, `marks`, `report`, `plot` | what the results are compared with, and how they are shown |
 
 mod compiled;
@@ -23,7 +23,7 @@ mod packet;
 mod paper;
 mod parameters;
 mod plot;
-mod programs;
+mod repeated;
 mod report;
 mod shipped;
 mod study;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::copying::{InlineByte, InlineItem, Mover, Procedural};
 use super::packet::{Marshal, Packet, Unmarshal, Way, keep_separate};
-use super::programs::Program;
+use super::repeated::Repeated;
 use super::user::{BLOCKS, Data, User};
 use super::{Stub, Used, interpreted};
 use crate::cost::{Parameters, Symbol};
@@ -92,7 +92,7 @@ type Named = (&'static str, Stub);
 const SINGLE: usize = 8;
 
 /// Returns the micro-programs of a direction.
-fn programs<W: Way>() -> Vec<Named> {
+fn micro_programs<W: Way>() -> Vec<Named> {
     let single: [Named; SINGLE] = [
         ("nothing", nothing),
         ("L_b", straight_bytes::<W>),
@@ -122,9 +122,10 @@ fn programs<W: Way>() -> Vec<Named> {
 const IN_STUB: usize = 6;
 
 /// Returns all programs that measure the parameters of one direction.
-pub(crate) fn all(marshals: bool) -> Vec<Program> {
-    let programs = if marshals { programs::<Marshal>() } else { programs::<Unmarshal>() };
-    programs.into_iter().map(|(_, stub)| Program::of(stub, Data::Structure)).collect()
+pub(crate) fn all(marshals: bool) -> Vec<Repeated> {
+    let programs =
+        if marshals { micro_programs::<Marshal>() } else { micro_programs::<Unmarshal>() };
+    programs.into_iter().map(|(_, stub)| Repeated::of(stub, Data::Structure)).collect()
 }
 
 /// Measures the parameters of marshalling.

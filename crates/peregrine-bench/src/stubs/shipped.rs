@@ -19,7 +19,7 @@ use peregrine::value::{
 use peregrine::{Argument, Dynamic, GenericClient, OnExhausted, Plain, Value, interface};
 
 use super::Used;
-use super::programs::Program;
+use super::repeated::Repeated;
 use super::user::{Data, INTEGERS, MIDDLE, PACKET, Placed, RECORDS, Room, User};
 use crate::subject::Failure;
 
@@ -201,13 +201,13 @@ fn copy_from<const N: usize>(flat: &mut Flat, packet: &mut [u8]) -> Used {
 }
 
 /// Makes the program of a value, for a direction and a representation.
-fn of_value<T: Value + Clone + 'static, R: Representation>(value: &T, marshals: bool) -> Program {
+fn of_value<T: Value + Clone + 'static, R: Representation>(value: &T, marshals: bool) -> Repeated {
     let (mut boxed, mut packet) = (Placed::boxed(value.clone()), room());
     if marshals {
-        return Program::calling(boxed, packet, encode::<T, R>);
+        return Repeated::calling(boxed, packet, encode::<T, R>);
     }
     let _ = encode::<T, R>(&mut boxed, &mut packet[..]);
-    Program::calling(boxed, packet, decode::<T, R>)
+    Repeated::calling(boxed, packet, decode::<T, R>)
 }
 
 /// The bytes of the structure as a value.
@@ -418,7 +418,7 @@ pub(crate) fn program(
     data: Data,
     marshals: bool,
     calling: &Shared,
-) -> Result<Program, Failure> {
+) -> Result<Repeated, Failure> {
     let user = User::full();
     let value = |swapped: bool| match (data, swapped) {
         (Data::One, false) => of_value::<_, Native>(&user.one, marshals),
@@ -438,31 +438,31 @@ pub(crate) fn program(
                 (Data::Array, false) => copy_from::<{ 4 * INTEGERS }>,
                 (Data::Structure, false) => copy_from::<STRUCTURE_BYTES>,
             };
-            Program::calling(Placed::boxed([0; PACKET]), room(), copy)
+            Repeated::calling(Placed::boxed([0; PACKET]), room(), copy)
         }
         Row::Value => value(false),
         Row::Swapped => value(true),
         Row::Compiled => {
             let calling = Rc::clone(calling);
-            Program::new(move |times| {
+            Repeated::new(move |times| {
                 let calling = calling.borrow();
                 (0..times).try_for_each(|_| black_box(&*calling).compiled(data)).is_some()
             })
         }
         Row::Interpreted => {
             let calling = Rc::clone(calling);
-            Program::new(move |times| {
+            Repeated::new(move |times| {
                 let mut calling = calling.borrow_mut();
                 (0..times).try_for_each(|_| black_box(&mut *calling).interpreted(data)).is_some()
             })
         }
         Row::Stub if marshals => {
             let caller = Caller::new()?;
-            Program::new(move |times| caller.run(data, times).is_some())
+            Repeated::new(move |times| caller.run(data, times).is_some())
         }
         Row::Stub => {
             let mut server = Server::new(data)?;
-            Program::new(move |times| server.run(data, times).is_some())
+            Repeated::new(move |times| server.run(data, times).is_some())
         }
     })
 }

@@ -1,11 +1,11 @@
-//! The study: all programs are measured alternately, round by round, and compared with the model.
+//! The study: all operations are measured alternately, round by round, and compared with the model.
 
 use crate::cost::Design;
 
 use super::effects::{self, Effect};
 use super::model::{self, Prediction};
 use super::parameters::{self, Measured};
-use super::programs::{Program, stub};
+use super::repeated::{Repeated, stub};
 use super::shipped::{self, Row};
 use super::user::Data;
 use crate::local::in_turn;
@@ -66,17 +66,17 @@ pub(crate) struct Study {
 
 const WAYS: [bool; 2] = [true, false];
 
-/// A list of programs, and where each kind of them begins.
+/// A list of operations, and where each kind of them begins.
 #[derive(Default)]
-struct Programs {
-    all: Vec<Program>,
+struct Operations {
+    all: Vec<Repeated>,
     samples: Vec<Vec<f64>>,
 }
 
-impl Programs {
-    fn add(&mut self, programs: impl IntoIterator<Item = Program>) -> std::ops::Range<usize> {
+impl Operations {
+    fn add(&mut self, operations: impl IntoIterator<Item = Repeated>) -> std::ops::Range<usize> {
         let start = self.all.len();
-        self.all.extend(programs);
+        self.all.extend(operations);
         start..self.all.len()
     }
 
@@ -87,59 +87,61 @@ impl Programs {
 
 /// Measures the whole study.
 pub(crate) fn measure(selection: &Selection, progress: &Progress) -> Result<Study, Failure> {
-    let mut programs = Programs::default();
-    let of_parameters = WAYS.map(|marshals| programs.add(parameters::all(marshals)));
+    let mut operations = Operations::default();
+    let of_parameters = WAYS.map(|marshals| operations.add(parameters::all(marshals)));
     let mut cells = Vec::new();
     for marshals in WAYS {
         for design in Design::ALL {
             for data in Data::ALL {
-                let at = programs.add([Program::of(stub(design, data, marshals), data)]);
+                let at = operations.add([Repeated::of(stub(design, data, marshals), data)]);
                 cells.push((design, data, marshals, at.start));
             }
         }
     }
-    let effects: Vec<_> =
-        effects::all().into_iter().map(|one| (one, programs.add(one.programs()).start)).collect();
+    let effects: Vec<_> = effects::all()
+        .into_iter()
+        .map(|one| (one, operations.add(one.operations()).start))
+        .collect();
     let calling = shipped::Calling::shared();
     let mut ours = Vec::new();
     for marshals in WAYS {
         for data in Data::ALL {
             for row in Row::ALL.into_iter().filter(|row| marshals || row.has_ways()) {
-                let at = programs.add([shipped::program(row, data, marshals, &calling)?]);
+                let at = operations.add([shipped::program(row, data, marshals, &calling)?]);
                 ours.push((row, data, marshals, at.start));
             }
         }
     }
     let (rounds, slice) = (selection.rounds(), selection.slice() / 2);
-    let count = programs.all.len();
+    let count = operations.all.len();
     let mut done = 0;
     let samples = in_turn(rounds, count, |which| {
         if done % count == 0 {
             progress.show(&format!("round {} of {rounds}", done / count + 1));
         }
         done += 1;
-        programs.all[which].measure(slice)
+        operations.all[which].measure(slice)
     })?;
-    programs.samples =
+    operations.samples =
         samples.iter().map(|all| all.iter().map(|sample| sample.ns).collect()).collect();
 
-    let parameters = of_parameters.map(|of| Measured::from_medians(&programs.medians(of)));
+    let parameters = of_parameters.map(|of| Measured::from_medians(&operations.medians(of)));
     let cells = cells.into_iter().map(|(design, data, marshals, at)| {
         let measured = &parameters[usize::from(!marshals)];
         let prediction = model::predict(&model::equation(design, data), measured);
-        Cell { design, data, marshals, ns: quartiles(&programs.samples[at]), prediction }
+        Cell { design, data, marshals, ns: quartiles(&operations.samples[at]), prediction }
     });
     let cells = cells.collect();
     let differences = effects.into_iter().map(|(effect, at)| {
-        let [with, without] = [at, at + 1].map(|at| median(&programs.samples[at]));
+        let [with, without] = [at, at + 1].map(|at| median(&operations.samples[at]));
         Difference { effect, with, without }
     });
     let differences = differences.collect();
     let bases = ours.clone();
     let ours = ours.into_iter().map(|(row, data, marshals, at)| {
         let base = bases.iter().find(|one| (one.0, one.1, one.2) == (row.base(), data, marshals));
-        let base = &programs.samples[base.map_or(at, |base| base.3)];
-        let samples = &programs.samples[at];
+        let base = &operations.samples[base.map_or(at, |base| base.3)];
+        let samples = &operations.samples[at];
         let ratios: Vec<f64> = samples.iter().zip(base).map(|(ours, base)| ours / base).collect();
         let more: Vec<f64> = samples.iter().zip(base).map(|(ours, base)| ours - base).collect();
         let (ns, ratio, more) = (quartiles(samples), quartiles(&ratios), median(&more));

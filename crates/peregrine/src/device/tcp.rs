@@ -176,7 +176,7 @@ impl Stream {
         Ok(recv(&self.0, into, flags)?.1)
     }
 
-    /// Like [`receive`](Self::receive), into two spaces.
+    /// Like [`receive`](Self::receive), into `first`, and what does not fit there into `then`.
     pub(crate) fn receive_two(
         &self,
         first: &mut [u8],

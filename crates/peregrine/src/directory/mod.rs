@@ -107,7 +107,8 @@ impl Published {
         if self.pid == std::process::id() && !self.withdrawn.swap(true, Ordering::AcqRel) {
             // The name is removed before the lock is released, so a process that gets the lock finds no
             // name. A process that has opened the lock file already makes a new one when it finds that the
-            // file was removed. If another server has made the lock file, the name is its name, and stays.
+            // file was removed. If another server has since made a new lock file, the name belongs to that
+            // server and is not removed.
             if leftovers::is_named(&self.lock, &self.lock_path) {
                 let _ = fs::remove_file(&self.path);
                 let _ = fs::remove_file(&self.lock_path);

@@ -106,7 +106,7 @@ impl Input<'_> {
             if bits & 64 == 0 {
                 header.fragment %= count;
             }
-            // The length of that fragment. A fragment that does not exist is refused whatever its length
+            // The length of the fragment. A fragment that does not exist is refused whatever its length
             // is.
             payload = if header.fragment == 0 {
                 total - (count - 1) * header.piece

@@ -402,7 +402,8 @@ impl Running {
         self.end(limit);
     }
 
-    /// Stops the server. New calls are refused as not executed. Running calls may finish within five seconds.
+    /// Stops the server. New calls are refused as not executed. Waits up to five seconds for running calls.
+    /// Calls that still run then get no result, and may have executed.
     pub fn stop(self) {
         drop(self);
     }

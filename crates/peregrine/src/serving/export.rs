@@ -140,7 +140,8 @@ impl Export {
         })
     }
 
-    /// Closes the export: no client may bind any more. Calls of existing bindings still run.
+    /// Closes the export: no client may bind any more. Existing bindings are not ended here: the paths revoke
+    /// them.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.counters.end();

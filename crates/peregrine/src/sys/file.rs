@@ -8,6 +8,8 @@ use std::os::fd::AsRawFd;
 
 use super::{Space, Window};
 
+/// Repeats a system call while signals interrupt it. `call` returns the number of bytes, or a negative
+/// number if `errno` has the error.
 fn retry(call: impl Fn() -> isize) -> io::Result<usize> {
     loop {
         match usize::try_from(call()) {

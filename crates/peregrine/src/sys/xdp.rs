@@ -308,7 +308,7 @@ fn bind(fd: BorrowedFd<'_>, queue: Queue, flags: u16, shared: u32) -> io::Result
         sxdp_shared_umem_fd: shared,
     };
     let bytes = size_of::<libc::sockaddr_xdp>() as socklen_t;
-    // SAFETY: the kernel reads an address of as many bytes.
+    // SAFETY: the kernel reads `bytes` bytes, which is the size of `address`.
     done(unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), bytes) })
 }
 

@@ -45,7 +45,7 @@ impl Tap {
         let tap = Self(unsafe { OwnedFd::from_raw_fd(fd) });
         tap.set(PACKET_VNET_HDR, libc::c_int::from(to_do))?;
         tap.set(PACKET_IGNORE_OUTGOING, 1)?;
-        // The kernel caps this size for processes without CAP_NET_ADMIN.
+        // This fails without CAP_NET_ADMIN. The buffer then keeps its default size.
         let _ = rustix::net::sockopt::set_socket_recv_buffer_size_force(&tap, 16 << 20);
         let name = CString::new(interface)?;
         // SAFETY: the function reads a C string.

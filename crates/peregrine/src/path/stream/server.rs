@@ -121,7 +121,7 @@ struct Permit<'a>(&'a dyn Host);
 
 impl Drop for Permit<'_> {
     fn drop(&mut self) {
-        self.0.end();
+        self.0.end_procedure();
     }
 }
 
@@ -523,7 +523,7 @@ impl AcceptedConnection {
         let received = (!extensions.is_empty()).then(Instant::now);
         let inside = received.is_some() && extensions::is_from_inside(extensions);
         let mut begins = begins;
-        let begun = host.begin(inside, &mut || {
+        let begun = host.begin_procedure(inside, &mut || {
             // The bytes after a waiting call may contain its cancellation, so another thread must receive
             // them.
             self.hand_on(host);

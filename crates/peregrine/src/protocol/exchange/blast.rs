@@ -16,9 +16,10 @@ const ASK_AFTER_PACED: u32 = 4;
 /// The time after which a paced sender requests a report, if more than [`ASK_AFTER_PACED`] positions are
 /// sent within it.
 const ASK_TIME: u64 = MILLISECOND / 5;
-/// The burst of a paced sender: the number of positions that are due in this time. TCP sends two packets for
-/// each acknowledgement. The losses of a sender with larger bursts would fall into fewer overflows of a
-/// queue. Its window would shrink less often, and it would take more than its share.
+/// A paced sender sends at once the positions that are due within this time. The burst is small, as TCP's is
+/// (two packets for each acknowledgement). With larger bursts, the losses of a sender would be concentrated
+/// in fewer overflows of a queue, so its window would be reduced less often than TCP's window, and the
+/// sender would take more than its fair share.
 const BURST: u64 = MILLISECOND;
 /// The bounds of the burst, in positions.
 const BURST_MIN: u64 = 2;

@@ -34,9 +34,9 @@ const CAUTIOUS_ROUNDS: u8 = 5;
 const IDLE: u64 = 200 * MILLISECOND;
 /// Positions are not paced on paths with a shorter round trip, because timers are too coarse.
 const PACED_MIN: u64 = 2 * MILLISECOND;
-/// A share of at most this many positions is not paced. After a long outage the smoothed round trip
-/// may be far too long. A small share, paced by it, would take minutes, and no answer would correct
-/// the estimate.
+/// A sender that may have at most this many positions under way is not paced. After a long outage the
+/// smoothed round trip may be far too long. Few positions, paced by it, would take minutes, and no answer
+/// would come in the meantime to correct the estimate.
 const UNPACED: u32 = 8;
 /// A sender that is late, or has waited for an answer, catches up at once by this fraction of a round
 /// trip (one over this), within these bounds. After that it sends at its pace.

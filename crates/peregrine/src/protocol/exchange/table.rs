@@ -97,8 +97,10 @@ impl Table {
         self.links[after as usize].0 = before;
     }
 
-    /// Returns a place for a handle of this address, or `None` if there is none. `phase` returns the phase
-    /// of the record at a place, and the time at which its last packet arrived.
+    /// Returns a place for a handle of this address: a free place, or else the place whose record has been
+    /// idle longest and may be evicted. A group that has its share of the places gets only one of its own.
+    /// Returns `None` if there is no such place. `phase` returns the phase of the record at a place, and the
+    /// time at which its last packet arrived.
     pub(crate) fn admit(
         &mut self,
         now: Moment,

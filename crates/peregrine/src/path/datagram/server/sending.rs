@@ -211,7 +211,7 @@ impl ServerSocket {
         self.pace(server_end, paced);
     }
 
-    /// Refuses a packet for a handle that the record does not have.
+    /// Refuses a packet for a handle that the record does not have, if the packet calls for an answer.
     #[cold]
     pub(super) fn refuse(
         &self,

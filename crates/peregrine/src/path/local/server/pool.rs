@@ -693,7 +693,7 @@ mod tests {
         state.count_captured();
         assert_eq!((state.admission.bound(false), state.share_left(OTHER, false)), (10, 0));
         assert_eq!((state.room(OTHER), state.room(User::Own)), (0, 2));
-        // A captured worker of the same user is replaced.
+        // A captured worker of `OTHER` makes room for one more worker, also for `OTHER` itself.
         state.workers[0].captured = true;
         state.count_captured();
         assert_eq!((state.room(OTHER), state.room(User::Own)), (1, 3));

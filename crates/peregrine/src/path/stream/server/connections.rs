@@ -457,7 +457,7 @@ impl Host for Visit<'_> {
         self.0.threads.answered();
     }
 
-    fn begin(
+    fn begin_procedure(
         &self,
         from_inside: bool,
         waits: &mut dyn FnMut() -> Result<(), Refusal>,
@@ -465,7 +465,7 @@ impl Host for Visit<'_> {
         self.0.threads.begin(from_inside, waits)
     }
 
-    fn end(&self) {
+    fn end_procedure(&self) {
         self.0.threads.admission.end();
     }
 

@@ -43,14 +43,14 @@ pub(crate) trait Host {
     ///
     /// # Errors
     /// If the call must not run, or if `waits` fails.
-    fn begin(
+    fn begin_procedure(
         &self,
         from_inside: bool,
         waits: &mut dyn FnMut() -> Result<(), Refusal>,
     ) -> Result<(), Refusal>;
 
     /// Gives back the permit of a procedure that has ended.
-    fn end(&self);
+    fn end_procedure(&self);
 
     /// Changes the number of procedures that run although their callers have given them up.
     fn captured(&self, more: usize, fewer: usize);

@@ -1,4 +1,4 @@
-//! The programs that are measured, and the method: an operation is repeated, in intervals in which nothing
+//! The operations that are measured, and the method: each is repeated, in intervals in which nothing
 //! disturbed it.
 
 use core::fmt::{self, Debug};
@@ -15,28 +15,28 @@ use crate::statistics::{median, percentile};
 use crate::subject::{Failure, Sample};
 
 /// An operation that is repeated.
-pub(crate) struct Program {
+pub(crate) struct Repeated {
     run: Box<dyn FnMut(u32) -> bool>,
     last_ns: Option<f64>,
 }
 
-impl Debug for Program {
+impl Debug for Repeated {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Program").field("last_ns", &self.last_ns).finish_non_exhaustive()
+        f.debug_struct("Repeated").field("last_ns", &self.last_ns).finish_non_exhaustive()
     }
 }
 
 /// The repetitions for the first estimate of the time of one.
 const GUESS: u32 = 2000;
 
-impl Program {
-    /// Creates a program. `run` repeats the operation this many times, and returns whether all repetitions
+impl Repeated {
+    /// Creates an operation. `run` repeats the operation this many times, and returns whether all repetitions
     /// succeeded.
     pub(crate) fn new(run: impl FnMut(u32) -> bool + 'static) -> Self {
         Self { run: Box::new(run), last_ns: None }
     }
 
-    /// Creates a program that calls a stub with separate values and a separate, full message of type `data`.
+    /// Creates an operation that calls a stub with separate values and a separate, full message of type `data`.
     pub(crate) fn of(stub: Stub, data: Data) -> Self {
         let mut user = User::full();
         let mut packet = Placed::boxed([0; PACKET]);
@@ -45,7 +45,7 @@ impl Program {
         Self::calling(user, packet, stub)
     }
 
-    /// Creates a program that calls a function like a stub, with values of another type.
+    /// Creates an operation that calls a function like a stub, with values of another type.
     pub(crate) fn calling<V: 'static>(
         mut values: V,
         mut packet: Room,
