@@ -139,6 +139,8 @@ pub(crate) enum Command {
     },
     /// Show the interface of an export as a Rust trait
     Describe(Describe),
+    /// Show which changes of an interface break which clients
+    Compare(Compare),
     /// Call a procedure of any server, with arguments as NAME=VALUE or JSON
     Call(Call),
     /// Show which path a client would use, and why it would not use the others
@@ -280,7 +282,33 @@ pub(crate) struct Describe {
     /// Show an interface from a file instead of a server: JSON or a trait that `describe` printed
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "address")]
     pub(crate) interface: Option<PathBuf>,
+    /// Also write the description to a file: a trait if it ends in .rs, otherwise JSON
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) save: Option<PathBuf>,
 }
+
+/// Options of `compare`.
+#[derive(Args, Debug)]
+#[command(after_help = COMPARE_ARGUMENTS)]
+pub(crate) struct Compare {
+    /// The older interface
+    #[arg(add = ArgValueCompleter::new(completions::addresses))]
+    pub(crate) old: String,
+    /// The newer interface
+    #[arg(add = ArgValueCompleter::new(completions::addresses))]
+    pub(crate) new: String,
+}
+
+const COMPARE_ARGUMENTS: &str = "\
+Arguments:
+  files, files@HOST:PORT  the interface of an export, which the server describes
+  files.rs                a trait and its types; attributes and derives may be missing
+  files.json              a description that `describe --save` wrote
+
+Exit codes:
+  0    old clients can use new servers, and new clients old servers
+  1    some cannot
+  3    an interface could not be read";
 
 /// Options of `call`.
 #[derive(Args, Debug)]
@@ -319,7 +347,8 @@ Arguments:
   '{\"path\": \"hosts\"}'  all arguments by name, or in order in an array
   @arguments.json, @-  the same from a file, or from standard input
 
-A parameter of type Option is optional; its default is None. All others are required.";
+A parameter with a default is optional, also one of type Option, whose default is None. All others are
+required.";
 
 /// The value of `--bytes`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -25,6 +25,9 @@ pub(crate) fn run(describe: &Describe, format: FormatOption) -> Result<(), Failu
             return Err(Failure::local("missing address", "write the address of an export"));
         }
     };
+    if let Some(path) = &describe.save {
+        saved::write(path, &described)?;
+    }
     match format {
         FormatOption::Json | FormatOption::Ndjson => {
             let mut whole = to_json(&described);

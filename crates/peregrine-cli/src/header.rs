@@ -7,8 +7,8 @@ use core::fmt::Write;
 use std::collections::BTreeSet;
 
 use peregrine::interface::{
-    Described, DescribedBody, DescribedField, DescribedParameter, DescribedProcedure,
-    DescribedType, Direction, Shape,
+    Described, DescribedBody, DescribedField, DescribedParameter, DescribedPlainVariant,
+    DescribedProcedure, DescribedType, Direction, Shape,
 };
 
 /// Returns the header of an interface.
@@ -100,7 +100,7 @@ impl Header<'_> {
                 self.define(&format!("{name}_SIZE"), &size.to_string());
                 self.define(&format!("{name}_ALIGN"), &align.to_string());
                 let mut at = 0u64;
-                for DescribedField { name: field, ty } in fields {
+                for DescribedField { name: field, ty, .. } in fields {
                     self.define(&format!("{name}_{field}_AT"), &at.to_string());
                     at = at.saturating_add(described.plain_bytes(ty).unwrap_or(0));
                 }
@@ -108,7 +108,7 @@ impl Header<'_> {
             DescribedBody::PlainEnum { repr, variants } => {
                 let size = described.plain_bytes(repr).unwrap_or(0);
                 self.define(&format!("{name}_SIZE"), &size.to_string());
-                for (variant, value) in variants {
+                for DescribedPlainVariant { name: variant, value, .. } in variants {
                     match constant(*value) {
                         Some(value) => self.define(&format!("{name}_{variant}"), &value),
                         None => self.comment(&[&format!("{variant} is {value}")]),
@@ -159,7 +159,7 @@ impl Header<'_> {
         }
         let mut lent = Vec::new();
         for parameter in &procedure.parameters {
-            let DescribedParameter { name, direction, shape, ty, max_len } = parameter;
+            let DescribedParameter { name, direction, shape, ty, max_len, .. } = parameter;
             let element = self.described.type_text(ty);
             let most = max_len.map_or(String::new(), |most| format!(", at most {most}"));
             let plain = self.described.plain_bytes(ty);

@@ -4,6 +4,7 @@
 mod args;
 mod call;
 mod clean;
+mod compare;
 mod completions;
 mod copy;
 mod demo;
@@ -54,6 +55,7 @@ fn run(arguments: Arguments, format: Format) -> Result<(), Failure> {
         Command::Copy(copy) => copy::run(&copy, format),
         Command::List { address } => list::run(address.as_deref(), format),
         Command::Describe(describe) => describe::run(&describe, written),
+        Command::Compare(compare) => compare::run(&compare, format),
         Command::Call(call) => call::run(&call, format),
         Command::Explain { address } => explain::run(&address, format),
         Command::Ping(ping) => ping::run(&ping, format),

@@ -6,15 +6,31 @@ use peregrine::interface::Described;
 
 use crate::output::{Failure, OrFail as _, near_files};
 
+/// Writes a description to a file: as a trait if its name ends in `.rs`, otherwise as JSON.
+pub(crate) fn write(path: &Path, described: &Described) -> Result<(), Failure> {
+    let is_rust = path.extension().is_some_and(|extension| extension == "rs");
+    let text = match is_rust {
+        true => peregrine_idl::to_trait(described),
+        false => format!("{:#}\n", described.to_json()),
+    };
+    std::fs::write(path, text).or_fail(format!("cannot write {}", path.display()))
+}
+
 /// Reads a description of any form from a file.
 pub(crate) fn read(path: &Path) -> Result<Described, Failure> {
+    read_like(path, None)
+}
+
+/// Reads a description. A trait may leave out derives: its types are then of the kind that they have in
+/// `like`.
+pub(crate) fn read_like(path: &Path, like: Option<&Described>) -> Result<Described, Failure> {
     let what = || format!("cannot read an interface from {}", path.display());
     let text =
         std::fs::read_to_string(path).or_fail(what()).map_err(|failure| match path.exists() {
             true => failure,
             false => failure.suggest(near_files(path)),
         })?;
-    parse(&text).map_err(|cause| Failure::Local {
+    parse_like(&text, like).map_err(|cause| Failure::Local {
         what: what(),
         causes: vec![cause],
         advice: "save one with `peregrine describe ADDRESS --format json`, or as the trait that `describe` \
@@ -23,7 +39,12 @@ pub(crate) fn read(path: &Path) -> Result<Described, Failure> {
     })
 }
 
+#[cfg(test)]
 fn parse(text: &str) -> Result<Described, String> {
+    parse_like(text, None)
+}
+
+fn parse_like(text: &str, like: Option<&Described>) -> Result<Described, String> {
     let begins = |with: &str| text.trim_start().starts_with(with);
     if begins("{") {
         let json = serde_json::from_str(text).map_err(|error| error.to_string())?;
@@ -31,7 +52,11 @@ fn parse(text: &str) -> Result<Described, String> {
     }
     match begins("interface ") {
         true => Described::parse(text).map_err(|error| error.to_string()),
-        false => peregrine_idl::parse_trait(text).map_err(|error| error.to_string()),
+        false => match like {
+            Some(like) => peregrine_idl::parse_trait_like(text, like),
+            None => peregrine_idl::parse_trait(text),
+        }
+        .map_err(|error| error.to_string()),
     }
 }
 

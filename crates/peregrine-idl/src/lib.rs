@@ -12,6 +12,10 @@
 //! * one trait, with the attributes of `#[interface]` (`name`, `version`, `max_len`) and methods that
 //!   take `&self` and return `Result<T, E>` or `peregrine::Result<T>`;
 //! * structs and enums. They are plain with `#[derive(Plain)]`, and values without;
+//! * the attributes by which interfaces grow: `#[default]`, `#[was]`, `#[widens]` and `#[other]`. The
+//!   expression of a default consists of literals;
+//! * types of the standard library that are values, such as `Duration`, `HashMap` and `PathBuf`, and types
+//!   with parameters, such as `Page<Item>`;
 //! * modules that contain structs and enums, one level deep;
 //! * `use` declarations and `impl` blocks, which are skipped, and comments;
 //! * documentation. That of the trait and of its methods is kept.
@@ -46,19 +50,25 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod default;
 mod error;
+mod library;
 mod parse;
 mod print;
 mod resolve;
 mod scan;
 mod syntax;
+mod tokens;
 
+use std::collections::HashMap;
 use std::panic::resume_unwind;
 use std::thread;
 
-use peregrine::interface::Described;
+use peregrine::interface::{Described, DescribedBody};
 use peregrine::limits::CANONICAL_BYTES_MAX;
-use syn::parse::Parser;
+use syn::parse::{ParseStream, Parser};
+
+use crate::syntax::Kind;
 
 pub use error::ParseError;
 pub use scan::{NESTING_MAX, NUMBER_LETTERS_MAX};
@@ -83,6 +93,38 @@ pub use scan::{NESTING_MAX, NUMBER_LETTERS_MAX};
 /// # Errors
 /// If the text is not such a trait, or is beyond a bound. The error has the line and the column.
 pub fn parse_trait(text: &str) -> Result<Described, ParseError> {
+    parse(text, &HashMap::new())
+}
+
+/// Reads a trait as [`parse_trait`] does. Types without derives are of the kind that a type of the same name
+/// has in `like`: plain or not, with the same integer.
+///
+/// ```
+/// use peregrine::interface::{Described, DescribedBody};
+///
+/// let like = "interface A version 0\nf(in a: P#0) -> unit or text\nP#0 = plain 4 align 4 {x: u32}\n";
+/// let like = Described::parse(like)?;
+/// let text = "trait A { fn f(&self, a: &P) -> Result<(), String>; } struct P { x: u32 }";
+/// assert_eq!(peregrine_idl::parse_trait_like(text, &like)?, like);
+/// assert_ne!(peregrine_idl::parse_trait(text)?, like);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// As [`parse_trait`].
+pub fn parse_trait_like(text: &str, like: &Described) -> Result<Described, ParseError> {
+    let kinds = like.types.iter().filter_map(|one| {
+        let kind = match &one.body {
+            DescribedBody::Plain { .. } => Kind::Plain,
+            DescribedBody::PlainEnum { repr, .. } => Kind::PlainEnum(repr.clone()),
+            _ => return None,
+        };
+        Some((one.name.clone(), kind))
+    });
+    parse(text, &kinds.collect())
+}
+
+fn parse(text: &str, kinds: &HashMap<String, Kind>) -> Result<Described, ParseError> {
     if text.len() > CANONICAL_BYTES_MAX {
         let reason = format!("{} bytes are more than {CANONICAL_BYTES_MAX}", text.len());
         return Err(ParseError::new(1, 1, reason));
@@ -91,16 +133,17 @@ pub fn parse_trait(text: &str) -> Result<Described, ParseError> {
     // thread for each text keeps the memory of the process from growing.
     thread::scope(|scope| {
         let name = "peregrine-idl".to_owned();
-        match thread::Builder::new().name(name).spawn_scoped(scope, || read(text)) {
+        match thread::Builder::new().name(name).spawn_scoped(scope, || read(text, kinds)) {
             Ok(reader) => reader.join().unwrap_or_else(|panic| resume_unwind(panic)),
-            Err(_) => read(text),
+            Err(_) => read(text, kinds),
         }
     })
 }
 
-fn read(text: &str) -> Result<Described, ParseError> {
+fn read(text: &str, kinds: &HashMap<String, Kind>) -> Result<Described, ParseError> {
     let tokens = scan::tokens(text)?;
-    parse::source
+    let source = |input: ParseStream<'_>| parse::source(input, kinds);
+    source
         .parse2(tokens)
         .and_then(resolve::described)
         .map_err(|error| ParseError::of_syn(text, &error))
@@ -109,7 +152,7 @@ fn read(text: &str) -> Result<Described, ParseError> {
 /// Prints an interface as a trait in Rust, with the types that it needs.
 ///
 /// ```
-/// use peregrine::interface::Described;
+/// use peregrine::interface::{Described, DescribedBody};
 ///
 /// let text = "interface Add version 2\nadd(in a: i32, out sums: [i64] max 8) -> unit or CallError#0\n\
 ///             CallError#0 = struct {chain: text}\n";

@@ -1,10 +1,13 @@
 //! Prints an interface as a Rust trait.
 
+mod default;
+
 use core::fmt::Write as _;
 use std::collections::HashSet;
 
+use crate::library;
 use peregrine::interface::{
-    Described, DescribedBody, DescribedField, DescribedNamed, DescribedParameter,
+    Described, DescribedBody, DescribedField, DescribedGrowth, DescribedNamed, DescribedParameter,
     DescribedProcedure, DescribedType, Direction, Shape,
 };
 use unicode_ident::{is_xid_continue, is_xid_start};
@@ -187,8 +190,10 @@ impl<'a> Printer<'a> {
         }
         self.line(format_args!("}}"));
         for (number, named) in types.iter().enumerate() {
-            // The library defines `CallError`.
-            if !self.described.is_call_error(&DescribedType::Named(number)) {
+            // The library defines `CallError`, and the standard library others.
+            let is_defined = self.described.is_call_error(&DescribedType::Named(number))
+                || library::path_of(self.described, named).is_some();
+            if !is_defined {
                 self.text.push('\n');
                 self.named(number, named);
             }
@@ -218,6 +223,10 @@ impl<'a> Printer<'a> {
         if procedure.idempotent {
             self.line(format_args!("    #[idempotent]"));
         }
+        if !procedure.was.is_empty() {
+            let was = was(&procedure.was);
+            self.line(format_args!("    {}", was.trim_end()));
+        }
         let parameters: Vec<String> = core::iter::once("&self".to_owned())
             .chain(procedure.parameters.iter().map(|one| self.parameter(one)))
             .collect();
@@ -239,7 +248,7 @@ impl<'a> Printer<'a> {
     }
 
     fn parameter(&self, parameter: &DescribedParameter) -> String {
-        let DescribedParameter { name: own, direction, shape, ty, max_len } = parameter;
+        let DescribedParameter { name: own, direction, shape, ty, max_len, growth } = parameter;
         let one = self.ty(ty, None);
         let written = match (shape, direction) {
             (Shape::Text, _) => "&str".to_owned(),
@@ -254,7 +263,27 @@ impl<'a> Printer<'a> {
             },
         };
         let bound = max_len.map(|max_len| format!("#[max_len({max_len})] ")).unwrap_or_default();
-        format!("{bound}{}: {written}", name(own))
+        let growth = match shape {
+            Shape::One => self.growth(ty, growth, None),
+            _ if growth.default.is_some() => format!("{}#[default] ", attributes(growth)),
+            _ => attributes(growth),
+        };
+        format!("{bound}{growth}{}: {written}", name(own))
+    }
+
+    /// Returns the attributes of a field or a parameter, each with a space after it.
+    fn growth(
+        &self,
+        ty: &DescribedType,
+        growth: &DescribedGrowth,
+        within: Option<usize>,
+    ) -> String {
+        let default = growth.default.as_deref().map(|bytes| {
+            let value =
+                default::expression(self.described, ty, bytes, &|number| self.path(number, within));
+            format!("#[default({value})] ")
+        });
+        format!("{}{}", attributes(growth), default.unwrap_or_default())
     }
 
     /// Returns a type as it is written inside of the named type `within`, or in a method.
@@ -301,6 +330,9 @@ impl<'a> Printer<'a> {
         if self.described.is_call_error(&DescribedType::Named(number)) {
             return "peregrine::CallError".into();
         }
+        if let Some(path) = library::path_of(self.described, named) {
+            return path.to_owned();
+        }
         let own = name(&named.name);
         let from_module = within.is_some_and(|within| self.is_in_module(within));
         let up = if from_module { "super::" } else { "" };
@@ -341,8 +373,10 @@ impl<'a> Printer<'a> {
                 self.line(format_args!("{indent}#[derive(Clone, Copy, Plain)]"));
                 self.line(format_args!("{indent}#[repr({repr})]"));
                 self.line(format_args!("{indent}pub enum {own} {{"));
-                for (variant, value) in variants {
-                    self.line(format_args!("{indent}    {} = {value},", name(variant)));
+                for variant in variants {
+                    let (own, value) = (name(&variant.name), variant.value);
+                    let before = marks(&variant.was, variant.is_other);
+                    self.line(format_args!("{indent}    {before}{own} = {value},"));
                 }
                 self.line(format_args!("{indent}}}"));
             }
@@ -357,21 +391,34 @@ impl<'a> Printer<'a> {
                     let fields: Vec<_> = variant
                         .fields
                         .iter()
-                        .map(|field| (name(&field.name), self.ty(&field.ty, Some(number))))
+                        .map(|field| {
+                            let before = self.growth(&field.ty, &field.growth, Some(number));
+                            let ty = self.ty(&field.ty, Some(number));
+                            (name(&field.name), before, ty)
+                        })
                         .collect();
                     let written = match (fields.is_empty(), numbered(&variant.fields)) {
                         (true, _) => String::new(),
                         (_, true) => {
-                            let all: Vec<_> = fields.into_iter().map(|(_, ty)| ty).collect();
+                            let all: Vec<_> = fields
+                                .into_iter()
+                                .map(|(_, before, ty)| format!("{before}{ty}"))
+                                .collect();
                             format!("({})", all.join(", "))
                         }
                         (_, false) => {
-                            let all: Vec<_> =
-                                fields.iter().map(|(name, ty)| format!("{name}: {ty}")).collect();
+                            let all: Vec<_> = fields
+                                .iter()
+                                .map(|(name, before, ty)| format!("{before}{name}: {ty}"))
+                                .collect();
                             format!(" {{ {} }}", all.join(", "))
                         }
                     };
-                    self.line(format_args!("{indent}    {}{written},", name(&variant.name)));
+                    let before = marks(&variant.was, variant.is_other);
+                    self.line(format_args!(
+                        "{indent}    {before}{}{written},",
+                        name(&variant.name)
+                    ));
                 }
                 self.line(format_args!("{indent}}}"));
             }
@@ -414,17 +461,37 @@ impl<'a> Printer<'a> {
             return self.line(format_args!("{indent}{head} {{}}"));
         }
         if numbered(fields) {
-            let all: Vec<_> =
-                fields.iter().map(|one| format!("pub {}", self.ty(&one.ty, Some(whole)))).collect();
+            let field = |one: &DescribedField| {
+                let before = self.growth(&one.ty, &one.growth, Some(whole));
+                format!("{before}pub {}", self.ty(&one.ty, Some(whole)))
+            };
+            let all: Vec<_> = fields.iter().map(field).collect();
             return self.line(format_args!("{indent}{head}({});", all.join(", ")));
         }
         self.line(format_args!("{indent}{head} {{"));
         for field in fields {
             let ty = self.ty(&field.ty, Some(whole));
-            self.line(format_args!("{indent}    pub {}: {ty},", name(&field.name)));
+            let before = self.growth(&field.ty, &field.growth, Some(whole));
+            self.line(format_args!("{indent}    {before}pub {}: {ty},", name(&field.name)));
         }
         self.line(format_args!("{indent}}}"));
     }
+}
+
+/// Returns earlier names as an attribute, with a space after it.
+fn was(was: &[String]) -> String {
+    let names: Vec<_> = was.iter().map(|name| format!("{name:?}")).collect();
+    if names.is_empty() { String::new() } else { format!("#[was({})] ", names.join(", ")) }
+}
+
+/// Returns the attributes of a field or a parameter without the default, each with a space after it.
+fn attributes(growth: &DescribedGrowth) -> String {
+    format!("{}{}", was(&growth.was), if growth.widens { "#[widens] " } else { "" })
+}
+
+/// Returns the attributes of a variant, each with a space after it.
+fn marks(earlier: &[String], is_other: bool) -> String {
+    format!("{}{}", was(earlier), if is_other { "#[other] " } else { "" })
 }
 
 /// Returns whether the names of fields are numbers, as in a tuple.

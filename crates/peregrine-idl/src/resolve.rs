@@ -3,33 +3,56 @@
 use std::collections::{HashMap, HashSet};
 
 use peregrine::interface::{
-    Described, DescribedBody, DescribedField, DescribedNamed, DescribedParameter,
-    DescribedProcedure, DescribedType, DescribedVariant,
+    Described, DescribedBody, DescribedField, DescribedGrowth, DescribedNamed, DescribedParameter,
+    DescribedProcedure, DescribedType, DescribedVariant, Shape,
 };
 use peregrine::limits::CANONICAL_DEPTH_MAX;
 use proc_macro2::Span;
 use syn::{Error, Result};
 
-use crate::syntax::{Align, Body, Definition, Field, Method, Parameter, Source, Type, TypeName};
+use crate::default::{self, Written};
+use crate::library;
+use crate::syntax::{
+    Align, Body, Definition, Field, Growth, Method, Parameter, Source, Type, TypeName, Variant,
+};
 
 /// Returns the interface that a text describes.
 pub(crate) fn described(source: Source) -> Result<Described> {
     let spans: Vec<Span> = core::iter::once(source.root.span)
         .chain(source.root.methods.iter().map(|method| method.span))
         .collect();
-    let mut resolver = Resolver { types: &source.types, numbers: HashMap::new(), uses: Vec::new() };
+    let library = library::definitions();
+    let mut resolver = Resolver {
+        types: &source.types,
+        library: &library,
+        numbers: HashMap::new(),
+        uses: Vec::new(),
+        arguments: HashMap::new(),
+        defaults: Vec::new(),
+    };
+    let methods = source.root.methods.into_iter().enumerate();
     let mut described = Described {
         name: source.root.name,
         version: source.root.version,
         docs: source.root.docs,
-        procedures: source.root.methods.into_iter().map(|one| resolver.procedure(one)).collect(),
+        procedures: methods.map(|(number, one)| resolver.procedure(number, one)).collect(),
         types: Vec::new(),
     };
     let (mut alignments, mut defined) = (Vec::new(), Vec::new());
-    while let Some((path, used)) = resolver.uses.get(described.types.len()).cloned() {
-        let (body, align, span) = match source.types.get(&path) {
-            Some(Definition { span, body }) => {
-                let (body, align) = resolver.body(body);
+    while let Some(Use { path, span: used, arguments }) =
+        resolver.uses.get(described.types.len()).cloned()
+    {
+        let definition = source.types.get(&path).or_else(|| library.get(&path));
+        let (body, align, span) = match definition {
+            Some(Definition { span, parameters, body }) => {
+                if parameters.len() != arguments.len() {
+                    let (count, given) = (parameters.len(), arguments.len());
+                    let what = format!("`{path}` has {count} type parameters, not {given}");
+                    return Err(Error::new(used, what));
+                }
+                let number = described.types.len();
+                resolver.arguments = parameters.iter().cloned().zip(arguments).collect();
+                let (body, align) = resolver.body(number, body);
                 (body, align, *span)
             }
             None if path == "CallError" => (call_error(), None, used),
@@ -39,15 +62,75 @@ pub(crate) fn described(source: Source) -> Result<Described> {
         described.types.push(DescribedNamed { name, body });
         alignments.push(align);
         defined.push((path, span));
+        if described.types.len() > TYPES_MAX {
+            let what = format!("more than {TYPES_MAX} types, with those with parameters");
+            return Err(Error::new(used, what));
+        }
     }
-    let types = &source.types;
+    let (types, defaults) = (&source.types, resolver.defaults);
     let mut sizes = Sizes { described, types, alignments, defined, seen: HashSet::new() };
     for number in 0..sizes.described.types.len() {
         sizes.find(number, 0)?;
     }
-    let Sizes { described, defined, .. } = sizes;
+    let Sizes { mut described, defined, .. } = sizes;
+    for Pending { place, written, span } in defaults {
+        let bytes = match place.of(&mut described).map(|(ty, _)| ty.clone()) {
+            Some(Some(ty)) => default::bytes(&described, &ty, &written, span)?,
+            // The default of a buffer is an empty one.
+            _ => vec![0; 4],
+        };
+        if let Some((_, growth)) = place.of(&mut described) {
+            growth.default = Some(bytes);
+        }
+    }
     let spans = spans.into_iter().chain(defined.into_iter().map(|(_, span)| span));
     checked(described, &spans.collect::<Vec<_>>())
+}
+
+/// The largest number of types. A type with parameters that contains itself with other ones has no end.
+const TYPES_MAX: usize = 1 << 16;
+
+/// A default that is evaluated when all types are known.
+struct Pending {
+    place: Place,
+    written: Written,
+    span: Span,
+}
+
+/// The place of a field or of a parameter, by numbers.
+#[derive(Clone, Copy)]
+enum Place {
+    Parameter(usize, usize),
+    Field(usize, usize),
+    VariantField(usize, usize, usize),
+}
+
+impl Place {
+    /// Returns the type, unless it is a buffer, and the growth.
+    fn of(self, all: &mut Described) -> Option<(Option<DescribedType>, &mut DescribedGrowth)> {
+        fn field(one: &mut DescribedField) -> Option<(Option<DescribedType>, &mut DescribedGrowth)> {
+            Some((Some(one.ty.clone()), &mut one.growth))
+        }
+        match self {
+            Self::Parameter(procedure, number) => {
+                let one = all.procedures.get_mut(procedure)?.parameters.get_mut(number)?;
+                let is_one = one.shape == Shape::One;
+                Some((is_one.then(|| one.ty.clone()), &mut one.growth))
+            }
+            Self::Field(ty, number) => match &mut all.types.get_mut(ty)?.body {
+                DescribedBody::Plain { fields, .. } | DescribedBody::Struct(fields) => {
+                    field(fields.get_mut(number)?)
+                }
+                _ => None,
+            },
+            Self::VariantField(ty, variant, number) => match &mut all.types.get_mut(ty)?.body {
+                DescribedBody::Enum(variants) => {
+                    field(variants.get_mut(variant)?.fields.get_mut(number)?)
+                }
+                _ => None,
+            },
+        }
+    }
 }
 
 /// Checks an interface against the rules of canonical texts. Each span is the source of a line of that
@@ -62,29 +145,79 @@ fn checked(described: Described, spans: &[Span]) -> Result<Described> {
     }
 }
 
+/// A named type that is used: its path, the position of the first use, and its arguments.
+#[derive(Clone)]
+struct Use {
+    path: String,
+    span: Span,
+    arguments: Vec<Type>,
+}
+
 /// Numbers types in the order in which a canonical text mentions them.
 struct Resolver<'a> {
     types: &'a HashMap<String, Definition>,
+    library: &'a HashMap<String, Definition>,
+    /// The numbers of types, by their paths and arguments.
     numbers: HashMap<String, usize>,
-    /// The paths of types by their numbers, and the position of the first use of each.
-    uses: Vec<(String, Span)>,
+    uses: Vec<Use>,
+    /// The arguments of the type that is resolved, by the names of its parameters.
+    arguments: HashMap<String, Type>,
+    defaults: Vec<Pending>,
 }
 
 impl Resolver<'_> {
-    fn procedure(&mut self, method: Method) -> DescribedProcedure {
+    fn procedure(&mut self, procedure: usize, method: Method) -> DescribedProcedure {
         let mut parameters = Vec::new();
-        for Parameter { name, direction, shape, ty, max_len } in method.parameters {
+        for Parameter { name, direction, shape, ty, max_len, growth } in method.parameters {
             let ty = self.ty(&ty);
-            parameters.push(DescribedParameter { name, direction, shape, ty, max_len });
+            let growth = self.growth(Place::Parameter(procedure, parameters.len()), &growth);
+            parameters.push(DescribedParameter { name, direction, shape, ty, max_len, growth });
         }
         let (result, error) = (self.ty(&method.result), self.ty(&method.error));
-        let Method { name, docs, idempotent, .. } = method;
-        DescribedProcedure { name, docs, idempotent, parameters, result, error }
+        let Method { name, docs, idempotent, was, .. } = method;
+        DescribedProcedure { name, docs, idempotent, was, parameters, result, error }
+    }
+
+    fn growth(&mut self, place: Place, growth: &Growth) -> DescribedGrowth {
+        let Growth { was, widens, default } = growth;
+        if let Some((written, span)) = default {
+            self.defaults.push(Pending { place, written: written.clone(), span: *span });
+        }
+        DescribedGrowth { was: was.clone(), widens: *widens, default: None }
+    }
+
+    /// Returns a type with the arguments in place of the parameters.
+    fn closed(&self, ty: &Type) -> Type {
+        let boxed = |one: &Type| Box::new(self.closed(one));
+        match ty {
+            Type::Simple(simple) => Type::Simple(simple.clone()),
+            Type::Array(one, count) => Type::Array(boxed(one), *count),
+            Type::Sequence(one) => Type::Sequence(boxed(one)),
+            Type::Option(one) => Type::Option(boxed(one)),
+            Type::Result(ok, error) => Type::Result(boxed(ok), boxed(error)),
+            Type::Tuple(parts) => Type::Tuple(parts.iter().map(|one| self.closed(one)).collect()),
+            Type::Named(name) => match self.arguments.get(&name.path) {
+                Some(argument) if name.arguments.is_empty() => argument.clone(),
+                _ => Type::Named(TypeName {
+                    path: self.path(name),
+                    span: name.span,
+                    module: None,
+                    arguments: name.arguments.iter().map(|one| self.closed(one)).collect(),
+                }),
+            },
+        }
+    }
+
+    /// Returns the path of a type as it is defined.
+    fn path(&self, TypeName { path, module, .. }: &TypeName) -> String {
+        let within = module.as_ref().map(|module| format!("{module}::{path}"));
+        let within = within.filter(|one| self.types.contains_key(one));
+        within.unwrap_or_else(|| path.clone())
     }
 
     #[cold]
     fn unknown(&self, path: &str) -> String {
-        let near = self.types.keys().filter(|known| {
+        let near = self.types.keys().chain(self.library.keys()).filter(|known| {
             let name = known.rsplit("::").next().unwrap_or(known);
             name.eq_ignore_ascii_case(path)
         });
@@ -112,51 +245,87 @@ impl Resolver<'_> {
             Type::Tuple(parts) => {
                 DescribedType::Tuple(parts.iter().map(|part| self.ty(part)).collect())
             }
-            Type::Named(TypeName { path, span, module }) => {
-                let within = module.as_ref().map(|module| format!("{module}::{path}"));
-                let within = within.filter(|one| self.types.contains_key(one));
-                let path = within.as_ref().unwrap_or(path);
-                let known = self.numbers.get(path).copied();
+            Type::Named(name) => {
+                let closed = self.closed(written);
+                let Type::Named(closed) = closed else { return self.ty_of(&closed) };
+                let key = key(&closed);
+                let known = self.numbers.get(&key).copied();
                 DescribedType::Named(known.unwrap_or_else(|| {
-                    self.uses.push((path.clone(), *span));
-                    self.numbers.insert(path.clone(), self.uses.len() - 1);
+                    let TypeName { path, arguments, .. } = closed;
+                    self.uses.push(Use { path, span: name.span, arguments });
+                    self.numbers.insert(key, self.uses.len() - 1);
                     self.uses.len() - 1
                 }))
             }
         }
     }
 
-    fn fields(&mut self, fields: &[Field]) -> Vec<DescribedField> {
-        let field =
-            |field: &Field| DescribedField { name: field.name.clone(), ty: self.ty(&field.ty) };
-        fields.iter().map(field).collect()
+    /// Returns an argument, which has no parameters.
+    fn ty_of(&mut self, closed: &Type) -> DescribedType {
+        let arguments = core::mem::take(&mut self.arguments);
+        let ty = self.ty(closed);
+        self.arguments = arguments;
+        ty
     }
 
-    fn body(&mut self, body: &Body) -> (DescribedBody, Option<Align>) {
+    fn fields(&mut self, fields: &[Field], place: impl Fn(usize) -> Place) -> Vec<DescribedField> {
+        let field = |(number, field): (usize, &Field)| DescribedField {
+            name: field.name.clone(),
+            ty: self.ty(&field.ty),
+            growth: self.growth(place(number), &field.growth),
+        };
+        fields.iter().enumerate().map(field).collect()
+    }
+
+    fn body(&mut self, number: usize, body: &Body) -> (DescribedBody, Option<Align>) {
+        let of_struct = |field| Place::Field(number, field);
         let body = match body {
             Body::Plain { align, fields } => {
-                let fields = self.fields(fields);
+                let fields = self.fields(fields, of_struct);
                 return (DescribedBody::Plain { size: 0, align: 0, fields }, *align);
             }
             Body::PlainEnum { repr, variants } => {
                 DescribedBody::PlainEnum { repr: repr.clone(), variants: variants.clone() }
             }
-            Body::Struct(fields) => DescribedBody::Struct(self.fields(fields)),
+            Body::Struct(fields) => DescribedBody::Struct(self.fields(fields, of_struct)),
             Body::Enum(variants) => {
-                let variant = |(name, fields): &(String, Vec<Field>)| DescribedVariant {
-                    name: name.clone(),
-                    fields: self.fields(fields),
+                let variant = |(place, one): (usize, &Variant)| DescribedVariant {
+                    name: one.name.clone(),
+                    fields: self
+                        .fields(&one.fields, |field| Place::VariantField(number, place, field)),
+                    was: one.was.clone(),
+                    is_other: one.is_other,
                 };
-                DescribedBody::Enum(variants.iter().map(variant).collect())
+                DescribedBody::Enum(variants.iter().enumerate().map(variant).collect())
             }
         };
         (body, None)
     }
 }
 
+/// Returns a text that differs for different types.
+fn key(name: &TypeName) -> String {
+    fn of(ty: &Type) -> String {
+        match ty {
+            Type::Simple(simple) => format!("{simple:?}"),
+            Type::Array(one, count) => format!("[{}; {count}]", of(one)),
+            Type::Sequence(one) => format!("[{}]", of(one)),
+            Type::Option(one) => format!("?{}", of(one)),
+            Type::Result(ok, error) => format!("!({}, {})", of(ok), of(error)),
+            Type::Tuple(parts) => {
+                format!("({})", parts.iter().map(of).collect::<Vec<_>>().join(", "))
+            }
+            Type::Named(name) => key(name),
+        }
+    }
+    let arguments: Vec<_> = name.arguments.iter().map(of).collect();
+    format!("{}<{}>", name.path, arguments.join(", "))
+}
+
 /// Returns the definition of `CallError`.
 fn call_error() -> DescribedBody {
-    let chain = DescribedField { name: "chain".into(), ty: DescribedType::Text };
+    let growth = DescribedGrowth::default();
+    let chain = DescribedField { name: "chain".into(), ty: DescribedType::Text, growth };
     DescribedBody::Struct(vec![chain])
 }
 

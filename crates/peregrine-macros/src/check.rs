@@ -3,11 +3,12 @@
 use proc_macro2::Ident;
 use syn::ext::IdentExt as _;
 use syn::{
-    Attribute, Expr, FnArg, GenericArgument, ItemTrait, Pat, PatType, Path, PathArguments,
+    Attribute, Expr, FnArg, GenericArgument, ItemTrait, LitStr, Pat, PatType, Path, PathArguments,
     Receiver, ReceiverKind, ReturnType, Safety, TraitItem, TraitItemFn, Type, TypeParamBound,
     TypePath, TypeReference, Visibility,
 };
 
+use crate::growth::{self, Growth};
 use crate::parse::{self, Arguments, Errors};
 
 /// An interface, from which stubs are generated.
@@ -25,6 +26,8 @@ pub(crate) struct Method {
     pub(crate) ident: Ident,
     pub(crate) docs: String,
     pub(crate) idempotent: bool,
+    /// Its earlier names.
+    pub(crate) was: Vec<LitStr>,
     pub(crate) parameters: Vec<Parameter>,
     pub(crate) returns: Type,
     /// The return type as the stubs name it.
@@ -40,6 +43,7 @@ pub(crate) struct Parameter {
     /// The type of the value, or of an element of the buffer, as the stubs name it.
     pub(crate) ty: Type,
     pub(crate) max_len: Option<Expr>,
+    pub(crate) growth: Growth,
 }
 
 /// How the type of a parameter is written; this determines its direction.
@@ -129,7 +133,7 @@ pub(crate) fn interface(
     })
 }
 
-fn interface_name(name: &syn::LitStr, errors: &mut Errors) {
+fn interface_name(name: &LitStr, errors: &mut Errors) {
     let text = name.value();
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if text.is_empty() || text.len() > NAME_BYTES_MAX || !text.chars().all(allowed) {
@@ -214,6 +218,11 @@ fn method(function: &mut TraitItemFn, max_len: Option<&Expr>, errors: &mut Error
             errors.at(attribute, "`#[idempotent]` takes no arguments: write `#[idempotent]`");
         }
     }
+    let was = parse::take(&mut function.attrs, "was");
+    let was = growth::was(&was).unwrap_or_else(|error| {
+        errors.push(error);
+        Vec::new()
+    });
     signature(function, errors);
     let mut inputs = function.sig.inputs.iter_mut();
     let first = match inputs.next() {
@@ -249,6 +258,7 @@ fn method(function: &mut TraitItemFn, max_len: Option<&Expr>, errors: &mut Error
     Method {
         docs: parse::docs(&function.attrs),
         idempotent: !idempotent.is_empty(),
+        was,
         parameters,
         outcome: returns.clone(),
         returns,
@@ -408,6 +418,7 @@ fn parameter(
 ) -> Option<Parameter> {
     conditional(&typed.attrs, "remove the condition, or write two methods", errors);
     let bounds = parse::take(&mut typed.attrs, "max_len");
+    let growth = Growth::take(&mut typed.attrs);
     let ident = match &*typed.pat {
         Pat::Ident(one)
             if one.by_ref.is_none() && one.mutability.is_none() && one.subpat.is_none() =>
@@ -437,7 +448,19 @@ fn parameter(
     if let Some(second) = bounds.get(1) {
         errors.at(second, "duplicate `max_len`: remove one");
     }
-    Some(Parameter { ident: ident?, written: (*typed.ty).clone(), form, ty, max_len })
+    let growth = growth.and_then(|growth| match form {
+        Form::InOut | Form::InOutSlice if growth.has_default() => Err(syn::Error::new_spanned(
+            &*typed,
+            "an in-out parameter cannot have a default, because the caller expects a value back: use an in parameter and an `Out`",
+        )),
+        _ if form.is_buffer() => growth.of_buffer(),
+        _ => Ok(growth),
+    });
+    let growth = growth.unwrap_or_else(|error| {
+        errors.push(error);
+        Growth::default()
+    });
+    Some(Parameter { ident: ident?, written: (*typed.ty).clone(), form, ty, max_len, growth })
 }
 
 /// Returns the form of a parameter, and the type of its value or element.
@@ -582,13 +605,22 @@ fn path_type(path: &TypePath, place: Place, errors: &mut Errors) {
         );
         return;
     }
+    const POINTERS: [&str; 4] = ["Arc", "Box", "Cow", "Rc"];
     for segment in &path.path.segments {
+        let is_pointer = POINTERS.iter().any(|name| segment.ident == name);
         match &segment.arguments {
             PathArguments::None => {}
             PathArguments::AngleBracketed(arguments) => {
                 for argument in &arguments.args {
                     match argument {
-                        GenericArgument::Type(ty) => value_type(ty, place, errors),
+                        GenericArgument::Type(ty) => match bare(ty) {
+                            Type::Slice(slice) if is_pointer => {
+                                value_type(&slice.elem, place, errors);
+                            }
+                            _ => value_type(ty, place, errors),
+                        },
+                        // `Cow<'static, str>` owns what is received.
+                        GenericArgument::Lifetime(lifetime) if lifetime.ident == "static" => {}
                         GenericArgument::Lifetime(lifetime) => errors.at(
                             lifetime,
                             "a type with a lifetime cannot be sent: use a type that owns its parts",

@@ -7,6 +7,7 @@ use syn::spanned::Spanned as _;
 use syn::{Data, DataEnum, DeriveInput, Error, Fields, Member, Type};
 
 use crate::generated_at;
+use crate::growth::{self, Growth};
 
 pub(crate) fn expand(input: &DeriveInput) -> syn::Result<TokenStream> {
     if !input.generics.params.is_empty() {
@@ -47,6 +48,7 @@ struct PlainField<'a> {
     member: Member,
     name: String,
     ty: &'a Type,
+    growth: Growth,
 }
 
 fn of_struct(input: &DeriveInput, fields: &Fields) -> syn::Result<TokenStream> {
@@ -57,11 +59,12 @@ fn of_struct(input: &DeriveInput, fields: &Fields) -> syn::Result<TokenStream> {
             "a plain struct needs a defined layout: add `#[repr(C)]`, or `#[repr(transparent)]` if it has one field",
         ));
     }
-    let fields: Vec<_> = fields
-        .members()
-        .zip(fields)
-        .map(|(member, field)| PlainField { name: member_name(&member), member, ty: &field.ty })
-        .collect();
+    let mut all = Vec::new();
+    for (member, field) in fields.members().zip(fields) {
+        let growth = Growth::of(&field.attrs)?;
+        all.push(PlainField { name: member_name(&member), member, ty: &field.ty, growth });
+    }
+    let fields = all;
     if fields.is_empty() {
         return Err(Error::new_spanned(
             ident,
@@ -92,11 +95,13 @@ fn of_struct(input: &DeriveInput, fields: &Fields) -> syn::Result<TokenStream> {
             }
         }
     });
-    let described = fields.iter().map(|PlainField { name, ty, .. }| {
+    let described = fields.iter().map(|PlainField { name, ty, growth, .. }| {
+        let growth = growth.described(ty);
         quote! {
             ::peregrine::__rt::Field {
                 name: #name,
                 ty: &<#ty as ::peregrine::__rt::Value>::TYPE,
+                growth: #growth,
             }
         }
     });
@@ -139,7 +144,7 @@ fn layout_proof(ident: &Ident, fields: &[PlainField<'_>]) -> TokenStream {
         .iter()
         .map(|PlainField { ty, .. }| quote_spanned!(generated_at(ty.span())=> __plain::<#ty>();));
     let gaps = fields.windows(2).map(|pair| {
-        let [PlainField { member: a, ty, .. }, PlainField { member: b, name, ty: next }] = pair
+        let [PlainField { member: a, ty, .. }, PlainField { member: b, name, ty: next, .. }] = pair
         else {
             return TokenStream::new();
         };
@@ -155,7 +160,7 @@ fn layout_proof(ident: &Ident, fields: &[PlainField<'_>]) -> TokenStream {
             );
         }
     });
-    let end = fields.last().map(|PlainField { member, name, ty }| {
+    let end = fields.last().map(|PlainField { member, name, ty, .. }| {
         let text = format!(
             "padding after the last field `{name}` of `{ident}` would send uninitialized memory: \
              order the fields by size, or fill the gap with a `[u8; N]` field"
@@ -209,11 +214,24 @@ fn of_enum(input: &DeriveInput, data: &DataEnum) -> syn::Result<TokenStream> {
     let repr = format_ident!("{}", repr);
     let repr = quote!(::core::primitive::#repr);
     let variants: Vec<_> = data.variants.iter().map(|one| &one.ident).collect();
-    let names = variants.iter().map(|one| one.unraw().to_string());
+    growth::one_other(&data.variants)?;
+    let mut described = Vec::new();
+    for variant in &data.variants {
+        let (one, name) = (&variant.ident, variant.ident.unraw().to_string());
+        let (was, is_other) = (growth::was(&variant.attrs)?, growth::is_other(variant)?);
+        described.push(quote! {
+            ::peregrine::__rt::PlainVariant {
+                name: #name,
+                value: #ident::#one as #repr as i128,
+                was: &[#(#was),*],
+                is_other: #is_other,
+            }
+        });
+    }
     let body = quote! {
         ::peregrine::__rt::Body::PlainEnum {
             repr: &::peregrine::__rt::Type::#tag,
-            variants: const { &[#((#names, #ident::#variants as #repr as i128)),*] },
+            variants: const { &[#(#described),*] },
         }
     };
     let value = value(ident, &body);

@@ -7,19 +7,20 @@ use syn::spanned::Spanned as _;
 use syn::{Data, DeriveInput, Error, Fields, GenericParam, Generics, Member};
 
 use crate::generated_at;
+use crate::growth::{self, Growth};
 
 pub(crate) fn expand(mut input: DeriveInput) -> syn::Result<TokenStream> {
     bound_parameters(&mut input.generics)?;
     let ident = &input.ident;
     let Codec { encode, decode, body } = match &input.data {
-        Data::Struct(data) => of_struct(&data.fields),
+        Data::Struct(data) => of_struct(&data.fields)?,
         Data::Enum(data) if data.variants.is_empty() => {
             return Err(Error::new_spanned(
                 ident,
                 "an enum without variants has no values: add a variant",
             ));
         }
-        Data::Enum(data) => of_enum(data),
+        Data::Enum(data) => of_enum(data)?,
         Data::Union(data) => {
             return Err(Error::new_spanned(
                 data.union_token,
@@ -80,26 +81,27 @@ struct Codec {
     body: TokenStream,
 }
 
-fn of_struct(fields: &Fields) -> Codec {
-    let parts = Parts::new(fields);
+fn of_struct(fields: &Fields) -> syn::Result<Codec> {
+    let parts = Parts::new(fields)?;
     let Parts { pattern, encode, build, described } = &parts;
-    Codec {
+    Ok(Codec {
         encode: quote! {
             let Self { #pattern } = self;
             #encode
         },
         decode: quote!(::core::result::Result::Ok(Self { #build })),
         body: quote!(::peregrine::__rt::Body::Struct(const { &[#described] })),
-    }
+    })
 }
 
-fn of_enum(data: &syn::DataEnum) -> Codec {
-    let variants = || {
-        (0u32..)
-            .zip(&data.variants)
-            .map(|(number, variant)| (number, &variant.ident, Parts::new(&variant.fields)))
-    };
-    let encode = variants().map(|(number, ident, parts)| {
+fn of_enum(data: &syn::DataEnum) -> syn::Result<Codec> {
+    growth::one_other(&data.variants)?;
+    let mut all = Vec::new();
+    for (number, variant) in (0u32..).zip(&data.variants) {
+        all.push((number, variant, Parts::new(&variant.fields)?, growth::was(&variant.attrs)?));
+    }
+    let encode = all.iter().map(|(number, variant, parts, _)| {
+        let ident = &variant.ident;
         let Parts { pattern, encode, .. } = parts;
         quote! {
             Self::#ident { #pattern } => {
@@ -108,15 +110,23 @@ fn of_enum(data: &syn::DataEnum) -> Codec {
             }
         }
     });
-    let decode = variants().map(|(number, ident, parts)| {
-        let build = parts.build;
+    let decode = all.iter().map(|(number, variant, parts, _)| {
+        let (ident, build) = (&variant.ident, &parts.build);
         quote!(#number => Self::#ident { #build },)
     });
-    let described = variants().map(|(_, ident, parts)| {
-        let (name, described) = (ident.unraw().to_string(), parts.described);
-        quote!(::peregrine::__rt::Variant { name: #name, fields: &[#described] })
+    let described = all.iter().map(|(_, variant, parts, was)| {
+        let (name, described) = (variant.ident.unraw().to_string(), &parts.described);
+        let is_other = variant.attrs.iter().any(|one| one.path().is_ident("other"));
+        quote! {
+            ::peregrine::__rt::Variant {
+                name: #name,
+                fields: &[#described],
+                was: &[#(#was),*],
+                is_other: #is_other,
+            }
+        }
     });
-    Codec {
+    Ok(Codec {
         encode: quote!(match self { #(#encode)* }),
         body: quote!(::peregrine::__rt::Body::Enum(const { &[#(#described),*] })),
         decode: quote! {
@@ -125,7 +135,7 @@ fn of_enum(data: &syn::DataEnum) -> Codec {
                 _ => return ::core::result::Result::Err(::peregrine::__rt::Invalid::Bits),
             })
         },
-    }
+    })
 }
 
 /// The fields of a struct or a variant, in each form that the code needs.
@@ -137,7 +147,7 @@ struct Parts {
 }
 
 impl Parts {
-    fn new(fields: &Fields) -> Self {
+    fn new(fields: &Fields) -> syn::Result<Self> {
         let mut parts = Self {
             pattern: TokenStream::new(),
             encode: TokenStream::new(),
@@ -156,10 +166,11 @@ impl Parts {
             parts.pattern.extend(quote!(#member: #own,));
             parts.encode.extend(quote!(#value::encode(#own, __head)?;));
             parts.build.extend(quote!(#member: #value::decode(__head)?,));
+            let growth = Growth::of(&field.attrs)?.described(ty);
             parts.described.extend(quote! {
-                ::peregrine::__rt::Field { name: #name, ty: &#value::TYPE },
+                ::peregrine::__rt::Field { name: #name, ty: &#value::TYPE, growth: #growth },
             });
         }
-        parts
+        Ok(parts)
     }
 }

@@ -203,7 +203,7 @@ fn client(model: &Interface, names: &Names) -> TokenStream {
 fn description(model: &Interface, client: &Ident) -> TokenStream {
     let Interface { name, version, docs, methods, .. } = model;
     let procedures = methods.iter().map(|method| {
-        let Method { ident, docs, idempotent, parameters, outcome, .. } = method;
+        let Method { ident, docs, idempotent, was, parameters, outcome, .. } = method;
         let name = ident.unraw().to_string();
         let parameters = parameters.iter().map(described_parameter);
         let at = outcome.span();
@@ -215,6 +215,7 @@ fn description(model: &Interface, client: &Ident) -> TokenStream {
                 name: #name,
                 docs: #docs,
                 idempotent: #idempotent,
+                was: &[#(#was),*],
                 parameters: &[#(#parameters),*],
                 result: &#result,
                 error: &#error,
@@ -249,6 +250,7 @@ fn described_parameter(parameter: &Parameter) -> TokenStream {
         Form::InOutSlice => ("InOut", "Buffer"),
     };
     let (direction, shape) = (format_ident!("{direction}"), format_ident!("{shape}"));
+    let growth = parameter.growth.described(ty);
     let ty = match parameter.form {
         Form::Text => quote!(::peregrine::__rt::Type::Text),
         _ => {
@@ -271,6 +273,7 @@ fn described_parameter(parameter: &Parameter) -> TokenStream {
             shape: ::peregrine::__rt::Shape::#shape,
             ty: &#ty,
             max_len: #max_len,
+            growth: #growth,
         }
     }
 }
@@ -391,7 +394,7 @@ fn client_method(number: u32, method: &Method) -> TokenStream {
         #[inline]
         fn #ident(&self, #(#parameters),*) -> #returns {
             let __target = ::peregrine::__rt::target(&self.binding);
-            if __target.is_native() {
+            if __target.is_native(#number) {
                 ::peregrine::__rt::call::<#outcome>(__target, #number, #body)
             } else {
                 ::peregrine::__rt::call_swapped::<#outcome>(&self.binding, #number, #body)

@@ -8,6 +8,7 @@ mod check;
 mod derive_plain;
 mod derive_value;
 mod expand;
+mod growth;
 mod parse;
 mod types;
 
@@ -42,6 +43,13 @@ use proc_macro::TokenStream;
 ///   expression of type `u32`. A longer buffer is refused before the procedure runs. The A-stacks of
 ///   a binding are large enough for all bounded buffers.
 /// - `#[idempotent]` on a method: the method may safely run twice.
+///
+/// Interfaces may change while old and new programs run (docs/EVOLUTION.md):
+///
+/// - `#[default]` or `#[default(expression)]` on a parameter: the value that a server gets from a client
+///   without the parameter. Such a parameter may be added and removed. The default of a buffer is empty.
+/// - `#[was("old")]` on a method or parameter: its name in older interfaces.
+/// - `#[widens]` on a parameter: the width of its integers may differ, as of `u32` and `u64`.
 #[proc_macro_attribute]
 pub fn interface(arguments: TokenStream, item: TokenStream) -> TokenStream {
     expand::interface(arguments.into(), item.into()).into()
@@ -52,7 +60,10 @@ pub fn interface(arguments: TokenStream, item: TokenStream) -> TokenStream {
 /// Works for structs with `#[repr(C)]` or `#[repr(transparent)]` whose fields are plain, and for
 /// enums without fields that name their integer type, such as `#[repr(u8)]`. The type must be `Copy`.
 /// Padding is a compile error, because it would send uninitialized memory.
-#[proc_macro_derive(Plain)]
+///
+/// The attributes `#[default]`, `#[was("old")]` and `#[widens]` of fields, and `#[other]` of variants, are those
+/// of `#[derive(Value)]`.
+#[proc_macro_derive(Plain, attributes(default, other, was, widens))]
 pub fn derive_plain(item: TokenStream) -> TokenStream {
     let expanded = syn::parse(item).and_then(|input| derive_plain::expand(&input));
     expanded.unwrap_or_else(syn::Error::into_compile_error).into()
@@ -61,7 +72,16 @@ pub fn derive_plain(item: TokenStream) -> TokenStream {
 /// Makes a struct or an enum of values a value: its fields are sent one after the other.
 ///
 /// Type parameters must be values too. A type may be recursive through `Box`, `Vec` or `Option`.
-#[proc_macro_derive(Value)]
+///
+/// Types may change while old and new programs run (docs/EVOLUTION.md):
+///
+/// - `#[default]` or `#[default(expression)]` on a field: its value if the peer does not know it. Fields that
+///   have a default or are an `Option` may be added and removed.
+/// - `#[other]` on a variant, such as `Unknown(String)`: it receives variants that are not known here, with
+///   their names.
+/// - `#[was("old")]` on a field or variant: its name in older programs.
+/// - `#[widens]` on a field: the width of its integers may differ, as of `u32` and `u64`.
+#[proc_macro_derive(Value, attributes(default, other, was, widens))]
 pub fn derive_value(item: TokenStream) -> TokenStream {
     let expanded = syn::parse(item).and_then(derive_value::expand);
     expanded.unwrap_or_else(syn::Error::into_compile_error).into()

@@ -186,14 +186,15 @@ pub mod __rt {
     pub use crate::call::{InOut, Limit, Refusal, Reply, Request, Serve, Served};
     pub use crate::error::CallError;
     pub use crate::interface::{
-        Body, Digest, Direction, Field, Interface, InterfaceRef, Named, Parameter, Procedure,
-        Shape, Type, Variant,
+        Body, Digest, Direction, Field, Growth, Interface, InterfaceRef, Named, Parameter,
+        PlainVariant, Procedure, Shape, Type, Variant,
     };
     pub use crate::stub::{
         CallTarget, Outcome, Stub, Travels, TravelsAsBlock, assign, call, call_swapped, target,
     };
     pub use crate::value::{
         Invalid, Overflow, Plain, Reader, Representation, Value, Writer, common_unit,
+        default_bytes,
     };
     pub use core;
     pub use std;

@@ -130,9 +130,13 @@ impl PreparedCall {
                 continue;
             }
             let Some(written) = written else {
-                match default_value(parameter) {
+                match described.default_argument(parameter) {
                     Some(value) => {
-                        given.notes.push(format!("`{}` is missing: using None", parameter.name));
+                        let name = &parameter.name;
+                        given.notes.push(match value {
+                            Dynamic::Option(None) => format!("`{name}` is missing: using None"),
+                            _ => format!("`{name}` is missing: using its default"),
+                        });
                         given.slots.push(slot(parameter, value));
                     }
                     None => missing.push(format!("`{}`", declared(described, parameter))),
@@ -459,13 +463,6 @@ fn declared(described: &Described, parameter: &DescribedParameter) -> String {
         Some(at) => text[at..].to_owned(),
         None => text,
     }
-}
-
-/// Returns the default of a missing parameter: `None` for an option. Other parameters are required.
-fn default_value(parameter: &DescribedParameter) -> Option<Dynamic> {
-    let is_option =
-        parameter.shape == Shape::One && matches!(parameter.ty, DescribedType::Option(_));
-    is_option.then_some(Dynamic::Option(None))
 }
 
 /// Returns the capacity of a returned buffer in bytes.

@@ -63,6 +63,8 @@ pub(crate) enum Failure {
         /// Why it failed.
         error: io::Error,
     },
+    /// Two interfaces do not fit. The output says why.
+    Breaks,
     /// The reader of standard output has closed the pipe: exit code 0.
     Closed,
 }
@@ -103,7 +105,7 @@ impl Failure {
     pub(crate) fn code(&self) -> u8 {
         match self {
             Self::Closed => 0,
-            Self::Refused(_) => 1,
+            Self::Refused(_) | Self::Breaks => 1,
             Self::Usage { .. } => 2,
             Self::Local { .. } => 3,
             Self::Call(error) => match error.executed() {
@@ -146,7 +148,7 @@ impl Failure {
 
     fn explain(self) -> Option<Explained> {
         Some(match self {
-            Self::Closed => return None,
+            Self::Closed | Self::Breaks => return None,
             Self::Refused(what) => Explained {
                 executed: "yes",
                 advice: "the procedure returned an error: check the arguments".into(),

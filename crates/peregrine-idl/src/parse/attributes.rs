@@ -4,8 +4,9 @@ use proc_macro2::{Span, TokenStream, TokenTree};
 use syn::parse::{ParseStream, Parser as _};
 use syn::{Error, LitStr, Result, Token};
 
-use super::tokens::{brackets, expected, is_name, keyword, list, name, number, parentheses, sign};
-use crate::syntax::Align;
+use crate::tokens::{brackets, expected, is_name, keyword, list, name, number, parentheses, sign};
+use crate::default::Written;
+use crate::syntax::{Align, Growth};
 
 /// The attributes before an item.
 pub(super) struct Attributes {
@@ -106,6 +107,31 @@ impl Attributes {
             }
         }
         Ok(align)
+    }
+
+    /// Returns the earlier names in `#[was("old")]`.
+    pub(super) fn was(&self) -> Result<Vec<String>> {
+        let names = |input: ParseStream<'_>| {
+            list(&parentheses(input)?, |input| name(input).map(|(name, _)| name))
+        };
+        let mut all = Vec::new();
+        for one in self.of("was") {
+            all.extend(names.parse2(one.arguments.clone())?);
+        }
+        Ok(all)
+    }
+
+    /// Returns how a field or a parameter may grow.
+    pub(super) fn growth(&self) -> Result<Growth> {
+        let mut growth = Growth { was: self.was()?, widens: self.has("widens"), default: None };
+        if let Some(one) = self.of("default").next() {
+            let written = match one.arguments.clone().into_iter().next() {
+                Some(TokenTree::Group(group)) => Written::Expression(group.stream()),
+                _ => Written::OfType,
+            };
+            growth.default = Some((written, one.span));
+        }
+        Ok(growth)
     }
 
     /// Returns the arguments of `#[interface]`.

@@ -4,24 +4,25 @@
 //! its recursion is bounded. The recursion of `syn` in types and expressions is not.
 
 mod attributes;
-mod tokens;
 mod types;
 
 use std::collections::HashMap;
 
-use peregrine::interface::{DescribedType, Shape};
+use peregrine::interface::{DescribedPlainVariant, DescribedType, Shape};
 use proc_macro2::{Delimiter, Span, TokenTree};
 use syn::parse::ParseStream;
 use syn::{Error, Result, Token, Visibility, token};
 
-use crate::syntax::{Body, Definition, Field, Method, Parameter, Source, Trait, Type};
+use crate::tokens::{braces, expected, keyword, list, name, number, parentheses, sign};
+use crate::syntax::{
+    Body, Definition, Field, Kind, Method, Parameter, Source, Trait, Type, Variant,
+};
 use attributes::{Attributes, attributes};
-use tokens::{braces, expected, keyword, list, name, number, parentheses, sign};
 use types::{passed, ty};
 
 /// Parses a whole text.
-pub(crate) fn source(input: ParseStream<'_>) -> Result<Source> {
-    let mut found = Found::default();
+pub(crate) fn source(input: ParseStream<'_>, kinds: &HashMap<String, Kind>) -> Result<Source> {
+    let mut found = Found { root: None, types: HashMap::new(), kinds };
     found.items(input, None)?;
     let Some(root) = found.root else {
         return Err(expected(input, "a trait"));
@@ -29,14 +30,23 @@ pub(crate) fn source(input: ParseStream<'_>) -> Result<Source> {
     Ok(Source { root, types: found.types })
 }
 
-/// The items of a text that have been parsed so far.
-#[derive(Default)]
-struct Found {
-    root: Option<Trait>,
-    types: HashMap<String, Definition>,
+/// Parses types without a trait.
+pub(crate) fn definitions(input: ParseStream<'_>) -> Result<HashMap<String, Definition>> {
+    let kinds = HashMap::new();
+    let mut found = Found { root: None, types: HashMap::new(), kinds: &kinds };
+    found.items(input, None)?;
+    Ok(found.types)
 }
 
-impl Found {
+/// The items of a text that have been parsed so far.
+struct Found<'a> {
+    root: Option<Trait>,
+    types: HashMap<String, Definition>,
+    /// The kinds of types without derives.
+    kinds: &'a HashMap<String, Kind>,
+}
+
+impl Found<'_> {
     /// Parses the items of the text or of a module.
     fn items(&mut self, input: ParseStream<'_>, module: Option<&str>) -> Result<()> {
         while !input.is_empty() {
@@ -57,12 +67,15 @@ impl Found {
                 })?;
             } else if keyword::<Token![struct]>(input) {
                 let (name, span) = name(input)?;
-                let body = structure(input, &attributes, module)?;
-                self.define(module, name, Definition { span, body })?;
+                let parameters = parameters(input)?;
+                let body = structure(input, &attributes, module, self.kind(&attributes, &name))?;
+                self.define(module, name, Definition { span, parameters, body })?;
             } else if keyword::<Token![enum]>(input) {
                 let (name, span) = name(input)?;
-                let body = enumeration(input, &attributes, module, span)?;
-                self.define(module, name, Definition { span, body })?;
+                let parameters = parameters(input)?;
+                let kind = self.kind(&attributes, &name);
+                let body = enumeration(input, &attributes, module, span, kind)?;
+                self.define(module, name, Definition { span, parameters, body })?;
             } else if module.is_some() {
                 return Err(expected(input, "a struct or an enum"));
             } else if keyword::<Token![mod]>(input) {
@@ -81,6 +94,11 @@ impl Found {
         Ok(())
     }
 
+    /// Returns the kind of a type without derives, if it is plain elsewhere.
+    fn kind(&self, attributes: &Attributes, name: &str) -> Option<&Kind> {
+        self.kinds.get(name).filter(|_| !attributes.has("derive"))
+    }
+
     fn define(&mut self, module: Option<&str>, name: String, one: Definition) -> Result<()> {
         let path = module.map_or_else(|| name.clone(), |module| format!("{module}::{name}"));
         let span = one.span;
@@ -92,6 +110,26 @@ impl Found {
             }
         }
     }
+}
+
+/// Parses the type parameters of a struct or an enum, without their bounds.
+fn parameters(input: ParseStream<'_>) -> Result<Vec<String>> {
+    let mut all = Vec::new();
+    if !keyword::<Token![<]>(input) {
+        return Ok(all);
+    }
+    while !keyword::<Token![>]>(input) {
+        all.push(name(input)?.0);
+        if keyword::<Token![:]>(input) {
+            while !input.is_empty() && !input.peek(Token![,]) && !input.peek(Token![>]) {
+                input.parse::<TokenTree>()?;
+            }
+        }
+        if !input.peek(Token![>]) {
+            sign::<Token![,]>(input, "`,` or `>`")?;
+        }
+    }
+    Ok(all)
 }
 
 /// Skips tokens up to and including the first one for which `last` returns true.
@@ -151,6 +189,7 @@ fn method(input: ParseStream<'_>, max_len: Option<u32>) -> Result<Method> {
         span,
         docs: attributes.docs.clone(),
         idempotent: attributes.has("idempotent"),
+        was: attributes.was()?,
         parameters,
         result: *result,
         error: *error,
@@ -158,12 +197,13 @@ fn method(input: ParseStream<'_>, max_len: Option<u32>) -> Result<Method> {
 }
 
 fn parameter(input: ParseStream<'_>, default_max_len: Option<u32>) -> Result<Parameter> {
-    let max_len = attributes(input)?.max_len()?;
+    let attributes = attributes(input)?;
+    let (max_len, growth) = (attributes.max_len()?, attributes.growth()?);
     let (name, _) = name(input)?;
     sign::<Token![:]>(input, "`:`")?;
     let (direction, shape, ty) = passed(input)?;
     let max_len = max_len.or(default_max_len.filter(|_| shape != Shape::One));
-    Ok(Parameter { name, direction, shape, ty, max_len })
+    Ok(Parameter { name, direction, shape, ty, max_len, growth })
 }
 
 /// Parses a struct after its name.
@@ -171,6 +211,7 @@ fn structure(
     input: ParseStream<'_>,
     attributes: &Attributes,
     module: Option<&str>,
+    kind: Option<&Kind>,
 ) -> Result<Body> {
     let fields = if input.peek(token::Paren) {
         let fields = unnamed(&parentheses(input)?, module)?;
@@ -182,7 +223,8 @@ fn structure(
         sign::<Token![;]>(input, "`{`, `(` or `;`")?;
         Vec::new()
     };
-    Ok(match attributes.has_word("derive", "Plain") {
+    let is_plain = attributes.has_word("derive", "Plain") || matches!(kind, Some(Kind::Plain));
+    Ok(match is_plain {
         true => Body::Plain { align: attributes.align()?, fields },
         false => Body::Struct(fields),
     })
@@ -192,22 +234,22 @@ fn structure(
 fn unnamed(inside: ParseStream<'_>, module: Option<&str>) -> Result<Vec<Field>> {
     let mut number = 0;
     list(inside, |input| {
-        attributes(input)?;
+        let growth = attributes(input)?.growth()?;
         input.parse::<Visibility>()?;
         let span = input.span();
         let name = number.to_string();
         number += 1;
-        Ok(Field { name, span, ty: ty(input, module, 0)? })
+        Ok(Field { name, span, ty: ty(input, module, 0)?, growth })
     })
 }
 
 fn named(inside: ParseStream<'_>, module: Option<&str>) -> Result<Vec<Field>> {
     list(inside, |input| {
-        attributes(input)?;
+        let growth = attributes(input)?.growth()?;
         input.parse::<Visibility>()?;
         let (name, span) = name(input)?;
         sign::<Token![:]>(input, "`:`")?;
-        Ok(Field { name, span, ty: ty(input, module, 0)? })
+        Ok(Field { name, span, ty: ty(input, module, 0)?, growth })
     })
 }
 
@@ -217,11 +259,17 @@ fn enumeration(
     attributes: &Attributes,
     module: Option<&str>,
     span: Span,
+    kind: Option<&Kind>,
 ) -> Result<Body> {
-    let is_plain = attributes.has_word("derive", "Plain");
+    let integer_of = match kind {
+        Some(Kind::PlainEnum(integer)) => Some(integer.clone()),
+        _ => None,
+    };
+    let is_plain = attributes.has_word("derive", "Plain") || integer_of.is_some();
     let mut next: i128 = 0;
     let variants = list(&braces(input)?, |input| {
-        attributes::attributes(input)?;
+        let attributes = attributes::attributes(input)?;
+        let (was, is_other) = (attributes.was()?, attributes.has("other"));
         let (name, span) = name(input)?;
         let mut fields = Vec::new();
         if input.peek(token::Paren) {
@@ -237,16 +285,22 @@ fn enumeration(
         }
         let value = next;
         next = next.wrapping_add(1);
-        Ok((name, fields, value))
+        Ok((Variant { name, fields, was, is_other }, value))
     })?;
     if !is_plain {
-        return Ok(Body::Enum(variants.into_iter().map(|(name, all, _)| (name, all)).collect()));
+        return Ok(Body::Enum(variants.into_iter().map(|(one, _)| one).collect()));
     }
-    let Some(repr) = integer(attributes) else {
+    let Some(repr) = integer(attributes).or(integer_of) else {
         let what = "a plain enum needs `#[repr(u8)]`, or that of another integer";
         return Err(Error::new(span, what));
     };
-    let variants = variants.into_iter().map(|(name, _, value)| (name, value)).collect();
+    let plain = |(Variant { name, was, is_other, .. }, value)| DescribedPlainVariant {
+        name,
+        value,
+        was,
+        is_other,
+    };
+    let variants = variants.into_iter().map(plain).collect();
     Ok(Body::PlainEnum { repr, variants })
 }
 

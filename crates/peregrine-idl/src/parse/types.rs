@@ -7,7 +7,7 @@ use syn::ext::IdentExt;
 use syn::parse::ParseStream;
 use syn::{Ident, Lifetime, LitStr, Result, Token, token};
 
-use super::tokens::{brackets, expected, keyword, list, name, number, parentheses, sign};
+use crate::tokens::{brackets, expected, keyword, list, name, number, parentheses, sign};
 use crate::syntax::{Type, TypeName};
 
 /// Types without parts, by their names in Rust.
@@ -27,6 +27,16 @@ pub(super) const SIMPLE: &[(&str, DescribedType)] = &[
     ("f32", DescribedType::F32),
     ("f64", DescribedType::F64),
     ("String", DescribedType::Text),
+    ("NonZeroU8", DescribedType::U8),
+    ("NonZeroU16", DescribedType::U16),
+    ("NonZeroU32", DescribedType::U32),
+    ("NonZeroU64", DescribedType::U64),
+    ("NonZeroU128", DescribedType::U128),
+    ("NonZeroI8", DescribedType::I8),
+    ("NonZeroI16", DescribedType::I16),
+    ("NonZeroI32", DescribedType::I32),
+    ("NonZeroI64", DescribedType::I64),
+    ("NonZeroI128", DescribedType::I128),
 ];
 
 /// Parses the type of a parameter: its direction and its shape.
@@ -100,8 +110,25 @@ fn path(input: ParseStream<'_>) -> Result<Path> {
         names.push(name(input)?.0);
     }
     let is_above = ["super", "crate"].contains(&&*names[0]);
-    let skipped =
-        |name: &&String| ["super", "crate", "self", "peregrine", "std"].contains(&name.as_str());
+    const STD: [&str; 12] = [
+        "alloc",
+        "borrow",
+        "collections",
+        "core",
+        "ffi",
+        "net",
+        "num",
+        "path",
+        "rc",
+        "std",
+        "sync",
+        "time",
+    ];
+    let is_std = ["std", "core", "alloc"].contains(&&*names[0]);
+    let skipped = |name: &&String| {
+        ["super", "crate", "self", "peregrine", "std"].contains(&name.as_str())
+            || is_std && STD.contains(&name.as_str())
+    };
     let start = names[..names.len() - 1].iter().take_while(skipped).count();
     // `Result` with two parameters and the library's with one are different types.
     let is_ours = start > 0 && names[start - 1] == "peregrine" && names[start..] == ["Result"];
@@ -135,7 +162,12 @@ pub(super) fn ty(input: ParseStream<'_>, module: Option<&str>, depth: usize) -> 
     }
     let Path { path, span, is_above } = path(input)?;
     let named = |path: String, module: Option<&str>| {
-        Type::Named(TypeName { path, span, module: module.map(str::to_owned) })
+        Type::Named(TypeName {
+            path,
+            span,
+            module: module.map(str::to_owned),
+            arguments: Vec::new(),
+        })
     };
     if is_quoted {
         return Ok(named(path, None));
@@ -149,9 +181,32 @@ pub(super) fn ty(input: ParseStream<'_>, module: Option<&str>, depth: usize) -> 
             let wanted = "a type of the same size on every machine, such as `u64` or `u32`";
             return Err(expected(&before, wanted));
         }
-        "Vec" => Type::Sequence(one_part(input, boxed)?),
+        "Vec" | "VecDeque" => Type::Sequence(one_part(input, boxed)?),
+        "HashSet" | "BTreeSet" => {
+            sign::<Token![<]>(input, "`<` and a type")?;
+            let one = boxed(input)?;
+            rest_of_arguments(input)?;
+            Type::Sequence(one)
+        }
+        "HashMap" | "BTreeMap" => {
+            sign::<Token![<]>(input, "`<` and two types")?;
+            let key = *boxed(input)?;
+            sign::<Token![,]>(input, "`,` and the type of the values")?;
+            let value = *boxed(input)?;
+            rest_of_arguments(input)?;
+            Type::Sequence(Box::new(Type::Tuple(vec![key, value])))
+        }
+        "NonZero" => *one_part(input, boxed)?,
         "Option" => Type::Option(one_part(input, boxed)?),
-        "Box" => *one_part(input, boxed)?,
+        "Box" | "Arc" | "Rc" | "Cow" => {
+            sign::<Token![<]>(input, "`<` and a type")?;
+            if input.parse::<Option<Lifetime>>()?.is_some() {
+                sign::<Token![,]>(input, "`,`")?;
+            }
+            let one = pointed(input, module, depth + 1)?;
+            close(input)?;
+            one
+        }
         "Result" => {
             sign::<Token![<]>(input, "`<` and two types")?;
             let ok = boxed(input)?;
@@ -164,8 +219,48 @@ pub(super) fn ty(input: ParseStream<'_>, module: Option<&str>, depth: usize) -> 
             let failed = named("CallError".to_owned(), None);
             Type::Result(one_part(input, boxed)?, Box::new(failed))
         }
-        _ => named(path, module.filter(|_| !is_above)),
+        _ => {
+            let one = named(path, module.filter(|_| !is_above));
+            match one {
+                Type::Named(mut one) if keyword::<Token![<]>(input) => {
+                    while !input.peek(Token![>]) {
+                        one.arguments.push(ty(input, module, depth + 1)?);
+                        if !input.peek(Token![>]) {
+                            sign::<Token![,]>(input, "`,` or `>`")?;
+                        }
+                    }
+                    sign::<Token![>]>(input, "`>`")?;
+                    Type::Named(one)
+                }
+                one => one,
+            }
+        }
     })
+}
+
+/// Parses the type to which a pointer points: also `str` and `[T]`.
+fn pointed(input: ParseStream<'_>, module: Option<&str>, depth: usize) -> Result<Type> {
+    if input.fork().call(Ident::parse_any).is_ok_and(|one| one == "str") {
+        name(input)?;
+        return Ok(Type::Simple(DescribedType::Text));
+    }
+    if !input.peek(token::Bracket) {
+        return ty(input, module, depth);
+    }
+    let inside = brackets(input)?;
+    let one = ty(&inside, module, depth + 1)?;
+    match inside.is_empty() {
+        true => Ok(Type::Sequence(Box::new(one))),
+        false => array(&inside, one),
+    }
+}
+
+/// Skips the other arguments of a collection, such as its hasher.
+fn rest_of_arguments(input: ParseStream<'_>) -> Result<()> {
+    while keyword::<Token![,]>(input) && !input.peek(Token![>]) {
+        path(input)?;
+    }
+    sign::<Token![>]>(input, "`>`")
 }
 
 /// `<T>`

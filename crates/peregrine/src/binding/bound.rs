@@ -6,10 +6,12 @@ use std::sync::Arc;
 
 use super::explain::Explanation;
 use crate::call::{CallPath, Frames, OnExhausted};
-use crate::error::{CallError, Executed, Phase};
+use crate::error::{CallError, Executed, Kind, Phase};
 use crate::interface::InterfaceRef;
 use crate::path::bind::BoundPath;
+use crate::stub::{Conversion, ConvertedPath, SharedPath};
 use crate::sys::ForkMark;
+use crate::value::ByteOrder;
 
 /// The state that all clones of a binding share until it is bound again.
 pub(crate) struct Bound {
@@ -21,8 +23,30 @@ pub(crate) struct Bound {
     pub(crate) mark: ForkMark,
     /// The conditions under which calls take the slow path. Zero: none.
     flags: AtomicU32,
-    /// The server's number of each of the client's procedures, if the numbers differ.
-    numbers: Option<Box<[u32]>>,
+    /// The server's procedures, if its interface differs.
+    fit: Option<Box<Differing>>,
+}
+
+/// The server's procedures for those of a client whose interface differs.
+#[derive(Debug)]
+pub(crate) struct Fit {
+    /// The server's number of each of the client's procedures. `None`: the server has no such procedure.
+    pub(super) numbers: Box<[Option<u32>]>,
+    /// The conversion of the procedures whose messages differ.
+    pub(super) conversion: Option<Conversion>,
+}
+
+/// The server's procedures, as calls find them.
+struct Differing {
+    numbers: Box<[Option<u32>]>,
+    converted: Option<Converted>,
+}
+
+/// The part of a binding that makes converted calls.
+struct Converted {
+    /// Whether each procedure is converted.
+    which: Box<[bool]>,
+    bound: Bound,
 }
 
 impl fmt::Debug for Bound {
@@ -33,27 +57,57 @@ impl fmt::Debug for Bound {
 
 /// The server's values have the other byte order.
 const SWAPPED: u32 = 1;
-/// The server's procedure numbers differ from the client's.
-const MAPPED: u32 = 2;
+/// The server's interface differs from the client's.
+const DIFFERENT: u32 = 2;
 /// The binding was bound again, so calls use the new `Bound`.
 const MOVED: u32 = 4;
 
 impl Bound {
     pub(crate) fn new(
         bound: BoundPath,
-        numbers: Option<Box<[u32]>>,
+        fit: Option<Fit>,
         interface: InterfaceRef,
         explanation: Explanation,
         on_exhausted: OnExhausted,
     ) -> Result<Self, CallError> {
+        let BoundPath { path, frames, order } = bound;
+        let swapped = if order.is_native() { 0 } else { SWAPPED };
+        let different = if fit.is_some() { DIFFERENT } else { 0 };
+        let (path, fit) = match fit {
+            None => (path, None),
+            Some(Fit { numbers, conversion: None }) => {
+                (path, Some(Box::new(Differing { numbers, converted: None })))
+            }
+            Some(Fit { numbers, conversion: Some(conversion) }) => {
+                let path: Arc<dyn CallPath> = path.into();
+                let which = (0..numbers.len() as u32).map(|one| conversion.converts(one)).collect();
+                let over = ConvertedPath::over(&path, &frames, order, on_exhausted, conversion);
+                let (converted, own) = over.map_err(|error| {
+                    let what = "cannot allocate memory for converted calls";
+                    CallError::system(Phase::Bind, what, error)
+                })?;
+                let converted = BoundPath {
+                    path: Box::new(converted),
+                    frames: Arc::new(own),
+                    order: ByteOrder::NATIVE,
+                };
+                let bound = Self::new(
+                    converted,
+                    None,
+                    interface.clone(),
+                    explanation.clone(),
+                    on_exhausted,
+                )?;
+                let converted = Some(Converted { which, bound });
+                let path = Box::new(SharedPath(path)) as Box<dyn CallPath>;
+                (path, Some(Box::new(Differing { numbers, converted })))
+            }
+        };
         let mark = ForkMark::of_process().map_err(|error| {
             CallError::system(Phase::Bind, "cannot allocate the fork mark", error)
         })?;
-        let BoundPath { path, frames, order } = bound;
-        let swapped = if order.is_native() { 0 } else { SWAPPED };
-        let mapped = if numbers.is_some() { MAPPED } else { 0 };
-        let flags = AtomicU32::new(swapped | mapped);
-        Ok(Self { path, frames, on_exhausted, interface, explanation, mark, flags, numbers })
+        let flags = AtomicU32::new(swapped | different);
+        Ok(Self { path, frames, on_exhausted, interface, explanation, mark, flags, fit })
     }
 
     /// Returns whether calls must take the slow path.
@@ -62,10 +116,18 @@ impl Bound {
         self.flags.load(Ordering::Relaxed) != 0
     }
 
-    /// Returns whether the server's values have the other byte order.
+    /// Returns whether the stub must write values in the other byte order for calls of this procedure.
     #[cold]
-    pub(crate) fn is_swapped(&self) -> bool {
-        self.flags.load(Ordering::Relaxed) & SWAPPED != 0
+    pub(crate) fn is_swapped(&self, procedure: u32) -> bool {
+        // Converted calls are written in the native order, and converted later.
+        self.flags.load(Ordering::Relaxed) & SWAPPED != 0 && self.converted(procedure).is_none()
+    }
+
+    /// Returns what makes calls of a procedure, if they are converted.
+    fn converted(&self, procedure: u32) -> Option<&Self> {
+        let converted = self.fit.as_ref()?.converted.as_ref()?;
+        let is_converted = converted.which.get(procedure as usize).copied().unwrap_or(false);
+        is_converted.then_some(&converted.bound)
     }
 
     /// Returns whether the binding was bound again, so that calls use a newer `Bound`.
@@ -79,11 +141,37 @@ impl Bound {
         self.flags.fetch_or(MOVED, Ordering::AcqRel);
     }
 
-    /// Returns the server's number of a procedure.
+    /// Returns what makes the calls of a procedure, and the number of the procedure there.
+    ///
+    /// # Errors
+    /// If the server has no such procedure.
     #[cold]
-    pub(crate) fn number(&self, procedure: u32) -> u32 {
-        let mapped = self.numbers.as_ref().and_then(|numbers| numbers.get(procedure as usize));
-        mapped.copied().unwrap_or(procedure)
+    pub(crate) fn target(&self, procedure: u32) -> Result<(&Self, u32), CallError> {
+        let Some(fit) = &self.fit else { return Ok((self, procedure)) };
+        if let Some(converted) = self.converted(procedure) {
+            return Ok((converted, procedure));
+        }
+        match fit.numbers.get(procedure as usize) {
+            Some(Some(number)) => Ok((self, *number)),
+            Some(None) => Err(self.lacking(procedure)),
+            // A built-in procedure of every export.
+            None => Ok((self, procedure)),
+        }
+    }
+
+    /// Returns the client's procedures that the server does not have.
+    pub(super) fn lacks(&self) -> Vec<&str> {
+        let numbers = self.fit.as_ref().map_or(&[][..], |fit| &fit.numbers);
+        let lacking = (0..).zip(numbers).filter(|(_, number)| number.is_none());
+        lacking.map(|(procedure, _)| self.procedure_name(procedure)).collect()
+    }
+
+    #[cold]
+    fn lacking(&self, procedure: u32) -> CallError {
+        const ADVICE: &str = "ask `Binding::lacks` after binding, or use a newer server";
+        let name = self.procedure_name(procedure);
+        let text = format!("the server has no procedure `{name}`");
+        CallError::not_executed(Kind::NoSuchProcedure, Phase::Call, text).with_advice(ADVICE)
     }
 
     /// Returns the name of a procedure, for errors.

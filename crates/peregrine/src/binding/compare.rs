@@ -1,17 +1,16 @@
 //! Compares the interface of a client with the one that is served, if they are not the same. Either the
-//! client can use the served one, or the error names the first difference.
+//! client can use the served one, or the error names the first difference that breaks a rule.
 
+use super::bound::Fit;
 use crate::error::{CallError, Kind, Phase};
-use crate::interface::{self, Described, Description, InterfaceRef};
+use crate::interface::{self, Counterpart, Described, Description, InterfaceRef, Sides};
+use crate::stub::Conversion;
 
-/// Returns the server's number of each of the client's procedures. `None`: the interfaces are the same.
+/// Returns how the client calls the server's procedures. `None`: the interfaces are the same.
 ///
 /// # Errors
 /// If the client cannot use the server's interface.
-pub(super) fn numbers(
-    ours: &InterfaceRef,
-    theirs: &Description,
-) -> Result<Option<Box<[u32]>>, CallError> {
+pub(super) fn fit(ours: &InterfaceRef, theirs: &Description) -> Result<Option<Fit>, CallError> {
     let differs =
         |text: String| Err(CallError::not_executed(Kind::InterfaceMismatch, Phase::Bind, text));
     // The server may have been replaced since it reported a mismatch.
@@ -26,5 +25,19 @@ pub(super) fn numbers(
         Ok(theirs) => theirs,
         Err(error) => return differs(format!("cannot read the server's interface: {error}")),
     };
-    interface::numbers(&ours, &theirs).or_else(differs)
+    let comparison = interface::compare(&ours, &theirs, Sides::BY_CLIENT);
+    if let Some(misfit) = comparison.misfit() {
+        return differs(format!("{misfit} ({})", misfit.rule.text()));
+    }
+    let conversion = match Conversion::new(&ours, &theirs, &comparison.procedures) {
+        Ok(conversion) => conversion,
+        Err(text) => return differs(text),
+    };
+    let number = |one: &Counterpart| match one {
+        Counterpart::Equal(number) | Counterpart::Converted(number) => Some(*number),
+        Counterpart::Lacking => None,
+    };
+    let numbers: Box<[_]> = comparison.procedures.iter().map(number).collect();
+    let is_same = (0..).zip(&numbers).all(|(ours, theirs)| *theirs == Some(ours));
+    Ok((!is_same || conversion.is_some()).then_some(Fit { numbers, conversion }))
 }

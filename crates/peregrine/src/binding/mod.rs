@@ -225,6 +225,21 @@ impl Binding {
         self.now().path.is_alive()
     }
 
+    /// Returns the procedures of the client's interface that the server does not have, by their names. Their
+    /// calls fail, and are not executed.
+    ///
+    /// ```
+    /// # use peregrine::interface;
+    /// # #[interface] trait Echo { fn echo(&self, x: u32) -> peregrine::Result<u32>; }
+    /// # struct Same;
+    /// # impl Echo for Same { fn echo(&self, x: u32) -> peregrine::Result<u32> { Ok(x) } }
+    /// let echo = EchoClient::in_process(Same);
+    /// assert!(echo.binding().lacks().is_empty());
+    /// ```
+    pub fn lacks(&self) -> Vec<String> {
+        self.now().lacks().into_iter().map(str::to_owned).collect()
+    }
+
     /// Calls the procedure that every export has and that does nothing.
     ///
     /// # Errors

@@ -65,10 +65,10 @@ impl Home {
     }
 
     fn bound(&self, selected: Selected) -> Result<Bound, Unbound> {
-        let Selected { path, numbers, explanation } = selected;
+        let Selected { path, fit, explanation } = selected;
         let told = explanation.clone();
         let short = self.options.on_exhausted_or_default();
-        Bound::new(path, numbers, self.interface.clone(), explanation, short)
+        Bound::new(path, fit, self.interface.clone(), explanation, short)
             .map_err(|error| Unbound::new(error.at(&self.address), told))
     }
 

@@ -5,6 +5,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::bound::Fit;
 use super::explain::{Explanation, Verdict};
 use super::{BindOptions, Binding, compare};
 use crate::address::{Address, Place};
@@ -68,8 +69,8 @@ impl From<Unbound> for CallError {
 /// The path that was selected, and the outcome of all others.
 pub(super) struct Selected {
     pub(super) path: BoundPath,
-    /// The server's number of each procedure, if they differ from the client's.
-    pub(super) numbers: Option<Box<[u32]>>,
+    /// How the client calls the server's procedures, if the interfaces differ.
+    pub(super) fit: Option<Fit>,
     pub(super) explanation: Explanation,
 }
 
@@ -83,7 +84,7 @@ pub(super) fn select(
 ) -> Result<Selected, Unbound> {
     let mut explanation = excluded(address);
     match try_all(address, interface, digest, options, until, &mut explanation) {
-        Ok((path, numbers)) => Ok(Selected { path, numbers, explanation }),
+        Ok((path, fit)) => Ok(Selected { path, fit, explanation }),
         Err(error) => Err(Unbound::new(error.at(address), explanation)),
     }
 }
@@ -98,7 +99,7 @@ fn excluded(address: &str) -> Explanation {
     explain_all(address, Verdict::Excluded, "")
 }
 
-type Selection = (BoundPath, Option<Box<[u32]>>);
+type Selection = (BoundPath, Option<Fit>);
 
 fn try_all(
     address: &str,
@@ -320,11 +321,11 @@ impl Attempt<'_> {
             Ok(path) => Ok((path, None)),
             Err(error) if error.kind() == Kind::InterfaceMismatch => {
                 let theirs = self.describe(wanted)?;
-                let numbers = compare::numbers(wanted.interface, &theirs)?;
+                let fit = compare::fit(wanted.interface, &theirs)?;
                 // The server may have been replaced meanwhile: it must have the interface that was
                 // compared.
                 let wanted = Wanted { digest: Some(theirs.digest), ..*wanted };
-                Ok((self.connect.bind(&self.target, &wanted)?, numbers))
+                Ok((self.connect.bind(&self.target, &wanted)?, fit))
             }
             Err(error) => Err(error.into()),
         }

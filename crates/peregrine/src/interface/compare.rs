@@ -1,208 +1,706 @@
 //! Compares the interface that a client was compiled with and the interface that a server exports.
 //!
-//! If the identities are equal, nothing is compared. Otherwise, a client fits if the server has each
-//! procedure of the client in the same form. The server may have more.
-//!
-//! | difference of the server's interface | result |
-//! |---|---|
-//! | more procedures, in any order | fits: the binding maps the numbers |
-//! | a larger `max_len`, or none, of a parameter that is sent with the call | fits |
-//! | another `max_len` of an out parameter | fits: the smaller one applies |
-//! | `#[idempotent]` added | fits |
-//! | another name of a named type, other documentation | fits |
-//! | a procedure missing, or renamed | differs |
-//! | a parameter added, removed or renamed, or with another direction or type | differs |
-//! | a smaller or added `max_len` of a parameter that is sent with the call | differs |
-//! | `#[idempotent]` removed | differs |
-//! | another type of result or error | differs |
-//! | a field or variant added, removed, moved or renamed | differs |
-//! | another name or version of the interface | differs |
+//! If the identities are equal, nothing is compared. Otherwise each difference follows one of the rules of
+//! docs/EVOLUTION.md, or breaks one. [`Rule`] has all of them. The comparison also finds which procedures
+//! have the same bytes on both sides: their calls need no conversion.
 //!
 //! Names of fields and variants are compared, because two fields that were exchanged may have the same
 //! bytes.
 
-use std::collections::{HashMap, HashSet};
+use core::fmt;
+use std::collections::HashSet;
 
+use super::matching::{Index, Part, Step, steps, variant_of};
 use super::{
-    Described, DescribedBody, DescribedField, DescribedParameter, DescribedProcedure,
-    DescribedType, Direction,
+    Described, DescribedBody, DescribedField, DescribedParameter, DescribedPlainVariant,
+    DescribedProcedure, DescribedType, DescribedVariant, Direction, Shape,
 };
 
 /// The largest number of pairs of named types that are compared. Interfaces that people write have fewer.
-const PAIRS_MAX: usize = 1 << 16;
+const PAIRS_MAX: usize = 1 << 18;
 
-/// Returns the server's number of each procedure of the client, in order, or `None` if all numbers are the
-/// same.
-///
-/// # Errors
-/// How they differ, as a sentence for people.
-pub fn numbers(ours: &Described, theirs: &Described) -> Result<Option<Box<[u32]>>, String> {
-    if (&ours.name, ours.version) != (&theirs.name, theirs.version) {
-        let [a, b] = [ours, theirs].map(|one| format!("`{}` version {}", one.name, one.version));
-        return Err(format!("ours is interface {a}, the server's is {b}"));
-    }
-    let known: HashMap<&str, usize> =
-        theirs.procedures.iter().enumerate().map(|(i, one)| (&*one.name, i)).collect();
-    let mut pair = Pair { ours, theirs, same: HashSet::new(), open: Vec::new() };
-    let mut numbers = Vec::with_capacity(ours.procedures.len());
-    for procedure in &ours.procedures {
-        let place = format!("interface `{}`, procedure `{}`", ours.name, procedure.name);
-        let Some(number) = known.get(&*procedure.name) else {
-            let names: Vec<_> =
-                theirs.procedures.iter().map(|one| format!("`{}`", one.name)).collect();
-            return Err(format!("{place}: the server has none; it has {}", names.join(", ")));
-        };
-        pair.procedure(procedure, &theirs.procedures[*number])
-            .map_err(|what| format!("{place}{what}"))?;
-        numbers.push(*number as u32);
-    }
-    let same = numbers.iter().zip(0..).all(|(theirs, ours)| *theirs == ours);
-    Ok((!same).then(|| numbers.into_boxed_slice()))
+/// The largest number of differences that are listed.
+const FOUND_MAX: usize = 1000;
+
+/// A rule that a difference follows or breaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Rule {
+    /// A procedure was added.
+    ProcedureAdded,
+    /// A procedure was removed.
+    ProcedureRemoved,
+    /// A name has changed, and the new one says `#[was("old")]`.
+    Renamed,
+    /// A field or parameter with a default was added or removed.
+    Default,
+    /// A variant was added to an open enum, or one was removed that an open enum receives.
+    OpenEnum,
+    /// The receiver of an enum knows more variants than the sender.
+    VariantNotSent,
+    /// An error may be a variant that the client does not know.
+    UnknownError,
+    /// An integer has another width, and both sides say `#[widens]`.
+    Widened,
+    /// The server's `max_len` is larger, or applies to a result.
+    MoreRoom,
+    /// `#[idempotent]` was added.
+    MayRunTwice,
+    /// The interfaces have different names or versions.
+    Interface,
+    /// No procedure of the client is in the server's interface.
+    NoProcedure,
+    /// A field or parameter without a default was added or removed.
+    NoDefault,
+    /// Fields or parameters are in another order.
+    Order,
+    /// A closed enum would receive a variant that it does not have.
+    ClosedEnum,
+    /// An integer has another width, and one side does not say `#[widens]`.
+    Width,
+    /// A type is another one.
+    Type,
+    /// A parameter is passed in another way.
+    Passing,
+    /// The server's `max_len` is smaller.
+    LessRoom,
+    /// `#[idempotent]` was removed.
+    MayNotRunTwice,
+    /// A description is not whole, or has too many types.
+    Description,
 }
+
+impl Rule {
+    /// All rules.
+    pub const ALL: &'static [Self] = &[
+        Self::ProcedureAdded,
+        Self::ProcedureRemoved,
+        Self::Renamed,
+        Self::Default,
+        Self::OpenEnum,
+        Self::VariantNotSent,
+        Self::UnknownError,
+        Self::Widened,
+        Self::MoreRoom,
+        Self::MayRunTwice,
+        Self::Interface,
+        Self::NoProcedure,
+        Self::NoDefault,
+        Self::Order,
+        Self::ClosedEnum,
+        Self::Width,
+        Self::Type,
+        Self::Passing,
+        Self::LessRoom,
+        Self::MayNotRunTwice,
+        Self::Description,
+    ];
+
+    /// Returns whether a client can use the server despite the difference.
+    pub const fn fits(self) -> bool {
+        (self as usize) < Self::Interface as usize
+    }
+
+    /// Returns a word for the rule, for JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ProcedureAdded => "procedure-added",
+            Self::ProcedureRemoved => "procedure-removed",
+            Self::Renamed => "renamed",
+            Self::Default => "default",
+            Self::OpenEnum => "open-enum",
+            Self::VariantNotSent => "variant-not-sent",
+            Self::UnknownError => "unknown-error",
+            Self::Widened => "widened",
+            Self::MoreRoom => "more-room",
+            Self::MayRunTwice => "may-run-twice",
+            Self::Interface => "interface",
+            Self::NoProcedure => "no-procedure",
+            Self::NoDefault => "no-default",
+            Self::Order => "order",
+            Self::ClosedEnum => "closed-enum",
+            Self::Width => "width",
+            Self::Type => "type",
+            Self::Passing => "passing",
+            Self::LessRoom => "less-room",
+            Self::MayNotRunTwice => "may-not-run-twice",
+            Self::Description => "description",
+        }
+    }
+
+    /// Returns the rule as a sentence.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::ProcedureAdded => "procedures may be added",
+            Self::ProcedureRemoved => {
+                "procedures may be removed: calls of them are refused and not executed"
+            }
+            Self::Renamed => "a name may change if the new one has `#[was(\"old\")]`",
+            Self::Default => "fields and parameters with a default may be added and removed",
+            Self::OpenEnum => "the `#[other]` variant of an enum receives unknown variants",
+            Self::VariantNotSent => "the receiver of an enum may know more variants",
+            Self::UnknownError => "an unknown variant of an error becomes a `CallError`",
+            Self::Widened => "an integer with `#[widens]` on both sides may have another width",
+            Self::MoreRoom => "the server may allow more elements",
+            Self::MayRunTwice => "`#[idempotent]` may be added",
+            Self::Interface => "the name and the version of an interface must not change",
+            Self::NoProcedure => "at least one procedure of the client must remain",
+            Self::NoDefault => {
+                "fields and parameters can only be added or removed if they have a default: \
+                 an `Option`, or `#[default]`"
+            }
+            Self::Order => "fields and parameters must keep their order",
+            Self::ClosedEnum => {
+                "variants can only be added to an enum with an `#[other]` variant, or to an error"
+            }
+            Self::Width => "an integer can only change its width with `#[widens]` on both sides",
+            Self::Type => "a type must not change",
+            Self::Passing => "the way in which a parameter is passed must not change",
+            Self::LessRoom => "the server must allow as many elements as the client",
+            Self::MayNotRunTwice => "`#[idempotent]` must not be removed",
+            Self::Description => "a description must be whole",
+        }
+    }
+}
+
+/// A difference between two interfaces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// The rule that the difference follows or breaks.
+    pub rule: Rule,
+    /// The place in the interface, such as "procedure `get`, parameter `key`". Empty for the whole.
+    pub place: String,
+    /// The named type in which the difference is, and the place in it. Empty if it is in none.
+    pub inside: String,
+    /// The difference, as a sentence for people.
+    pub text: String,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut before = "";
+        for place in [&self.place, &self.inside].into_iter().filter(|one| !one.is_empty()) {
+            write!(f, "{before}{place}")?;
+            before = ", ";
+        }
+        write!(f, "{}{}", if before.is_empty() { "" } else { ": " }, self.text)
+    }
+}
+
+/// The server's procedure for one of the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counterpart {
+    /// The procedure with this number has the same messages.
+    Equal(u32),
+    /// The procedure with this number has other messages, which the client converts.
+    Converted(u32),
+    /// There is none.
+    Lacking,
+}
+
+/// The result of comparing a client's interface with a server's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Comparison {
+    /// For each of the client's procedures, that of the server. It is meaningful if the client
+    /// [fits](Self::fits).
+    pub procedures: Vec<Counterpart>,
+    /// The differences, at most 1000.
+    pub differences: Vec<Difference>,
+}
+
+impl Comparison {
+    /// Returns whether the client can use the server.
+    pub fn fits(&self) -> bool {
+        self.misfit().is_none()
+    }
+
+    /// Returns the first difference that breaks a rule.
+    pub fn misfit(&self) -> Option<&Difference> {
+        self.differences.iter().find(|one| !one.rule.fits())
+    }
+}
+
+/// The names of the two sides in the texts of differences.
+#[derive(Clone, Copy, Debug)]
+pub struct Sides {
+    /// The client's, such as "ours".
+    pub ours: &'static str,
+    /// The server's, such as "the server's".
+    pub theirs: &'static str,
+}
+
+impl Sides {
+    /// The names for the error of a client that cannot bind.
+    pub const BY_CLIENT: Self = Self { ours: "ours", theirs: "the server's" };
+}
+
+/// Compares the interface of a client with that of a server.
+pub fn compare(ours: &Described, theirs: &Described, sides: Sides) -> Comparison {
+    let mut pair = Pair {
+        ours,
+        theirs,
+        sides,
+        clean: HashSet::new(),
+        seen: HashSet::new(),
+        open: Vec::new(),
+        pairs: 0,
+        converts: false,
+        place: String::new(),
+        inside: String::new(),
+        differences: Vec::new(),
+    };
+    let procedures = pair.whole();
+    Comparison { procedures, differences: pair.differences }
+}
+
+/// Which way values of a type are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Flow {
+    /// From the client to the server.
+    call: bool,
+    /// From the server to the client.
+    reply: bool,
+    /// The type is the error of a procedure.
+    is_error: bool,
+}
+
+/// Two named types, and which way their values are sent.
+type Named = (usize, usize, Flow);
 
 /// Both interfaces, and the results of comparing their types.
 struct Pair<'a> {
     ours: &'a Described,
     theirs: &'a Described,
-    /// Named types that are equal, unless an open pair shows a difference.
-    same: HashSet<(usize, usize)>,
+    sides: Sides,
+    /// Pairs of named types that are equal, with everything in them.
+    clean: HashSet<Named>,
+    /// The pairs that this procedure contains.
+    seen: HashSet<Named>,
     /// The pairs whose parts were not compared yet.
-    open: Vec<(usize, usize)>,
+    open: Vec<Named>,
+    /// The number of pairs that were compared.
+    pairs: usize,
+    /// Whether the messages of this procedure differ.
+    converts: bool,
+    place: String,
+    inside: String,
+    differences: Vec<Difference>,
 }
 
-/// The place of the first difference, and the difference.
-type Differs = Result<(), String>;
-
-impl Pair<'_> {
-    fn differ(&self, ours: &DescribedType, theirs: &DescribedType) -> String {
-        let (ours, theirs) = (self.ours.type_text(ours), self.theirs.type_text(theirs));
-        format!(": ours is `{ours}`, the server's is `{theirs}`")
+impl<'a> Pair<'a> {
+    fn found(&mut self, rule: Rule, text: String) {
+        if self.differences.len() < FOUND_MAX || !rule.fits() {
+            let (place, inside) = (self.place.clone(), self.inside.clone());
+            self.differences.push(Difference { rule, place, inside, text });
+        }
     }
 
-    fn procedure(&mut self, ours: &DescribedProcedure, theirs: &DescribedProcedure) -> Differs {
-        if ours.idempotent && !theirs.idempotent {
-            return Err(": ours may run twice (`#[idempotent]`), the server's may not".into());
-        }
-        if ours.parameters.len() != theirs.parameters.len() {
-            let (ours, theirs) =
-                (self.ours.procedure_text(ours), self.theirs.procedure_text(theirs));
-            return Err(format!(": ours is `{ours}`, the server's is `{theirs}`"));
-        }
-        for (ours, theirs) in ours.parameters.iter().zip(&theirs.parameters) {
-            let place = |what: String| format!(", parameter `{}`{what}", ours.name);
-            self.parameter(ours, theirs).map_err(place)?;
-        }
-        self.whole(&ours.result, &theirs.result).map_err(|what| format!(", result{what}"))?;
-        self.whole(&ours.error, &theirs.error).map_err(|what| format!(", error{what}"))
+    /// Notes a difference between two texts.
+    fn differ(&mut self, rule: Rule, ours: &str, theirs: &str) {
+        let Sides { ours: one, theirs: other } = self.sides;
+        self.found(rule, format!("{one} is `{ours}`, {other} is `{theirs}`"));
     }
 
-    fn parameter(&mut self, ours: &DescribedParameter, theirs: &DescribedParameter) -> Differs {
-        let whole = |one: &DescribedParameter| (one.name.clone(), one.direction, one.shape);
-        let narrower = match (ours.direction, ours.max_len, theirs.max_len) {
-            (Direction::Out, ..) | (_, _, None) => false,
-            (_, None, Some(_)) => true,
-            (_, Some(ours), Some(theirs)) => ours > theirs,
+    fn whole(&mut self) -> Vec<Counterpart> {
+        let (ours, theirs) = (self.ours, self.theirs);
+        if (&ours.name, ours.version) != (&theirs.name, theirs.version) {
+            let [a, b] =
+                [ours, theirs].map(|one| format!("`{}` version {}", one.name, one.version));
+            let Sides { ours, theirs } = self.sides;
+            self.found(Rule::Interface, format!("{ours} is interface {a}, {theirs} is {b}"));
+            return vec![Counterpart::Lacking; self.ours.procedures.len()];
+        }
+        let index = Index::new(&theirs.procedures);
+        let mut used = HashSet::new();
+        let mut procedures = Vec::with_capacity(ours.procedures.len());
+        for procedure in &ours.procedures {
+            self.place = format!("interface `{}`, procedure `{}`", ours.name, procedure.name);
+            let Some(number) = index.find(procedure) else {
+                self.found(Rule::ProcedureRemoved, format!("{} has none", self.sides.theirs));
+                procedures.push(Counterpart::Lacking);
+                continue;
+            };
+            used.insert(number);
+            let their = &theirs.procedures[number];
+            if procedure.name != their.name {
+                self.differ(Rule::Renamed, &procedure.name, &their.name);
+            }
+            let before = self.differences.len();
+            self.converts = false;
+            self.seen.clear();
+            self.procedure(procedure, their);
+            if !self.converts && self.differences.len() == before {
+                self.clean.extend(self.seen.drain());
+            }
+            let number = number as u32;
+            procedures.push(match self.converts {
+                true => Counterpart::Converted(number),
+                false => Counterpart::Equal(number),
+            });
+        }
+        for (number, procedure) in theirs.procedures.iter().enumerate() {
+            if !used.contains(&number) {
+                self.place = format!("interface `{}`, procedure `{}`", ours.name, procedure.name);
+                self.found(Rule::ProcedureAdded, format!("{} has none", self.sides.ours));
+            }
+        }
+        if !procedures.is_empty() && used.is_empty() {
+            self.place = format!("interface `{}`", ours.name);
+            let names = |whole: &Described| {
+                let names: Vec<_> =
+                    whole.procedures.iter().take(20).map(|one| format!("`{}`", one.name)).collect();
+                names.join(", ")
+            };
+            let Sides { ours: one, theirs: other } = self.sides;
+            let text = format!("{one} has {}; {other} has {}", names(ours), names(theirs));
+            self.found(Rule::NoProcedure, text);
+        }
+        procedures
+    }
+
+    fn procedure(&mut self, ours: &'a DescribedProcedure, theirs: &'a DescribedProcedure) {
+        let place = self.place.clone();
+        match (ours.idempotent, theirs.idempotent) {
+            (true, false) => {
+                let Sides { ours, theirs } = self.sides;
+                let text = format!("{ours} may run twice (`#[idempotent]`), {theirs} may not");
+                self.found(Rule::MayNotRunTwice, text);
+            }
+            (false, true) => {
+                self.found(Rule::MayRunTwice, format!("{} may run twice", self.sides.theirs));
+            }
+            _ => {}
+        }
+        match steps(&ours.parameters, &theirs.parameters) {
+            Ok(steps) => {
+                for step in steps {
+                    match step {
+                        Step::Both(a, b) => {
+                            let (a, b) = (&ours.parameters[a], &theirs.parameters[b]);
+                            self.place = format!("{place}, parameter `{}`", a.name);
+                            self.parameter(a, b);
+                        }
+                        Step::Ours(a) => {
+                            let one = &ours.parameters[a];
+                            self.place = format!("{place}, parameter `{}`", one.name);
+                            let has_default = self.ours.parameter_default(one).is_some()
+                                || one.direction == Direction::Out && one.growth.default.is_some();
+                            self.one_sided(self.sides.theirs, "parameter", has_default);
+                        }
+                        Step::Theirs(b) => {
+                            let one = &theirs.parameters[b];
+                            self.place = format!("{place}, parameter `{}`", one.name);
+                            let has_default = self.theirs.parameter_default(one).is_some();
+                            self.one_sided(self.sides.ours, "parameter", has_default);
+                        }
+                    }
+                }
+            }
+            Err((a, _)) => {
+                self.place = format!("{place}, parameter `{}`", ours.parameters[a].name);
+                let (ours, theirs) =
+                    (self.ours.procedure_text(ours), self.theirs.procedure_text(theirs));
+                self.differ(Rule::Order, &ours, &theirs);
+            }
+        }
+        let reply = Flow { call: false, reply: true, is_error: false };
+        self.place = format!("{place}, result");
+        self.ty(&ours.result, &theirs.result, false, reply);
+        self.place = format!("{place}, error");
+        self.ty(&ours.error, &theirs.error, false, Flow { is_error: true, ..reply });
+        self.place = place;
+    }
+
+    /// Notes a field or parameter that only one side has. `lacks` is the other one.
+    fn one_sided(&mut self, lacks: &str, what: &str, has_default: bool) {
+        self.converts = true;
+        match has_default {
+            true => self.found(Rule::Default, format!("{lacks} has no such {what}")),
+            false => self.found(
+                Rule::NoDefault,
+                format!("{lacks} has no such {what}, and it has no default"),
+            ),
+        }
+    }
+
+    fn parameter(&mut self, ours: &'a DescribedParameter, theirs: &'a DescribedParameter) {
+        if ours.name != theirs.name {
+            self.differ(Rule::Renamed, &ours.name, &theirs.name);
+        }
+        let texts = (self.ours.parameter_text(ours), self.theirs.parameter_text(theirs));
+        if (ours.direction, ours.shape) != (theirs.direction, theirs.shape) {
+            return self.differ(Rule::Passing, &texts.0, &texts.1);
+        }
+        let room = match (ours.direction, ours.max_len, theirs.max_len) {
+            (_, a, b) if a == b => None,
+            (Direction::Out, ..) | (_, _, None) => Some(Rule::MoreRoom),
+            (_, None, Some(_)) => Some(Rule::LessRoom),
+            (_, Some(ours), Some(theirs)) => {
+                Some(if ours > theirs { Rule::LessRoom } else { Rule::MoreRoom })
+            }
         };
-        if whole(ours) != whole(theirs) || narrower {
-            let ours = self.ours.parameter_text(ours);
-            let theirs = self.theirs.parameter_text(theirs);
-            return Err(format!(": ours is `{ours}`, the server's is `{theirs}`"));
+        if let Some(rule) = room {
+            self.differ(rule, &texts.0, &texts.1);
         }
-        self.whole(&ours.ty, &theirs.ty)
+        let flow = Flow {
+            call: ours.direction != Direction::Out,
+            reply: matches!(ours.direction, Direction::Out | Direction::InOut),
+            is_error: false,
+        };
+        if ours.shape == Shape::Text {
+            return;
+        }
+        self.ty(&ours.ty, &theirs.ty, ours.growth.widens && theirs.growth.widens, flow);
     }
 
     /// Compares two types, including the named types that they contain.
-    fn whole(&mut self, ours: &DescribedType, theirs: &DescribedType) -> Differs {
-        self.types(ours, theirs)?;
+    fn ty(&mut self, ours: &DescribedType, theirs: &DescribedType, widens: bool, flow: Flow) {
+        self.types(ours, theirs, widens, flow);
+        let (all_ours, all_theirs) = (self.ours, self.theirs);
         // A loop instead of recursion, because a peer chooses how long a chain of types is.
-        while let Some((a, b)) = self.open.pop() {
-            let (Some(one), Some(other)) = (self.ours.types.get(a), self.theirs.types.get(b))
-            else {
-                return Err(": a type is described nowhere".into());
+        while let Some((a, b, flow)) = self.open.pop() {
+            let (Some(one), Some(other)) = (all_ours.types.get(a), all_theirs.types.get(b)) else {
+                self.found(Rule::Description, "a type is described nowhere".into());
+                continue;
             };
-            let place = |what| format!(", in type `{}`{what}", one.name);
-            self.bodies(&one.body, &other.body).map_err(place)?;
+            self.bodies(&one.name, &one.body, &other.body, flow);
+            self.inside.clear();
         }
-        Ok(())
     }
 
-    fn types(&mut self, ours: &DescribedType, theirs: &DescribedType) -> Differs {
+    fn types(&mut self, ours: &DescribedType, theirs: &DescribedType, widens: bool, flow: Flow) {
         use DescribedType::{Array, Named, Option, Result, Sequence, Tuple};
+        // Only the error itself may be unknown, not a value in it.
+        let is_error = flow.is_error;
+        let flow = Flow { is_error: false, ..flow };
         match (ours, theirs) {
-            (Array(a, n), Array(b, m)) if n == m => self.types(a, b),
-            (Sequence(a), Sequence(b)) | (Option(a), Option(b)) => self.types(a, b),
+            (Array(a, n), Array(b, m)) if n == m => self.types(a, b, widens, flow),
+            (Sequence(a), Sequence(b)) | (Option(a), Option(b)) => self.types(a, b, widens, flow),
             (Result(ok, err), Result(other_ok, other_err)) => {
-                self.types(ok, other_ok)?;
-                self.types(err, other_err)
+                self.types(ok, other_ok, widens, flow);
+                self.types(err, other_err, widens, flow);
             }
             (Tuple(ours), Tuple(theirs)) if ours.len() == theirs.len() => {
-                ours.iter().zip(theirs).try_for_each(|(a, b)| self.types(a, b))
+                ours.iter().zip(theirs).for_each(|(a, b)| self.types(a, b, widens, flow));
             }
             (Named(a), Named(b)) => {
-                if self.same.len() >= PAIRS_MAX {
-                    return Err(": the types are too intricate to be compared".into());
+                let pair = (*a, *b, Flow { is_error, ..flow });
+                if self.clean.contains(&pair) || !self.seen.insert(pair) {
+                    return;
                 }
-                if self.same.insert((*a, *b)) {
-                    self.open.push((*a, *b));
+                self.pairs += 1;
+                if self.pairs == PAIRS_MAX {
+                    self.found(
+                        Rule::Description,
+                        "the types are too intricate to be compared".into(),
+                    );
                 }
-                Ok(())
+                if self.pairs < PAIRS_MAX {
+                    self.open.push(pair);
+                }
             }
-            (Array(..) | Sequence(_) | Option(_) | Result(..) | Tuple(_) | Named(_), _) => {
-                Err(self.differ(ours, theirs))
+            _ if ours == theirs && !matches!(ours, Array(..) | Named(_) | Tuple(_)) => {}
+            _ => {
+                let rule = match widens_to(ours, theirs) {
+                    true if widens => Rule::Widened,
+                    true => Rule::Width,
+                    false => Rule::Type,
+                };
+                self.converts = true;
+                let (ours, theirs) = (self.ours.type_text(ours), self.theirs.type_text(theirs));
+                self.differ(rule, &ours, &theirs);
             }
-            _ if ours == theirs => Ok(()),
-            _ => Err(self.differ(ours, theirs)),
         }
     }
 
-    fn bodies(&mut self, ours: &DescribedBody, theirs: &DescribedBody) -> Differs {
+    fn bodies(
+        &mut self,
+        name: &str,
+        ours: &'a DescribedBody,
+        theirs: &'a DescribedBody,
+        flow: Flow,
+    ) {
         use DescribedBody::{Enum, Plain, PlainEnum, Struct};
+        self.inside = format!("in type `{name}`");
         match (ours, theirs) {
-            (
-                Plain { size, align, fields },
-                Plain { size: other_size, align: other_align, fields: others },
-            ) if (size, align) == (other_size, other_align) => self.fields(fields, others),
-            (PlainEnum { repr, variants }, PlainEnum { repr: other, variants: others })
-                if repr == other && variants == others =>
-            {
-                Ok(())
+            (Plain { align, fields, .. }, Plain { align: other, fields: others, .. }) => {
+                // Values with another alignment are at other places of a message.
+                self.converts |= align != other;
+                self.fields(fields, others, flow);
             }
-            (Struct(fields), Struct(others)) => self.fields(fields, others),
-            (Enum(variants), Enum(others)) if variants.len() == others.len() => {
-                for (ours, theirs) in variants.iter().zip(others) {
-                    if ours.name != theirs.name {
-                        let (ours, theirs) = (&ours.name, &theirs.name);
-                        return Err(format!(
-                            ": ours has `{ours}` where the server's has `{theirs}`"
-                        ));
-                    }
-                    self.fields(&ours.fields, &theirs.fields)
-                        .map_err(|what| format!(", variant `{}`{what}", ours.name))?;
-                }
-                Ok(())
+            (PlainEnum { repr, variants }, PlainEnum { repr: other, variants: others })
+                if repr == other =>
+            {
+                self.plain_variants(variants, others, flow);
+            }
+            (Struct(fields), Struct(others)) => self.fields(fields, others, flow),
+            (Enum(variants), Enum(others)) => {
+                self.variants(name, variants, others, flow);
             }
             _ => {
                 let (ours, theirs) = (self.ours.body_text(ours), self.theirs.body_text(theirs));
-                Err(format!(": ours is `{ours}`, the server's is `{theirs}`"))
+                self.differ(Rule::Type, &ours, &theirs);
             }
         }
     }
 
-    fn fields(&mut self, ours: &[DescribedField], theirs: &[DescribedField]) -> Differs {
-        for (ours, theirs) in ours.iter().zip(theirs) {
-            if ours.name != theirs.name {
-                let (ours, theirs) = (&ours.name, &theirs.name);
-                return Err(format!(": ours has `{ours}` where the server's has `{theirs}`"));
+    fn fields(&mut self, ours: &'a [DescribedField], theirs: &'a [DescribedField], flow: Flow) {
+        let inside = self.inside.clone();
+        let flow = Flow { is_error: false, ..flow };
+        let steps = match steps(ours, theirs) {
+            Ok(steps) => steps,
+            Err((a, _)) => {
+                let names = |fields: &[DescribedField]| {
+                    let names: Vec<_> = fields.iter().map(|one| &*one.name).take(20).collect();
+                    names.join(", ")
+                };
+                self.inside = format!("{inside}, field `{}`", ours[a].name);
+                return self.differ(Rule::Order, &names(ours), &names(theirs));
             }
-            self.types(&ours.ty, &theirs.ty)
-                .map_err(|what| format!(", field `{}`{what}", ours.name))?;
+        };
+        for step in steps {
+            let (Step::Ours(place) | Step::Theirs(place) | Step::Both(place, _)) = step;
+            let name = if matches!(step, Step::Theirs(_)) { &theirs[place] } else { &ours[place] };
+            self.inside = format!("{inside}, field `{}`", name.name);
+            match step {
+                Step::Both(a, b) => {
+                    let (a, b) = (&ours[a], &theirs[b]);
+                    if a.name != b.name {
+                        self.differ(Rule::Renamed, &a.name, &b.name);
+                    }
+                    self.types(&a.ty, &b.ty, a.growth.widens && b.growth.widens, flow);
+                }
+                Step::Ours(a) => {
+                    let has_default = self.ours.default_of(&ours[a].ty, &ours[a].growth).is_some();
+                    self.one_sided(self.sides.theirs, "field", has_default);
+                }
+                Step::Theirs(b) => {
+                    let one = &theirs[b];
+                    let has_default = self.theirs.default_of(&one.ty, &one.growth).is_some();
+                    self.one_sided(self.sides.ours, "field", has_default);
+                }
+            }
         }
-        match (ours.get(theirs.len()), theirs.get(ours.len())) {
-            (None, None) => Ok(()),
-            (Some(more), _) => Err(format!(": the server's has no field `{}`", more.name)),
-            (_, Some(more)) => Err(format!(": the server's has one more field, `{}`", more.name)),
+        self.inside = inside;
+    }
+
+    fn variants(
+        &mut self,
+        name: &str,
+        ours: &'a [DescribedVariant],
+        theirs: &'a [DescribedVariant],
+        flow: Flow,
+    ) {
+        if flow.call {
+            self.sent(ours, theirs, self.sides.theirs, false);
+        }
+        if flow.reply {
+            self.sent(theirs, ours, self.sides.ours, flow.is_error);
+        }
+        let index = Index::new(theirs);
+        for variant in ours {
+            if let Some(number) = index.find(variant) {
+                self.inside = format!("in type `{name}`, variant `{}`", variant.name);
+                if variant.name != theirs[number].name {
+                    self.differ(Rule::Renamed, &variant.name, &theirs[number].name);
+                }
+                self.fields(&variant.fields, &theirs[number].fields, flow);
+            }
         }
     }
+
+    fn plain_variants(
+        &mut self,
+        ours: &'a [DescribedPlainVariant],
+        theirs: &'a [DescribedPlainVariant],
+        flow: Flow,
+    ) {
+        let index = Index::new(theirs);
+        for variant in ours {
+            let Some(their) = index.find(variant).map(|number| &theirs[number]) else { continue };
+            if variant.name != their.name {
+                self.differ(Rule::Renamed, &variant.name, &their.name);
+            }
+            if variant.value != their.value {
+                let text = |one: &DescribedPlainVariant| format!("{}={}", one.name, one.value);
+                let (ours, theirs) = (text(variant), text(their));
+                self.differ(Rule::Type, &ours, &theirs);
+            }
+        }
+        if flow.call {
+            self.sent(ours, theirs, self.sides.theirs, false);
+        }
+        if flow.reply {
+            self.sent(theirs, ours, self.sides.ours, false);
+        }
+    }
+
+    /// Compares the variants of a sender with those of the receiver.
+    fn sent<V: Variant>(&mut self, sent: &[V], known: &[V], receiver: &str, is_error: bool) {
+        let index = Index::new(known);
+        let other = known.iter().position(V::is_other);
+        let mut unknown = Vec::new();
+        for (number, variant) in sent.iter().enumerate() {
+            let found = variant_of(variant, variant.is_other(), &index, other);
+            self.converts |= match found {
+                Some(found) => !variant.is_same(number, &known[found], found),
+                None => true,
+            };
+            if index.find(variant).is_none() && !(variant.is_other() && other.is_some()) {
+                unknown.push(format!("`{}`", variant.names().0));
+            }
+        }
+        if !unknown.is_empty() {
+            let rule = match other {
+                Some(_) => Rule::OpenEnum,
+                None if is_error => Rule::UnknownError,
+                None => Rule::ClosedEnum,
+            };
+            self.found(rule, format!("{receiver} has no {}", unknown.join(", ")));
+        } else if known.len() > sent.len() {
+            let index = Index::new(sent);
+            let more = known.iter().filter(|one| index.find(*one).is_none());
+            let more: Vec<_> = more.map(|one| format!("`{}`", one.names().0)).collect();
+            if !more.is_empty() {
+                self.found(
+                    Rule::VariantNotSent,
+                    format!("{receiver} also has {}", more.join(", ")),
+                );
+            }
+        }
+    }
+}
+
+/// A variant of either kind of enumeration.
+trait Variant: Part {
+    fn is_other(&self) -> bool;
+    /// Returns whether its message has the same bytes as another one, by the numbers of both.
+    fn is_same(&self, number: usize, other: &Self, other_number: usize) -> bool;
+}
+
+impl Variant for DescribedVariant {
+    fn is_other(&self) -> bool {
+        self.is_other
+    }
+
+    fn is_same(&self, number: usize, other: &Self, other_number: usize) -> bool {
+        number == other_number && self.is_other == other.is_other
+    }
+}
+
+impl Variant for DescribedPlainVariant {
+    fn is_other(&self) -> bool {
+        self.is_other
+    }
+
+    fn is_same(&self, _: usize, other: &Self, _: usize) -> bool {
+        self.value == other.value
+    }
+}
+
+/// Returns whether both are integers with the same sign and different widths.
+fn widens_to(ours: &DescribedType, theirs: &DescribedType) -> bool {
+    ours != theirs && ours.is_integer() && ours.signs() == theirs.signs()
 }
 
 #[cfg(test)]
@@ -210,12 +708,31 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn parse(lines: &str) -> Described {
+        let text = format!("interface I version 1\n{lines}");
+        Described::parse(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+    }
+
+    /// Returns the server's numbers if they differ, or the first difference that breaks a rule.
     fn compare(ours: &str, theirs: &str) -> Result<Option<Vec<u32>>, String> {
-        let [ours, theirs] = [ours, theirs].map(|lines| {
-            let text = format!("interface I version 1\n{lines}");
-            Described::parse(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
-        });
-        numbers(&ours, &theirs).map(|numbers| numbers.map(Vec::from))
+        let all = super::compare(&parse(ours), &parse(theirs), Sides::BY_CLIENT);
+        if let Some(misfit) = all.misfit() {
+            return Err(misfit.to_string());
+        }
+        let equal = |one: &Counterpart| match one {
+            Counterpart::Equal(number) => *number,
+            other => panic!("{other:?} of {ours}{theirs}"),
+        };
+        let numbers: Vec<u32> = all.procedures.iter().map(equal).collect();
+        let same = numbers.iter().zip(0..).all(|(theirs, ours)| *theirs == ours);
+        Ok((!same).then_some(numbers))
+    }
+
+    /// Returns the rules of all differences, and whether the first procedure is converted.
+    fn rules(ours: &str, theirs: &str) -> (Vec<Rule>, bool) {
+        let all = super::compare(&parse(ours), &parse(theirs), Sides::BY_CLIENT);
+        let rules = all.differences.iter().map(|one| one.rule).collect();
+        (rules, matches!(all.procedures[0], Counterpart::Converted(_)))
     }
 
     #[test]
@@ -239,8 +756,10 @@ mod tests {
             ("f() -> unit or text\n", "f() -> unit or text\ng() -> unit or text\n"),
         ] {
             assert_eq!(compare(known, served), Ok(None), "{known}{served}");
-            let error = compare(served, known).unwrap_err();
-            assert!(error.contains("interface `I`, procedure `"), "{error}");
+            if !served.contains("g()") {
+                let error = compare(served, known).unwrap_err();
+                assert!(error.contains("interface `I`, procedure `"), "{error}");
+            }
         }
         let (small, large) =
             ("f(out a: [u8] max 5) -> unit or text\n", "f(out a: [u8] max 6) -> unit or text\n");
@@ -259,7 +778,7 @@ mod tests {
             (
                 "f(in a: u32) -> unit or text\n".into(),
                 "f(in b: u32) -> unit or text\n".into(),
-                "parameter `a`: ours is `in a: u32`, the server's is `in b: u32`",
+                "parameter `a`: the server's has no such parameter, and it has no default",
             ),
             (
                 "f(in a: u32) -> unit or text\n".into(),
@@ -279,7 +798,7 @@ mod tests {
             (
                 "f() -> unit or text\n".into(),
                 "g() -> unit or text\n".into(),
-                "has none; it has `g`",
+                "interface `I`: ours has `f`; the server's has `g`",
             ),
             (
                 types("struct {value: u32, next: option<L#0>}"),
@@ -289,16 +808,20 @@ mod tests {
             (
                 types("struct {x: u32, y: u32}"),
                 types("struct {y: u32, x: u32}"),
-                "in type `L`: ours has `x` where the server's has `y`",
+                "in type `L`, field `y`: ours is `x, y`, the server's is `y, x`",
             ),
-            (types("struct {x: u32}"), types("struct {x: u32, y: u32}"), "one more field, `y`"),
+            (
+                types("struct {x: u32}"),
+                types("struct {x: u32, y: u32}"),
+                "in type `L`, field `y`: ours has no such field, and it has no default",
+            ),
             (
                 types("enum A {} B {x: u8}"),
                 types("enum A {} B {x: i8}"),
                 "in type `L`, variant `B`, field `x`: ours is `u8`, the server's is `i8`",
             ),
-            (types("enum A {}"), types("enum A {} B {}"), "ours is `enum A {}`, the server's is"),
-            (types("plain enum u8 A=1"), types("plain enum u8 A=2"), "A=1`, the server's is"),
+            (types("enum A {} B {}"), types("enum A {}"), "in type `L`: the server's has no `B`"),
+            (types("plain enum u8 A=1"), types("plain enum u8 A=2"), "A=1`, the server's is `A=2`"),
             (types("plain 4 align 4 {x: u32}"), types("struct {x: u32}"), "ours is `plain 4"),
         ] {
             let error = compare(&ours, &theirs).unwrap_err();
@@ -306,8 +829,74 @@ mod tests {
         }
         let [a, b] = ["interface A version 0\n", "interface A version 1\n"]
             .map(|text| Described::parse(text).unwrap());
-        let error = numbers(&a, &b).unwrap_err();
+        let error = super::compare(&a, &b, Sides::BY_CLIENT).misfit().unwrap().to_string();
         assert_eq!(error, "ours is interface `A` version 0, the server's is `A` version 1");
+    }
+
+    #[test]
+    fn rules_of_growth() {
+        use Rule::*;
+        let types = |body: &str| format!("f(in a: L#0) -> unit or text\nL#0 = {body}\n");
+        let result = |body: &str| format!("f() -> L#0 or text\nL#0 = {body}\n");
+        let error = |body: &str| format!("f() -> unit or L#0\nL#0 = {body}\n");
+        let f = |line: &str| format!("f({line}) -> unit or text\n");
+        for (ours, theirs, expected, converts) in [
+            (f("in a: u8"), f("in a: u8, in b: option<u8>"), vec![Default], true),
+            (f("in a: u8"), f("in a: u8, in b: u8 = x07"), vec![Default], true),
+            (f("in a: u8"), f("in a: u8, in b: u8"), vec![NoDefault], true),
+            (f("in a: u8"), f("in b: u8 was a"), vec![Renamed], false),
+            (f("in a: u8 widens"), f("in a: u16 widens"), vec![Widened], true),
+            (f("in a: u8 widens"), f("in a: u16"), vec![Width], true),
+            (f("in a: u8 widens"), f("in a: i16 widens"), vec![Type], true),
+            (f("in a: [u8]"), f("in a: [u8], out b: [u8] = x00000000"), vec![Default], true),
+            (
+                types("struct {x: u8}"),
+                types("struct {y: text = x00000000, x: u8}"),
+                vec![Default],
+                true,
+            ),
+            (types("struct {x: u8}"), types("struct {y: u8 was x}"), vec![Renamed], false),
+            (
+                types("plain 1 align 1 {x: u8}"),
+                types("plain 2 align 1 {x: u8, y: u8 = x01}"),
+                vec![Default],
+                true,
+            ),
+            // Arguments flow to the server, results to the client.
+            (types("enum A {}"), types("enum A {} B {}"), vec![VariantNotSent], false),
+            (types("enum A {} B {}"), types("enum A {}"), vec![ClosedEnum], true),
+            (types("enum A {} B {}"), types("enum A {} other U {0: text}"), vec![OpenEnum], true),
+            (result("enum A {}"), result("enum A {} B {}"), vec![ClosedEnum], true),
+            (result("enum A {} B {}"), result("enum A {}"), vec![VariantNotSent], false),
+            (result("enum A {} other U {}"), result("enum A {} B {}"), vec![OpenEnum], true),
+            (error("enum A {}"), error("enum A {} B {}"), vec![UnknownError], true),
+            (types("enum A {} B {}"), types("enum B {} A {}"), vec![], true),
+            (types("enum A {} B {}"), types("enum A {} C was B {}"), vec![Renamed], false),
+            (result("plain enum u8 A=1"), result("plain enum u8 A=1 B=2"), vec![ClosedEnum], true),
+            (
+                result("plain enum u8 A=1 other U=255"),
+                result("plain enum u8 A=1 B=2"),
+                vec![OpenEnum],
+                true,
+            ),
+        ] {
+            assert_eq!(rules(&ours, &theirs), (expected, converts), "{ours}{theirs}");
+        }
+    }
+
+    /// A pair of types that an earlier procedure converts is converted in later ones, too.
+    #[test]
+    fn procedures_with_common_types_are_all_converted() {
+        let text = |body: &str| {
+            format!(
+                "f() -> L#0 or text\ng() -> option<L#0> or text\nh() -> u8 or text\nL#0 = {body}\n"
+            )
+        };
+        let (ours, theirs) =
+            (parse(&text("struct {x: u8}")), parse(&text("struct {x: u8, y: option<u8>}")));
+        let all = super::compare(&ours, &theirs, Sides::BY_CLIENT);
+        let (converted, equal) = (Counterpart::Converted, Counterpart::Equal);
+        assert_eq!(all.procedures, [converted(0), converted(1), equal(2)]);
     }
 
     #[test]

@@ -40,6 +40,8 @@ pub struct DescribedProcedure {
     pub docs: String,
     /// Whether it may be executed twice.
     pub idempotent: bool,
+    /// Its earlier names.
+    pub was: Vec<String>,
     /// The parameters in order.
     pub parameters: Vec<DescribedParameter>,
     /// The type of `Ok`.
@@ -61,6 +63,20 @@ pub struct DescribedParameter {
     pub ty: DescribedType,
     /// The largest number of elements (bytes, for text).
     pub max_len: Option<u32>,
+    /// How it may differ from that of a peer.
+    pub growth: DescribedGrowth,
+}
+
+/// How a field or a parameter may differ from that of an older or newer peer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DescribedGrowth {
+    /// Its earlier names.
+    pub was: Vec<String>,
+    /// Whether its integers may have another width at the peer.
+    pub widens: bool,
+    /// The value that it has if the peer does not know it, as
+    /// [`default_bytes`](crate::value::default_bytes) returns it.
+    pub default: Option<Vec<u8>>,
 }
 
 /// The type of a value.
@@ -140,7 +156,7 @@ pub enum DescribedBody {
         /// The integer that holds the discriminant.
         repr: DescribedType,
         /// The allowed values.
-        variants: Vec<(String, i128)>,
+        variants: Vec<DescribedPlainVariant>,
     },
     /// Structured: its fields one after the other.
     Struct(Vec<DescribedField>),
@@ -155,6 +171,21 @@ pub struct DescribedField {
     pub name: String,
     /// Its type.
     pub ty: DescribedType,
+    /// How it may differ from that of a peer.
+    pub growth: DescribedGrowth,
+}
+
+/// A variant of a plain enumeration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DescribedPlainVariant {
+    /// Its name.
+    pub name: String,
+    /// Its discriminant.
+    pub value: i128,
+    /// Its earlier names.
+    pub was: Vec<String>,
+    /// Whether it stands for all variants that only the peer knows.
+    pub is_other: bool,
 }
 
 /// A variant of a structured enumeration.
@@ -164,6 +195,10 @@ pub struct DescribedVariant {
     pub name: String,
     /// Its fields. There may be none.
     pub fields: Vec<DescribedField>,
+    /// Its earlier names.
+    pub was: Vec<String>,
+    /// Whether it stands for all variants that only the peer knows.
+    pub is_other: bool,
 }
 
 impl Described {
@@ -321,8 +356,8 @@ impl Described {
                     }
                 }
                 DescribedBody::PlainEnum { repr, variants } => {
-                    let outside = variants.iter().find(|(_, value)| !repr.holds(*value));
-                    if let Some((name, _)) = outside {
+                    let outside = variants.iter().find(|one| !repr.holds(one.value));
+                    if let Some(DescribedPlainVariant { name, .. }) = outside {
                         return Some((number, format!("`{name}` is outside of its integer")));
                     }
                 }
@@ -379,7 +414,7 @@ impl Described {
 
 impl DescribedType {
     /// Returns the size in bytes of a primitive type.
-    pub(super) fn primitive_bytes(&self) -> Option<u64> {
+    pub(crate) fn primitive_bytes(&self) -> Option<u64> {
         Some(match self {
             Self::Bool | Self::U8 | Self::I8 => 1,
             Self::U16 | Self::I16 => 2,
@@ -405,7 +440,7 @@ impl DescribedType {
     }
 
     /// Returns whether it is an unsigned integer, and whether it is a signed one.
-    pub(super) fn signs(&self) -> (bool, bool) {
+    pub(crate) fn signs(&self) -> (bool, bool) {
         let unsigned = matches!(self, Self::U8 | Self::U16 | Self::U32 | Self::U64 | Self::U128);
         let signed = matches!(self, Self::I8 | Self::I16 | Self::I32 | Self::I64 | Self::I128);
         (unsigned, signed)

@@ -4,8 +4,8 @@
 use proptest::prelude::*;
 
 use super::{
-    Described, DescribedBody, DescribedField, DescribedNamed, DescribedParameter,
-    DescribedProcedure, DescribedType, DescribedVariant, Direction, Shape,
+    Described, DescribedBody, DescribedField, DescribedGrowth, DescribedNamed, DescribedParameter,
+    DescribedPlainVariant, DescribedProcedure, DescribedType, DescribedVariant, Direction, Shape,
 };
 
 /// The parts of a random interface, before its types are numbered in the order of the text.
@@ -64,8 +64,32 @@ fn ty() -> impl Strategy<Value = DescribedType> {
     })
 }
 
+fn was() -> impl Strategy<Value = Vec<String>> {
+    prop_oneof![3 => Just(Vec::new()), 1 => prop::collection::vec(name(), 1..3)]
+}
+
+/// Earlier names, whether integers widen, and the first bytes of a default.
+fn growth() -> impl Strategy<Value = DescribedGrowth> {
+    (was(), prop::bool::weighted(0.2), prop::option::weighted(0.2, any::<[u8; 16]>())).prop_map(
+        |(was, widens, default)| {
+            let default = default.map(|bytes| bytes.to_vec());
+            DescribedGrowth { was, widens, default }
+        },
+    )
+}
+
+/// Returns the growth with a default that fits the type, which has one if it is an integer.
+fn fitting(mut growth: DescribedGrowth, ty: &DescribedType) -> DescribedGrowth {
+    let bytes = INTEGERS.iter().find(|(one, _)| one == ty).map(|(_, bytes)| *bytes);
+    growth.default = growth.default.zip(bytes).map(|(all, bytes)| all[..bytes as usize].to_vec());
+    growth
+}
+
 fn field() -> impl Strategy<Value = DescribedField> {
-    (name(), ty()).prop_map(|(name, ty)| DescribedField { name, ty })
+    (name(), ty(), growth()).prop_map(|(name, ty, growth)| {
+        let growth = fitting(growth, &ty);
+        DescribedField { name, ty, growth }
+    })
 }
 
 fn fields() -> impl Strategy<Value = Vec<DescribedField>> {
@@ -83,22 +107,32 @@ fn plain() -> impl Strategy<Value = DescribedBody> {
         let size = parts.iter().map(|(_, (_, bytes), count)| bytes * count).sum();
         let field = |(name, (ty, _), count)| {
             let ty = if count > 1 { DescribedType::Array(Box::new(ty), count) } else { ty };
-            DescribedField { name, ty }
+            DescribedField { name, ty, growth: DescribedGrowth::default() }
         };
         DescribedBody::Plain { size, align: 1, fields: parts.into_iter().map(field).collect() }
     })
 }
 
 fn body() -> impl Strategy<Value = DescribedBody> {
-    let discriminants = prop::collection::vec((name(), any::<i128>()), 0..4);
+    let discriminant = (name(), any::<i128>(), was())
+        .prop_map(|(name, value, was)| DescribedPlainVariant { name, value, was, is_other: false });
+    let discriminants = prop::collection::vec(discriminant, 0..4);
     let plain_enum = discriminants
         .prop_map(|variants| DescribedBody::PlainEnum { repr: DescribedType::I128, variants });
-    let variant = (name(), fields()).prop_map(|(name, fields)| DescribedVariant { name, fields });
+    let variant = (name(), fields(), was()).prop_map(|(name, fields, was)| {
+        let is_other = fields.is_empty() && was.len() == 1;
+        DescribedVariant { name, fields, was, is_other }
+    });
     prop_oneof![
         plain(),
         plain_enum,
         fields().prop_map(DescribedBody::Struct),
-        prop::collection::vec(variant, 0..4).prop_map(DescribedBody::Enum),
+        prop::collection::vec(variant, 0..4).prop_map(|mut variants| {
+            // At most one variant is for unknown ones.
+            let mut others = variants.iter_mut().filter(|one| one.is_other).skip(1);
+            others.by_ref().for_each(|one| one.is_other = false);
+            DescribedBody::Enum(variants)
+        }),
     ]
 }
 
@@ -112,18 +146,24 @@ fn parameter() -> impl Strategy<Value = DescribedParameter> {
         (Direction::InOut, Shape::One),
         (Direction::InOut, Shape::Buffer),
     ];
-    (name(), prop::sample::select(shapes), ty(), any::<Option<u32>>()).prop_map(
-        |(name, (direction, shape), ty, max_len)| {
+    (name(), prop::sample::select(shapes), ty(), any::<Option<u32>>(), growth()).prop_map(
+        |(name, (direction, shape), ty, max_len, growth)| {
             let ty = if shape == Shape::Text { DescribedType::Text } else { ty };
-            DescribedParameter { name, direction, shape, ty, max_len }
+            let growth = match (direction, shape) {
+                (Direction::InOut, _) => DescribedGrowth { default: None, ..growth },
+                (_, Shape::One) => fitting(growth, &ty),
+                _ => DescribedGrowth { default: growth.default.map(|_| vec![0; 4]), ..growth },
+            };
+            DescribedParameter { name, direction, shape, ty, max_len, growth }
         },
     )
 }
 
 pub(crate) fn pool() -> impl Strategy<Value = Pool> {
     let parameters = prop::collection::vec(parameter(), 0..4);
-    let procedure = (name(), any::<bool>(), parameters, ty(), ty()).prop_map(
-        |(name, idempotent, parameters, result, error)| DescribedProcedure {
+    let procedure = (name(), any::<bool>(), parameters, ty(), ty(), was()).prop_map(
+        |(name, idempotent, parameters, result, error, was)| DescribedProcedure {
+            was,
             docs: String::new(),
             name,
             idempotent,

@@ -5,10 +5,13 @@
 //! other through function pointers, so the description of a recursive type is finite.
 
 mod compare;
+mod default;
 mod described;
+mod growth;
 mod known;
 #[cfg(test)]
 pub(crate) mod made_up;
+mod matching;
 mod text;
 
 use core::fmt::{self, Write as _};
@@ -16,12 +19,14 @@ use core::fmt::{self, Write as _};
 use crate::digest::sha256;
 use crate::limits;
 
-pub use compare::numbers;
+pub use compare::{Comparison, Counterpart, Difference, Rule, Sides, compare};
 pub use described::{
-    Described, DescribedBody, DescribedField, DescribedNamed, DescribedParameter,
-    DescribedProcedure, DescribedType, DescribedVariant,
+    Described, DescribedBody, DescribedField, DescribedGrowth, DescribedNamed, DescribedParameter,
+    DescribedPlainVariant, DescribedProcedure, DescribedType, DescribedVariant,
 };
+pub use growth::{DEFAULT_BYTES_MAX, Growth};
 pub use known::InterfaceRef;
+pub(crate) use matching::{Index, Step, steps, variant_of};
 #[cfg(feature = "json")]
 pub(crate) use text::SIMPLE;
 pub use text::TextError;
@@ -50,6 +55,8 @@ pub struct Procedure {
     pub docs: &'static str,
     /// Whether it may be executed twice: `#[idempotent]`.
     pub idempotent: bool,
+    /// Its earlier names: `#[was("old")]`.
+    pub was: &'static [&'static str],
     /// The parameters in order.
     pub parameters: &'static [Parameter],
     /// The type of `Ok`.
@@ -71,6 +78,8 @@ pub struct Parameter {
     pub ty: &'static Type,
     /// The largest number of elements (bytes, for text): `#[max_len(N)]`.
     pub max_len: Option<u32>,
+    /// How it may differ from that of a peer.
+    pub growth: Growth,
 }
 
 /// The description of an export.
@@ -211,7 +220,7 @@ pub enum Body {
         /// The integer that holds the discriminant.
         repr: &'static Type,
         /// The allowed values.
-        variants: &'static [(&'static str, i128)],
+        variants: &'static [PlainVariant],
     },
     /// Structured: its fields one after the other.
     Struct(&'static [Field]),
@@ -226,6 +235,21 @@ pub struct Field {
     pub name: &'static str,
     /// Its type.
     pub ty: &'static Type,
+    /// How it may differ from that of a peer.
+    pub growth: Growth,
+}
+
+/// A variant of a plain enumeration.
+#[derive(Debug, Clone, Copy)]
+pub struct PlainVariant {
+    /// Its name.
+    pub name: &'static str,
+    /// Its discriminant.
+    pub value: i128,
+    /// Its earlier names: `#[was("old")]`.
+    pub was: &'static [&'static str],
+    /// Whether it stands for all variants that only the peer knows: `#[other]`.
+    pub is_other: bool,
 }
 
 /// A variant of a structured enumeration.
@@ -235,6 +259,11 @@ pub struct Variant {
     pub name: &'static str,
     /// Its fields. There may be none.
     pub fields: &'static [Field],
+    /// Its earlier names: `#[was("old")]`.
+    pub was: &'static [&'static str],
+    /// Whether it stands for all variants that only the peer knows: `#[other]`. Its field is then a text,
+    /// the name of the variant, or it has none.
+    pub is_other: bool,
 }
 
 /// The identity of an interface: the first 16 bytes of the SHA-256 of its canonical text.
@@ -320,6 +349,7 @@ impl Procedure {
             text.push_str("idempotent ");
         }
         text.push_str(self.name);
+        growth::write_was(self.was, text);
         text.push('(');
         for (i, parameter) in self.parameters.iter().enumerate() {
             if i > 0 {
@@ -356,6 +386,7 @@ impl Parameter {
         if let Some(max_len) = self.max_len {
             let _ = write!(text, " max {max_len}");
         }
+        self.growth.write(text);
     }
 }
 
@@ -447,8 +478,10 @@ impl Named {
             Body::PlainEnum { repr, variants } => {
                 text.push_str("plain enum ");
                 repr.write(text, named);
-                for (name, value) in variants {
-                    let _ = write!(text, " {name}={value}");
+                for PlainVariant { name, value, was, is_other } in variants {
+                    let _ = write!(text, "{} {name}", if *is_other { " other" } else { "" });
+                    growth::write_was(was, text);
+                    let _ = write!(text, "={value}");
                 }
             }
             Body::Struct(fields) => {
@@ -458,7 +491,10 @@ impl Named {
             Body::Enum(variants) => {
                 text.push_str("enum");
                 for variant in variants {
-                    let _ = write!(text, " {} ", variant.name);
+                    let other = if variant.is_other { " other" } else { "" };
+                    let _ = write!(text, "{other} {}", variant.name);
+                    growth::write_was(variant.was, text);
+                    text.push(' ');
                     write_fields(variant.fields, text, named);
                 }
             }
@@ -471,6 +507,7 @@ fn write_fields(fields: &[Field], text: &mut String, named: &mut NamedTypes) {
     for (i, field) in fields.iter().enumerate() {
         let _ = write!(text, "{}{}: ", if i > 0 { ", " } else { "" }, field.name);
         field.ty.write(text, named);
+        field.growth.write(text);
     }
     text.push('}');
 }
@@ -528,8 +565,8 @@ mod tests {
 
     fn list_body() -> Body {
         Body::Struct(&[
-            Field { name: "value", ty: &Type::U32 },
-            Field { name: "next", ty: &Type::Option(&LIST) },
+            Field { name: "value", ty: &Type::U32, growth: Growth::NONE },
+            Field { name: "next", ty: &Type::Option(&LIST), growth: Growth::NONE },
         ])
     }
     const LIST: Type = Type::Named(Named { name: "List", path: || "tests::List", body: list_body });
@@ -542,6 +579,7 @@ mod tests {
             name: "sum",
             docs: "nor this",
             idempotent: true,
+            was: &[],
             parameters: &[
                 Parameter {
                     name: "list",
@@ -549,6 +587,7 @@ mod tests {
                     shape: Shape::One,
                     ty: &LIST,
                     max_len: None,
+                    growth: Growth::NONE,
                 },
                 Parameter {
                     name: "into",
@@ -556,6 +595,7 @@ mod tests {
                     shape: Shape::Buffer,
                     ty: &Type::U8,
                     max_len: Some(1 << 20),
+                    growth: Growth::NONE,
                 },
             ],
             result: &Type::U64,

@@ -9,10 +9,10 @@ mod print;
 use core::fmt::{self, Display};
 
 use super::described::{
-    Described, DescribedBody, DescribedField, DescribedNamed, DescribedParameter,
-    DescribedProcedure, DescribedType, DescribedVariant,
+    Described, DescribedBody, DescribedField, DescribedGrowth, DescribedNamed, DescribedParameter,
+    DescribedPlainVariant, DescribedProcedure, DescribedType, DescribedVariant,
 };
-use super::{Direction, Shape};
+use super::{DEFAULT_BYTES_MAX, Direction, Shape};
 use crate::limits;
 
 /// Why a text is not a canonical text.
@@ -88,6 +88,9 @@ impl Described {
             return fail(last, format!("`{name}#{}` is described nowhere", types.len()));
         }
         let described = Self { name: name.into(), version, docs: String::new(), procedures, types };
+        if let Some((line, what)) = described.impossible_growth() {
+            return fail(line, what);
+        }
         if let Some((number, what)) = described.impossible_procedure() {
             return fail(number + 2, what);
         }
@@ -206,13 +209,22 @@ impl<'a> Reader<'a> {
     fn procedure(&mut self) -> Parsed<DescribedProcedure> {
         let idempotent = self.takes("idempotent ");
         let name = self.name()?.into();
+        let was = self.was()?;
         self.expect("(")?;
         let parameters = self.list(")", Self::parameter)?;
         self.expect(" -> ")?;
         let result = self.ty(0)?;
         self.expect(" or ")?;
         let error = self.ty(0)?;
-        Ok(DescribedProcedure { name, docs: String::new(), idempotent, parameters, result, error })
+        Ok(DescribedProcedure {
+            name,
+            docs: String::new(),
+            idempotent,
+            was,
+            parameters,
+            result,
+            error,
+        })
     }
 
     fn parameter(&mut self) -> Parsed<DescribedParameter> {
@@ -228,7 +240,52 @@ impl<'a> Reader<'a> {
             return self.fail("a slice before this");
         }
         let max_len = if self.takes(" max ") { Some(self.number()?) } else { None };
-        Ok(DescribedParameter { name, direction: *direction, shape, ty, max_len })
+        let growth = self.growth()?;
+        Ok(DescribedParameter { name, direction: *direction, shape, ty, max_len, growth })
+    }
+
+    /// Reads earlier names, each after ` was `.
+    fn was(&mut self) -> Parsed<Vec<String>> {
+        let mut was = Vec::new();
+        while self.takes(" was ") {
+            was.push(self.name()?.into());
+        }
+        Ok(was)
+    }
+
+    fn growth(&mut self) -> Parsed<DescribedGrowth> {
+        let (was, widens) = (self.was()?, self.takes(" widens"));
+        let default = if self.takes(" = x") { Some(self.hex()?) } else { None };
+        Ok(DescribedGrowth { was, widens, default })
+    }
+
+    /// Reads bytes: two lower-case hexadecimal digits for each.
+    fn hex(&mut self) -> Parsed<Vec<u8>> {
+        let is_digit = |c: char| c.is_ascii_digit() || matches!(c, 'a'..='f');
+        let rest = self.rest.trim_start_matches(is_digit);
+        let (digits, rest) = self.rest.split_at(self.rest.len() - rest.len());
+        if digits.len() % 2 != 0 || digits.len() > 2 * DEFAULT_BYTES_MAX {
+            return self.fail(&format!("at most {DEFAULT_BYTES_MAX} bytes, of two digits each"));
+        }
+        self.rest = rest;
+        let digit = |c: u8| if c <= b'9' { c - b'0' } else { c - b'a' + 10 };
+        let pairs = digits.as_bytes().as_chunks::<2>().0.iter();
+        Ok(pairs.map(|&[high, low]| digit(high) << 4 | digit(low)).collect())
+    }
+
+    /// Reads the name of a variant, and whether it stands for the unknown ones. A variant may be called
+    /// `other` itself.
+    fn variant(&mut self) -> Parsed<(bool, String, Vec<String>)> {
+        let start = self.rest;
+        let name = self.name()?;
+        let was = self.was();
+        let is_whole = was.is_ok() && (self.rest.starts_with(" {") || self.rest.starts_with('='));
+        if !is_whole && name == "other" {
+            self.rest = start;
+            self.expect("other ")?;
+            return Ok((true, self.name()?.into(), self.was()?));
+        }
+        Ok((false, name.into(), was?))
     }
 
     /// Reads `str`, `[type]`, or a type, which may be an array `[type; N]`.
@@ -328,9 +385,10 @@ impl<'a> Reader<'a> {
             }
             let mut variants = Vec::new();
             while self.takes(" ") {
-                let name = self.name()?.into();
+                let (is_other, name, was) = self.variant()?;
                 self.expect("=")?;
-                variants.push((name, self.number()?));
+                let value = self.number()?;
+                variants.push(DescribedPlainVariant { name, value, was, is_other });
             }
             return Ok(DescribedBody::PlainEnum { repr, variants });
         }
@@ -347,9 +405,9 @@ impl<'a> Reader<'a> {
         self.expect("enum")?;
         let mut variants = Vec::new();
         while self.takes(" ") {
-            let name = self.name()?.into();
+            let (is_other, name, was) = self.variant()?;
             self.expect(" ")?;
-            variants.push(DescribedVariant { name, fields: self.fields()? });
+            variants.push(DescribedVariant { name, fields: self.fields()?, was, is_other });
         }
         Ok(DescribedBody::Enum(variants))
     }
@@ -359,7 +417,7 @@ impl<'a> Reader<'a> {
         self.list("}", |reader| {
             let name = reader.name()?.into();
             reader.expect(": ")?;
-            Ok(DescribedField { name, ty: reader.ty(0)? })
+            Ok(DescribedField { name, ty: reader.ty(0)?, growth: reader.growth()? })
         })
     }
 

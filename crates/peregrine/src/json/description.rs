@@ -4,8 +4,9 @@ use serde_json::{Map, Value, json};
 
 use super::kind;
 use crate::interface::{
-    Described, DescribedBody, DescribedField, DescribedNamed, DescribedParameter,
-    DescribedProcedure, DescribedType, DescribedVariant, Direction, SIMPLE, Shape,
+    Described, DescribedBody, DescribedField, DescribedGrowth, DescribedNamed, DescribedParameter,
+    DescribedPlainVariant, DescribedProcedure, DescribedType, DescribedVariant, Direction, SIMPLE,
+    Shape,
 };
 use crate::limits;
 use crate::stub::Unfit;
@@ -79,24 +80,63 @@ impl Described {
 
 fn procedure_to(one: &DescribedProcedure) -> Value {
     let parameters: Vec<Value> = one.parameters.iter().map(parameter_to).collect();
-    json!({
+    let mut json = json!({
         "name": one.name,
         "docs": one.docs,
         "idempotent": one.idempotent,
         "parameters": parameters,
         "result": type_to(&one.result),
         "error": type_to(&one.error),
-    })
+    });
+    with_was(&mut json, &one.was);
+    json
+}
+
+/// Adds a member to an object.
+fn set(json: &mut Value, name: &str, value: Value) {
+    if let Value::Object(all) = json {
+        all.insert(name.to_owned(), value);
+    }
+}
+
+/// Adds earlier names, if there are any.
+fn with_was(json: &mut Value, was: &[String]) {
+    if !was.is_empty() {
+        set(json, "was", json!(was));
+    }
+}
+
+/// Adds how a field or a parameter may grow, if it has attributes.
+fn with_growth(mut json: Value, growth: &DescribedGrowth) -> Value {
+    with_was(&mut json, &growth.was);
+    if growth.widens {
+        set(&mut json, "widens", json!(true));
+    }
+    if let Some(default) = &growth.default {
+        let hex: String = default.iter().map(|byte| format!("{byte:02x}")).collect();
+        set(&mut json, "default", json!(hex));
+    }
+    json
+}
+
+/// Adds what a variant of either kind may have.
+fn with_variant(mut json: Value, was: &[String], is_other: bool) -> Value {
+    with_was(&mut json, was);
+    if is_other {
+        set(&mut json, "other", json!(true));
+    }
+    json
 }
 
 fn parameter_to(one: &DescribedParameter) -> Value {
-    json!({
+    let json = json!({
         "name": one.name,
         "direction": name_of(DIRECTIONS, &one.direction),
         "shape": name_of(SHAPES, &one.shape),
         "type": type_to(&one.ty),
         "max_len": one.max_len,
-    })
+    });
+    with_growth(json, &one.growth)
 }
 
 fn type_to(ty: &DescribedType) -> Value {
@@ -114,7 +154,9 @@ fn type_to(ty: &DescribedType) -> Value {
 }
 
 fn fields_to(fields: &[DescribedField]) -> Vec<Value> {
-    let field = |one: &DescribedField| json!({ "name": one.name, "type": type_to(&one.ty) });
+    let field = |one: &DescribedField| {
+        with_growth(json!({ "name": one.name, "type": type_to(&one.ty) }), &one.growth)
+    };
     fields.iter().map(field).collect()
 }
 
@@ -125,11 +167,11 @@ fn named_to(one: &DescribedNamed) -> Value {
             "name": name, "kind": "plain", "size": size, "align": align, "fields": fields_to(fields),
         }),
         DescribedBody::PlainEnum { repr, variants } => {
-            let variants = variants.iter().map(|(name, value)| {
+            let variants = variants.iter().map(|one| {
                 // A value that a JSON number may not represent exactly is a string.
-                let value = i64::try_from(*value)
-                    .map_or_else(|_| json!(value.to_string()), |one| json!(one));
-                json!({ "name": name, "value": value })
+                let value = i64::try_from(one.value)
+                    .map_or_else(|_| json!(one.value.to_string()), |one| json!(one));
+                with_variant(json!({ "name": one.name, "value": value }), &one.was, one.is_other)
             });
             json!({
                 "name": name, "kind": "plain enum", "repr": type_to(repr),
@@ -140,9 +182,10 @@ fn named_to(one: &DescribedNamed) -> Value {
             json!({ "name": name, "kind": "struct", "fields": fields_to(fields) })
         }
         DescribedBody::Enum(variants) => {
-            let variants = variants
-                .iter()
-                .map(|one| json!({ "name": one.name, "fields": fields_to(&one.fields) }));
+            let variants = variants.iter().map(|one| {
+                let json = json!({ "name": one.name, "fields": fields_to(&one.fields) });
+                with_variant(json, &one.was, one.is_other)
+            });
             json!({ "name": name, "kind": "enum", "variants": variants.collect::<Vec<_>>() })
         }
     }
@@ -217,6 +260,7 @@ fn procedure_from(json: &Value) -> Read<DescribedProcedure> {
         name: text(all, "name")?,
         docs: optional_text(all, "docs")?,
         idempotent: all.get("idempotent").and_then(Value::as_bool).unwrap_or(false),
+        was: was_from(all)?,
         parameters: each(all, "parameters", parameter_from)?,
         result: member(all, "result", |one| type_from(one, 0))?,
         error: member(all, "error", |one| type_from(one, 0))?,
@@ -235,7 +279,35 @@ fn parameter_from(json: &Value) -> Read<DescribedParameter> {
         shape: member(all, "shape", |one| one_of(one, SHAPES))?,
         ty: member(all, "type", |one| type_from(one, 0))?,
         max_len,
+        growth: growth_from(all)?,
     })
+}
+
+fn was_from(all: &Map<String, Value>) -> Read<Vec<String>> {
+    match all.get("was") {
+        None => Ok(Vec::new()),
+        Some(_) => each(all, "was", |one| string(one).map(str::to_owned)),
+    }
+}
+
+fn flag(all: &Map<String, Value>, name: &str) -> bool {
+    all.get(name).and_then(Value::as_bool).unwrap_or(false)
+}
+
+fn growth_from(all: &Map<String, Value>) -> Read<DescribedGrowth> {
+    let default = match all.get("default") {
+        None => None,
+        Some(_) => Some(member(all, "default", |one| {
+            let digits = string(one)?;
+            let pair = |at: usize| {
+                let pair = digits.get(at..at + 2).filter(|pair| !pair.starts_with('+'));
+                pair.and_then(|pair| u8::from_str_radix(pair, 16).ok())
+            };
+            let bytes: Option<Vec<u8>> = (0..digits.len()).step_by(2).map(pair).collect();
+            bytes.ok_or_else(|| Unfit::new("expected pairs of hexadecimal digits"))
+        })?),
+    };
+    Ok(DescribedGrowth { was: was_from(all)?, widens: flag(all, "widens"), default })
 }
 
 fn type_from(json: &Value, depth: usize) -> Read<DescribedType> {
@@ -280,6 +352,7 @@ fn field_from(json: &Value) -> Read<DescribedField> {
     Ok(DescribedField {
         name: text(all, "name")?,
         ty: member(all, "type", |one| type_from(one, 0))?,
+        growth: growth_from(all)?,
     })
 }
 
@@ -305,7 +378,12 @@ fn named_from(json: &Value) -> Read<DescribedNamed> {
                         .map(i128::from)
                         .ok_or_else(|| Unfit::expected("number", kind(other))),
                 })?;
-                Ok((text(all, "name")?, value))
+                Ok(DescribedPlainVariant {
+                    name: text(all, "name")?,
+                    value,
+                    was: was_from(all)?,
+                    is_other: flag(all, "other"),
+                })
             })?,
         },
         "struct" => DescribedBody::Struct(fields()?),
@@ -314,6 +392,8 @@ fn named_from(json: &Value) -> Read<DescribedNamed> {
             Ok(DescribedVariant {
                 name: text(all, "name")?,
                 fields: each(all, "fields", field_from)?,
+                was: was_from(all)?,
+                is_other: flag(all, "other"),
             })
         })?),
         other => {

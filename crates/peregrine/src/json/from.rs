@@ -9,6 +9,7 @@ use crate::interface::{
 use crate::limits;
 use crate::stub::Unfit;
 use crate::value::Dynamic;
+use crate::value::default_value;
 
 type Read<T> = Result<T, Unfit>;
 
@@ -42,6 +43,16 @@ impl Described {
             Shape::Buffer => self.sequence(&parameter.ty, json, None, 0),
         };
         value.map_err(|unfit| unfit.of(&parameter.name))
+    }
+
+    /// Returns the default of a parameter that is left out: the declared one, or `None` for an option.
+    pub fn default_argument(&self, parameter: &DescribedParameter) -> Option<Dynamic> {
+        let bytes = self.parameter_default(parameter)?;
+        match parameter.shape {
+            Shape::One => default_value(self, &parameter.ty, bytes),
+            Shape::Text => Some(Dynamic::Text(String::new())),
+            Shape::Buffer => Some(Dynamic::List(Vec::new())),
+        }
     }
 
     /// Returns a value of a type.
@@ -209,12 +220,12 @@ impl Described {
             }
             DescribedBody::PlainEnum { repr, variants } => {
                 if let Value::String(name) = json
-                    && let Some((_, value)) = variants.iter().find(|(one, _)| one == name)
+                    && let Some(one) = variants.iter().find(|one| one.name == *name)
                 {
-                    return integer_of(repr, &Value::String(value.to_string()));
+                    return integer_of(repr, &Value::String(one.value.to_string()));
                 }
                 let number = integer_of(repr, json)
-                    .map_err(|_| unknown(json, variants.iter().map(|one| &*one.0)))?;
+                    .map_err(|_| unknown(json, variants.iter().map(|one| &*one.name)))?;
                 Ok(number)
             }
             DescribedBody::Enum(variants) => {
@@ -271,9 +282,11 @@ impl Described {
                     (Some(value), ty) => {
                         self.value(ty, value, depth).map_err(|unfit| unfit.of(&field.name))
                     }
-                    // An optional value may be left out.
-                    (None, DescribedType::Option(_)) => Ok(Dynamic::Option(None)),
-                    (None, _) => Err(Unfit::new("it is missing").of(&field.name)),
+                    // A value with a default may be left out.
+                    (None, ty) => self
+                        .default_of(ty, &field.growth)
+                        .and_then(|bytes| default_value(self, ty, bytes))
+                        .ok_or_else(|| Unfit::new("it is missing").of(&field.name)),
                 };
                 fields.iter().map(field).collect()
             }

@@ -23,7 +23,7 @@ fn has_twins(all: &Described) -> bool {
     all.types.iter().any(|named| match &named.body {
         DescribedBody::Plain { fields: all, .. } | DescribedBody::Struct(all) => fields(all),
         DescribedBody::PlainEnum { variants, .. } => {
-            twins(variants.iter().map(|(name, _)| &**name).collect())
+            twins(variants.iter().map(|one| &*one.name).collect())
         }
         DescribedBody::Enum(variants) => {
             twins(variants.iter().map(|one| &*one.name).collect())

@@ -7,7 +7,8 @@ use serde_json::{Map, Value, json};
 
 use super::from::numbered;
 use crate::interface::{
-    Described, DescribedBody, DescribedField, DescribedParameter, DescribedType, Shape,
+    Described, DescribedBody, DescribedField, DescribedParameter, DescribedPlainVariant,
+    DescribedType, Shape,
 };
 use crate::limits;
 use crate::value::Dynamic;
@@ -275,7 +276,7 @@ impl<'a> To<'a> {
     }
 
     /// Returns the name of a discriminant, or the discriminant itself.
-    fn choice(&self, ty: usize, variants: &[(String, i128)], number: Value) -> Value {
+    fn choice(&self, ty: usize, variants: &[DescribedPlainVariant], number: Value) -> Value {
         let value = match &number {
             Value::Number(number) => {
                 number.as_i64().map(i128::from).or(number.as_u64().map(i128::from))
@@ -285,17 +286,17 @@ impl<'a> To<'a> {
         };
         let Some(value) = value else { return number };
         let place = match variants.len() {
-            ..=FEW => variants.iter().position(|(_, one)| *one == value),
+            ..=FEW => variants.iter().position(|one| one.value == value),
             _ => {
                 let mut choices = self.choices.borrow_mut();
                 let known = choices.entry(ty).or_insert_with(|| {
                     // The first one of several equal discriminants.
-                    variants.iter().enumerate().rev().map(|(i, (_, one))| (*one, i)).collect()
+                    variants.iter().enumerate().rev().map(|(i, one)| (one.value, i)).collect()
                 });
                 known.get(&value).copied()
             }
         };
-        place.map_or(number, |place| json!(variants[place].0))
+        place.map_or(number, |place| json!(variants[place].name))
     }
 }
 

@@ -4,7 +4,7 @@
 //! code contains only what depends on types. Everything else is here.
 
 use crate::binding::{Binding, Bound};
-use crate::call::{self, Answer, Call, FrameGuard, Limit};
+use crate::call::{self, Answer, Call, FrameGuard, Frames, Limit};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::interface::Type;
 use crate::value::{
@@ -125,10 +125,10 @@ impl CallTarget<'_> {
         CallTarget { binding, bound: binding.bound.get(), is_special: true }
     }
 
-    /// Returns whether to make the call by [`call()`] instead of [`call_swapped`].
+    /// Returns whether to make the call of this procedure by [`call()`] instead of [`call_swapped`].
     #[inline(always)]
-    pub fn is_native(self) -> bool {
-        !self.is_special || !self.binding.now().is_swapped()
+    pub fn is_native(self, procedure: u32) -> bool {
+        !self.is_special || !self.binding.now().is_swapped(procedure)
     }
 
     /// Returns whether the call takes the fast path.
@@ -208,7 +208,7 @@ fn attempt<O, R: Representation>(
     }
     let Some(frame) = bound.frames.take(|| limit.deadline(), is_released, bound.on_exhausted)
     else {
-        return Err(no_frame(bound));
+        return Err(no_frame(&bound.frames));
     };
     let head = Writer::represented(frame.call_space());
     let mut stub = Stub { bound, limit, frame, head, procedure: number };
@@ -225,8 +225,8 @@ fn attempt<O, R: Representation>(
 /// The part of a stub that marshals the arguments and unmarshals the result.
 type Body<'a, O, R> = &'a mut dyn FnMut(&mut Stub<'_, R>) -> Result<O, CallError>;
 
-/// Makes a call over a binding that was bound again, or whose server has other procedure numbers or the
-/// other byte order.
+/// Makes a call over a binding that was bound again, or whose server has another interface or the other byte
+/// order.
 #[cold]
 #[inline(never)]
 fn make_special<O, R: Representation>(
@@ -236,10 +236,11 @@ fn make_special<O, R: Representation>(
 ) -> Result<O, CallError> {
     let limit = binding.limit.begun();
     let bound = binding.now();
-    if bound.is_swapped() != R::SWAPPED {
+    if bound.is_swapped(procedure) != R::SWAPPED {
         return Err(turned_over());
     }
-    attempt(&bound, limit, bound.number(procedure), &mut body)
+    let (target, number) = bound.target(procedure)?;
+    attempt(target, limit, number, &mut body)
         .or_else(|error| repeat(binding, &bound, limit, procedure, error, body))
 }
 
@@ -256,8 +257,10 @@ fn repeat<O, R: Representation>(
 ) -> Result<O, CallError> {
     let before = error.executed();
     let bound = binding.home.again(&binding.bound, gone, procedure, error, limit.deadline())?;
-    let made = if bound.is_swapped() == R::SWAPPED {
-        attempt(&bound, limit, bound.number(procedure), &mut body)
+    let made = if bound.is_swapped(procedure) == R::SWAPPED {
+        bound
+            .target(procedure)
+            .and_then(|(target, number)| attempt(target, limit, number, &mut body))
     } else {
         Err(turned_over())
     };
@@ -297,8 +300,8 @@ const TOO_LONG: &str =
 const NO_FRAME: &str = "allow more time, fewer calls at a time, or more A-stacks";
 
 #[cold]
-fn no_frame(bound: &Bound) -> CallError {
-    let (used, all) = (bound.frames.active(), bound.frames.layout().count);
+pub(super) fn no_frame(frames: &Frames) -> CallError {
+    let (used, all) = (frames.active(), frames.layout().count);
     let text = format!(
         "no A-stack became free in time: {used} calls are in flight, of {all} that client and server \
          have room for (`BindOptions::astacks`, `ExportOptions::astacks_max`)"
@@ -601,7 +604,7 @@ impl<'a, R: Representation> Returned<'a, R> {
 #[cold]
 pub(crate) fn ask(binding: &Binding, procedure: u32) -> Result<Vec<u8>, CallError> {
     let target = target(binding);
-    match target.is_native() {
+    match target.is_native(procedure) {
         true => call(target, procedure, |stub| stub.transport(&[], &[], &mut [])?.bytes()),
         false => {
             call_swapped(binding, procedure, |stub| stub.transport(&[], &[], &mut [])?.bytes())
@@ -619,7 +622,7 @@ pub(crate) fn ping(binding: &Binding) -> Result<(), CallError> {
         stub.transport(&[], &[], &mut [])?.ping()
     }
     let target = target(binding);
-    match target.is_native() {
+    match target.is_native(call::PING) {
         true => call(target, call::PING, body),
         false => call_swapped(binding, call::PING, body),
     }

@@ -1,7 +1,9 @@
-//! Stubs: the runtime of the code that `#[interface]` generates, and interpreted stubs, which need no
-//! generated code.
+//! Stubs: the runtime of the code that `#[interface]` generates, interpreted stubs, which need no generated
+//! code, and the conversion of calls to a server whose interface differs.
 
 mod compiled;
+mod converted;
+mod few;
 mod interpreted;
 
 pub use compiled::{
@@ -9,6 +11,7 @@ pub use compiled::{
     call_swapped, target,
 };
 pub(crate) use compiled::{ask, ping};
+pub(crate) use converted::{ConvertedPath, Program as Conversion, SharedPath};
 #[cfg(all(test, feature = "json"))]
 pub(crate) use interpreted::made_up;
 pub use interpreted::{

@@ -394,6 +394,25 @@ impl<'a> OutBlock<'a> {
         }
     }
 
+    /// Makes a block over memory for bytes, whose number it stores in `filled`.
+    pub(crate) const fn bytes(space: Space<'a>, filled: &'a mut usize) -> Self {
+        Self { space, filled: Some(filled), ..Self::none() }
+    }
+
+    /// Returns the same block for a call that this one makes.
+    pub(crate) fn reborrowed(&mut self) -> OutBlock<'_> {
+        let Self { space, unit, valid, swap, filled, grow, early } = self;
+        OutBlock {
+            space: *space,
+            unit: *unit,
+            valid: *valid,
+            swap: *swap,
+            filled: filled.as_deref_mut(),
+            grow: grow.as_ref().map(|Grow { vec, to }| Grow { vec: *vec, to: *to }),
+            early: *early,
+        }
+    }
+
     /// Returns the same block, whose values are converted as `swap` says.
     #[doc(hidden)]
     #[inline]

@@ -90,7 +90,7 @@ impl<'a> Head<'a> {
     }
 
     #[inline]
-    fn align(&mut self, align: usize) -> Result<(), Overflow> {
+    pub(super) fn align(&mut self, align: usize) -> Result<(), Overflow> {
         let at = self.start + self.len().next_multiple_of(align);
         if at != self.at {
             if at > self.end {

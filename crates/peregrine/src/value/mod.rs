@@ -7,9 +7,12 @@
 
 mod arriving;
 mod buffer;
+mod collections;
+mod defaults;
 mod departing;
 mod dynamic;
 mod head;
+mod library;
 mod plain;
 mod primitive;
 mod reader;
@@ -22,6 +25,9 @@ mod writer;
 
 pub use arriving::{Arrives, Arriving};
 pub use buffer::{Full, Lent, Out, OutBlock};
+pub use defaults::default_bytes;
+#[cfg(feature = "json")]
+pub(crate) use defaults::default_value;
 pub use departing::{Departing, Departs};
 pub use dynamic::Dynamic;
 pub(crate) use head::FIRST_BYTES;

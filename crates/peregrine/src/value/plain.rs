@@ -2,6 +2,8 @@
 
 #![allow(unsafe_code)]
 
+use core::num::NonZero;
+
 use super::{Invalid, OutBlock, Space, Swap};
 
 /// A type of fixed layout without padding, copied as one block.
@@ -166,6 +168,25 @@ unsafe impl<T: Plain, const N: usize> Plain for [T; N] {
         }
     }
 }
+
+macro_rules! non_zero {
+    ($($type:ty)*) => {$(
+        // SAFETY: it has the layout of its integer, and exactly the bits that are not all zero are values.
+        unsafe impl Plain for NonZero<$type> {
+            const ANY_BITS: bool = false;
+            const UNIT: usize = size_of::<Self>();
+            #[inline]
+            fn valid(bytes: &[u8]) -> bool {
+                bytes.iter().any(|byte| *byte != 0)
+            }
+            #[inline]
+            fn swap(bytes: &mut [u8]) {
+                bytes.reverse();
+            }
+        }
+    )*};
+}
+non_zero!(u8 u16 u32 u64 u128 i8 i16 i32 i64 i128);
 
 /// Functions that convert many numbers of one length.
 macro_rules! swap_many {

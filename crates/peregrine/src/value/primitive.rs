@@ -1,5 +1,7 @@
 //! `Value` for the plain built-in types: numbers, `bool`, `char`, and arrays of them.
 
+use core::num::NonZero;
+
 use super::{Invalid, OutBlock, Overflow, Plain, Reader, Representation, Swap, Value, Writer};
 use crate::interface::Type;
 
@@ -84,6 +86,20 @@ primitives! {
     u8: U8, u16: U16, u32: U32, u64: U64, u128: U128,
     i8: I8, i16: I16, i32: I32, i64: I64, i128: I128,
     f32: F32, f64: F64,
+}
+
+/// An integer that is not zero is described as its integer. A zero that is received is an error.
+macro_rules! non_zero {
+    ($($type:ty: $name:ident),* $(,)?) => {$(
+        impl Value for NonZero<$type> {
+            const TYPE: Type = Type::$name;
+            $crate::__plain_value!();
+        }
+    )*};
+}
+non_zero! {
+    u8: U8, u16: U16, u32: U32, u64: U64, u128: U128,
+    i8: I8, i16: I16, i32: I32, i64: I64, i128: I128,
 }
 
 /// An array is plain if its elements are. Its elements follow each other without padding.

@@ -23,6 +23,8 @@ pub enum Invalid {
     TooLong,
     /// Structures nested deeper than [`limits::DEPTH_MAX`](crate::limits::DEPTH_MAX).
     TooDeep,
+    /// A key of a map, or a member of a set, that occurs twice.
+    Duplicate,
     /// The sender stopped in the middle of a message, or sends it too slowly.
     Stopped,
 }
@@ -37,6 +39,7 @@ impl core::fmt::Display for Invalid {
             Self::Block => "a buffer of the wrong length or alignment",
             Self::TooLong => "more elements than the interface allows",
             Self::TooDeep => return super::writer::too_deep(f),
+            Self::Duplicate => "a key of a map, or a member of a set, that occurs twice",
             Self::Stopped => {
                 "the sender stopped in the middle of the message, or sent it too slowly"
             }
@@ -159,6 +162,15 @@ impl<'a, R: Representation> Reader<'a, R> {
         super::buffer::fill_vec(bytes, block, swap);
         self.at = at + count;
         Ok(())
+    }
+
+    /// Takes `count` bytes at a multiple of `align`, unconverted.
+    #[inline]
+    pub(crate) fn window(&mut self, align: usize, count: usize) -> Result<Window<'a>, Invalid> {
+        let at = if count == 0 { self.at } else { self.at.next_multiple_of(align) };
+        let window = self.head.part(at, count).ok_or(Invalid::Short)?;
+        self.at = at + count;
+        Ok(window)
     }
 
     /// Counts an element without bytes. Their number per head is limited, because in sequences of

@@ -2,7 +2,7 @@
 
 use super::{Invalid, Overflow, Reader, Representation, Value, Writer};
 use crate::error::{CallError, Executed, Kind};
-use crate::interface::{Body, Field, Named, Type};
+use crate::interface::{Body, Field, Growth, Named, Type};
 use crate::limits;
 
 impl CallError {
@@ -28,7 +28,7 @@ impl Value for CallError {
     const TYPE: Type = Type::Named(Named {
         name: "CallError",
         path: || "peregrine::CallError",
-        body: || Body::Struct(&[Field { name: "chain", ty: &Type::Text }]),
+        body: || Body::Struct(&[Field { name: "chain", ty: &Type::Text, growth: Growth::NONE }]),
     });
 
     fn encode<R: Representation>(&self, head: &mut Writer<'_, R>) -> Result<(), Overflow> {

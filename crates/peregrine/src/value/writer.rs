@@ -125,6 +125,18 @@ impl<'a, R: Representation> Writer<'a, R> {
         }
     }
 
+    /// Appends a block at a multiple of `align`, converted.
+    #[inline]
+    pub(crate) fn block(&mut self, align: usize, block: &Block<'_>) -> Result<(), Overflow> {
+        self.head.block(align, block)
+    }
+
+    /// Appends zeros up to a multiple of `align`.
+    #[inline]
+    pub(crate) fn align_to(&mut self, align: usize) -> Result<(), Overflow> {
+        self.head.align(align)
+    }
+
     /// Runs `inner` one structure deeper.
     #[inline]
     pub fn deeper(

@@ -6,7 +6,8 @@ use super::{
     DIRECTIONS, Described, DescribedBody, DescribedField, DescribedParameter, DescribedProcedure,
     DescribedType, SIMPLE,
 };
-use crate::interface::Shape;
+use crate::interface::growth::Hex;
+use crate::interface::{DescribedGrowth, Shape};
 
 /// A part of a description, with the whole, which has the names of the types.
 struct InDescription<'a, T: ?Sized>(&'a Described, &'a T);
@@ -23,6 +24,22 @@ where
         write!(f, "{}{}", if i > 0 { ", " } else { "" }, InDescription(whole, part))?;
     }
     Ok(())
+}
+
+fn was(f: &mut fmt::Formatter<'_>, was: &[String]) -> fmt::Result {
+    was.iter().try_for_each(|name| write!(f, " was {name}"))
+}
+
+fn growth(f: &mut fmt::Formatter<'_>, growth: &DescribedGrowth) -> fmt::Result {
+    was(f, &growth.was)?;
+    if growth.widens {
+        write!(f, " widens")?;
+    }
+    growth.default.as_ref().map_or(Ok(()), |default| write!(f, " = {}", Hex(default)))
+}
+
+fn other(is_other: bool) -> &'static str {
+    if is_other { " other" } else { "" }
 }
 
 impl Display for Described {
@@ -63,7 +80,9 @@ impl Described {
 impl Display for InDescription<'_, DescribedProcedure> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(whole, one) = self;
-        write!(f, "{}{}(", if one.idempotent { "idempotent " } else { "" }, one.name)?;
+        write!(f, "{}{}", if one.idempotent { "idempotent " } else { "" }, one.name)?;
+        was(f, &one.was)?;
+        write!(f, "(")?;
         separated(f, whole, &one.parameters)?;
         write!(
             f,
@@ -84,7 +103,8 @@ impl Display for InDescription<'_, DescribedParameter> {
             Shape::Buffer => write!(f, "[{}]", InDescription(whole, &one.ty))?,
             Shape::Text => write!(f, "str")?,
         }
-        one.max_len.map_or(Ok(()), |max_len| write!(f, " max {max_len}"))
+        one.max_len.map_or(Ok(()), |max_len| write!(f, " max {max_len}"))?;
+        growth(f, &one.growth)
     }
 }
 
@@ -124,7 +144,8 @@ impl Display for InDescription<'_, DescribedType> {
 
 impl Display for InDescription<'_, DescribedField> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.1.name, InDescription(self.0, &self.1.ty))
+        write!(f, "{}: {}", self.1.name, InDescription(self.0, &self.1.ty))?;
+        growth(f, &self.1.growth)
     }
 }
 
@@ -139,7 +160,12 @@ impl Display for InDescription<'_, DescribedBody> {
             }
             DescribedBody::PlainEnum { repr, variants } => {
                 write!(f, "plain enum {}", InDescription(whole, repr))?;
-                variants.iter().try_for_each(|(name, value)| write!(f, " {name}={value}"))
+                for variant in variants {
+                    write!(f, "{} {}", other(variant.is_other), variant.name)?;
+                    was(f, &variant.was)?;
+                    write!(f, "={}", variant.value)?;
+                }
+                Ok(())
             }
             DescribedBody::Struct(fields) => {
                 write!(f, "struct {{")?;
@@ -149,7 +175,9 @@ impl Display for InDescription<'_, DescribedBody> {
             DescribedBody::Enum(variants) => {
                 write!(f, "enum")?;
                 for variant in variants {
-                    write!(f, " {} {{", variant.name)?;
+                    write!(f, "{} {}", other(variant.is_other), variant.name)?;
+                    was(f, &variant.was)?;
+                    write!(f, " {{")?;
                     separated(f, whole, &variant.fields)?;
                     write!(f, "}}")?;
                 }

@@ -11,6 +11,7 @@ use crate::call::{Answer, Limit};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::interface::{Described, Direction};
 use crate::stub::compiled::{CallTarget, Returned, Stub, does_not_fit, made, target, unreadable};
+use crate::stub::few::Few;
 use crate::value::{
     Block, Dynamic, Invalid, Lent, Native, Out, OutBlock, Representation, Swapped, Window,
     bytes_of_mut,
@@ -186,7 +187,7 @@ impl GenericClient {
             return Err(self.no_such(&format!("number {procedure}")));
         };
         let target = target(&self.binding);
-        match target.is_native() {
+        match target.is_native(procedure) {
             true => made(target, procedure, |stub: &mut Stub<'_, Native>| {
                 interpret(program, routine, stub, arguments, result)
             }),
@@ -240,36 +241,6 @@ fn stopped(stopped: Stopped, step: &Step) -> CallError {
 #[cold]
 fn another(step: &Step, wanted: &str) -> CallError {
     unfit(&Unfit::new(format!("expected {wanted}")).of(&step.name))
-}
-
-/// A list with room for `N` elements without an allocation.
-struct Few<T, const N: usize> {
-    few: [T; N],
-    count: usize,
-    many: Vec<T>,
-}
-
-impl<T, const N: usize> Few<T, N> {
-    #[inline]
-    fn new(count: usize, none: impl Fn() -> T) -> Self {
-        let many = if count > N { Vec::with_capacity(count) } else { Vec::new() };
-        Self { few: core::array::from_fn(|_| none()), count: 0, many }
-    }
-
-    #[inline]
-    fn push(&mut self, one: T) {
-        if self.many.capacity() > 0 {
-            self.many.push(one);
-        } else if let Some(place) = self.few.get_mut(self.count) {
-            *place = one;
-            self.count += 1;
-        }
-    }
-
-    #[inline]
-    fn all(&mut self) -> &mut [T] {
-        if self.many.capacity() > 0 { &mut self.many } else { &mut self.few[..self.count] }
-    }
 }
 
 /// Makes one call. The blocks of most procedures fit the stack.

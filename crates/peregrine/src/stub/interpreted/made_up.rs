@@ -94,7 +94,7 @@ pub(crate) fn some_value(
                 DescribedBody::PlainEnum { variants, .. } => {
                     let count = variants.len() as u64;
                     // All discriminants of these types have this integer type.
-                    Dynamic::I128(variants.get(chance.below(count.max(1)) as usize)?.1)
+                    Dynamic::I128(variants.get(chance.below(count.max(1)) as usize)?.value)
                 }
                 DescribedBody::Enum(variants) => {
                     let number = chance.below(variants.len().max(1) as u64) as u32;

@@ -478,7 +478,7 @@ impl<'a> Flattener<'a> {
             }
             DescribedBody::PlainEnum { repr, variants } => {
                 let first = self.program.discriminants.len() as u32;
-                let mut values: Vec<i128> = variants.iter().map(|(_, value)| *value).collect();
+                let mut values: Vec<i128> = variants.iter().map(|one| one.value).collect();
                 values.sort_unstable();
                 values.dedup();
                 let repr = Number::of(repr).unwrap_or(Number::U8);

@@ -13,7 +13,7 @@ const SHOWN_MAX: usize = 40;
 
 /// Returns the error for an unexpected token.
 #[cold]
-pub(super) fn expected(input: ParseStream<'_>, wanted: impl Display) -> Error {
+pub(crate) fn expected(input: ParseStream<'_>, wanted: impl Display) -> Error {
     let span = input.span();
     let found = match input.cursor().token_tree() {
         Some((TokenTree::Group(group), _)) => match group.delimiter() {
@@ -37,17 +37,17 @@ fn quoted(token: &str) -> String {
 }
 
 /// Consumes a keyword or a sign if it is next. Returns whether it was.
-pub(super) fn keyword<T: Parse>(input: ParseStream<'_>) -> bool {
+pub(crate) fn keyword<T: Parse>(input: ParseStream<'_>) -> bool {
     input.parse::<T>().is_ok()
 }
 
 /// Consumes a sign, which an error calls `wanted`.
-pub(super) fn sign<T: Parse>(input: ParseStream<'_>, wanted: &str) -> Result<()> {
+pub(crate) fn sign<T: Parse>(input: ParseStream<'_>, wanted: &str) -> Result<()> {
     if keyword::<T>(input) { Ok(()) } else { Err(expected(input, wanted)) }
 }
 
 /// Consumes a name, and returns its position, too. It may be a keyword or be in quotes.
-pub(super) fn name(input: ParseStream<'_>) -> Result<(String, Span)> {
+pub(crate) fn name(input: ParseStream<'_>) -> Result<(String, Span)> {
     let span = input.span();
     if input.peek(Ident::peek_any) {
         return Ok((input.call(Ident::parse_any)?.unraw().to_string(), span));
@@ -66,7 +66,7 @@ pub(super) fn name(input: ParseStream<'_>) -> Result<(String, Span)> {
 }
 
 /// Returns whether a name can be in a canonical text (REPRESENTATION.md, part 6).
-pub(super) fn is_name(name: &str) -> bool {
+pub(crate) fn is_name(name: &str) -> bool {
     let letter = |c: char| match c.is_ascii() {
         true => c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'),
         false => !c.is_whitespace() && !c.is_control(),
@@ -75,7 +75,7 @@ pub(super) fn is_name(name: &str) -> bool {
 }
 
 /// Consumes an integer, which may be negative. `ty` is the name of the type `N`.
-pub(super) fn number<N: FromStr>(input: ParseStream<'_>, ty: &str) -> Result<N> {
+pub(crate) fn number<N: FromStr>(input: ParseStream<'_>, ty: &str) -> Result<N> {
     let span = input.span();
     let minus = if keyword::<Token![-]>(input) { "-" } else { "" };
     if !input.peek(LitInt) {
@@ -88,7 +88,7 @@ pub(super) fn number<N: FromStr>(input: ParseStream<'_>, ty: &str) -> Result<N> 
     })
 }
 
-pub(super) fn braces<'a>(input: ParseStream<'a>) -> Result<ParseBuffer<'a>> {
+pub(crate) fn braces<'a>(input: ParseStream<'a>) -> Result<ParseBuffer<'a>> {
     if !input.peek(token::Brace) {
         return Err(expected(input, "`{`"));
     }
@@ -97,7 +97,7 @@ pub(super) fn braces<'a>(input: ParseStream<'a>) -> Result<ParseBuffer<'a>> {
     Ok(inside)
 }
 
-pub(super) fn brackets<'a>(input: ParseStream<'a>) -> Result<ParseBuffer<'a>> {
+pub(crate) fn brackets<'a>(input: ParseStream<'a>) -> Result<ParseBuffer<'a>> {
     if !input.peek(token::Bracket) {
         return Err(expected(input, "`[`"));
     }
@@ -106,7 +106,7 @@ pub(super) fn brackets<'a>(input: ParseStream<'a>) -> Result<ParseBuffer<'a>> {
     Ok(inside)
 }
 
-pub(super) fn parentheses<'a>(input: ParseStream<'a>) -> Result<ParseBuffer<'a>> {
+pub(crate) fn parentheses<'a>(input: ParseStream<'a>) -> Result<ParseBuffer<'a>> {
     if !input.peek(token::Paren) {
         return Err(expected(input, "`(`"));
     }
@@ -116,7 +116,7 @@ pub(super) fn parentheses<'a>(input: ParseStream<'a>) -> Result<ParseBuffer<'a>>
 }
 
 /// Parses all elements inside of brackets, with commas between them.
-pub(super) fn list<T>(
+pub(crate) fn list<T>(
     inside: ParseStream<'_>,
     mut one: impl FnMut(ParseStream<'_>) -> Result<T>,
 ) -> Result<Vec<T>> {

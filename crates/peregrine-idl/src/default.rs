@@ -1,0 +1,416 @@
+//! Evaluates the expression of `#[default(...)]`, as far as it is written with literals.
+//!
+//! The compiler evaluates any expression. A text without a compiler can only have literals, and what is made
+//! of them: structs, variants, tuples, arrays, `vec![]`, `Some`, `None`, and texts.
+
+use peregrine::interface::{Described, DescribedBody, DescribedField, DescribedType};
+use proc_macro2::{Span, TokenStream, TokenTree};
+use syn::parse::{ParseStream, Parser as _};
+use syn::{Error, Ident, Lit, LitStr, Result, Token, token};
+
+use crate::tokens::{braces, brackets, expected, keyword, list, name, parentheses, sign};
+
+/// The largest number of values in a default.
+const VALUES_MAX: usize = 4096;
+
+/// A default as it is written: `#[default]`, or `#[default(expression)]`.
+#[derive(Clone, Debug)]
+pub(crate) enum Written {
+    OfType,
+    Expression(TokenStream),
+}
+
+/// Returns the bytes of a default of this type, in the form of `peregrine::interface::default_bytes`.
+pub(crate) fn bytes(
+    described: &Described,
+    ty: &DescribedType,
+    written: &Written,
+    span: Span,
+) -> Result<Vec<u8>> {
+    let mut encoder = Encoder { described, bytes: Vec::new(), count: 0, span };
+    match written {
+        Written::OfType => encoder.of_type(ty)?,
+        Written::Expression(tokens) => {
+            let parser = |input: ParseStream<'_>| {
+                encoder.value(input, ty)?;
+                if input.is_empty() { Ok(()) } else { Err(expected(input, "the end")) }
+            };
+            parser.parse2(tokens.clone())?;
+        }
+    }
+    Ok(encoder.bytes)
+}
+
+struct Encoder<'a> {
+    described: &'a Described,
+    bytes: Vec<u8>,
+    count: usize,
+    span: Span,
+}
+
+impl Encoder<'_> {
+    fn one_more(&mut self, span: Span) -> Result<()> {
+        self.count += 1;
+        match self.count <= VALUES_MAX {
+            true => Ok(()),
+            false => Err(Error::new(span, format!("a default has at most {VALUES_MAX} values"))),
+        }
+    }
+
+    fn align(&mut self, align: usize) {
+        self.bytes.resize(self.bytes.len().next_multiple_of(align.max(1)), 0);
+    }
+
+    /// Appends a number of this size, in little-endian order.
+    fn number(&mut self, bytes: usize, value: i128) {
+        self.align(bytes);
+        self.bytes.extend(&value.to_le_bytes()[..bytes]);
+    }
+
+    /// Returns the size of a number, a `bool` or a `char`.
+    fn size(&self, ty: &DescribedType) -> Option<usize> {
+        let is_simple = !matches!(ty, DescribedType::Named(_) | DescribedType::Array(..));
+        self.described.plain_bytes(ty).filter(|_| is_simple).map(|bytes| bytes as usize)
+    }
+
+    /// Appends what `Default::default()` returns for a type.
+    fn of_type(&mut self, ty: &DescribedType) -> Result<()> {
+        self.one_more(self.span)?;
+        match ty {
+            DescribedType::Unit => {}
+            DescribedType::Text | DescribedType::Sequence(_) => self.number(4, 0),
+            DescribedType::Option(_) => self.number(1, 0),
+            DescribedType::Array(one, count) => {
+                for _ in 0..*count {
+                    self.of_type(one)?;
+                }
+            }
+            DescribedType::Tuple(parts) => {
+                for part in parts {
+                    self.of_type(part)?;
+                }
+            }
+            simple => match self.size(simple) {
+                Some(bytes) => self.number(bytes, 0),
+                None => {
+                    let what = "the default of this type is not in the text; write `#[default(...)]` \
+                                with a value";
+                    return Err(Error::new(self.span, what));
+                }
+            },
+        }
+        Ok(())
+    }
+
+    fn value(&mut self, input: ParseStream<'_>, ty: &DescribedType) -> Result<()> {
+        self.one_more(input.span())?;
+        if is_default(input) {
+            return self.of_type(ty);
+        }
+        match ty {
+            DescribedType::Unit => {
+                parentheses(input)?;
+            }
+            DescribedType::Text => {
+                let text = text(input)?;
+                self.number(4, text.len() as i128);
+                self.bytes.extend(text.as_bytes());
+            }
+            DescribedType::Array(one, count) => {
+                let inside = brackets(input)?;
+                let mut found = 0;
+                while !inside.is_empty() {
+                    let before = inside.fork();
+                    self.value(&inside, one)?;
+                    found += 1;
+                    if found == 1 && keyword::<Token![;]>(&inside) {
+                        inside.parse::<TokenStream>()?;
+                        for _ in 1..*count {
+                            self.value(&before.fork(), one)?;
+                        }
+                        return Ok(());
+                    }
+                    if !inside.is_empty() {
+                        sign::<Token![,]>(&inside, "`,`")?;
+                    }
+                }
+                if found != *count {
+                    return Err(expected(&inside, format_args!("{count} values")));
+                }
+            }
+            DescribedType::Sequence(one) => self.sequence(input, one)?,
+            DescribedType::Option(one) => {
+                let (word, span) = name(input)?;
+                match &*word {
+                    "None" => self.number(1, 0),
+                    "Some" => {
+                        self.number(1, 1);
+                        self.value(&parentheses(input)?, one)?;
+                    }
+                    _ => return Err(Error::new(span, "expected `None` or `Some(...)`")),
+                }
+            }
+            DescribedType::Result(ok, error) => {
+                let (word, span) = name(input)?;
+                let (number, ty) = match &*word {
+                    "Ok" => (0, ok),
+                    "Err" => (1, error),
+                    _ => return Err(Error::new(span, "expected `Ok(...)` or `Err(...)`")),
+                };
+                self.number(1, number);
+                self.value(&parentheses(input)?, ty)?;
+            }
+            DescribedType::Tuple(parts) => {
+                let inside = parentheses(input)?;
+                self.each(&inside, parts.iter())?;
+            }
+            DescribedType::Named(number) => self.named(input, *number)?,
+            simple => self.simple(input, simple)?,
+        }
+        Ok(())
+    }
+
+    /// Appends values of these types, with commas between them.
+    fn each<'t>(
+        &mut self,
+        inside: ParseStream<'_>,
+        types: impl Iterator<Item = &'t DescribedType>,
+    ) -> Result<()> {
+        for ty in types {
+            self.value(inside, ty)?;
+            if !inside.is_empty() {
+                sign::<Token![,]>(inside, "`,`")?;
+            }
+        }
+        if inside.is_empty() { Ok(()) } else { Err(expected(inside, "no further value")) }
+    }
+
+    fn sequence(&mut self, input: ParseStream<'_>, one: &DescribedType) -> Result<()> {
+        let (word, span) = name(input)?;
+        if word == "Vec" && keyword::<Token![::]>(input) {
+            name(input)?;
+            parentheses(input)?;
+            self.number(4, 0);
+            return Ok(());
+        }
+        if word != "vec" || !keyword::<Token![!]>(input) {
+            return Err(Error::new(span, "expected `vec![...]` or `Vec::new()`"));
+        }
+        let inside = brackets(input)?;
+        self.align(4);
+        let at = self.bytes.len();
+        self.number(4, 0);
+        let mut count = 0u32;
+        list(&inside, |input| {
+            count += 1;
+            self.value(input, one)
+        })?;
+        self.bytes[at..at + 4].copy_from_slice(&count.to_le_bytes());
+        Ok(())
+    }
+
+    fn named(&mut self, input: ParseStream<'_>, number: usize) -> Result<()> {
+        let described = self.described;
+        let Some(named) = described.types.get(number) else {
+            return Err(expected(input, "a value"));
+        };
+        // A path: the last name is that of the struct or of the variant.
+        let (mut word, mut span) = name(input)?;
+        while keyword::<Token![::]>(input) {
+            (word, span) = name(input)?;
+        }
+        match &named.body {
+            DescribedBody::Struct(fields) => self.fields(input, fields),
+            DescribedBody::Plain { align, fields, .. } => {
+                self.align(*align as usize);
+                self.plain_fields(input, fields)
+            }
+            DescribedBody::PlainEnum { repr, variants } => {
+                let variant = variants.iter().find(|one| one.name == word);
+                let variant = variant.ok_or_else(|| unknown(span, &word))?;
+                let bytes = self.size(repr).unwrap_or(1);
+                self.number(bytes, variant.value);
+                Ok(())
+            }
+            DescribedBody::Enum(variants) => {
+                let found = variants.iter().position(|one| one.name == word);
+                let found = found.ok_or_else(|| unknown(span, &word))?;
+                self.number(4, found as i128);
+                self.fields(input, &variants[found].fields)
+            }
+            _ => Err(Error::new(span, "the default of this type cannot be evaluated")),
+        }
+    }
+
+    /// Appends the fields of a struct or a variant.
+    fn fields(&mut self, input: ParseStream<'_>, fields: &[DescribedField]) -> Result<()> {
+        for (field, tokens) in fields.iter().zip(written(input, fields)?) {
+            let parser = |input: ParseStream<'_>| self.value(input, &field.ty);
+            parser.parse2(tokens)?;
+        }
+        Ok(())
+    }
+
+    /// Appends the fields of a plain value, which are not aligned in it.
+    fn plain_fields(&mut self, input: ParseStream<'_>, fields: &[DescribedField]) -> Result<()> {
+        for (field, tokens) in fields.iter().zip(written(input, fields)?) {
+            let mut one = Encoder { bytes: Vec::new(), ..*self };
+            let parser = |input: ParseStream<'_>| one.value(input, &field.ty);
+            parser.parse2(tokens)?;
+            self.count = one.count;
+            self.bytes.extend(one.bytes);
+        }
+        Ok(())
+    }
+
+    /// Appends a number, a `bool` or a `char`.
+    fn simple(&mut self, input: ParseStream<'_>, ty: &DescribedType) -> Result<()> {
+        let bytes = self.size(ty).unwrap_or(1);
+        let span = input.span();
+        let minus = keyword::<Token![-]>(input);
+        if !input.peek(Lit) {
+            let what = "expected a literal: a default in a text is written with literals only";
+            return Err(Error::new(span, what));
+        }
+        let literal: Lit = input.parse()?;
+        let unfit = |_| Error::new(span, "this literal does not fit the type of the default");
+        let sign = if minus { "-" } else { "" };
+        let value: i128 = match (&literal, ty) {
+            (Lit::Bool(one), DescribedType::Bool) => one.value.into(),
+            (Lit::Char(one), DescribedType::Char) => u32::from(one.value()).into(),
+            (Lit::Byte(one), DescribedType::U8) => one.value().into(),
+            (Lit::Float(_) | Lit::Int(_), DescribedType::F32) => {
+                let number: f32 = digits(&literal, sign).parse().map_err(|_| unfit(()))?;
+                number.to_bits().into()
+            }
+            (Lit::Float(_) | Lit::Int(_), DescribedType::F64) => {
+                let number: f64 = digits(&literal, sign).parse().map_err(|_| unfit(()))?;
+                number.to_bits().into()
+            }
+            (Lit::Int(_), DescribedType::U128) => {
+                let number: u128 = digits(&literal, sign).parse().map_err(|_| unfit(()))?;
+                number as i128
+            }
+            (Lit::Int(_), integer) => {
+                let number: i128 = digits(&literal, sign).parse().map_err(|_| unfit(()))?;
+                let bits = 8 * bytes as u32;
+                let name = self.described.type_text(integer);
+                let fits = match (name.as_bytes().first(), bits) {
+                    (_, 128) => true,
+                    (Some(b'u'), _) => number >= 0 && number >> bits == 0,
+                    (Some(b'i'), _) => matches!(number >> (bits - 1), 0 | -1),
+                    _ => false,
+                };
+                if !fits {
+                    return Err(unfit(()));
+                }
+                number
+            }
+            _ => return Err(unfit(())),
+        };
+        self.number(bytes, value);
+        Ok(())
+    }
+}
+
+fn digits(literal: &Lit, sign: &str) -> String {
+    match literal {
+        Lit::Int(one) => format!("{sign}{}", one.base10_digits()),
+        Lit::Float(one) => format!("{sign}{}", one.base10_digits()),
+        _ => String::new(),
+    }
+}
+
+fn unknown(span: Span, variant: &str) -> Error {
+    Error::new(span, format!("there is no variant `{variant}`"))
+}
+
+/// Consumes `Default::default()`, if it is next.
+fn is_default(input: ParseStream<'_>) -> bool {
+    let ahead = input.fork();
+    let is_next = || -> Result<bool> {
+        let (mut word, _) = name(&ahead)?;
+        let mut before = String::new();
+        while keyword::<Token![::]>(&ahead) {
+            before = core::mem::replace(&mut word, name(&ahead)?.0);
+        }
+        Ok(!before.is_empty() && word == "default" && parentheses(&ahead)?.is_empty())
+    };
+    let found = ahead.peek(Ident) && is_next().unwrap_or(false);
+    if found {
+        while !input.peek(token::Paren) {
+            if input.parse::<TokenTree>().is_err() {
+                return false;
+            }
+        }
+        return parentheses(input).is_ok();
+    }
+    false
+}
+
+/// Parses a text: a literal, or one that is made into a `String`.
+fn text(input: ParseStream<'_>) -> Result<String> {
+    if input.peek(LitStr) {
+        let text = input.parse::<LitStr>()?.value();
+        if keyword::<Token![.]>(input) {
+            name(input)?;
+            parentheses(input)?;
+        }
+        return Ok(text);
+    }
+    let wanted = "a string, or `String::new()`";
+    if !input.peek(Ident) || name(&input.fork())?.0 != "String" {
+        return Err(expected(input, wanted));
+    }
+    name(input)?;
+    sign::<Token![::]>(input, "`::`")?;
+    let (function, _) = name(input)?;
+    let inside = parentheses(input)?;
+    match &*function {
+        "new" => Ok(String::new()),
+        "from" => Ok(inside.parse::<LitStr>()?.value()),
+        _ => Err(expected(&inside, wanted)),
+    }
+}
+
+/// Takes the tokens up to the next comma.
+fn until_comma(input: ParseStream<'_>) -> Result<TokenStream> {
+    let mut tokens = Vec::new();
+    while !input.is_empty() && !input.peek(Token![,]) {
+        tokens.push(input.parse::<TokenTree>()?);
+    }
+    Ok(tokens.into_iter().collect())
+}
+
+/// Returns the expressions of fields, in the order of the fields.
+fn written(input: ParseStream<'_>, fields: &[DescribedField]) -> Result<Vec<TokenStream>> {
+    if fields.is_empty() {
+        if input.peek(token::Paren) || input.peek(token::Brace) {
+            input.parse::<TokenTree>()?;
+        }
+        return Ok(Vec::new());
+    }
+    let is_tuple = input.peek(token::Paren);
+    let inside = if is_tuple { parentheses(input)? } else { braces(input)? };
+    let mut found: Vec<(String, TokenStream)> = Vec::new();
+    list(&inside, |input| {
+        let field = match is_tuple {
+            true => found.len().to_string(),
+            false => {
+                let (field, _) = name(input)?;
+                sign::<Token![:]>(input, "`:`")?;
+                field
+            }
+        };
+        found.push((field, until_comma(input)?));
+        Ok(())
+    })?;
+    let mut all = Vec::new();
+    for field in fields {
+        let Some((_, tokens)) = found.iter().find(|(name, _)| *name == field.name) else {
+            return Err(expected(&inside, format_args!("the field `{}`", field.name)));
+        };
+        all.push(tokens.clone());
+    }
+    Ok(all)
+}

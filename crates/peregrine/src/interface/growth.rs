@@ -1,0 +1,60 @@
+//! How a part of an interface may differ from that of an older or newer peer.
+
+use core::fmt::{self, Write};
+
+/// How a field or a parameter may differ from that of an older or newer peer (docs/EVOLUTION.md).
+///
+/// ```
+/// use peregrine::interface::Growth;
+///
+/// assert_eq!(Growth::NONE.default, None);
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Growth {
+    /// Its earlier names: `#[was("old")]`.
+    pub was: &'static [&'static str],
+    /// Whether its integers may have another width at the peer: `#[widens]`.
+    pub widens: bool,
+    /// Returns the value that it has if the peer does not know it: `#[default]`, in the form of
+    /// [`default_bytes`](crate::value::default_bytes).
+    pub default: Option<fn() -> Vec<u8>>,
+}
+
+impl Growth {
+    /// The growth of a field or a parameter without attributes.
+    pub const NONE: Self = Self { was: &[], widens: false, default: None };
+
+    pub(super) fn write(&self, text: &mut String) {
+        write_was(self.was, text);
+        if self.widens {
+            text.push_str(" widens");
+        }
+        if let Some(default) = self.default {
+            write_default(&default(), text);
+        }
+    }
+}
+
+/// The largest default in bytes. It is part of the description of the interface.
+pub const DEFAULT_BYTES_MAX: usize = 4096;
+
+/// Writes earlier names as a canonical text has them.
+pub(super) fn write_was(was: &[&str], text: &mut String) {
+    for name in was {
+        let _ = write!(text, " was {name}");
+    }
+}
+
+fn write_default(bytes: &[u8], text: &mut String) {
+    let _ = write!(text, " = {}", Hex(bytes));
+}
+
+/// Bytes as a canonical text has them: `x` and two digits for each.
+pub(super) struct Hex<'a>(pub(super) &'a [u8]);
+
+impl fmt::Display for Hex<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_char('x')?;
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}

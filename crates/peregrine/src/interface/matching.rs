@@ -1,0 +1,129 @@
+//! Which parts of two interfaces correspond: by their names, also by earlier ones.
+
+use std::collections::HashMap;
+
+use super::{
+    DescribedField, DescribedParameter, DescribedPlainVariant, DescribedProcedure, DescribedVariant,
+};
+
+/// A part of an interface with a name, which may have had others.
+pub(crate) trait Part {
+    fn names(&self) -> (&str, &[String]);
+}
+
+macro_rules! parts {
+    ($($part:ty: $($was:ident).+),*) => {$(
+        impl Part for $part {
+            fn names(&self) -> (&str, &[String]) {
+                (&self.name, &self.$($was).+)
+            }
+        }
+    )*};
+}
+parts! {
+    DescribedProcedure: was, DescribedParameter: growth.was, DescribedField: growth.was,
+    DescribedVariant: was, DescribedPlainVariant: was
+}
+
+/// A step through the fields or parameters of two sides at the same time. The numbers are positions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Both(usize, usize),
+    Ours(usize),
+    Theirs(usize),
+}
+
+/// The parts of the other side by their names.
+pub(crate) struct Index<'a> {
+    names: HashMap<&'a str, usize>,
+    earlier: HashMap<&'a str, usize>,
+}
+
+impl<'a> Index<'a> {
+    pub(crate) fn new<P: Part>(parts: &'a [P]) -> Self {
+        let (mut names, mut earlier) = (HashMap::new(), HashMap::new());
+        for (number, part) in parts.iter().enumerate() {
+            let (name, was) = part.names();
+            names.entry(name).or_insert(number);
+            for was in was {
+                earlier.entry(&**was).or_insert(number);
+            }
+        }
+        Self { names, earlier }
+    }
+
+    /// Returns the position of the part that corresponds to one of the other interface. A part with the
+    /// same name comes before one that had it earlier.
+    pub(crate) fn find<P: Part>(&self, part: &P) -> Option<usize> {
+        let (name, was) = part.names();
+        let known = |name: &str| self.names.get(name).copied();
+        known(name)
+            .or_else(|| was.iter().find_map(|was| known(was)))
+            .or_else(|| self.earlier.get(name).copied())
+    }
+}
+
+/// Returns the steps through two lists of fields or parameters.
+///
+/// # Errors
+/// The positions of a part that is in another order on the other side.
+pub(crate) fn steps<P: Part>(ours: &[P], theirs: &[P]) -> Result<Vec<Step>, (usize, usize)> {
+    let index = Index::new(theirs);
+    let mut steps = Vec::with_capacity(ours.len().max(theirs.len()));
+    let mut next = 0;
+    for (number, part) in ours.iter().enumerate() {
+        match index.find(part) {
+            Some(found) if found >= next => {
+                steps.extend((next..found).map(Step::Theirs));
+                steps.push(Step::Both(number, found));
+                next = found + 1;
+            }
+            Some(found) => return Err((number, found)),
+            None => steps.push(Step::Ours(number)),
+        }
+    }
+    steps.extend((next..theirs.len()).map(Step::Theirs));
+    Ok(steps)
+}
+
+/// Returns the number of the variant that receives one of the sender: that of the same name, or the one for
+/// unknown variants.
+pub(crate) fn variant_of<P: Part>(
+    sent: &P,
+    is_other: bool,
+    index: &Index<'_>,
+    other: Option<usize>,
+) -> Option<usize> {
+    // A variant for unknown ones is one of them at the receiver, whatever it is called there.
+    if is_other && other.is_some() { other } else { index.find(sent).or(other) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::interface::{DescribedGrowth, DescribedType};
+
+    fn fields(names: &[&str]) -> Vec<DescribedField> {
+        let field = |names: &&str| {
+            let mut names = names.split('<').map(str::to_owned);
+            let name = names.next().unwrap();
+            let growth = DescribedGrowth { was: names.collect(), ..Default::default() };
+            DescribedField { name, ty: DescribedType::U8, growth }
+        };
+        names.iter().map(field).collect()
+    }
+
+    #[test]
+    fn parts_correspond_by_their_names_in_order() {
+        use Step::{Both, Ours, Theirs};
+        let matched = |ours: &[&str], theirs: &[&str]| steps(&fields(ours), &fields(theirs));
+        assert_eq!(matched(&["a", "b"], &["a", "b"]), Ok(vec![Both(0, 0), Both(1, 1)]));
+        assert_eq!(matched(&["a", "b"], &["b"]), Ok(vec![Ours(0), Both(1, 0)]));
+        assert_eq!(matched(&["b"], &["a", "b", "c"]), Ok(vec![Theirs(0), Both(0, 1), Theirs(2)]));
+        assert_eq!(matched(&["x"], &["y<x"]), Ok(vec![Both(0, 0)]));
+        assert_eq!(matched(&["y<z<x"], &["x"]), Ok(vec![Both(0, 0)]));
+        assert_eq!(matched(&["a", "b"], &["b", "a"]), Err((1, 0)));
+        // A new field may take the name that another one gave up.
+        assert_eq!(matched(&["b<a"], &["b", "a"]), Ok(vec![Both(0, 0), Theirs(1)]));
+    }
+}

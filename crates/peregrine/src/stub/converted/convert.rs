@@ -1,0 +1,509 @@
+//! Runs a program: reads values of the sender once, and writes those of the receiver.
+
+use super::program::{Extent, Move, Op, OpId, Part, Program, Received};
+use crate::limits;
+use crate::value::{
+    Block, ByteOrder, Invalid, Native, Overflow, Reader, Representation, Swap, Swapped, Window,
+    Writer,
+};
+
+/// Why a message cannot be converted.
+#[derive(Debug)]
+pub(super) enum Stopped {
+    /// The sender's bytes are not values.
+    Invalid(Invalid),
+    /// The receiver's values do not fit the message.
+    Overflow(Overflow),
+    /// An integer does not fit the receiver's width, in bytes.
+    OutOfRange { value: i128, bytes: u8 },
+    /// The receiver does not have a variant of an enum. Both are names in the program.
+    Unknown { ty: u32, variant: u32 },
+}
+
+impl From<Invalid> for Stopped {
+    #[cold]
+    fn from(invalid: Invalid) -> Self {
+        Self::Invalid(invalid)
+    }
+}
+
+impl From<Overflow> for Stopped {
+    #[cold]
+    fn from(overflow: Overflow) -> Self {
+        Self::Overflow(overflow)
+    }
+}
+
+pub(super) type Done = Result<(), Stopped>;
+
+/// Takes and appends a number of a size that is known only here.
+macro_rules! by_size {
+    ($bytes:expr, $number:ident => $todo:expr) => {
+        match $bytes {
+            1 => {
+                type $number = u8;
+                $todo
+            }
+            2 => {
+                type $number = u16;
+                $todo
+            }
+            4 => {
+                type $number = u32;
+                $todo
+            }
+            8 => {
+                type $number = u64;
+                $todo
+            }
+            _ => {
+                type $number = u128;
+                $todo
+            }
+        }
+    };
+}
+
+/// Returns how to convert blocks of numbers of this size to the other byte order.
+pub(super) const fn swap_of(unit: u8) -> Option<&'static Swap> {
+    match unit {
+        2 => Swap::of::<u16>(),
+        4 => Swap::of::<u32>(),
+        8 => Swap::of::<u64>(),
+        16 => Swap::of::<u128>(),
+        _ => None,
+    }
+}
+
+/// Returns how to convert numbers of this size from one representation to another.
+const fn between<A: Representation, B: Representation>(unit: u8) -> Option<&'static Swap> {
+    if A::SWAPPED == B::SWAPPED { None } else { swap_of(unit) }
+}
+
+/// The work of one value that needs no further value: a limit of the steps without any bytes.
+const IDLE_STEPS_MAX: u32 = 4096;
+
+impl Program {
+    /// Converts the part of a message.
+    pub(super) fn part<A: Representation, B: Representation>(
+        &self,
+        part: Part,
+        from: &mut Reader<'_, A>,
+        to: &mut Writer<'_, B>,
+        depth: u32,
+    ) -> Done {
+        match part {
+            Part::Convert(op) => self.convert(op, from, to, depth),
+            Part::Skip(op) => self.skip(op, from, depth),
+            Part::Fill(default, op) => self.fill(default, op, to, depth),
+        }
+    }
+
+    /// Appends a default, which is little-endian in the program.
+    #[cold]
+    fn fill<B: Representation>(
+        &self,
+        default: u32,
+        op: OpId,
+        to: &mut Writer<'_, B>,
+        depth: u32,
+    ) -> Done {
+        let bytes = Window::from(self.filling(default));
+        if ByteOrder::Little.is_native() {
+            self.convert(op, &mut Reader::<Native>::represented(bytes), to, depth)
+        } else {
+            self.convert(op, &mut Reader::<Swapped>::represented(bytes), to, depth)
+        }
+    }
+
+    /// Converts one value. The last part of a record is not nested in it, so that lists of any length need
+    /// no stack.
+    pub(super) fn convert<A: Representation, B: Representation>(
+        &self,
+        mut op: OpId,
+        from: &mut Reader<'_, A>,
+        to: &mut Writer<'_, B>,
+        depth: u32,
+    ) -> Done {
+        if depth > limits::INTERPRETED_DEPTH_MAX {
+            return Err(Invalid::TooDeep.into());
+        }
+        let (mut left, mut idle) = (from.remaining(), 0);
+        loop {
+            op = match self.op(op) {
+                Op::Nothing => return Ok(()),
+                Op::Numbers { bytes, count: 1 } => {
+                    return by_size!(bytes, N => Ok(to.plain(&from.plain::<N>()?)?));
+                }
+                Op::Numbers { bytes, count } => {
+                    return numbers(bytes, count as usize, from, to);
+                }
+                Op::Resize { from: bytes, to: width, signed } => {
+                    return resize(bytes, width, signed, from, to);
+                }
+                Op::Sequence(one) => {
+                    let count = from.count()?;
+                    to.count(count)?;
+                    return self.values(one, count as u64, from, to, depth);
+                }
+                Op::Array(one, count) => return self.values(one, count, from, to, depth),
+                Op::Option(one) => {
+                    let is_some: bool = from.plain()?;
+                    to.plain(&is_some)?;
+                    if !is_some {
+                        return Ok(());
+                    }
+                    one
+                }
+                Op::Result(ok, error) => {
+                    let is_error: bool = from.plain()?;
+                    to.plain(&is_error)?;
+                    if is_error { error } else { ok }
+                }
+                Op::Record { first, count } => {
+                    let Some((last, before)) = self.parts(first, count).split_last() else {
+                        return Ok(());
+                    };
+                    for part in before {
+                        self.part(*part, from, to, depth + 1)?;
+                    }
+                    match last {
+                        Part::Convert(op) => *op,
+                        other => return self.part(*other, from, to, depth + 1),
+                    }
+                }
+                Op::Enum { first, count, ty } => {
+                    let number = from.plain::<u32>()?;
+                    let Some(variant) = self.variants(first, count).get(number as usize) else {
+                        return Err(Invalid::Bits.into());
+                    };
+                    return self.variant(*variant, ty, from, to, depth);
+                }
+                Op::Plain { from: source, to: target, first, count } => {
+                    let window = from.window(source.align.into(), source.bytes as usize)?;
+                    return self.plain::<A, B>(first, count, window, target, to, depth);
+                }
+                Op::Choice { bytes, signed, first, count, ty } => {
+                    let value = integer(bytes, signed, from)?;
+                    let choices = self.choices(first, count);
+                    let found = choices.binary_search_by_key(&value, |one| one.from);
+                    let choice = choices[found.map_err(|_| Invalid::Bits)?];
+                    let Some(value) = choice.to else {
+                        return Err(Stopped::Unknown { ty, variant: choice.name });
+                    };
+                    return Ok(by_size!(bytes, N => to.plain(&(value as N))?));
+                }
+            };
+            // Only a type that contains itself without any bytes takes many steps for nothing.
+            if from.remaining() == left {
+                idle += 1;
+                if idle > IDLE_STEPS_MAX {
+                    return Err(Invalid::TooDeep.into());
+                }
+            } else {
+                (left, idle) = (from.remaining(), 0);
+            }
+        }
+    }
+
+    fn values<A: Representation, B: Representation>(
+        &self,
+        one: OpId,
+        count: u64,
+        from: &mut Reader<'_, A>,
+        to: &mut Writer<'_, B>,
+        depth: u32,
+    ) -> Done {
+        match self.op(one) {
+            Op::Nothing => return Ok(()),
+            Op::Numbers { bytes, count: each } => {
+                let count =
+                    usize::try_from(count).ok().and_then(|all| all.checked_mul(each as usize));
+                return numbers(bytes, count.ok_or(Invalid::Short)?, from, to);
+            }
+            _ => {}
+        }
+        let mut empty = 0;
+        for _ in 0..count {
+            let before = from.remaining();
+            self.convert(one, from, to, depth + 1)?;
+            if from.remaining() == before {
+                empty += 1;
+                if empty > limits::EMPTY_VALUES_MAX {
+                    return Err(Invalid::TooLong.into());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn variant<A: Representation, B: Representation>(
+        &self,
+        variant: Received,
+        ty: u32,
+        from: &mut Reader<'_, A>,
+        to: &mut Writer<'_, B>,
+        depth: u32,
+    ) -> Done {
+        match variant {
+            Received::Variant { number, first, count } => {
+                to.plain(&number)?;
+                for part in self.parts(first, count) {
+                    self.part(*part, from, to, depth + 1)?;
+                }
+            }
+            Received::Other { number, fields, name } => {
+                to.plain(&number)?;
+                self.skip(fields, from, depth + 1)?;
+                if let Some(name) = name {
+                    let name = self.name(name);
+                    to.count(name.len())?;
+                    to.plain_all(name.as_bytes())?;
+                }
+            }
+            Received::Unknown { name } => return Err(Stopped::Unknown { ty, variant: name }),
+        }
+        Ok(())
+    }
+
+    /// Converts a plain value, whose bytes are in `window`.
+    fn plain<A: Representation, B: Representation>(
+        &self,
+        first: u32,
+        count: u32,
+        window: Window<'_>,
+        target: Extent,
+        to: &mut Writer<'_, B>,
+        depth: u32,
+    ) -> Done {
+        to.align_to(target.align.into())?;
+        for one in self.moves(first, count) {
+            match *one {
+                Move::Copy { at, bytes, unit } => {
+                    let part = window.part(at as usize, bytes as usize).ok_or(Invalid::Short)?;
+                    to.block(1, &Block::new(part, between::<A, B>(unit)))?;
+                }
+                Move::Convert { at, bytes, op } => {
+                    let part = window.part(at as usize, bytes as usize).ok_or(Invalid::Short)?;
+                    self.packed(op, &mut Reader::<A>::represented(part), to, depth)?;
+                }
+                Move::Fill(default, op) => {
+                    let bytes = Window::from(self.filling(default));
+                    if ByteOrder::Little.is_native() {
+                        self.packed(op, &mut Reader::<Native>::represented(bytes), to, depth)?;
+                    } else {
+                        self.packed(op, &mut Reader::<Swapped>::represented(bytes), to, depth)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Converts a value within a plain one, where nothing is aligned: through memory of its own.
+    #[cold]
+    fn packed<A: Representation, B: Representation>(
+        &self,
+        op: OpId,
+        from: &mut Reader<'_, A>,
+        to: &mut Writer<'_, B>,
+        depth: u32,
+    ) -> Done {
+        match self.op(op) {
+            Op::Plain { from: source, to: target, first, count } => {
+                let window = from.window(1, source.bytes as usize)?;
+                let target = Extent { align: 1, ..target };
+                self.plain::<A, B>(first, count, window, target, to, depth + 1)
+            }
+            Op::Array(one, count) => {
+                (0..count).try_for_each(|_| self.packed(one, from, to, depth + 1))
+            }
+            Op::Numbers { bytes, count } => {
+                let all = usize::from(bytes) * count as usize;
+                let part = from.window(1, all)?;
+                Ok(to.block(1, &Block::new(part, between::<A, B>(bytes)))?)
+            }
+            _ => {
+                let mut memory = [0u8; 16];
+                let mut place = Writer::<B>::represented(crate::value::Space::of_mut(&mut memory));
+                self.convert(op, from, &mut place, depth + 1)?;
+                place.flush();
+                let bytes = place.len();
+                Ok(to.block(1, &Block::new(Window::from(&memory[..bytes]), None))?)
+            }
+        }
+    }
+
+    /// Takes a value of the sender, and drops it. The op is of a type that is the same on both sides.
+    pub(super) fn skip<A: Representation>(
+        &self,
+        mut op: OpId,
+        from: &mut Reader<'_, A>,
+        depth: u32,
+    ) -> Done {
+        if depth > limits::INTERPRETED_DEPTH_MAX {
+            return Err(Invalid::TooDeep.into());
+        }
+        let (mut left, mut idle) = (from.remaining(), 0);
+        loop {
+            op = match self.op(op) {
+                Op::Nothing => return Ok(()),
+                Op::Numbers { bytes, count } => {
+                    from.window(bytes.into(), usize::from(bytes) * count as usize)?;
+                    return Ok(());
+                }
+                Op::Resize { from: bytes, .. } | Op::Choice { bytes, .. } => {
+                    from.window(bytes.into(), bytes.into())?;
+                    return Ok(());
+                }
+                Op::Sequence(one) => {
+                    let count = from.count()?;
+                    return self.skip_values(one, count as u64, from, depth);
+                }
+                Op::Array(one, count) => return self.skip_values(one, count, from, depth),
+                Op::Option(one) => {
+                    if !from.plain::<bool>()? {
+                        return Ok(());
+                    }
+                    one
+                }
+                Op::Result(ok, error) => {
+                    if from.plain::<bool>()? {
+                        error
+                    } else {
+                        ok
+                    }
+                }
+                Op::Record { first, count } => {
+                    let Some((last, before)) = self.parts(first, count).split_last() else {
+                        return Ok(());
+                    };
+                    for part in before {
+                        self.skip_part(*part, from, depth + 1)?;
+                    }
+                    match last {
+                        Part::Convert(op) | Part::Skip(op) => *op,
+                        Part::Fill(..) => return Ok(()),
+                    }
+                }
+                Op::Enum { first, count, .. } => {
+                    let number = from.plain::<u32>()?;
+                    match self.variants(first, count).get(number as usize) {
+                        Some(Received::Variant { first, count, .. }) => {
+                            for part in self.parts(*first, *count) {
+                                self.skip_part(*part, from, depth + 1)?;
+                            }
+                            return Ok(());
+                        }
+                        Some(Received::Other { fields, .. }) => *fields,
+                        _ => return Err(Invalid::Bits.into()),
+                    }
+                }
+                Op::Plain { from: source, .. } => {
+                    from.window(source.align.into(), source.bytes as usize)?;
+                    return Ok(());
+                }
+            };
+            if from.remaining() == left {
+                idle += 1;
+                if idle > IDLE_STEPS_MAX {
+                    return Err(Invalid::TooDeep.into());
+                }
+            } else {
+                (left, idle) = (from.remaining(), 0);
+            }
+        }
+    }
+
+    fn skip_part<A: Representation>(
+        &self,
+        part: Part,
+        from: &mut Reader<'_, A>,
+        depth: u32,
+    ) -> Done {
+        match part {
+            Part::Convert(op) | Part::Skip(op) => self.skip(op, from, depth),
+            Part::Fill(..) => Ok(()),
+        }
+    }
+
+    fn skip_values<A: Representation>(
+        &self,
+        one: OpId,
+        count: u64,
+        from: &mut Reader<'_, A>,
+        depth: u32,
+    ) -> Done {
+        if let Op::Nothing = self.op(one) {
+            return Ok(());
+        }
+        let mut empty = 0;
+        for _ in 0..count {
+            let before = from.remaining();
+            self.skip(one, from, depth + 1)?;
+            if from.remaining() == before {
+                empty += 1;
+                if empty > limits::EMPTY_VALUES_MAX {
+                    return Err(Invalid::TooLong.into());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Copies numbers that follow each other.
+fn numbers<A: Representation, B: Representation>(
+    bytes: u8,
+    count: usize,
+    from: &mut Reader<'_, A>,
+    to: &mut Writer<'_, B>,
+) -> Done {
+    let all = count.checked_mul(bytes.into()).ok_or(Invalid::Short)?;
+    let window = from.window(bytes.into(), all)?;
+    if all > 0 {
+        to.block(bytes.into(), &Block::new(window, between::<A, B>(bytes)))?;
+    }
+    Ok(())
+}
+
+/// Takes an integer. One of 128 bits without sign wraps.
+fn integer<A: Representation>(
+    bytes: u8,
+    signed: bool,
+    from: &mut Reader<'_, A>,
+) -> Result<i128, Invalid> {
+    Ok(match (bytes, signed) {
+        (1, false) => from.plain::<u8>()?.into(),
+        (2, false) => from.plain::<u16>()?.into(),
+        (4, false) => from.plain::<u32>()?.into(),
+        (8, false) => from.plain::<u64>()?.into(),
+        (1, true) => from.plain::<i8>()?.into(),
+        (2, true) => from.plain::<i16>()?.into(),
+        (4, true) => from.plain::<i32>()?.into(),
+        (8, true) => from.plain::<i64>()?.into(),
+        _ => from.plain::<i128>()?,
+    })
+}
+
+/// Converts an integer to another width.
+fn resize<A: Representation, B: Representation>(
+    bytes: u8,
+    width: u8,
+    signed: bool,
+    from: &mut Reader<'_, A>,
+    to: &mut Writer<'_, B>,
+) -> Done {
+    let value = integer(bytes, signed, from)?;
+    // An unsigned integer of 128 bits that is negative here is larger than any narrower one.
+    let bits = u32::from(width) * 8;
+    let fits = match signed {
+        _ if width == 16 => true,
+        true => matches!(value >> (bits - 1), 0 | -1),
+        false => value >> bits == 0,
+    };
+    if !fits {
+        return Err(Stopped::OutOfRange { value, bytes: width });
+    }
+    Ok(by_size!(width, N => to.plain(&(value as N))?))
+}

@@ -1,0 +1,17 @@
+//! Calls between a client and a server of another age, whose interfaces differ.
+//!
+//! The client converts. When it binds, it compares both interfaces (`interface/compare.rs`) and makes a
+//! [`Program`] of all procedures whose messages differ. A call of such a procedure is marshalled by the
+//! usual stub, in the native representation, into a private frame. [`ConvertedPath`] then rewrites the
+//! message into a frame of the real path, as the server's interface and byte order require, and the result
+//! in the other direction. The server need not know about it, and procedures that are equal on both sides
+//! are called as always.
+//!
+//! Conversion reads each value once, writes it once, and allocates nothing.
+
+mod convert;
+mod path;
+mod program;
+
+pub(crate) use path::{ConvertedPath, SharedPath};
+pub(crate) use program::Program;

@@ -1,0 +1,390 @@
+//! [`ConvertedPath`]: makes the calls whose messages the client converts, over the path to the server.
+
+use std::io;
+use std::sync::Arc;
+
+use super::convert::{Done, Stopped, swap_of};
+use super::program::{Blocks, Elements, OpId, Program, Routine};
+use crate::call::{Answer, Call, CallPath, FrameGuard, Frames, OnExhausted, PathKind, Returned};
+use crate::error::{CallError, Executed, Kind, Phase};
+use crate::interface::Direction;
+use crate::stub::compiled::{does_not_fit, no_frame, unreadable};
+use crate::stub::few::Few;
+use crate::value::{
+    Block, ByteOrder, Invalid, Native, OutBlock, Overflow, Reader, Representation, Space, Swap,
+    Swapped, Window, Writer, align_up,
+};
+
+/// A path that two bindings share: that of procedures which are equal, and that of converted ones.
+pub(crate) struct SharedPath(pub(crate) Arc<dyn CallPath>);
+
+impl CallPath for SharedPath {
+    fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
+        self.0.transport(call)
+    }
+
+    fn kind(&self) -> PathKind {
+        self.0.kind()
+    }
+
+    fn explain(&self) -> String {
+        self.0.explain()
+    }
+
+    fn is_alive(&self) -> bool {
+        self.0.is_alive()
+    }
+
+    fn captures(&self, frame: u32) -> bool {
+        self.0.captures(frame)
+    }
+
+    fn is_released(&self, frame: u32) -> bool {
+        self.0.is_released(frame)
+    }
+}
+
+/// A path that converts. Its own frames are private memory, and hold messages as the client knows them.
+pub(crate) struct ConvertedPath {
+    path: Arc<dyn CallPath>,
+    frames: Arc<Frames>,
+    order: ByteOrder,
+    on_exhausted: OnExhausted,
+    program: Program,
+}
+
+/// The number of blocks for which no memory is allocated.
+const FEW: usize = 8;
+
+impl ConvertedPath {
+    /// Returns the path for the converted procedures of a binding, and its frames, in which stubs write values
+    /// in the native representation.
+    ///
+    /// # Errors
+    /// If there is no memory for the frames.
+    pub(crate) fn over(
+        path: &Arc<dyn CallPath>,
+        frames: &Arc<Frames>,
+        order: ByteOrder,
+        on_exhausted: OnExhausted,
+        program: Program,
+    ) -> io::Result<(Self, Frames)> {
+        let layout = frames.layout();
+        // Whoever has a frame here waits for one of the path, which bounds the calls.
+        let own = Frames::private(layout.count, frames.active(), layout.bytes)?;
+        let (path, frames) = (Arc::clone(path), Arc::clone(frames));
+        let converted = Self { path, frames, order, on_exhausted, program };
+        Ok((converted, own))
+    }
+
+    /// Converts the call into the frame, makes it, and converts the result back.
+    fn make<R: Representation>(
+        &self,
+        routine: &Routine,
+        call: &mut Call<'_, '_, '_>,
+        frame: &FrameGuard<'_>,
+    ) -> Result<Returned, CallError> {
+        let count = routine.arguments.len();
+        let mut ins = Few::<_, FEW>::new(count, Block::empty);
+        let mut lent = Few::<_, FEW>::new(count, Block::empty);
+        let mut outs = Few::<_, FEW>::new(count, OutBlock::none);
+        let mut filled = Few::<_, FEW>::filled(count, || 0usize);
+        call.head.flush();
+        let call_space = call.frame.call_space();
+        let head = call_space.window().range(0, call.head.len());
+        // Blocks that are converted follow the head in the client's frame. Blocks of the result that must
+        // be converted are received in its other half.
+        let mut sent = Scratch::new(call_space, head.len());
+        let mut received = Scratch::new(call.frame.reply_to(), 0);
+        let mut writer = Writer::<R>::represented(frame.call_space());
+        let mut reader = Reader::<Native>::represented(head);
+        let (mut our_ins, mut our_lent) = (call.ins.iter(), call.lent.iter());
+        let mut our_outs = call.outs.iter_mut();
+        for (argument, filled) in routine.arguments.iter().zip(filled.all()) {
+            self.program
+                .part(argument.head, &mut reader, &mut writer, 0)
+                .map_err(|stopped| self.not_sent(stopped))?;
+            let Some(Blocks { direction, ours, theirs, elements }) = argument.blocks else {
+                continue;
+            };
+            if direction != Direction::Out {
+                let lends = direction == Direction::Lent;
+                let passed = if lends { &mut our_lent } else { &mut our_ins };
+                let block = if ours { passed.next() } else { None };
+                let block = match (block, elements) {
+                    (Some(block), Some(elements)) => self.sent::<R>(block, &elements, &mut sent)?,
+                    (Some(block), None) => *block,
+                    (None, _) => Block::empty(),
+                };
+                if theirs {
+                    if lends { lent.push(block) } else { ins.push(block) }
+                }
+            }
+            if matches!(direction, Direction::Out | Direction::InOut) {
+                let out = if ours { our_outs.next() } else { None };
+                let block = match (out, elements) {
+                    (Some(out), Some(elements)) if elements.is_straight::<R>() => {
+                        out.reborrowed().converted(elements.swap::<R>())
+                    }
+                    (Some(out), Some(elements)) => {
+                        let count = out.capacity() / elements.our_bytes.max(1) as usize;
+                        let bytes = count.checked_mul(elements.their_bytes as usize);
+                        let space = bytes.and_then(|bytes| received.take(bytes));
+                        OutBlock::bytes(space.ok_or_else(|| does_not_fit(Overflow::Full))?, filled)
+                    }
+                    _ => OutBlock::none(),
+                };
+                if theirs {
+                    outs.push(block);
+                }
+            }
+        }
+        reader.finish().map_err(|invalid| self.not_sent(invalid.into()))?;
+        let returned = {
+            let mut converted = Call {
+                procedure: routine.number,
+                frame,
+                head: &mut writer,
+                ins: ins.all(),
+                lent: lent.all(),
+                outs: outs.all(),
+                limit: call.limit,
+            };
+            self.path.transport(&mut converted)?
+        };
+        drop((ins, lent, outs));
+        let head =
+            frame.reply_space().part(returned.head_at as usize, returned.head_bytes as usize);
+        let head = head.ok_or_else(|| unreadable(Invalid::Short))?;
+        if returned.answer == Answer::Ok {
+            self.take_blocks::<R>(routine, call, filled.all())?;
+        }
+        let at = align_up(received.at);
+        let mut writer = Writer::<Native>::represented(received.rest());
+        let mut reader = Reader::<R>::represented(head);
+        let (answer, converted) = (
+            returned.answer,
+            match returned.answer {
+                Answer::Ok => self.result(routine, &mut reader, &mut writer),
+                Answer::Err => self.program.convert(routine.error, &mut reader, &mut writer, 0),
+                // A refusal has the same bytes in all interfaces and representations.
+                _ => copy(head, &mut writer),
+            },
+        );
+        let whole = match answer {
+            Answer::Ok | Answer::Err => converted.and_then(|()| Ok(reader.finish()?)),
+            _ => converted,
+        };
+        whole.map_err(|stopped| self.not_received(stopped))?;
+        writer.flush();
+        Ok(Returned { answer, head_at: at as u32, head_bytes: writer.len() as u32 })
+    }
+
+    fn result<R: Representation>(
+        &self,
+        routine: &Routine,
+        from: &mut Reader<'_, R>,
+        to: &mut Writer<'_, Native>,
+    ) -> Done {
+        self.program.convert(routine.result, from, to, 0)?;
+        routine.back.iter().try_for_each(|op| self.program.convert(*op, from, to, 0))
+    }
+
+    /// Returns a block of the client as the server expects it.
+    fn sent<'b, R: Representation>(
+        &self,
+        block: &Block<'b>,
+        elements: &Elements,
+        scratch: &mut Scratch<'b>,
+    ) -> Result<Block<'b>, CallError> {
+        // A native stub passes blocks as they are in memory.
+        let window = block.unconverted().unwrap_or(Window::empty());
+        if elements.is_straight::<R>() {
+            return Ok(Block::new(window, elements.swap::<R>()));
+        }
+        let converted = self
+            .elements::<Native, R>(elements.call, window, elements.our_bytes, scratch)
+            .map_err(|stopped| self.not_sent(stopped))?;
+        Ok(Block::new(converted, None))
+    }
+
+    /// Converts elements that follow each other, into memory after those that were converted before.
+    fn elements<'b, A: Representation, B: Representation>(
+        &self,
+        op: OpId,
+        window: Window<'_>,
+        bytes: u32,
+        scratch: &mut Scratch<'b>,
+    ) -> Result<Window<'b>, Stopped> {
+        let mut writer = Writer::<B>::represented(scratch.rest());
+        let mut reader = Reader::<A>::represented(window);
+        for _ in 0..window.len() / (bytes as usize).max(1) {
+            self.program.convert(op, &mut reader, &mut writer, 0)?;
+        }
+        reader.finish()?;
+        writer.flush();
+        let taken = scratch.take(writer.len());
+        taken.map(|space| space.window()).ok_or(Stopped::Overflow(Overflow::Full))
+    }
+
+    /// Converts the out blocks that the server filled, and fills those of the client.
+    fn take_blocks<R: Representation>(
+        &self,
+        routine: &Routine,
+        call: &mut Call<'_, '_, '_>,
+        filled: &[usize],
+    ) -> Result<(), CallError> {
+        let reply_space = call.frame.reply_to();
+        let call_space = call.frame.call_space();
+        let (mut at, mut outs) = (0, call.outs.iter_mut());
+        for (argument, filled) in routine.arguments.iter().zip(filled) {
+            let Some(Blocks { direction, ours, theirs, elements }) = argument.blocks else {
+                continue;
+            };
+            if !ours || !matches!(direction, Direction::Out | Direction::InOut) {
+                continue;
+            }
+            let Some(out) = outs.next() else { continue };
+            let Some(elements) = elements.filter(|_| theirs) else {
+                if direction == Direction::Out {
+                    out.fill(Window::empty()).map_err(unreadable)?;
+                }
+                continue;
+            };
+            if elements.is_straight::<R>() {
+                continue;
+            }
+            // The places are the same as before the call.
+            let count = out.capacity() / elements.our_bytes.max(1) as usize;
+            let part = reply_space.part(at, *filled).ok_or_else(|| unreadable(Invalid::Short))?;
+            at = align_up(at.saturating_add(count.saturating_mul(elements.their_bytes as usize)));
+            // The call was sent, so its half of the frame is free.
+            let mut scratch = Scratch::new(call_space, 0);
+            let window = part.window();
+            let bytes = elements.their_bytes;
+            let converted = self
+                .elements::<R, Native>(elements.reply, window, bytes, &mut scratch)
+                .map_err(|stopped| self.not_received(stopped))?;
+            out.fill(converted).map_err(unreadable)?;
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn not_sent(&self, stopped: Stopped) -> CallError {
+        const ADVICE: &str = "use values that the server knows, or a newer server";
+        let text = match stopped {
+            Stopped::Overflow(overflow) => return does_not_fit(overflow),
+            Stopped::Invalid(invalid) => invalid.to_string(),
+            Stopped::OutOfRange { value, bytes } => out_of_range(value, bytes, "server"),
+            Stopped::Unknown { ty, variant } => {
+                let (ty, variant) = (self.program.name(ty), self.program.name(variant));
+                format!("the server does not know the variant `{variant}` of `{ty}`")
+            }
+        };
+        CallError::not_executed(Kind::BadArguments, Phase::Marshal, text).with_advice(ADVICE)
+    }
+
+    #[cold]
+    fn not_received(&self, stopped: Stopped) -> CallError {
+        const ADVICE: &str = "use a newer client, or an `#[other]` variant in the enum";
+        CallError::bad_result(match stopped {
+            Stopped::Overflow(overflow) => overflow.to_string(),
+            Stopped::Invalid(invalid) => invalid.to_string(),
+            Stopped::OutOfRange { value, bytes } => out_of_range(value, bytes, "client"),
+            Stopped::Unknown { ty, variant } => {
+                let (ty, variant) = (self.program.name(ty), self.program.name(variant));
+                let text = format!("this client does not know the variant `{variant}` of `{ty}`");
+                return CallError::bad_result(text).with_advice(ADVICE);
+            }
+        })
+    }
+}
+
+#[cold]
+fn out_of_range(value: i128, bytes: u8, side: &str) -> String {
+    format!("the integer {value} does not fit the {} bits of the {side}", u32::from(bytes) * 8)
+}
+
+/// Copies bytes as they are.
+#[cold]
+fn copy(head: Window<'_>, to: &mut Writer<'_, Native>) -> Done {
+    Ok(to.block(1, &Block::new(head, None))?)
+}
+
+impl Elements {
+    /// Returns whether a block is sent from where it is, and received there.
+    fn is_straight<R: Representation>(&self) -> bool {
+        self.is_equal && (!R::SWAPPED || self.unit != 0)
+    }
+
+    /// Returns how a block that goes straight is converted while it is copied.
+    fn swap<R: Representation>(&self) -> Option<&'static Swap> {
+        if R::SWAPPED { swap_of(self.unit) } else { None }
+    }
+}
+
+/// Memory of a frame that is used from its beginning on, in parts that are aligned as blocks.
+struct Scratch<'a> {
+    space: Space<'a>,
+    at: usize,
+}
+
+impl<'a> Scratch<'a> {
+    fn new(space: Space<'a>, at: usize) -> Self {
+        Self { space, at }
+    }
+
+    fn rest(&self) -> Space<'a> {
+        let at = align_up(self.at);
+        let bytes = self.space.window().len().saturating_sub(at);
+        self.space.part(at, bytes).unwrap_or(Space::none())
+    }
+
+    fn take(&mut self, bytes: usize) -> Option<Space<'a>> {
+        let taken = self.rest().part(0, bytes)?;
+        self.at = align_up(self.at) + bytes;
+        Some(taken)
+    }
+}
+
+impl CallPath for ConvertedPath {
+    fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
+        let Some(routine) = self.program.routine(call.procedure) else {
+            let text = "the call of this procedure is not converted";
+            return Err(CallError::not_executed(Kind::NoSuchProcedure, Phase::Marshal, text));
+        };
+        let limit = call.limit;
+        let is_released = |frame| self.path.is_released(frame);
+        let taken = self.frames.take(|| limit.deadline(), is_released, self.on_exhausted);
+        let Some(frame) = taken else { return Err(no_frame(&self.frames)) };
+        let made = match self.order.is_native() {
+            true => self.make::<Native>(routine, call, &frame),
+            false => self.make::<Swapped>(routine, call, &frame),
+        };
+        if let Err(error) = &made
+            && (error.executed() == Executed::Maybe || self.path.captures(frame.index()))
+        {
+            // The server may still use the frame. It reports when it has released the frame.
+            frame.capture();
+        }
+        made
+    }
+
+    fn kind(&self) -> PathKind {
+        self.path.kind()
+    }
+
+    fn explain(&self) -> String {
+        self.path.explain()
+    }
+
+    fn is_alive(&self) -> bool {
+        self.path.is_alive()
+    }
+
+    fn is_released(&self, _frame: u32) -> bool {
+        // The frames of this path are private: no server uses them.
+        true
+    }
+}

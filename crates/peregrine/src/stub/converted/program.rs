@@ -1,0 +1,833 @@
+//! The program that converts messages: steps over the values of two interfaces, made once per binding.
+
+use std::collections::HashMap;
+
+use crate::interface::{
+    Counterpart, Described, DescribedBody, DescribedField, DescribedGrowth, DescribedParameter,
+    DescribedPlainVariant, DescribedType, DescribedVariant, Direction, Index, Shape, Step, steps,
+    variant_of,
+};
+
+/// The position of an [`Op`] in its program.
+pub(super) type OpId = u32;
+
+/// The largest number of steps of a program. Interfaces that people write need far fewer.
+const OPS_MAX: usize = 1 << 20;
+
+/// The largest nesting of plain types in each other.
+const PLAIN_DEPTH_MAX: u32 = 64;
+
+/// Which interface sends a value, or receives it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Side {
+    Ours,
+    Theirs,
+}
+
+/// A part of a message or of a value.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Part {
+    /// The next value of the sender is converted for the receiver.
+    Convert(OpId),
+    /// The receiver has no such part: the next value of the sender is dropped.
+    Skip(OpId),
+    /// The sender has no such part: the receiver gets this default, whose steps are those of its type.
+    Fill(u32, OpId),
+}
+
+/// One step of a program. Ranges are positions in the lists of the program.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Op {
+    /// No bytes on either side.
+    Nothing,
+    /// This many numbers of 1, 2, 4, 8 or 16 bytes each, one after the other.
+    Numbers {
+        bytes: u8,
+        count: u32,
+    },
+    /// An integer whose width changes.
+    Resize {
+        from: u8,
+        to: u8,
+        signed: bool,
+    },
+    /// A count and as many values.
+    Sequence(OpId),
+    /// As many values.
+    Array(OpId, u64),
+    Option(OpId),
+    Result(OpId, OpId),
+    /// Parts one after the other.
+    Record {
+        first: u32,
+        count: u32,
+    },
+    /// A variant, by the sender's number.
+    Enum {
+        first: u32,
+        count: u32,
+        ty: u32,
+    },
+    /// A plain value, whose parts may lie at other offsets.
+    Plain {
+        from: Extent,
+        to: Extent,
+        first: u32,
+        count: u32,
+    },
+    /// A plain enumeration with other discriminants.
+    Choice {
+        bytes: u8,
+        signed: bool,
+        first: u32,
+        count: u32,
+        ty: u32,
+    },
+}
+
+/// The size and the alignment of a plain value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Extent {
+    pub(super) bytes: u32,
+    pub(super) align: u8,
+}
+
+/// What a receiver gets for a variant of a sender.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Received {
+    /// The variant with this number. The parts are its fields.
+    Variant { number: u32, first: u32, count: u32 },
+    /// The variant for unknown ones, with the name of the sent one if it has a field. `fields` is the
+    /// record of the sender's fields.
+    Other { number: u32, fields: OpId, name: Option<u32> },
+    /// The receiver cannot have the variant with this name.
+    Unknown { name: u32 },
+}
+
+/// What a receiver gets for a discriminant of a sender: another one, or nothing.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Choice {
+    pub(super) from: i128,
+    pub(super) to: Option<i128>,
+    pub(super) name: u32,
+}
+
+/// A part of a plain value, in the order in which the receiver has them.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Move {
+    /// Bytes of the sender, which are numbers of `unit` bytes.
+    Copy { at: u32, bytes: u32, unit: u8 },
+    /// A value of the sender that an op converts.
+    Convert { at: u32, bytes: u32, op: OpId },
+    /// A default, whose steps are those of its type.
+    Fill(u32, OpId),
+}
+
+/// The blocks of a parameter.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Blocks {
+    pub(super) direction: Direction,
+    /// Whether the client passes them, and whether the server gets them.
+    pub(super) ours: bool,
+    pub(super) theirs: bool,
+    /// The elements, unless they are in the head.
+    pub(super) elements: Option<Elements>,
+}
+
+/// The plain elements of a buffer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Elements {
+    /// The steps of one element on its way to the server, and back.
+    pub(super) call: OpId,
+    pub(super) reply: OpId,
+    /// The size of one element in bytes.
+    pub(super) our_bytes: u32,
+    pub(super) their_bytes: u32,
+    /// The size of the numbers of which the elements consist, if they are equal on both sides. 0: they
+    /// differ, or have numbers of several sizes.
+    pub(super) unit: u8,
+    pub(super) is_equal: bool,
+}
+
+/// A parameter of either interface: its part of the head, and its blocks, if it is a buffer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Argument {
+    pub(super) head: Part,
+    pub(super) blocks: Option<Blocks>,
+}
+
+/// The conversion of one procedure.
+#[derive(Clone, Debug)]
+pub(super) struct Routine {
+    /// The server's number.
+    pub(super) number: u32,
+    pub(super) arguments: Box<[Argument]>,
+    pub(super) result: OpId,
+    pub(super) error: OpId,
+    /// The in-out values after the result.
+    pub(super) back: Box<[OpId]>,
+}
+
+/// The conversion of all procedures whose messages differ.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Program {
+    ops: Vec<Op>,
+    parts: Vec<Part>,
+    variants: Vec<Received>,
+    choices: Vec<Choice>,
+    moves: Vec<Move>,
+    defaults: Vec<Box<[u8]>>,
+    names: Vec<Box<str>>,
+    /// By the client's number.
+    routines: Vec<Option<Routine>>,
+}
+
+impl Program {
+    /// Makes the program for two interfaces that fit, or returns `None` if no procedure needs one.
+    ///
+    /// # Errors
+    /// If the interfaces are too intricate.
+    pub(crate) fn new(
+        ours: &Described,
+        theirs: &Described,
+        procedures: &[Counterpart],
+    ) -> Result<Option<Self>, String> {
+        if !procedures.iter().any(|one| matches!(one, Counterpart::Converted(_))) {
+            return Ok(None);
+        }
+        let mut compiler = Compiler {
+            ours,
+            theirs,
+            program: <Self as Default>::default(),
+            known: HashMap::new(),
+            open: Vec::new(),
+            moved: 0,
+            too_many: false,
+        };
+        for (number, counterpart) in procedures.iter().enumerate() {
+            let routine = match counterpart {
+                Counterpart::Converted(their) => Some(compiler.routine(number, *their)),
+                Counterpart::Equal(_) | Counterpart::Lacking => None,
+            };
+            compiler.program.routines.push(routine);
+        }
+        match compiler.too_many {
+            false => Ok(Some(compiler.program)),
+            true => Err("the interfaces differ in too many places to convert calls".into()),
+        }
+    }
+
+    pub(super) fn routine(&self, procedure: u32) -> Option<&Routine> {
+        self.routines.get(procedure as usize)?.as_ref()
+    }
+
+    /// Returns whether a procedure is converted.
+    pub(crate) fn converts(&self, procedure: u32) -> bool {
+        self.routine(procedure).is_some()
+    }
+
+    #[inline]
+    pub(super) fn op(&self, op: OpId) -> Op {
+        self.ops.get(op as usize).copied().unwrap_or(Op::Nothing)
+    }
+
+    #[inline]
+    pub(super) fn parts(&self, first: u32, count: u32) -> &[Part] {
+        range(&self.parts, first, count)
+    }
+
+    pub(super) fn variants(&self, first: u32, count: u32) -> &[Received] {
+        range(&self.variants, first, count)
+    }
+
+    pub(super) fn choices(&self, first: u32, count: u32) -> &[Choice] {
+        range(&self.choices, first, count)
+    }
+
+    #[inline]
+    pub(super) fn moves(&self, first: u32, count: u32) -> &[Move] {
+        range(&self.moves, first, count)
+    }
+
+    pub(super) fn filling(&self, number: u32) -> &[u8] {
+        self.defaults.get(number as usize).map_or(&[], |default| default)
+    }
+
+    pub(super) fn name(&self, number: u32) -> &str {
+        self.names.get(number as usize).map_or("", |name| name)
+    }
+}
+
+#[inline]
+fn range<T>(all: &[T], first: u32, count: u32) -> &[T] {
+    let first = first as usize;
+    all.get(first..first + count as usize).unwrap_or(&[])
+}
+
+/// Two types, and which interface each is of.
+type Key = ((Side, usize), (Side, usize));
+
+struct Compiler<'a> {
+    ours: &'a Described,
+    theirs: &'a Described,
+    program: Program,
+    /// The ops of named types.
+    known: HashMap<Key, OpId>,
+    /// The named types whose bodies were not compiled yet, and their ops.
+    open: Vec<(Key, OpId)>,
+    /// The number of parts of plain values that were looked at.
+    moved: usize,
+    too_many: bool,
+}
+
+impl<'a> Compiler<'a> {
+    fn side(&self, side: Side) -> &'a Described {
+        match side {
+            Side::Ours => self.ours,
+            Side::Theirs => self.theirs,
+        }
+    }
+
+    fn push(&mut self, op: Op) -> OpId {
+        if self.program.ops.len() + self.program.moves.len() + self.program.parts.len() >= OPS_MAX {
+            self.too_many = true;
+            return 0;
+        }
+        self.program.ops.push(op);
+        (self.program.ops.len() - 1) as OpId
+    }
+
+    fn filling(&mut self, bytes: &[u8]) -> u32 {
+        self.program.defaults.push(bytes.into());
+        (self.program.defaults.len() - 1) as u32
+    }
+
+    fn name(&mut self, name: &str) -> u32 {
+        self.program.names.push(name.into());
+        (self.program.names.len() - 1) as u32
+    }
+
+    /// Adds parts that follow each other. Numbers of one size that follow each other are one part.
+    fn parts(&mut self, parts: Vec<Part>) -> (u32, u32) {
+        let first = self.program.parts.len();
+        for part in parts {
+            if let Part::Convert(op) = part
+                && let Op::Numbers { bytes, count } = self.program.op(op)
+                && self.program.parts.len() > first
+                && let Some(Part::Convert(last)) = self.program.parts.last_mut()
+                && let Op::Numbers { bytes: same, count: before } =
+                    self.program.ops.get(*last as usize).copied().unwrap_or(Op::Nothing)
+                && same == bytes
+                && let Some(count) = before.checked_add(count)
+            {
+                self.program.ops.push(Op::Numbers { bytes, count });
+                *last = (self.program.ops.len() - 1) as OpId;
+                continue;
+            }
+            self.program.parts.push(part);
+        }
+        (first as u32, (self.program.parts.len() - first) as u32)
+    }
+
+    fn routine(&mut self, number: usize, their: u32) -> Routine {
+        let ours = &self.ours.procedures[number];
+        let theirs = &self.theirs.procedures[their as usize];
+        let (mut arguments, mut back) = (Vec::new(), Vec::new());
+        for step in steps(&ours.parameters, &theirs.parameters).unwrap_or_default() {
+            arguments.push(match step {
+                Step::Both(a, b) => {
+                    let (a, b) = (&ours.parameters[a], &theirs.parameters[b]);
+                    self.argument(a, b, &mut back)
+                }
+                Step::Ours(a) => {
+                    let one = &ours.parameters[a];
+                    let op = self.head(Side::Ours, one);
+                    Argument { head: Part::Skip(op), blocks: blocks_of(one, true, false) }
+                }
+                Step::Theirs(b) => {
+                    let one = &theirs.parameters[b];
+                    let default = self.theirs.parameter_default(one).unwrap_or(&[]);
+                    let (default, op) = (self.filling(default), self.head(Side::Theirs, one));
+                    Argument { head: Part::Fill(default, op), blocks: blocks_of(one, false, true) }
+                }
+            });
+        }
+        let result = self.reply(&ours.result, &theirs.result, false);
+        let error = self.reply(&ours.error, &theirs.error, false);
+        self.bodies();
+        Routine { number: their, arguments: arguments.into(), result, error, back: back.into() }
+    }
+
+    fn argument(
+        &mut self,
+        ours: &'a DescribedParameter,
+        theirs: &'a DescribedParameter,
+        back: &mut Vec<OpId>,
+    ) -> Argument {
+        let widens = ours.growth.widens && theirs.growth.widens;
+        let number = |compiler: &mut Self| compiler.push(Op::Numbers { bytes: 4, count: 1 });
+        let mut blocks = blocks_of(ours, true, true);
+        let head = match ours.shape {
+            Shape::Text => number(self),
+            Shape::One => {
+                if ours.direction == Direction::InOut {
+                    back.push(self.reply(&ours.ty, &theirs.ty, widens));
+                }
+                self.call(&ours.ty, &theirs.ty, widens)
+            }
+            Shape::Buffer => {
+                let call = self.call(&ours.ty, &theirs.ty, widens);
+                let reply = self.reply(&ours.ty, &theirs.ty, widens);
+                let sizes = (self.ours.plain_bytes(&ours.ty), self.theirs.plain_bytes(&theirs.ty));
+                if let (Some(our_bytes), Some(their_bytes)) = sizes {
+                    // The elements are in a block, of which the head has the length.
+                    self.bodies();
+                    let size = |bytes| u32::try_from(bytes).unwrap_or(u32::MAX);
+                    let (our_bytes, their_bytes) = (size(our_bytes), size(their_bytes));
+                    let unit = self.unit(call);
+                    let elements = Elements {
+                        call,
+                        reply,
+                        our_bytes,
+                        their_bytes,
+                        unit: unit.unwrap_or(0),
+                        is_equal: unit.is_some() || self.is_same(call),
+                    };
+                    if let Some(blocks) = &mut blocks {
+                        blocks.elements = Some(elements);
+                    }
+                    number(self)
+                } else {
+                    if ours.direction == Direction::InOut {
+                        let op = self.push(Op::Sequence(reply));
+                        back.push(op);
+                    }
+                    self.push(Op::Sequence(call))
+                }
+            }
+        };
+        Argument { head: Part::Convert(head), blocks }
+    }
+
+    /// Returns the size of the numbers of a plain value that is the same on both sides, if all have the same
+    /// size.
+    fn unit(&self, op: OpId) -> Option<u8> {
+        match self.program.op(op) {
+            Op::Numbers { bytes, .. } => Some(bytes),
+            Op::Array(one, _) => self.unit(one),
+            Op::Plain { from, to, first, count } if from == to => {
+                match self.program.moves(first, count) {
+                    [Move::Copy { at: 0, bytes, unit }] if *bytes == from.bytes => Some(*unit),
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns whether a plain value has the same bytes on both sides, but for the byte order.
+    fn is_same(&self, op: OpId) -> bool {
+        match self.program.op(op) {
+            Op::Numbers { .. } => true,
+            Op::Array(one, _) => self.is_same(one),
+            Op::Plain { from, to, first, count } if from == to => {
+                let mut next = 0;
+                self.program.moves(first, count).iter().all(|one| match one {
+                    Move::Copy { at, bytes, .. } => {
+                        let follows = *at == next;
+                        next = at.saturating_add(*bytes);
+                        follows
+                    }
+                    _ => false,
+                })
+            }
+            _ => false,
+        }
+    }
+
+    /// Returns the steps of a parameter's part of the head, at one side.
+    fn head(&mut self, side: Side, one: &'a DescribedParameter) -> OpId {
+        let number = Op::Numbers { bytes: 4, count: 1 };
+        match one.shape {
+            Shape::One => self.own(side, &one.ty),
+            Shape::Text => self.push(number),
+            Shape::Buffer if self.side(side).plain_bytes(&one.ty).is_some() => self.push(number),
+            Shape::Buffer => {
+                let element = self.own(side, &one.ty);
+                self.push(Op::Sequence(element))
+            }
+        }
+    }
+
+    fn call(&mut self, ours: &'a DescribedType, theirs: &'a DescribedType, widens: bool) -> OpId {
+        self.ty((Side::Ours, ours), (Side::Theirs, theirs), widens)
+    }
+
+    fn reply(&mut self, ours: &'a DescribedType, theirs: &'a DescribedType, widens: bool) -> OpId {
+        self.ty((Side::Theirs, theirs), (Side::Ours, ours), widens)
+    }
+
+    /// Returns the steps of a type that is the same for sender and receiver.
+    fn own(&mut self, side: Side, ty: &'a DescribedType) -> OpId {
+        self.ty((side, ty), (side, ty), false)
+    }
+
+    /// Returns the steps from a type to another one. The bodies of named types are compiled later.
+    fn ty(
+        &mut self,
+        from: (Side, &'a DescribedType),
+        to: (Side, &'a DescribedType),
+        widens: bool,
+    ) -> OpId {
+        use DescribedType as T;
+        let ((from_side, from_ty), (to_side, to_ty)) = (from, to);
+        let part = |compiler: &mut Self, a, b| compiler.ty((from_side, a), (to_side, b), widens);
+        let op = match (from_ty, to_ty) {
+            (T::Unit, _) => Op::Nothing,
+            (T::Text, _) => {
+                let byte = self.push(Op::Numbers { bytes: 1, count: 1 });
+                Op::Sequence(byte)
+            }
+            (T::Array(a, 0), T::Array(..)) => {
+                let _ = a;
+                Op::Nothing
+            }
+            (T::Array(a, count), T::Array(b, _)) => {
+                let one = part(self, a, b);
+                match (self.program.op(one), u32::try_from(*count)) {
+                    (Op::Nothing, _) => Op::Nothing,
+                    (Op::Numbers { bytes, count: 1 }, Ok(count)) => Op::Numbers { bytes, count },
+                    _ => Op::Array(one, *count),
+                }
+            }
+            (T::Sequence(a), T::Sequence(b)) => Op::Sequence(part(self, a, b)),
+            (T::Option(a), T::Option(b)) => Op::Option(part(self, a, b)),
+            (T::Result(ok, error), T::Result(to_ok, to_error)) => {
+                let ok = part(self, ok, to_ok);
+                Op::Result(ok, part(self, error, to_error))
+            }
+            (T::Tuple(ours), T::Tuple(theirs)) => {
+                let parts = ours.iter().zip(theirs);
+                let parts = parts.map(|(a, b)| Part::Convert(part(self, a, b))).collect();
+                let (first, count) = self.parts(parts);
+                Op::Record { first, count }
+            }
+            (T::Named(a), T::Named(b)) => {
+                let key = ((from_side, *a), (to_side, *b));
+                if let Some(op) = self.known.get(&key) {
+                    return *op;
+                }
+                let op = self.push(Op::Nothing);
+                self.known.insert(key, op);
+                self.open.push((key, op));
+                return op;
+            }
+            (a, b) => match (bytes_of(a), bytes_of(b)) {
+                (Some(from), Some(to)) if from != to => {
+                    Op::Resize { from, to, signed: a.signs().1 }
+                }
+                (Some(bytes), _) => Op::Numbers { bytes, count: 1 },
+                (None, _) => Op::Nothing,
+            },
+        };
+        self.push(op)
+    }
+
+    /// Compiles the bodies of named types that were mentioned.
+    fn bodies(&mut self) {
+        while let Some((key, op)) = self.open.pop() {
+            if self.too_many {
+                return;
+            }
+            let body = self.body(key);
+            if let Some(place) = self.program.ops.get_mut(op as usize) {
+                *place = body;
+            }
+        }
+    }
+
+    fn body(&mut self, key: Key) -> Op {
+        let ((from_side, a), (to_side, b)) = key;
+        let (from, to) = (self.side(from_side), self.side(to_side));
+        let (Some(one), Some(other)) = (from.types.get(a), to.types.get(b)) else {
+            return Op::Nothing;
+        };
+        match (&one.body, &other.body) {
+            (DescribedBody::Struct(fields), DescribedBody::Struct(others)) => {
+                let (first, count) = self.fields((from_side, fields), (to_side, others));
+                Op::Record { first, count }
+            }
+            (DescribedBody::Enum(variants), DescribedBody::Enum(others)) => {
+                self.variants((from_side, variants), (to_side, others), &one.name)
+            }
+            (DescribedBody::Plain { .. }, DescribedBody::Plain { .. }) => {
+                let mut moves = Vec::new();
+                self.plain(key, 0, &mut moves, 0);
+                let first = self.program.moves.len() as u32;
+                let count = moves.len() as u32;
+                self.program.moves.extend(moves);
+                Op::Plain { from: extent(from, a), to: extent(to, b), first, count }
+            }
+            (
+                DescribedBody::PlainEnum { repr, variants },
+                DescribedBody::PlainEnum { variants: others, .. },
+            ) => self.choice(repr, variants, others, &one.name),
+            _ => Op::Nothing,
+        }
+    }
+
+    fn fields(
+        &mut self,
+        from: (Side, &'a [DescribedField]),
+        to: (Side, &'a [DescribedField]),
+    ) -> (u32, u32) {
+        let mut parts = Vec::new();
+        for step in steps(from.1, to.1).unwrap_or_default() {
+            parts.push(match step {
+                Step::Both(a, b) => {
+                    let (a, b) = (&from.1[a], &to.1[b]);
+                    let widens = a.growth.widens && b.growth.widens;
+                    Part::Convert(self.ty((from.0, &a.ty), (to.0, &b.ty), widens))
+                }
+                Step::Ours(a) => Part::Skip(self.own(from.0, &from.1[a].ty)),
+                Step::Theirs(b) => {
+                    let one = &to.1[b];
+                    let (default, op) = self.filled(to.0, &one.ty, &one.growth);
+                    Part::Fill(default, op)
+                }
+            });
+        }
+        self.parts(parts)
+    }
+
+    /// Returns a default of one side, and the steps of its type.
+    fn filled(
+        &mut self,
+        side: Side,
+        ty: &'a DescribedType,
+        growth: &'a DescribedGrowth,
+    ) -> (u32, OpId) {
+        let default = self.side(side).default_of(ty, growth).unwrap_or(&[]);
+        let default = self.filling(default);
+        (default, self.own(side, ty))
+    }
+
+    fn variants(
+        &mut self,
+        from: (Side, &'a [DescribedVariant]),
+        to: (Side, &'a [DescribedVariant]),
+        name: &str,
+    ) -> Op {
+        let index = Index::new(to.1);
+        let other = to.1.iter().position(|one| one.is_other);
+        let mut all = Vec::with_capacity(from.1.len());
+        for sent in from.1 {
+            all.push(match variant_of(sent, sent.is_other, &index, other) {
+                None => Received::Unknown { name: self.name(&sent.name) },
+                Some(number) => {
+                    let received = &to.1[number];
+                    let is_known = sent.is_other == received.is_other
+                        && (!sent.is_other || sent.fields.len() == received.fields.len());
+                    if is_known {
+                        let (first, count) =
+                            self.fields((from.0, &sent.fields), (to.0, &received.fields));
+                        Received::Variant { number: number as u32, first, count }
+                    } else {
+                        let (first, count) =
+                            self.fields((from.0, &sent.fields), (from.0, &sent.fields));
+                        let fields = self.push(Op::Record { first, count });
+                        let name = (!received.fields.is_empty()).then(|| self.name(&sent.name));
+                        Received::Other { number: number as u32, fields, name }
+                    }
+                }
+            });
+        }
+        let (first, count) = (self.program.variants.len() as u32, all.len() as u32);
+        self.program.variants.extend(all);
+        Op::Enum { first, count, ty: self.name(name) }
+    }
+
+    fn choice(
+        &mut self,
+        repr: &DescribedType,
+        from: &'a [DescribedPlainVariant],
+        to: &'a [DescribedPlainVariant],
+        name: &str,
+    ) -> Op {
+        let bytes = bytes_of(repr).unwrap_or(1);
+        let index = Index::new(to);
+        let other = to.iter().position(|one| one.is_other);
+        let mut all = Vec::with_capacity(from.len());
+        for sent in from {
+            let found = variant_of(sent, sent.is_other, &index, other).map(|found| to[found].value);
+            all.push((sent, found));
+        }
+        if all.iter().all(|(sent, found)| *found == Some(sent.value)) {
+            return Op::Numbers { bytes, count: 1 };
+        }
+        let mut choices: Vec<Choice> = Vec::with_capacity(all.len());
+        for (sent, to) in all {
+            choices.push(Choice { from: sent.value, to, name: self.name(&sent.name) });
+        }
+        choices.sort_by_key(|one| one.from);
+        let (first, count) = (self.program.choices.len() as u32, choices.len() as u32);
+        self.program.choices.extend(choices);
+        Op::Choice { bytes, signed: repr.signs().1, first, count, ty: self.name(name) }
+    }
+
+    /// Adds the moves of a plain type whose value begins at byte `at` of the sender's.
+    fn plain(&mut self, key: Key, at: u32, moves: &mut Vec<Move>, depth: u32) {
+        let ((from_side, a), (to_side, b)) = key;
+        let (from, to) = (self.side(from_side), self.side(to_side));
+        let bodies = (from.types.get(a).map(|one| &one.body), to.types.get(b).map(|one| &one.body));
+        let (
+            Some(DescribedBody::Plain { fields, .. }),
+            Some(DescribedBody::Plain { fields: others, .. }),
+        ) = bodies
+        else {
+            return;
+        };
+        if depth > PLAIN_DEPTH_MAX {
+            self.too_many = true;
+            return;
+        }
+        // Offsets of the sender's fields: they follow each other without padding.
+        let mut offsets = Vec::with_capacity(fields.len());
+        let mut end = at;
+        for field in fields {
+            offsets.push(end);
+            end = end.saturating_add(plain_bytes(from, &field.ty));
+        }
+        for step in steps(fields, others).unwrap_or_default() {
+            match step {
+                Step::Both(a, b) => {
+                    let (one, other) = (&fields[a], &others[b]);
+                    let widens = one.growth.widens && other.growth.widens;
+                    let pair = ((from_side, &one.ty), (to_side, &other.ty));
+                    self.plain_value(pair, widens, offsets[a], moves, depth);
+                }
+                Step::Ours(_) => {}
+                Step::Theirs(b) => {
+                    let (default, op) = self.filled(to_side, &others[b].ty, &others[b].growth);
+                    moves.push(Move::Fill(default, op));
+                }
+            }
+        }
+    }
+
+    /// Adds the moves of a plain value of any type.
+    fn plain_value(
+        &mut self,
+        pair: ((Side, &'a DescribedType), (Side, &'a DescribedType)),
+        widens: bool,
+        at: u32,
+        moves: &mut Vec<Move>,
+        depth: u32,
+    ) {
+        let ((from_side, from), (to_side, to)) = pair;
+        self.moved += 1;
+        if self.moved >= OPS_MAX || depth > PLAIN_DEPTH_MAX {
+            self.too_many = true;
+        }
+        if self.too_many {
+            return;
+        }
+        match (from, to) {
+            (DescribedType::Array(a, count), DescribedType::Array(b, _)) => {
+                if let Some(unit) = numbers(from, to) {
+                    let bytes = plain_bytes(self.side(from_side), from);
+                    moves.push(Move::Copy { at, bytes, unit });
+                    self.join(moves, moves.len() - 1);
+                    return;
+                }
+                let bytes = plain_bytes(self.side(from_side), a);
+                let pair = ((from_side, &**a), (to_side, &**b));
+                for index in 0..*count {
+                    let offset = u32::try_from(index).unwrap_or(u32::MAX).saturating_mul(bytes);
+                    self.plain_value(pair, widens, at.saturating_add(offset), moves, depth + 1);
+                    if self.too_many {
+                        return;
+                    }
+                }
+            }
+            (DescribedType::Named(a), DescribedType::Named(b)) => {
+                let key = ((from_side, *a), (to_side, *b));
+                let from = self.side(from_side);
+                if let Some(DescribedBody::PlainEnum { repr, .. }) =
+                    from.types.get(*a).map(|one| &one.body)
+                {
+                    let bytes = bytes_of(repr).unwrap_or(1);
+                    match self.body(key) {
+                        Op::Numbers { bytes, .. } => {
+                            let bytes = u32::from(bytes);
+                            moves.push(Move::Copy { at, bytes, unit: bytes as u8 });
+                            self.join(moves, moves.len() - 1);
+                        }
+                        op => {
+                            let op = self.push(op);
+                            moves.push(Move::Convert { at, bytes: bytes.into(), op });
+                        }
+                    }
+                    return;
+                }
+                self.plain(key, at, moves, depth + 1);
+            }
+            _ => match (bytes_of(from), bytes_of(to)) {
+                (Some(a), Some(b)) if a != b => {
+                    let op = Op::Resize { from: a, to: b, signed: from.signs().1 };
+                    let op = self.push(op);
+                    moves.push(Move::Convert { at, bytes: a.into(), op });
+                }
+                (Some(bytes), _) => {
+                    moves.push(Move::Copy { at, bytes: bytes.into(), unit: bytes });
+                    self.join(moves, moves.len() - 1);
+                }
+                _ => {}
+            },
+        }
+    }
+
+    /// Joins the move at `start` with the one before it, if both copy adjacent numbers of one size.
+    fn join(&self, moves: &mut Vec<Move>, start: usize) {
+        if let Some(before) = start.checked_sub(1)
+            && let Some(Move::Copy { at, bytes, unit }) = moves.get(before).copied()
+            && let Some(Move::Copy { at: next, bytes: more, unit: same }) =
+                moves.get(start).copied()
+            && unit == same
+            && next == at.saturating_add(bytes)
+        {
+            moves[before] = Move::Copy { at, bytes: bytes.saturating_add(more), unit };
+            moves.remove(start);
+        }
+    }
+}
+
+/// Returns the blocks of a buffer that one or both sides have.
+fn blocks_of(one: &DescribedParameter, ours: bool, theirs: bool) -> Option<Blocks> {
+    let blocks = Blocks { direction: one.direction, ours, theirs, elements: None };
+    (one.shape != Shape::One).then_some(blocks)
+}
+
+/// Returns the size of the numbers of two equal numbers or arrays of numbers.
+fn numbers(from: &DescribedType, to: &DescribedType) -> Option<u8> {
+    match (from, to) {
+        (DescribedType::Array(a, _), DescribedType::Array(b, _)) => numbers(a, b),
+        _ => bytes_of(from).filter(|bytes| bytes_of(to) == Some(*bytes)),
+    }
+}
+
+/// Returns the size in bytes of a type without parts.
+fn bytes_of(ty: &DescribedType) -> Option<u8> {
+    ty.primitive_bytes().and_then(|bytes| u8::try_from(bytes).ok())
+}
+
+fn plain_bytes(whole: &Described, ty: &DescribedType) -> u32 {
+    let bytes = whole.plain_bytes(ty).unwrap_or(0);
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}
+
+fn extent(whole: &Described, number: usize) -> Extent {
+    let ty = DescribedType::Named(number);
+    let align = whole.plain_alignment(&ty).and_then(|align| u8::try_from(align).ok());
+    Extent { bytes: plain_bytes(whole, &ty), align: align.unwrap_or(1) }
+}
