@@ -84,6 +84,7 @@ const TAKEN: &[&str] = &[
     "bind",
     "bind_with",
     "in_process",
+    "in_process_to",
     "in_process_with",
     "with_timeout",
     "with_deadline",

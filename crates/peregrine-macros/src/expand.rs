@@ -163,6 +163,22 @@ fn client(model: &Interface, names: &Names) -> TokenStream {
                 }
             }
 
+            /// Returns a client that calls any server of this process through the same stubs, also one
+            /// whose interface is older or newer, for tests.
+            ///
+            /// # Errors
+            /// If the client cannot use the server's interface.
+            #visibility fn in_process_to(
+                server: impl ::peregrine::__rt::Serve + 'static,
+            ) -> ::core::result::Result<Self, ::peregrine::__rt::CallError> {
+                let binding = ::peregrine::__rt::Binding::in_process_as(
+                    Self::INTERFACE,
+                    ::std::sync::Arc::new(server),
+                    &::core::default::Default::default(),
+                )?;
+                ::core::result::Result::Ok(Self { binding })
+            }
+
             /// Returns a client whose calls take at most `limit`.
             #[must_use]
             #visibility fn with_timeout(&self, limit: ::core::time::Duration) -> Self {

@@ -35,7 +35,7 @@ pub fn scripted(
     let options = BindOptions::default().astacks(1);
     let leg = BoundPath { path: Box::new(path), frames, order };
     let explanation = explain_all("script", Verdict::NotNeeded, "a script plays the server");
-    let binding = Binding::of_path(leg, interface.into(), explanation, &options);
+    let binding = Binding::of_path(leg, None, interface.into(), explanation, &options);
     Ok((script, binding.map_err(io::Error::other)?))
 }
 

@@ -57,7 +57,7 @@ fn bridge_keeps_the_contract_within_a_process() {
         contract::over(Binding::in_process(Arc::new(server), &BindOptions::default()))
     };
     contract::suite_of_a_bridge(&|object| make(bridge(ContractServer::new(object))));
-    contract::suite_of_a_bridge(&|object| make(bridge(SwappedServer(ContractServer::new(object)))));
+    contract::suite_of_a_bridge(&|object| make(bridge(SwappedServer::new(ContractServer::new(object)))));
 }
 
 #[test]
@@ -334,7 +334,7 @@ proptest! {
         let compiled = ContractServer::new(Object::default());
         let bridges = [
             bridge(ContractServer::new(Object::default())),
-            bridge(SwappedServer(ContractServer::new(Object::default()))),
+            bridge(SwappedServer::new(ContractServer::new(Object::default()))),
         ];
         // The error of `relays` names the bridge that relayed it.
         let relays = ContractClient::INTERFACE.procedures.iter().position(|one| one.name == "relays");

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use contract::{ContractServer, Object};
 use peregrine::call::{Refusal, Reply, Request, Serve, Served};
-use peregrine::interface::InterfaceRef;
+use peregrine::interface::{Described, Digest, Interface, InterfaceRef, Procedure, Type};
 use peregrine::value::{ByteOrder, Native, Reader, Representation, Space, Swapped, Window, Writer};
 use peregrine::{
     BindOptions, Binding, Executed, Invalid, Kind, Lent, Out, PathKind, Plain, Running, Server,
@@ -92,7 +92,7 @@ impl Servers {
 fn keeps_the_contract(way: Way) {
     let servers = Servers::new();
     let make = |object: Object| {
-        contract::over(servers.bind(way, SwappedServer(ContractServer::new(object))))
+        contract::over(servers.bind(way, SwappedServer::new(ContractServer::new(object))))
     };
     match way {
         // A process at one end of a link cannot call itself over the link.
@@ -291,7 +291,7 @@ fn large_messages_are_converted_over_raw_ethernet() {
 
 fn converts_large_messages(way: Way) {
     let servers = Servers::new();
-    let binding = servers.bind(way, SwappedServer(LargeServer::new(Thing)));
+    let binding = servers.bind(way, SwappedServer::new(LargeServer::new(Thing)));
     // Several times, so that the local path uses each of its copy strategies.
     for _ in 0..3 {
         large_messages(&LargeClient { binding: binding.clone() });
@@ -385,13 +385,27 @@ fn decoded<T: Value, R: Representation>(bytes: &[u8]) -> Result<T, Invalid> {
     Ok(value)
 }
 
+/// Returns an interface whose only procedure returns a value.
+fn described<T: Value>() -> Described {
+    let (parameters, unit) = (&[], &Type::Unit);
+    let (name, was) = ("get", &[]);
+    let result = Box::leak(Box::new(T::TYPE));
+    let procedure = Procedure { name, docs: "", idempotent: true, was, parameters, result, error: unit };
+    let procedures = Box::leak(Box::new([procedure]));
+    let digest = || Digest([0; 16]);
+    let all = Interface { name: "Values", version: 0, docs: "", procedures, digest };
+    Described::parse(&all.canonical_text()).expect("a description")
+}
+
 /// The swapped form is what the description makes of the native form. It is read back, and no part of it is
 /// valid.
 fn swaps<T: Value + PartialEq + Debug>(value: &T) {
     let native = encoded::<T, Native>(value);
     let swapped = encoded::<T, Swapped>(value);
     let mut turned = native.clone();
-    support::swapped::swap_value(&T::TYPE, &mut turned).expect("a value of its type");
+    let whole = described::<T>();
+    let ty = &whole.procedures[0].result;
+    support::swapped::swap_value(&whole, ty, &mut turned).expect("a value of its type");
     assert_eq!(swapped, turned, "{value:?}");
     assert_eq!(decoded::<T, Swapped>(&swapped).as_ref(), Ok(value));
     for short in 0..swapped.len().min(200) {

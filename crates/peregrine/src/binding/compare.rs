@@ -3,25 +3,30 @@
 
 use super::bound::Fit;
 use crate::error::{CallError, Kind, Phase};
-use crate::interface::{self, Counterpart, Described, Description, InterfaceRef, Sides};
+use crate::interface::{self, Counterpart, Described, Digest, InterfaceRef, Sides};
 use crate::stub::Conversion;
 
-/// Returns how the client calls the server's procedures. `None`: the interfaces are the same.
+/// Returns how the client calls the procedures of the server whose interface has this digest and canonical
+/// text. `None`: the interfaces are the same.
 ///
 /// # Errors
 /// If the client cannot use the server's interface.
-pub(super) fn fit(ours: &InterfaceRef, theirs: &Description) -> Result<Option<Fit>, CallError> {
+pub(super) fn fit(
+    ours: &InterfaceRef,
+    digest: Digest,
+    text: &str,
+) -> Result<Option<Fit>, CallError> {
     let differs =
         |text: String| Err(CallError::not_executed(Kind::InterfaceMismatch, Phase::Bind, text));
     // The server may have been replaced since it reported a mismatch.
-    if theirs.digest == ours.digest() {
+    if digest == ours.digest() {
         return Ok(None);
     }
     let ours = match ours.described() {
         Ok(ours) => ours,
         Err(error) => return differs(format!("cannot compare the client's interface: {error}")),
     };
-    let theirs = match Described::parse(&theirs.text) {
+    let theirs = match Described::parse(text) {
         Ok(theirs) => theirs,
         Err(error) => return differs(format!("cannot read the server's interface: {error}")),
     };

@@ -12,6 +12,7 @@ pub use disclosure::{exports, stat};
 pub use explain::{Candidate, Explanation, Verdict};
 
 pub(crate) use self::bound::Bound;
+use self::bound::Fit;
 use self::rebind::Home;
 use self::select::Unbound;
 pub(crate) use self::select::explain_all;
@@ -135,6 +136,7 @@ impl Binding {
     /// Returns a binding over an existing path. It is not bound again if the server ends.
     pub(crate) fn of_path(
         path: BoundPath,
+        fit: Option<Fit>,
         interface: InterfaceRef,
         explanation: Explanation,
         options: &BindOptions,
@@ -142,7 +144,7 @@ impl Binding {
         let options = options.clone().rebind(Rebind::Never);
         let home = Home::new(explanation.address(), interface.clone(), None, &options);
         let short = options.on_exhausted_or_default();
-        let bound = Bound::new(path, None, interface, explanation, short)?;
+        let bound = Bound::new(path, fit, interface, explanation, short)?;
         let bound = Replaceable::new(Arc::new(bound));
         Ok(Self { bound, home: Arc::new(home), limit: options.limit })
     }
@@ -159,16 +161,40 @@ impl Binding {
     /// If there is no memory for its frames.
     #[doc(hidden)]
     pub fn in_process(serve: Arc<dyn Serve>, options: &BindOptions) -> Self {
-        let interface = serve.interface();
+        Self::to_object(serve.interface(), None, serve, options).expect("memory for the frames")
+    }
+
+    /// Returns a binding of a client with another interface to an object of this process.
+    ///
+    /// # Errors
+    /// If the client cannot use the interface of the object, or there is no memory for the frames.
+    #[doc(hidden)]
+    pub fn in_process_as(
+        interface: impl Into<InterfaceRef>,
+        serve: Arc<dyn Serve>,
+        options: &BindOptions,
+    ) -> Result<Self, CallError> {
+        let (interface, theirs) = (interface.into(), serve.interface());
+        let fit = compare::fit(&interface, theirs.digest(), &theirs.canonical_text())?;
+        Self::to_object(interface, fit, serve, options)
+    }
+
+    fn to_object(
+        interface: InterfaceRef,
+        fit: Option<Fit>,
+        serve: Arc<dyn Serve>,
+        options: &BindOptions,
+    ) -> Result<Self, CallError> {
         let bytes = options.message_bytes_for(&interface);
         let count = options.room_for(bytes);
-        let frames = Frames::private(count, options.astacks, bytes).expect("memory for the frames");
+        let frames = Frames::private(count, options.astacks, bytes)
+            .map_err(|error| CallError::system(Phase::Bind, "cannot allocate frames", error))?;
         let order = serve.byte_order();
         let path =
             BoundPath { path: Box::new(InProcess::new(serve)), frames: Arc::new(frames), order };
         let why = "the object is in this process";
         let explanation = explain_all("in-process", Verdict::NotNeeded, why);
-        Self::of_path(path, interface, explanation, options).expect("memory for the fork mark")
+        Self::of_path(path, fit, interface, explanation, options)
     }
 
     /// Returns a clone of this binding with another limit for its calls.

@@ -321,7 +321,7 @@ impl Attempt<'_> {
             Ok(path) => Ok((path, None)),
             Err(error) if error.kind() == Kind::InterfaceMismatch => {
                 let theirs = self.describe(wanted)?;
-                let fit = compare::fit(wanted.interface, &theirs)?;
+                let fit = compare::fit(wanted.interface, theirs.digest, &theirs.text)?;
                 // The server may have been replaced meanwhile: it must have the interface that was
                 // compared.
                 let wanted = Wanted { digest: Some(theirs.digest), ..*wanted };
@@ -338,7 +338,7 @@ impl Attempt<'_> {
             Inquiry::Answer(description) => return Ok(description),
             Inquiry::Call { path, procedure } => (path, procedure),
         };
-        let binding = Binding::of_path(path, InterfaceRef::none(), excluded(""), any.options)?;
+        let binding = Binding::of_path(path, None, InterfaceRef::none(), excluded(""), any.options)?;
         let left = any.until.saturating_duration_since(Instant::now());
         let bytes = stub::ask(&binding.with_limit(Limit::Within(left)), procedure)?;
         description::from_bytes(&bytes)

@@ -6,24 +6,38 @@
 use peregrine::call::{
     Answer, EStack, Incoming, Ran, Refusal, Reply, Request, Serve, Served, execute,
 };
-use peregrine::interface::{Body, Direction, Field, InterfaceRef, Procedure, Shape, Type};
+use peregrine::interface::{
+    Described, DescribedBody, DescribedField, DescribedProcedure, DescribedType, Direction,
+    InterfaceRef, Shape,
+};
 use peregrine::value::{ByteOrder, Invalid, Space, Window, align_up};
 
 /// Serves as `S` does, with all values in the other byte order.
-pub(crate) struct SwappedServer<S>(pub(crate) S);
+pub(crate) struct SwappedServer<S> {
+    serve: S,
+    described: Described,
+}
+
+impl<S: Serve> SwappedServer<S> {
+    pub(crate) fn new(serve: S) -> Self {
+        let described = Described::parse(&serve.interface().canonical_text());
+        Self { serve, described: described.expect("the description of an interface") }
+    }
+}
 
 /// Room for the head of a reply, which has no bound below that of the message.
 const HEAD_BYTES_MAX: usize = 4 << 20;
 
 /// The bytes of a message that is being swapped in place. The bytes before `at` are swapped already.
-struct Swapping<'a> {
-    bytes: &'a mut [u8],
+struct Swapping<'w, 'b> {
+    whole: &'w Described,
+    bytes: &'b mut [u8],
     at: usize,
     /// Whether the message is swapped to this machine's byte order. Otherwise it is swapped from this order.
     inwards: bool,
 }
 
-impl Swapping<'_> {
+impl<'w> Swapping<'w, '_> {
     fn align(&mut self, align: usize) {
         self.at = self.at.next_multiple_of(align);
     }
@@ -49,125 +63,117 @@ impl Swapping<'_> {
     }
 
     /// Swaps a plain value that follows another one within a plain type or a block.
-    fn plain(&mut self, ty: &Type) -> Result<(), Invalid> {
+    fn plain(&mut self, ty: &'w DescribedType) -> Result<(), Invalid> {
         match ty {
-            Type::Array(one, count) => (0..*count).try_for_each(|_| self.plain(one)),
-            Type::Named(named) => match (named.body)() {
-                Body::Plain { fields, .. } => {
-                    fields.iter().try_for_each(|field| self.plain(field.ty))
+            DescribedType::Array(one, count) => (0..*count).try_for_each(|_| self.plain(one)),
+            DescribedType::Named(number) => match &self.whole.types[*number].body {
+                DescribedBody::Plain { fields, .. } => {
+                    fields.iter().try_for_each(|field| self.plain(&field.ty))
                 }
-                Body::PlainEnum { repr, .. } => self.plain(repr),
+                DescribedBody::PlainEnum { repr, .. } => self.plain(repr),
                 body => panic!("{body:?} is not plain"),
             },
             ty => {
-                let width = number_bytes(ty).expect("a number");
+                let width = self.number_bytes(ty).expect("a number");
                 self.take(width)?.reverse();
                 Ok(())
             }
         }
     }
 
-    fn fields(&mut self, fields: &[Field]) -> Result<(), Invalid> {
-        fields.iter().try_for_each(|field| self.value(field.ty))
+    /// Returns the bytes of a number, a character or a flag, or `None` for other types.
+    fn number_bytes(&self, ty: &DescribedType) -> Option<usize> {
+        let is_simple = !matches!(ty, DescribedType::Unit | DescribedType::Text | DescribedType::Array(..) | DescribedType::Named(_));
+        self.whole.bytes_max(ty).filter(|bytes| is_simple && bytes.is_power_of_two())
     }
 
-    fn values(&mut self, ty: &Type, count: usize) -> Result<(), Invalid> {
+    fn fields(&mut self, fields: &'w [DescribedField]) -> Result<(), Invalid> {
+        fields.iter().try_for_each(|field| self.value(&field.ty))
+    }
+
+    fn values(&mut self, ty: &'w DescribedType, count: usize) -> Result<(), Invalid> {
         // A unit has no bytes, so any count of them is valid.
-        if ty.bytes_max() == Some(0) { Ok(()) } else { (0..count).try_for_each(|_| self.value(ty)) }
+        if self.whole.bytes_max(ty) == Some(0) { Ok(()) } else { (0..count).try_for_each(|_| self.value(ty)) }
     }
 
     /// Swaps a value of a head.
-    fn value(&mut self, ty: &Type) -> Result<(), Invalid> {
+    fn value(&mut self, ty: &'w DescribedType) -> Result<(), Invalid> {
         match ty {
-            Type::Unit => {}
-            Type::Text => {
+            DescribedType::Unit => {}
+            DescribedType::Text => {
                 let bytes = self.number(4)?;
                 self.take(bytes as usize)?;
             }
-            Type::Array(one, count) => self.values(one, *count)?,
-            Type::Sequence(one) => {
+            DescribedType::Array(one, count) => self.values(one, *count as usize)?,
+            DescribedType::Sequence(one) => {
                 let count = self.number(4)?;
                 self.values(one, count as usize)?;
             }
-            Type::Option(one) => {
+            DescribedType::Option(one) => {
                 if self.number(1)? == 1 {
                     self.value(one)?;
                 }
             }
-            Type::Result(ok, err) => {
+            DescribedType::Result(ok, err) => {
                 let which = if self.number(1)? == 0 { ok } else { err };
                 self.value(which)?;
             }
-            Type::Tuple(parts) => parts.iter().try_for_each(|part| self.value(part))?,
-            Type::Named(named) => match (named.body)() {
-                Body::Struct(fields) => self.fields(fields)?,
-                Body::Enum(variants) => {
+            DescribedType::Tuple(parts) => parts.iter().try_for_each(|part| self.value(part))?,
+            DescribedType::Named(number) => match &self.whole.types[*number].body {
+                DescribedBody::Struct(fields) => self.fields(fields)?,
+                DescribedBody::Enum(variants) => {
                     let variant = self.number(4)? as usize;
-                    self.fields(variants.get(variant).ok_or(Invalid::Bits)?.fields)?;
+                    self.fields(&variants.get(variant).ok_or(Invalid::Bits)?.fields)?;
                 }
-                Body::Plain { align, .. } => {
-                    self.align(align);
+                DescribedBody::Plain { align, .. } => {
+                    self.align(*align as usize);
                     self.plain(ty)?;
                 }
-                Body::PlainEnum { repr, .. } => self.value(repr)?,
+                DescribedBody::PlainEnum { repr, .. } => self.value(repr)?,
                 body => panic!("{body:?} is not supported here"),
             },
-            ty => drop(self.number(number_bytes(ty).expect("a number"))?),
+            ty => drop(self.number(self.number_bytes(ty).expect("a number"))?),
         }
         Ok(())
     }
 }
 
-/// Returns the bytes of a number, a character or a flag, or `None` for other types.
-fn number_bytes(ty: &Type) -> Option<usize> {
-    let simple = !matches!(ty, Type::Unit | Type::Text | Type::Array(..) | Type::Named(_));
-    if simple { ty.bytes_max().filter(|bytes| bytes.is_power_of_two()) } else { None }
-}
-
 /// Returns the bytes of a value of a plain type, or `None` for a structured one.
-fn plain_bytes(ty: &Type) -> Option<usize> {
-    match ty {
-        Type::Array(one, count) if *count > 0 => Some(plain_bytes(one)? * count),
-        Type::Named(named) => match (named.body)() {
-            Body::Plain { size, .. } => Some(size),
-            Body::PlainEnum { repr, .. } => number_bytes(repr),
-            _ => None,
-        },
-        Type::Option(_) | Type::Result(..) | Type::Tuple(_) | Type::Sequence(_) => None,
-        ty => number_bytes(ty),
-    }
+fn plain_bytes(whole: &Described, ty: &DescribedType) -> Option<usize> {
+    whole.plain_bytes(ty).and_then(|bytes| usize::try_from(bytes).ok())
 }
 
 /// Swaps consecutive values.
-fn swap_block(ty: &Type, bytes: &mut [u8]) {
-    let Some(size) = plain_bytes(ty) else { return };
-    let mut swapping = Swapping { bytes, at: 0, inwards: true };
+fn swap_block(whole: &Described, ty: &DescribedType, bytes: &mut [u8]) {
+    let Some(size) = plain_bytes(whole, ty) else { return };
+    let mut swapping = Swapping { whole, bytes, at: 0, inwards: true };
     while swapping.at + size <= swapping.bytes.len() {
         swapping.plain(ty).expect("a whole value");
     }
 }
 
 /// The out and in-out blocks of a procedure: the type and the bytes of each.
-type Blocks = Vec<(&'static Type, usize)>;
+type Blocks<'a> = Vec<(&'a DescribedType, usize)>;
 
 /// Swaps a received message, and returns which blocks its reply has.
-fn swap_call(
-    procedure: &Procedure,
+fn swap_call<'a>(
+    whole: &'a Described,
+    procedure: &'a DescribedProcedure,
     head: &mut [u8],
     copied: &mut [u8],
     lent: &mut [u8],
-) -> Result<Blocks, Invalid> {
-    let mut head = Swapping { bytes: head, at: 0, inwards: true };
+) -> Result<Blocks<'a>, Invalid> {
+    let mut head = Swapping { whole, bytes: head, at: 0, inwards: true };
     let (mut copied_at, mut lent_at) = (0, 0);
     let mut outs = Vec::new();
-    for parameter in procedure.parameters {
-        let ty = parameter.ty;
+    for parameter in &procedure.parameters {
+        let ty = &parameter.ty;
         if parameter.shape == Shape::One {
             head.value(ty)?;
             continue;
         }
         let count = head.number(4)? as usize;
-        let size = if parameter.shape == Shape::Text { Some(1) } else { plain_bytes(ty) };
+        let size = if parameter.shape == Shape::Text { Some(1) } else { plain_bytes(whole, ty) };
         let bytes = size.unwrap_or(0).checked_mul(count).ok_or(Invalid::Short)?;
         let (from, at) = match parameter.direction {
             Direction::Lent => (&mut *lent, &mut lent_at),
@@ -176,7 +182,7 @@ fn swap_call(
         if parameter.direction != Direction::Out {
             let block = from.get_mut(*at..).and_then(|rest| rest.get_mut(..bytes));
             let block = block.ok_or(Invalid::Short)?;
-            swap_block(ty, block);
+            swap_block(whole, ty, block);
             *at = align_up(*at + bytes).min(from.len());
             if size.is_none() {
                 head.values(ty, count)?;
@@ -190,14 +196,19 @@ fn swap_call(
 }
 
 /// Swaps the head of a result.
-fn swap_result(procedure: &Procedure, head: &mut [u8]) -> Result<(), Invalid> {
-    let mut head = Swapping { bytes: head, at: 0, inwards: false };
-    head.value(procedure.result)?;
-    for parameter in procedure.parameters {
+fn swap_result(
+    whole: &Described,
+    procedure: &DescribedProcedure,
+    head: &mut [u8],
+) -> Result<(), Invalid> {
+    let mut head = Swapping { whole, bytes: head, at: 0, inwards: false };
+    head.value(&procedure.result)?;
+    for parameter in &procedure.parameters {
         match (parameter.direction, parameter.shape) {
-            (Direction::InOut, Shape::One) => head.value(parameter.ty)?,
-            (Direction::InOut, Shape::Buffer) if plain_bytes(parameter.ty).is_none() => {
-                head.value(&Type::Sequence(parameter.ty))?;
+            (Direction::InOut, Shape::One) => head.value(&parameter.ty)?,
+            (Direction::InOut, Shape::Buffer) if plain_bytes(whole, &parameter.ty).is_none() => {
+                let count = head.number(4)?;
+                head.values(&parameter.ty, count as usize)?;
             }
             _ => {}
         }
@@ -207,7 +218,7 @@ fn swap_result(procedure: &Procedure, head: &mut [u8]) -> Result<(), Invalid> {
 
 impl<S: Serve> Serve for SwappedServer<S> {
     fn interface(&self) -> InterfaceRef {
-        self.0.interface()
+        self.serve.interface()
     }
 
     fn byte_order(&self) -> ByteOrder {
@@ -216,15 +227,15 @@ impl<S: Serve> Serve for SwappedServer<S> {
 
     fn serve(&self, request: &mut Request<'_>, reply: &mut Reply<'_>) -> Served {
         let number = request.procedure();
-        let interface = self.0.interface().compiled().expect("compiled stubs");
-        let procedure = interface.procedures.get(number as usize);
+        let whole = &self.described;
+        let procedure = whole.procedures.get(number as usize);
         let procedure = procedure.ok_or_else(|| Refusal::no_such_procedure(number))?;
         let raw = request.raw();
         let mut head = vec![0; raw.head.len()];
         raw.head.read(0, &mut head).ok_or(Invalid::Short)?;
         let mut lent = vec![0; raw.lent.len()];
         raw.lent.read(&mut lent)?;
-        let outs = swap_call(procedure, &mut head, raw.copied, &mut lent)?;
+        let outs = swap_call(whole, procedure, &mut head, raw.copied, &mut lent)?;
 
         // The message as a client of this machine's byte order sends it.
         let head_bytes = head.len();
@@ -265,7 +276,7 @@ impl<S: Serve> Serve for SwappedServer<S> {
         }
         let space = Space::of_mut(&mut memory);
         let Ran { answer, head_at, head_bytes, .. } =
-            execute(&self.0, &incoming, space, &mut EStack::default());
+            execute(&self.serve, &incoming, space, &mut EStack::default());
         let filled = |index: usize| {
             u32::from_le_bytes(memory[4 * index..][..4].try_into().expect("four bytes")) as usize
         };
@@ -275,16 +286,16 @@ impl<S: Serve> Serve for SwappedServer<S> {
                 let mut at = blocks_at;
                 for (index, (ty, bytes)) in outs.iter().enumerate() {
                     let mut block = memory[at..at + filled(index)].to_vec();
-                    swap_block(ty, &mut block);
+                    swap_block(whole, ty, &mut block);
                     blocks[index].write(0, &block).ok_or(Invalid::TooLong)?;
                     reply.filled(index, block.len())?;
                     at = align_up(at + bytes);
                 }
-                swap_result(procedure, &mut head).expect("a result of its type");
+                swap_result(whole, procedure, &mut head).expect("a result of its type");
             }
             Answer::Err => {
-                let mut swapping = Swapping { bytes: &mut head, at: 0, inwards: false };
-                swapping.value(procedure.error).expect("an error of its type");
+                let mut swapping = Swapping { whole, bytes: &mut head, at: 0, inwards: false };
+                swapping.value(&procedure.error).expect("an error of its type");
             }
             _ => {}
         }
@@ -293,6 +304,10 @@ impl<S: Serve> Serve for SwappedServer<S> {
 }
 
 /// Swaps a head of one value from this machine's order to the other one.
-pub(crate) fn swap_value(ty: &Type, head: &mut [u8]) -> Result<(), Invalid> {
-    Swapping { bytes: head, at: 0, inwards: false }.value(ty)
+pub(crate) fn swap_value(
+    whole: &Described,
+    ty: &DescribedType,
+    head: &mut [u8],
+) -> Result<(), Invalid> {
+    Swapping { whole, bytes: head, at: 0, inwards: false }.value(ty)
 }

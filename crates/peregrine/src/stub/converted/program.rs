@@ -488,13 +488,12 @@ impl<'a> Compiler<'a> {
                 let byte = self.push(Op::Numbers { bytes: 1, count: 1 });
                 Op::Sequence(byte)
             }
-            (T::Array(a, 0), T::Array(..)) => {
-                let _ = a;
-                Op::Nothing
-            }
+            (T::Array(_, 0), T::Array(..)) => Op::Nothing,
             (T::Array(a, count), T::Array(b, _)) => {
                 let one = part(self, a, b);
                 match (self.program.op(one), u32::try_from(*count)) {
+                    // The steps of a named type are not known yet.
+                    _ if matches!(**a, T::Named(_)) => Op::Array(one, *count),
                     (Op::Nothing, _) => Op::Nothing,
                     (Op::Numbers { bytes, count: 1 }, Ok(count)) => Op::Numbers { bytes, count },
                     _ => Op::Array(one, *count),
