@@ -108,7 +108,9 @@ enum Place {
 impl Place {
     /// Returns the type, unless it is a buffer, and the growth.
     fn of(self, all: &mut Described) -> Option<(Option<DescribedType>, &mut DescribedGrowth)> {
-        fn field(one: &mut DescribedField) -> Option<(Option<DescribedType>, &mut DescribedGrowth)> {
+        fn field(
+            one: &mut DescribedField,
+        ) -> Option<(Option<DescribedType>, &mut DescribedGrowth)> {
             Some((Some(one.ty.clone()), &mut one.growth))
         }
         match self {

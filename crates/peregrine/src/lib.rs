@@ -193,8 +193,7 @@ pub mod __rt {
         CallTarget, Outcome, Stub, Travels, TravelsAsBlock, assign, call, call_swapped, target,
     };
     pub use crate::value::{
-        Invalid, Overflow, Plain, Reader, Representation, Value, Writer, common_unit,
-        default_bytes,
+        Invalid, Overflow, Plain, Reader, Representation, Value, Writer, common_unit, default_bytes,
     };
     pub use core;
     pub use std;

@@ -57,7 +57,9 @@ fn bridge_keeps_the_contract_within_a_process() {
         contract::over(Binding::in_process(Arc::new(server), &BindOptions::default()))
     };
     contract::suite_of_a_bridge(&|object| make(bridge(ContractServer::new(object))));
-    contract::suite_of_a_bridge(&|object| make(bridge(SwappedServer::new(ContractServer::new(object)))));
+    contract::suite_of_a_bridge(&|object| {
+        make(bridge(SwappedServer::new(ContractServer::new(object))))
+    });
 }
 
 #[test]

@@ -4,9 +4,9 @@ use proc_macro2::{Span, TokenStream, TokenTree};
 use syn::parse::{ParseStream, Parser as _};
 use syn::{Error, LitStr, Result, Token};
 
-use crate::tokens::{brackets, expected, is_name, keyword, list, name, number, parentheses, sign};
 use crate::default::Written;
 use crate::syntax::{Align, Growth};
+use crate::tokens::{brackets, expected, is_name, keyword, list, name, number, parentheses, sign};
 
 /// The attributes before an item.
 pub(super) struct Attributes {

@@ -13,10 +13,10 @@ use proc_macro2::{Delimiter, Span, TokenTree};
 use syn::parse::ParseStream;
 use syn::{Error, Result, Token, Visibility, token};
 
-use crate::tokens::{braces, expected, keyword, list, name, number, parentheses, sign};
 use crate::syntax::{
     Body, Definition, Field, Kind, Method, Parameter, Source, Trait, Type, Variant,
 };
+use crate::tokens::{braces, expected, keyword, list, name, number, parentheses, sign};
 use attributes::{Attributes, attributes};
 use types::{passed, ty};
 

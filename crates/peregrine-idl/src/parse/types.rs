@@ -7,8 +7,8 @@ use syn::ext::IdentExt;
 use syn::parse::ParseStream;
 use syn::{Ident, Lifetime, LitStr, Result, Token, token};
 
-use crate::tokens::{brackets, expected, keyword, list, name, number, parentheses, sign};
 use crate::syntax::{Type, TypeName};
+use crate::tokens::{brackets, expected, keyword, list, name, number, parentheses, sign};
 
 /// Types without parts, by their names in Rust.
 pub(super) const SIMPLE: &[(&str, DescribedType)] = &[

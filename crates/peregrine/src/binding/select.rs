@@ -338,7 +338,8 @@ impl Attempt<'_> {
             Inquiry::Answer(description) => return Ok(description),
             Inquiry::Call { path, procedure } => (path, procedure),
         };
-        let binding = Binding::of_path(path, None, InterfaceRef::none(), excluded(""), any.options)?;
+        let binding =
+            Binding::of_path(path, None, InterfaceRef::none(), excluded(""), any.options)?;
         let left = any.until.saturating_duration_since(Instant::now());
         let bytes = stub::ask(&binding.with_limit(Limit::Within(left)), procedure)?;
         description::from_bytes(&bytes)

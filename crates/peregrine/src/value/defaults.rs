@@ -108,7 +108,8 @@ impl<'a, R: Representation> Taker<'a, R> {
             }
             DescribedType::Option(one) => {
                 let is_some: bool = head.plain().ok()?;
-                let value = if is_some { Some(Box::new(self.value(one, depth + 1)?)) } else { None };
+                let value =
+                    if is_some { Some(Box::new(self.value(one, depth + 1)?)) } else { None };
                 Dynamic::Option(value)
             }
             DescribedType::Result(ok, error) => {

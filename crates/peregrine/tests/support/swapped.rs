@@ -83,7 +83,13 @@ impl<'w> Swapping<'w, '_> {
 
     /// Returns the bytes of a number, a character or a flag, or `None` for other types.
     fn number_bytes(&self, ty: &DescribedType) -> Option<usize> {
-        let is_simple = !matches!(ty, DescribedType::Unit | DescribedType::Text | DescribedType::Array(..) | DescribedType::Named(_));
+        let is_simple = !matches!(
+            ty,
+            DescribedType::Unit
+                | DescribedType::Text
+                | DescribedType::Array(..)
+                | DescribedType::Named(_)
+        );
         self.whole.bytes_max(ty).filter(|bytes| is_simple && bytes.is_power_of_two())
     }
 
@@ -93,7 +99,11 @@ impl<'w> Swapping<'w, '_> {
 
     fn values(&mut self, ty: &'w DescribedType, count: usize) -> Result<(), Invalid> {
         // A unit has no bytes, so any count of them is valid.
-        if self.whole.bytes_max(ty) == Some(0) { Ok(()) } else { (0..count).try_for_each(|_| self.value(ty)) }
+        if self.whole.bytes_max(ty) == Some(0) {
+            Ok(())
+        } else {
+            (0..count).try_for_each(|_| self.value(ty))
+        }
     }
 
     /// Swaps a value of a head.

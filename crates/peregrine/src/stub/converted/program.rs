@@ -384,15 +384,16 @@ impl<'a> Compiler<'a> {
                     self.bodies();
                     let size = |bytes| u32::try_from(bytes).unwrap_or(u32::MAX);
                     let (our_bytes, their_bytes) = (size(our_bytes), size(their_bytes));
-                    let unit = self.unit(call);
-                    let elements = Elements {
-                        call,
-                        reply,
-                        our_bytes,
-                        their_bytes,
-                        unit: unit.unwrap_or(0),
-                        is_equal: unit.is_some() || self.is_same(call),
+                    // An enum may be equal in one direction only.
+                    let ways = match ours.direction {
+                        Direction::In | Direction::Lent => &[call][..],
+                        Direction::Out => &[reply],
+                        Direction::InOut => &[call, reply],
                     };
+                    let unit = ways.iter().map(|op| self.unit(*op)).min().flatten();
+                    let is_equal = unit.is_some() || ways.iter().all(|op| self.is_same(*op));
+                    let unit = unit.unwrap_or(0);
+                    let elements = Elements { call, reply, our_bytes, their_bytes, unit, is_equal };
                     if let Some(blocks) = &mut blocks {
                         blocks.elements = Some(elements);
                     }
