@@ -1,7 +1,7 @@
 //! Compares the interface that a client was compiled with and the interface that a server exports.
 //!
 //! If the identities are equal, nothing is compared. Otherwise each difference follows one of the rules of
-//! docs/EVOLUTION.md, or breaks one. [`Rule`] has all of them. The comparison also finds which procedures
+//! docs/EVOLUTION.md, or breaks one. `rule.rs` has all of them. The comparison also finds which procedures
 //! have the same bytes on both sides: their calls need no conversion.
 //!
 //! Names of fields and variants are compared, because two fields that were exchanged may have the same
@@ -13,7 +13,7 @@ use std::collections::HashSet;
 use super::matching::{Index, Part, Step, steps, variant_of};
 use super::{
     Described, DescribedBody, DescribedField, DescribedParameter, DescribedPlainVariant,
-    DescribedProcedure, DescribedType, DescribedVariant, Direction, Shape,
+    DescribedProcedure, DescribedType, DescribedVariant, Direction, Rule, Shape,
 };
 
 /// The largest number of pairs of named types that are compared. Interfaces that people write have fewer.
@@ -21,147 +21,6 @@ const PAIRS_MAX: usize = 1 << 18;
 
 /// The largest number of differences that are listed.
 const FOUND_MAX: usize = 1000;
-
-/// A rule that a difference follows or breaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Rule {
-    /// A procedure was added.
-    ProcedureAdded,
-    /// A procedure was removed.
-    ProcedureRemoved,
-    /// A name has changed, and the new one says `#[was("old")]`.
-    Renamed,
-    /// A field or parameter with a default was added or removed.
-    Default,
-    /// A variant was added to an open enum, or one was removed that an open enum receives.
-    OpenEnum,
-    /// The receiver of an enum knows more variants than the sender.
-    VariantNotSent,
-    /// An error may be a variant that the client does not know.
-    UnknownError,
-    /// An integer has another width, and both sides say `#[widens]`.
-    Widened,
-    /// The server's `max_len` is larger, or applies to a result.
-    MoreRoom,
-    /// `#[idempotent]` was added.
-    MayRunTwice,
-    /// The interfaces have different names or versions.
-    Interface,
-    /// No procedure of the client is in the server's interface.
-    NoProcedure,
-    /// A field or parameter without a default was added or removed.
-    NoDefault,
-    /// Fields or parameters are in another order.
-    Order,
-    /// A closed enum would receive a variant that it does not have.
-    ClosedEnum,
-    /// An integer has another width, and one side does not say `#[widens]`.
-    Width,
-    /// A type is another one.
-    Type,
-    /// A parameter is passed in another way.
-    Passing,
-    /// The server's `max_len` is smaller.
-    LessRoom,
-    /// `#[idempotent]` was removed.
-    MayNotRunTwice,
-    /// A description is not whole, or has too many types.
-    Description,
-}
-
-impl Rule {
-    /// All rules.
-    pub const ALL: &'static [Self] = &[
-        Self::ProcedureAdded,
-        Self::ProcedureRemoved,
-        Self::Renamed,
-        Self::Default,
-        Self::OpenEnum,
-        Self::VariantNotSent,
-        Self::UnknownError,
-        Self::Widened,
-        Self::MoreRoom,
-        Self::MayRunTwice,
-        Self::Interface,
-        Self::NoProcedure,
-        Self::NoDefault,
-        Self::Order,
-        Self::ClosedEnum,
-        Self::Width,
-        Self::Type,
-        Self::Passing,
-        Self::LessRoom,
-        Self::MayNotRunTwice,
-        Self::Description,
-    ];
-
-    /// Returns whether a client can use the server despite the difference.
-    pub const fn fits(self) -> bool {
-        (self as usize) < Self::Interface as usize
-    }
-
-    /// Returns a word for the rule, for JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::ProcedureAdded => "procedure-added",
-            Self::ProcedureRemoved => "procedure-removed",
-            Self::Renamed => "renamed",
-            Self::Default => "default",
-            Self::OpenEnum => "open-enum",
-            Self::VariantNotSent => "variant-not-sent",
-            Self::UnknownError => "unknown-error",
-            Self::Widened => "widened",
-            Self::MoreRoom => "more-room",
-            Self::MayRunTwice => "may-run-twice",
-            Self::Interface => "interface",
-            Self::NoProcedure => "no-procedure",
-            Self::NoDefault => "no-default",
-            Self::Order => "order",
-            Self::ClosedEnum => "closed-enum",
-            Self::Width => "width",
-            Self::Type => "type",
-            Self::Passing => "passing",
-            Self::LessRoom => "less-room",
-            Self::MayNotRunTwice => "may-not-run-twice",
-            Self::Description => "description",
-        }
-    }
-
-    /// Returns the rule as a sentence.
-    pub const fn text(self) -> &'static str {
-        match self {
-            Self::ProcedureAdded => "procedures may be added",
-            Self::ProcedureRemoved => {
-                "procedures may be removed: calls of them are refused and not executed"
-            }
-            Self::Renamed => "a name may change if the new one has `#[was(\"old\")]`",
-            Self::Default => "fields and parameters with a default may be added and removed",
-            Self::OpenEnum => "the `#[other]` variant of an enum receives unknown variants",
-            Self::VariantNotSent => "the receiver of an enum may know more variants",
-            Self::UnknownError => "an unknown variant of an error becomes a `CallError`",
-            Self::Widened => "an integer with `#[widens]` on both sides may have another width",
-            Self::MoreRoom => "the server may allow more elements",
-            Self::MayRunTwice => "`#[idempotent]` may be added",
-            Self::Interface => "the name and the version of an interface must not change",
-            Self::NoProcedure => "at least one procedure of the client must remain",
-            Self::NoDefault => {
-                "fields and parameters can only be added or removed if they have a default: \
-                 an `Option`, or `#[default]`"
-            }
-            Self::Order => "fields and parameters must keep their order",
-            Self::ClosedEnum => {
-                "variants can only be added to an enum with an `#[other]` variant, or to an error"
-            }
-            Self::Width => "an integer can only change its width with `#[widens]` on both sides",
-            Self::Type => "a type must not change",
-            Self::Passing => "the way in which a parameter is passed must not change",
-            Self::LessRoom => "the server must allow as many elements as the client",
-            Self::MayNotRunTwice => "`#[idempotent]` must not be removed",
-            Self::Description => "a description must be whole",
-        }
-    }
-}
 
 /// A difference between two interfaces.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,6 +12,7 @@ mod known;
 #[cfg(test)]
 pub(crate) mod made_up;
 mod matching;
+mod rule;
 mod text;
 
 use core::fmt::{self, Write as _};
@@ -19,7 +20,7 @@ use core::fmt::{self, Write as _};
 use crate::digest::sha256;
 use crate::limits;
 
-pub use compare::{Comparison, Counterpart, Difference, Rule, Sides, compare};
+pub use compare::{Comparison, Counterpart, Difference, Sides, compare};
 pub use described::{
     Described, DescribedBody, DescribedField, DescribedGrowth, DescribedNamed, DescribedParameter,
     DescribedPlainVariant, DescribedProcedure, DescribedType, DescribedVariant,
@@ -27,6 +28,7 @@ pub use described::{
 pub use growth::{DEFAULT_BYTES_MAX, Growth};
 pub use known::InterfaceRef;
 pub(crate) use matching::{Index, Step, steps, variant_of};
+pub use rule::Rule;
 #[cfg(feature = "json")]
 pub(crate) use text::SIMPLE;
 pub use text::TextError;

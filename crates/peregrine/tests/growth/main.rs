@@ -1,6 +1,7 @@
 //! Random interfaces that grow: clients and servers of all their ages call each other.
 
 mod evolve;
+mod forbidden;
 mod properties;
 mod reference;
 #[allow(dead_code, reason = "other tests use the rest")]

@@ -1,3 +1,5 @@
+//! Clients and servers of random ages: what both know arrives, and forbidden changes are refused.
+
 use std::sync::{Arc, Mutex};
 
 use peregrine::interface::{

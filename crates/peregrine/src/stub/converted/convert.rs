@@ -191,7 +191,7 @@ impl Program {
                     let Some(value) = choice.to else {
                         return Err(Stopped::Unknown { ty, variant: choice.name });
                     };
-                    return Ok(by_size!(bytes, N => to.plain(&(value as N))?));
+                    return by_size!(bytes, N => to.plain(&(value as N))).map_err(Stopped::from);
                 }
             };
             // Only a type that contains itself without any bytes takes many steps for nothing.
@@ -505,5 +505,5 @@ fn resize<A: Representation, B: Representation>(
     if !fits {
         return Err(Stopped::OutOfRange { value, bytes: width });
     }
-    Ok(by_size!(width, N => to.plain(&(value as N))?))
+    by_size!(width, N => to.plain(&(value as N))).map_err(Stopped::from)
 }

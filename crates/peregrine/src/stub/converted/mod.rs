@@ -9,6 +9,7 @@
 //!
 //! Conversion reads each value once, writes it once, and allocates nothing.
 
+mod compile;
 mod convert;
 mod path;
 mod program;

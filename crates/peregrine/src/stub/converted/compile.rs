@@ -1,0 +1,621 @@
+//! Makes the program of a binding: compares two descriptions type by type, once, when a client binds.
+
+use std::collections::HashMap;
+
+use super::program::{
+    Argument, Blocks, Choice, Elements, Extent, Move, Op, OpId, Part, Program, Received, Routine,
+};
+use crate::interface::{
+    Counterpart, Described, DescribedBody, DescribedField, DescribedGrowth, DescribedParameter,
+    DescribedPlainVariant, DescribedType, DescribedVariant, Direction, Index, Shape, Step, steps,
+    variant_of,
+};
+
+/// The largest number of steps of a program. Interfaces that people write need far fewer.
+const OPS_MAX: usize = 1 << 20;
+
+/// The largest nesting of plain types in each other.
+const PLAIN_DEPTH_MAX: u32 = 64;
+
+/// Which interface sends a value, or receives it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Side {
+    Ours,
+    Theirs,
+}
+
+impl Program {
+    /// Makes the program for two interfaces that fit, or returns `None` if no procedure needs one.
+    ///
+    /// # Errors
+    /// If the interfaces are too intricate.
+    pub(crate) fn new(
+        ours: &Described,
+        theirs: &Described,
+        procedures: &[Counterpart],
+    ) -> Result<Option<Self>, String> {
+        if !procedures.iter().any(|one| matches!(one, Counterpart::Converted(_))) {
+            return Ok(None);
+        }
+        let mut compiler = Compiler {
+            ours,
+            theirs,
+            program: <Self as Default>::default(),
+            known: HashMap::new(),
+            open: Vec::new(),
+            moved: 0,
+            too_many: false,
+        };
+        for (number, counterpart) in procedures.iter().enumerate() {
+            let routine = match counterpart {
+                Counterpart::Converted(their) => Some(compiler.routine(number, *their)),
+                Counterpart::Equal(_) | Counterpart::Lacking => None,
+            };
+            compiler.program.routines.push(routine);
+        }
+        match compiler.too_many {
+            false => Ok(Some(compiler.program)),
+            true => Err("the interfaces differ in too many places to convert calls".into()),
+        }
+    }
+}
+
+/// Two types, and which interface each is of.
+type Key = ((Side, usize), (Side, usize));
+
+struct Compiler<'a> {
+    ours: &'a Described,
+    theirs: &'a Described,
+    program: Program,
+    /// The ops of named types.
+    known: HashMap<Key, OpId>,
+    /// The named types whose bodies were not compiled yet, and their ops.
+    open: Vec<(Key, OpId)>,
+    /// The number of parts of plain values that were looked at.
+    moved: usize,
+    too_many: bool,
+}
+
+impl<'a> Compiler<'a> {
+    fn side(&self, side: Side) -> &'a Described {
+        match side {
+            Side::Ours => self.ours,
+            Side::Theirs => self.theirs,
+        }
+    }
+
+    fn push(&mut self, op: Op) -> OpId {
+        if self.program.ops.len() + self.program.moves.len() + self.program.parts.len() >= OPS_MAX {
+            self.too_many = true;
+            return 0;
+        }
+        self.program.ops.push(op);
+        (self.program.ops.len() - 1) as OpId
+    }
+
+    fn filling(&mut self, bytes: &[u8]) -> u32 {
+        self.program.defaults.push(bytes.into());
+        (self.program.defaults.len() - 1) as u32
+    }
+
+    fn name(&mut self, name: &str) -> u32 {
+        self.program.names.push(name.into());
+        (self.program.names.len() - 1) as u32
+    }
+
+    /// Adds parts that follow each other. Numbers of one size that follow each other are one part.
+    fn parts(&mut self, parts: Vec<Part>) -> (u32, u32) {
+        let first = self.program.parts.len();
+        for part in parts {
+            if let Part::Convert(op) = part
+                && let Op::Numbers { bytes, count } = self.program.op(op)
+                && self.program.parts.len() > first
+                && let Some(Part::Convert(last)) = self.program.parts.last_mut()
+                && let Op::Numbers { bytes: same, count: before } =
+                    self.program.ops.get(*last as usize).copied().unwrap_or(Op::Nothing)
+                && same == bytes
+                && let Some(count) = before.checked_add(count)
+            {
+                self.program.ops.push(Op::Numbers { bytes, count });
+                *last = (self.program.ops.len() - 1) as OpId;
+                continue;
+            }
+            self.program.parts.push(part);
+        }
+        (first as u32, (self.program.parts.len() - first) as u32)
+    }
+
+    fn routine(&mut self, number: usize, their: u32) -> Routine {
+        let ours = &self.ours.procedures[number];
+        let theirs = &self.theirs.procedures[their as usize];
+        let (mut arguments, mut back) = (Vec::new(), Vec::new());
+        for step in steps(&ours.parameters, &theirs.parameters).unwrap_or_default() {
+            arguments.push(match step {
+                Step::Both(a, b) => {
+                    let (a, b) = (&ours.parameters[a], &theirs.parameters[b]);
+                    self.argument(a, b, &mut back)
+                }
+                Step::Ours(a) => {
+                    let one = &ours.parameters[a];
+                    let op = self.head(Side::Ours, one);
+                    Argument { head: Part::Skip(op), blocks: blocks_of(one, true, false) }
+                }
+                Step::Theirs(b) => {
+                    let one = &theirs.parameters[b];
+                    let default = self.theirs.parameter_default(one).unwrap_or(&[]);
+                    let (default, op) = (self.filling(default), self.head(Side::Theirs, one));
+                    Argument { head: Part::Fill(default, op), blocks: blocks_of(one, false, true) }
+                }
+            });
+        }
+        let result = self.reply(&ours.result, &theirs.result);
+        let error = self.reply(&ours.error, &theirs.error);
+        self.bodies();
+        Routine { number: their, arguments: arguments.into(), result, error, back: back.into() }
+    }
+
+    fn argument(
+        &mut self,
+        ours: &'a DescribedParameter,
+        theirs: &'a DescribedParameter,
+        back: &mut Vec<OpId>,
+    ) -> Argument {
+        let number = |compiler: &mut Self| compiler.push(Op::Numbers { bytes: 4, count: 1 });
+        let mut blocks = blocks_of(ours, true, true);
+        let head = match ours.shape {
+            Shape::Text => number(self),
+            Shape::One => {
+                if ours.direction == Direction::InOut {
+                    back.push(self.reply(&ours.ty, &theirs.ty));
+                }
+                self.call(&ours.ty, &theirs.ty)
+            }
+            Shape::Buffer => {
+                let call = self.call(&ours.ty, &theirs.ty);
+                let reply = self.reply(&ours.ty, &theirs.ty);
+                let sizes = (self.ours.plain_bytes(&ours.ty), self.theirs.plain_bytes(&theirs.ty));
+                if let (Some(our_bytes), Some(their_bytes)) = sizes {
+                    // The elements are in a block, of which the head has the length.
+                    self.bodies();
+                    let size = |bytes| u32::try_from(bytes).unwrap_or(u32::MAX);
+                    let (our_bytes, their_bytes) = (size(our_bytes), size(their_bytes));
+                    // An enum may be equal in one direction only.
+                    let ways = match ours.direction {
+                        Direction::In | Direction::Lent => &[call][..],
+                        Direction::Out => &[reply],
+                        Direction::InOut => &[call, reply],
+                    };
+                    let unit = ways.iter().map(|op| self.unit(*op)).min().flatten();
+                    let is_equal = unit.is_some() || ways.iter().all(|op| self.is_same(*op));
+                    let unit = unit.unwrap_or(0);
+                    let elements = Elements { call, reply, our_bytes, their_bytes, unit, is_equal };
+                    if let Some(blocks) = &mut blocks {
+                        blocks.elements = Some(elements);
+                    }
+                    number(self)
+                } else {
+                    if ours.direction == Direction::InOut {
+                        let op = self.push(Op::Sequence(reply));
+                        back.push(op);
+                    }
+                    self.push(Op::Sequence(call))
+                }
+            }
+        };
+        Argument { head: Part::Convert(head), blocks }
+    }
+
+    /// Returns the size of the numbers of a plain value that is the same on both sides, if all have the same
+    /// size.
+    fn unit(&self, op: OpId) -> Option<u8> {
+        match self.program.op(op) {
+            Op::Numbers { bytes, .. } => Some(bytes),
+            Op::Array(one, _) => self.unit(one),
+            Op::Plain { from, to, first, count } if from == to => {
+                match self.program.moves(first, count) {
+                    [Move::Copy { at: 0, bytes, unit }] if *bytes == from.bytes => Some(*unit),
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns whether a plain value has the same bytes on both sides, but for the byte order.
+    fn is_same(&self, op: OpId) -> bool {
+        match self.program.op(op) {
+            Op::Numbers { .. } => true,
+            Op::Array(one, _) => self.is_same(one),
+            Op::Plain { from, to, first, count } if from == to => {
+                let mut next = 0;
+                self.program.moves(first, count).iter().all(|one| match one {
+                    Move::Copy { at, bytes, .. } => {
+                        let follows = *at == next;
+                        next = at.saturating_add(*bytes);
+                        follows
+                    }
+                    _ => false,
+                })
+            }
+            _ => false,
+        }
+    }
+
+    /// Returns the steps of a parameter's part of the head, at one side.
+    fn head(&mut self, side: Side, one: &'a DescribedParameter) -> OpId {
+        let number = Op::Numbers { bytes: 4, count: 1 };
+        match one.shape {
+            Shape::One => self.own(side, &one.ty),
+            Shape::Text => self.push(number),
+            Shape::Buffer if self.side(side).plain_bytes(&one.ty).is_some() => self.push(number),
+            Shape::Buffer => {
+                let element = self.own(side, &one.ty);
+                self.push(Op::Sequence(element))
+            }
+        }
+    }
+
+    fn call(&mut self, ours: &'a DescribedType, theirs: &'a DescribedType) -> OpId {
+        self.ty((Side::Ours, ours), (Side::Theirs, theirs))
+    }
+
+    fn reply(&mut self, ours: &'a DescribedType, theirs: &'a DescribedType) -> OpId {
+        self.ty((Side::Theirs, theirs), (Side::Ours, ours))
+    }
+
+    /// Returns the steps of a type that is the same for sender and receiver.
+    fn own(&mut self, side: Side, ty: &'a DescribedType) -> OpId {
+        self.ty((side, ty), (side, ty))
+    }
+
+    /// Returns the steps from a type to another one that fits it. The bodies of named types are compiled
+    /// later.
+    fn ty(&mut self, from: (Side, &'a DescribedType), to: (Side, &'a DescribedType)) -> OpId {
+        use DescribedType as T;
+        let ((from_side, from_ty), (to_side, to_ty)) = (from, to);
+        let part = |compiler: &mut Self, a, b| compiler.ty((from_side, a), (to_side, b));
+        let op = match (from_ty, to_ty) {
+            (T::Unit, _) => Op::Nothing,
+            (T::Text, _) => {
+                let byte = self.push(Op::Numbers { bytes: 1, count: 1 });
+                Op::Sequence(byte)
+            }
+            (T::Array(_, 0), T::Array(..)) => Op::Nothing,
+            (T::Array(a, count), T::Array(b, _)) => {
+                let one = part(self, a, b);
+                match (self.program.op(one), u32::try_from(*count)) {
+                    // The steps of a named type are not known yet.
+                    _ if matches!(**a, T::Named(_)) => Op::Array(one, *count),
+                    (Op::Nothing, _) => Op::Nothing,
+                    (Op::Numbers { bytes, count: 1 }, Ok(count)) => Op::Numbers { bytes, count },
+                    _ => Op::Array(one, *count),
+                }
+            }
+            (T::Sequence(a), T::Sequence(b)) => Op::Sequence(part(self, a, b)),
+            (T::Option(a), T::Option(b)) => Op::Option(part(self, a, b)),
+            (T::Result(ok, error), T::Result(to_ok, to_error)) => {
+                let ok = part(self, ok, to_ok);
+                Op::Result(ok, part(self, error, to_error))
+            }
+            (T::Tuple(ours), T::Tuple(theirs)) => {
+                let parts = ours.iter().zip(theirs);
+                let parts = parts.map(|(a, b)| Part::Convert(part(self, a, b))).collect();
+                let (first, count) = self.parts(parts);
+                Op::Record { first, count }
+            }
+            (T::Named(a), T::Named(b)) => {
+                let key = ((from_side, *a), (to_side, *b));
+                if let Some(op) = self.known.get(&key) {
+                    return *op;
+                }
+                let op = self.push(Op::Nothing);
+                self.known.insert(key, op);
+                self.open.push((key, op));
+                return op;
+            }
+            (a, b) => match (bytes_of(a), bytes_of(b)) {
+                (Some(from), Some(to)) if from != to => {
+                    Op::Resize { from, to, signed: a.signs().1 }
+                }
+                (Some(bytes), _) => Op::Numbers { bytes, count: 1 },
+                (None, _) => Op::Nothing,
+            },
+        };
+        self.push(op)
+    }
+
+    /// Compiles the bodies of named types that were mentioned.
+    fn bodies(&mut self) {
+        while let Some((key, op)) = self.open.pop() {
+            if self.too_many {
+                return;
+            }
+            let body = self.body(key);
+            if let Some(place) = self.program.ops.get_mut(op as usize) {
+                *place = body;
+            }
+        }
+    }
+
+    fn body(&mut self, key: Key) -> Op {
+        let ((from_side, a), (to_side, b)) = key;
+        let (from, to) = (self.side(from_side), self.side(to_side));
+        let (Some(one), Some(other)) = (from.types.get(a), to.types.get(b)) else {
+            return Op::Nothing;
+        };
+        match (&one.body, &other.body) {
+            (DescribedBody::Struct(fields), DescribedBody::Struct(others)) => {
+                let (first, count) = self.fields((from_side, fields), (to_side, others));
+                Op::Record { first, count }
+            }
+            (DescribedBody::Enum(variants), DescribedBody::Enum(others)) => {
+                self.variants((from_side, variants), (to_side, others), &one.name)
+            }
+            (DescribedBody::Plain { .. }, DescribedBody::Plain { .. }) => {
+                let mut moves = Vec::new();
+                self.plain(key, 0, &mut moves, 0);
+                let first = self.program.moves.len() as u32;
+                let count = moves.len() as u32;
+                self.program.moves.extend(moves);
+                Op::Plain { from: extent(from, a), to: extent(to, b), first, count }
+            }
+            (
+                DescribedBody::PlainEnum { repr, variants },
+                DescribedBody::PlainEnum { variants: others, .. },
+            ) => self.choice(repr, variants, others, &one.name),
+            _ => Op::Nothing,
+        }
+    }
+
+    fn fields(
+        &mut self,
+        from: (Side, &'a [DescribedField]),
+        to: (Side, &'a [DescribedField]),
+    ) -> (u32, u32) {
+        let mut parts = Vec::new();
+        for step in steps(from.1, to.1).unwrap_or_default() {
+            parts.push(match step {
+                Step::Both(a, b) => {
+                    let (a, b) = (&from.1[a], &to.1[b]);
+                    Part::Convert(self.ty((from.0, &a.ty), (to.0, &b.ty)))
+                }
+                Step::Ours(a) => Part::Skip(self.own(from.0, &from.1[a].ty)),
+                Step::Theirs(b) => {
+                    let one = &to.1[b];
+                    let (default, op) = self.filled(to.0, &one.ty, &one.growth);
+                    Part::Fill(default, op)
+                }
+            });
+        }
+        self.parts(parts)
+    }
+
+    /// Returns a default of one side, and the steps of its type.
+    fn filled(
+        &mut self,
+        side: Side,
+        ty: &'a DescribedType,
+        growth: &'a DescribedGrowth,
+    ) -> (u32, OpId) {
+        let default = self.side(side).default_of(ty, growth).unwrap_or(&[]);
+        let default = self.filling(default);
+        (default, self.own(side, ty))
+    }
+
+    fn variants(
+        &mut self,
+        from: (Side, &'a [DescribedVariant]),
+        to: (Side, &'a [DescribedVariant]),
+        name: &str,
+    ) -> Op {
+        let index = Index::new(to.1);
+        let other = to.1.iter().position(|one| one.is_other);
+        let mut all = Vec::with_capacity(from.1.len());
+        for sent in from.1 {
+            all.push(match variant_of(sent, sent.is_other, &index, other) {
+                None => Received::Unknown { name: self.name(&sent.name) },
+                Some(number) => {
+                    let received = &to.1[number];
+                    let is_known = sent.is_other == received.is_other
+                        && (!sent.is_other || sent.fields.len() == received.fields.len());
+                    if is_known {
+                        let (first, count) =
+                            self.fields((from.0, &sent.fields), (to.0, &received.fields));
+                        Received::Variant { number: number as u32, first, count }
+                    } else {
+                        let (first, count) =
+                            self.fields((from.0, &sent.fields), (from.0, &sent.fields));
+                        let fields = self.push(Op::Record { first, count });
+                        let name = (!received.fields.is_empty()).then(|| self.name(&sent.name));
+                        Received::Other { number: number as u32, fields, name }
+                    }
+                }
+            });
+        }
+        let (first, count) = (self.program.variants.len() as u32, all.len() as u32);
+        self.program.variants.extend(all);
+        Op::Enum { first, count, ty: self.name(name) }
+    }
+
+    fn choice(
+        &mut self,
+        repr: &DescribedType,
+        from: &'a [DescribedPlainVariant],
+        to: &'a [DescribedPlainVariant],
+        name: &str,
+    ) -> Op {
+        let bytes = bytes_of(repr).unwrap_or(1);
+        let index = Index::new(to);
+        let other = to.iter().position(|one| one.is_other);
+        let mut all = Vec::with_capacity(from.len());
+        for sent in from {
+            let found = variant_of(sent, sent.is_other, &index, other).map(|found| to[found].value);
+            all.push((sent, found));
+        }
+        if all.iter().all(|(sent, found)| *found == Some(sent.value)) {
+            return Op::Numbers { bytes, count: 1 };
+        }
+        let mut choices: Vec<Choice> = Vec::with_capacity(all.len());
+        for (sent, to) in all {
+            choices.push(Choice { from: sent.value, to, name: self.name(&sent.name) });
+        }
+        choices.sort_by_key(|one| one.from);
+        let (first, count) = (self.program.choices.len() as u32, choices.len() as u32);
+        self.program.choices.extend(choices);
+        Op::Choice { bytes, signed: repr.signs().1, first, count, ty: self.name(name) }
+    }
+
+    /// Adds the moves of a plain type whose value begins at byte `at` of the sender's.
+    fn plain(&mut self, key: Key, at: u32, moves: &mut Vec<Move>, depth: u32) {
+        let ((from_side, a), (to_side, b)) = key;
+        let (from, to) = (self.side(from_side), self.side(to_side));
+        let bodies = (from.types.get(a).map(|one| &one.body), to.types.get(b).map(|one| &one.body));
+        let (
+            Some(DescribedBody::Plain { fields, .. }),
+            Some(DescribedBody::Plain { fields: others, .. }),
+        ) = bodies
+        else {
+            return;
+        };
+        if depth > PLAIN_DEPTH_MAX {
+            self.too_many = true;
+            return;
+        }
+        // Offsets of the sender's fields: they follow each other without padding.
+        let mut offsets = Vec::with_capacity(fields.len());
+        let mut end = at;
+        for field in fields {
+            offsets.push(end);
+            end = end.saturating_add(plain_bytes(from, &field.ty));
+        }
+        for step in steps(fields, others).unwrap_or_default() {
+            match step {
+                Step::Both(a, b) => {
+                    let (one, other) = (&fields[a], &others[b]);
+                    let pair = ((from_side, &one.ty), (to_side, &other.ty));
+                    self.plain_value(pair, offsets[a], moves, depth);
+                }
+                Step::Ours(_) => {}
+                Step::Theirs(b) => {
+                    let (default, op) = self.filled(to_side, &others[b].ty, &others[b].growth);
+                    moves.push(Move::Fill(default, op));
+                }
+            }
+        }
+    }
+
+    /// Adds the moves of a plain value of any type.
+    fn plain_value(
+        &mut self,
+        pair: ((Side, &'a DescribedType), (Side, &'a DescribedType)),
+        at: u32,
+        moves: &mut Vec<Move>,
+        depth: u32,
+    ) {
+        let ((from_side, from), (to_side, to)) = pair;
+        self.moved += 1;
+        if self.moved >= OPS_MAX || depth > PLAIN_DEPTH_MAX {
+            self.too_many = true;
+        }
+        if self.too_many {
+            return;
+        }
+        match (from, to) {
+            (DescribedType::Array(a, count), DescribedType::Array(b, _)) => {
+                if let Some(unit) = numbers(from, to) {
+                    let bytes = plain_bytes(self.side(from_side), from);
+                    moves.push(Move::Copy { at, bytes, unit });
+                    self.join(moves, moves.len() - 1);
+                    return;
+                }
+                let bytes = plain_bytes(self.side(from_side), a);
+                let pair = ((from_side, &**a), (to_side, &**b));
+                for index in 0..*count {
+                    let offset = u32::try_from(index).unwrap_or(u32::MAX).saturating_mul(bytes);
+                    self.plain_value(pair, at.saturating_add(offset), moves, depth + 1);
+                    if self.too_many {
+                        return;
+                    }
+                }
+            }
+            (DescribedType::Named(a), DescribedType::Named(b)) => {
+                let key = ((from_side, *a), (to_side, *b));
+                let from = self.side(from_side);
+                if let Some(DescribedBody::PlainEnum { repr, .. }) =
+                    from.types.get(*a).map(|one| &one.body)
+                {
+                    let bytes = bytes_of(repr).unwrap_or(1);
+                    match self.body(key) {
+                        Op::Numbers { bytes, .. } => {
+                            let bytes = u32::from(bytes);
+                            moves.push(Move::Copy { at, bytes, unit: bytes as u8 });
+                            self.join(moves, moves.len() - 1);
+                        }
+                        op => {
+                            let op = self.push(op);
+                            moves.push(Move::Convert { at, bytes: bytes.into(), op });
+                        }
+                    }
+                    return;
+                }
+                self.plain(key, at, moves, depth + 1);
+            }
+            _ => match (bytes_of(from), bytes_of(to)) {
+                (Some(a), Some(b)) if a != b => {
+                    let op = Op::Resize { from: a, to: b, signed: from.signs().1 };
+                    let op = self.push(op);
+                    moves.push(Move::Convert { at, bytes: a.into(), op });
+                }
+                (Some(bytes), _) => {
+                    moves.push(Move::Copy { at, bytes: bytes.into(), unit: bytes });
+                    self.join(moves, moves.len() - 1);
+                }
+                _ => {}
+            },
+        }
+    }
+
+    /// Joins the move at `start` with the one before it, if both copy adjacent numbers of one size.
+    fn join(&self, moves: &mut Vec<Move>, start: usize) {
+        if let Some(before) = start.checked_sub(1)
+            && let Some(Move::Copy { at, bytes, unit }) = moves.get(before).copied()
+            && let Some(Move::Copy { at: next, bytes: more, unit: same }) =
+                moves.get(start).copied()
+            && unit == same
+            && next == at.saturating_add(bytes)
+        {
+            moves[before] = Move::Copy { at, bytes: bytes.saturating_add(more), unit };
+            moves.remove(start);
+        }
+    }
+}
+
+/// Returns the blocks of a buffer that one or both sides have.
+fn blocks_of(one: &DescribedParameter, ours: bool, theirs: bool) -> Option<Blocks> {
+    let blocks = Blocks { direction: one.direction, ours, theirs, elements: None };
+    (one.shape != Shape::One).then_some(blocks)
+}
+
+/// Returns the size of the numbers of two equal numbers or arrays of numbers.
+fn numbers(from: &DescribedType, to: &DescribedType) -> Option<u8> {
+    match (from, to) {
+        (DescribedType::Array(a, _), DescribedType::Array(b, _)) => numbers(a, b),
+        _ => bytes_of(from).filter(|bytes| bytes_of(to) == Some(*bytes)),
+    }
+}
+
+/// Returns the size in bytes of a type without parts.
+fn bytes_of(ty: &DescribedType) -> Option<u8> {
+    ty.primitive_bytes().and_then(|bytes| u8::try_from(bytes).ok())
+}
+
+fn plain_bytes(whole: &Described, ty: &DescribedType) -> u32 {
+    let bytes = whole.plain_bytes(ty).unwrap_or(0);
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}
+
+fn extent(whole: &Described, number: usize) -> Extent {
+    let ty = DescribedType::Named(number);
+    let align = whole.plain_alignment(&ty).and_then(|align| u8::try_from(align).ok());
+    Extent { bytes: plain_bytes(whole, &ty), align: align.unwrap_or(1) }
+}

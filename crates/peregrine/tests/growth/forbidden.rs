@@ -1,0 +1,151 @@
+//! Random changes of interfaces that break a rule.
+
+use peregrine::interface::{
+    DescribedBody, DescribedField, DescribedGrowth, DescribedParameter, DescribedPlainVariant,
+    DescribedType, DescribedVariant, Direction, Rule, Shape,
+};
+
+use crate::evolve::{Age, Chance, widen};
+
+impl Age {
+    /// Makes one random change that breaks a rule, or returns `None` if it found no place for it.
+    pub(crate) fn break_a_rule(&mut self, chance: &mut Chance) -> Option<Rule> {
+        let procedure = chance.below(self.whole.procedures.len());
+        let place = chance.below(self.whole.procedures[procedure].parameters.len());
+        let all = self.whole.types.len();
+        let ty = self.ty(chance, 2);
+        let new = self.field(chance, ty, true);
+        let name = self.name('a');
+        let one = &mut self.whole.procedures[procedure];
+        let broken = match chance.below(11) {
+            0 => {
+                self.whole.version += 1;
+                Rule::Interface
+            }
+            1 => {
+                let parameter = DescribedParameter {
+                    name,
+                    direction: Direction::In,
+                    shape: Shape::One,
+                    ty: DescribedType::U8,
+                    max_len: None,
+                    growth: DescribedGrowth::default(),
+                };
+                one.parameters.push(parameter);
+                Rule::NoDefault
+            }
+            2 if one.parameters.len() > 1 => {
+                one.parameters.rotate_left(1);
+                Rule::Order
+            }
+            3 => {
+                one.result = match &one.result {
+                    DescribedType::Text => DescribedType::Bool,
+                    _ => DescribedType::Text,
+                };
+                Rule::Type
+            }
+            4 => {
+                let parameter = one.parameters.get_mut(place)?;
+                (parameter.direction, parameter.shape) =
+                    match (parameter.direction, parameter.shape) {
+                        (Direction::In, Shape::Buffer) => (Direction::In, Shape::One),
+                        (_, Shape::Text) => return None,
+                        (Direction::Lent, _) => (Direction::Out, Shape::Buffer),
+                        (Direction::Out, _) => (Direction::Lent, Shape::Buffer),
+                        _ => (Direction::In, Shape::Buffer),
+                    };
+                Rule::Passing
+            }
+            5 => {
+                let is_bounded = |one: &&mut DescribedParameter| {
+                    one.shape != Shape::One && one.direction != Direction::Out
+                };
+                one.parameters.get_mut(place).filter(is_bounded)?.max_len = Some(7);
+                Rule::LessRoom
+            }
+            6 if self.whole.procedures.len() > 1 => {
+                self.whole.procedures.clear();
+                let procedure = self.procedure(chance);
+                self.whole.procedures.push(procedure);
+                Rule::NoProcedure
+            }
+            number => {
+                let one = chance.below(all);
+                self.break_type(one, number, new, chance)?
+            }
+        };
+        self.settle(chance);
+        Some(broken)
+    }
+
+    fn break_type(
+        &mut self,
+        number: usize,
+        way: usize,
+        new: DescribedField,
+        chance: &mut Chance,
+    ) -> Option<Rule> {
+        let is_error =
+            self.whole.procedures.iter().any(|one| one.error == DescribedType::Named(number));
+        match &mut self.whole.types.get_mut(number)?.body {
+            DescribedBody::Struct(fields) => {
+                let place = chance.below(fields.len());
+                match way {
+                    7 if !matches!(new.ty, DescribedType::Option(_)) => {
+                        let growth = DescribedGrowth::default();
+                        fields.insert(place, DescribedField { growth, ..new });
+                        Some(Rule::NoDefault)
+                    }
+                    8 if fields.len() > 1 => {
+                        fields.rotate_left(1);
+                        Some(Rule::Order)
+                    }
+                    9 => {
+                        let one = fields.get_mut(place).filter(|one| !one.growth.widens)?;
+                        widen(&mut one.ty, chance).then_some(Rule::Width)
+                    }
+                    _ => {
+                        let one = fields.get_mut(place)?;
+                        let is_tuple = matches!(one.ty, DescribedType::Tuple(_));
+                        one.ty = if is_tuple {
+                            DescribedType::F64
+                        } else {
+                            DescribedType::Tuple(vec![])
+                        };
+                        if !is_tuple {
+                            one.ty = DescribedType::Tuple(vec![DescribedType::F64]);
+                        }
+                        Some(Rule::Type)
+                    }
+                }
+            }
+            DescribedBody::Enum(variants) => {
+                if is_error || variants.iter().any(|one| one.is_other) {
+                    return None;
+                }
+                let growth = DescribedGrowth::default();
+                let fields = vec![DescribedField { growth, ..new.clone() }];
+                let name = format!("v{}", &new.name[1..]);
+                variants.push(DescribedVariant { name, fields, was: Vec::new(), is_other: false });
+                Some(Rule::ClosedEnum)
+            }
+            DescribedBody::PlainEnum { variants, .. } => match way {
+                7 => {
+                    let place = chance.below(variants.len());
+                    let one = variants.get_mut(place)?;
+                    one.value = 120;
+                    Some(Rule::Type)
+                }
+                _ if variants.iter().any(|one| one.is_other) => None,
+                _ => {
+                    let name = format!("v{}", &new.name[1..]);
+                    let (value, was) = (119, Vec::new());
+                    variants.push(DescribedPlainVariant { name, value, was, is_other: false });
+                    Some(Rule::ClosedEnum)
+                }
+            },
+            _ => None,
+        }
+    }
+}
