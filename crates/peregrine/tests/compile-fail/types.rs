@@ -18,12 +18,12 @@ trait Types {
     fn pointer(&self, a: *const u8, b: &[*mut u8]) -> peregrine::Result<()>;
     fn from_macro(&self, a: number!()) -> peregrine::Result<()>;
     fn itself(&self, a: Self, b: &Self) -> peregrine::Result<()>;
-    fn lifetimes(&self, a: &'static str, b: Out<'static, u8>, c: Cow<'static, str>) -> peregrine::Result<()>;
+    fn lifetimes(&self, a: &'static str, b: Out<'static, u8>) -> peregrine::Result<()>;
     fn nested(&self, a: &&u8, b: &[&str], c: Option<&u8>, d: (u8, &mut u8)) -> peregrine::Result<()>;
     fn nested_buffers(&self, a: Vec<Out<'_, u8>>, b: Option<Lent<'_, u8>>) -> peregrine::Result<()>;
     fn borrowed_buffers(&self, a: &mut Out<'_, u8>, b: &Lent<'_, u8>) -> peregrine::Result<()>;
     fn text(&self, a: &mut str) -> peregrine::Result<()>;
-    fn slices(&self, a: [u8], b: Box<[u8]>) -> peregrine::Result<()>;
+    fn slices(&self, a: [u8]) -> peregrine::Result<()>;
     fn borrowed_result(&self) -> peregrine::Result<&str>;
     fn borrowed_error(&self) -> Result<(), Cow<'_, str>>;
     fn buffer_result(&self) -> peregrine::Result<Out<'_, u8>>;
