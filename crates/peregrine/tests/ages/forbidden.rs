@@ -1,0 +1,231 @@
+//! Changes of an interface that no client survives, in one direction or in both.
+
+use std::sync::Arc;
+
+use peregrine::call::Serve;
+use peregrine::interface::{Described, Rule};
+use peregrine::{Binding, GenericServer, Plain, Result, Value, interface};
+
+use crate::changes::{Age, Change, Expected};
+use crate::interpreted::told;
+
+/// Returns a server that no client can call.
+fn refusing(text: String) -> Arc<dyn Serve> {
+    let described = Described::parse(&text).expect("a description");
+    Arc::new(GenericServer::new(described, |_| panic!("no client can bind")))
+}
+
+macro_rules! refused {
+    ($module:ident, $rule:ident) => {
+        Age {
+            interface: $module::ShopClient::INTERFACE,
+            server: || refusing($module::ShopClient::INTERFACE.canonical_text()),
+            compiled: |binding| vec![told($module::ping(binding))],
+            calls: &[],
+            expected: Expected::Refused(Rule::$rule),
+        }
+    };
+}
+
+/// Makes a change that both sides refuse.
+macro_rules! forbidden {
+    (
+        $name:literal, $module:ident, $rule:ident,
+        old { $($old:tt)* } new { $($new:tt)* }
+    ) => {
+        mod $module {
+            use super::*;
+
+            mod old {
+                use super::super::*;
+                $($old)*
+                pub(crate) fn ping(binding: Binding) -> Result<()> {
+                    ShopClient { binding }.binding.ping()
+                }
+            }
+            mod new {
+                use super::super::*;
+                $($new)*
+                pub(crate) fn ping(binding: Binding) -> Result<()> {
+                    ShopClient { binding }.binding.ping()
+                }
+            }
+
+            pub(super) fn change() -> Change {
+                Change {
+                    name: $name,
+                    forwards: "",
+                    backwards: "",
+                    old: refused!(old, $rule),
+                    new: refused!(new, $rule),
+                }
+            }
+        }
+    };
+}
+
+pub(crate) fn all() -> Vec<Change> {
+    vec![
+        no_default::change(),
+        bare_parameter::change(),
+        order::change(),
+        width::change(),
+        sign::change(),
+        ty::change(),
+        passing::change(),
+        closed::change(),
+        discriminant::change(),
+        none_left::change(),
+        version::change(),
+    ]
+}
+
+forbidden! {
+    "a field without a default is added", no_default, NoDefault,
+    old {
+        #[derive(Value)]
+        pub(crate) struct Item { name: String }
+        #[interface(name = "Shop")]
+        pub(crate) trait Shop { fn put(&self, item: &Item) -> Result<()>; }
+    }
+    new {
+        #[derive(Value)]
+        pub(crate) struct Item { name: String, price: u32 }
+        #[interface(name = "Shop")]
+        pub(crate) trait Shop { fn put(&self, item: &Item) -> Result<()>; }
+    }
+}
+
+forbidden! {
+    "a parameter without a default is added", bare_parameter, NoDefault,
+    old {
+        #[interface(name = "Shop")]
+        pub(crate) trait Shop { fn put(&self, a: u32) -> Result<()>; }
+    }
+    new {
+        #[interface(name = "Shop")]
+        pub(crate) trait Shop { fn put(&self, a: u32, b: &str) -> Result<()>; }
+    }
+}
+
+forbidden! {
+    "two fields change places", order, Order,
+    old {
+        #[derive(Value)]
+        pub(crate) struct Item { name: String, unit: String }
+        #[interface(name = "Shop")]
+        pub(crate) trait Shop { fn get(&self) -> Result<Item>; }
+    }
+    new {
+        #[derive(Value)]
+        pub(crate) struct Item { unit: String, name: String }
+        #[interface(name = "Shop")]
+        pub(crate) trait Shop { fn get(&self) -> Result<Item>; }
+    }
+}
+
+forbidden! {
+    "an integer becomes wider, with `#[widens]` on one side", width, Width,
+    old {
+        #[interface(name = "Shop")]
+        pub(crate) trait Shop { fn put(&self, a: u32) -> Result<()>; }
+    }
+    new {
+        #[interface(name = "Shop")]
+        pub(crate) trait Shop { fn put(&self, #[widens] a: u64) -> Result<()>; }
+    }
+}
+
+forbidden! {
+    "an integer becomes signed", sign, Type,
+    old {
+        #[interface(name = "Shop")]
+        pub(crate) trait Shop { fn put(&self, #[widens] a: u32) -> Result<()>; }
+    }
+    new {
+        #[interface(name = "Shop")]
+        pub(crate) trait Shop { fn put(&self, #[widens] a: i64) -> Result<()>; }
+    }
+}
+
+forbidden! {
+    "a type becomes another one", ty, Type,
+    old {
+        #[interface(name = "Shop")]
+        pub(crate) trait Shop { fn put(&self, a: Option<u32>) -> Result<()>; }
+    }
+    new {
+        #[interface(name = "Shop")]
+        pub(crate) trait Shop { fn put(&self, a: Vec<u32>) -> Result<()>; }
+    }
+}
+
+forbidden! {
+    "a parameter is passed in another way", passing, Passing,
+    old {
+        #[interface(name = "Shop")]
+        pub(crate) trait Shop { fn put(&self, a: Vec<u32>) -> Result<()>; }
+    }
+    new {
+        #[interface(name = "Shop")]
+        pub(crate) trait Shop { fn put(&self, a: &[u32]) -> Result<()>; }
+    }
+}
+
+forbidden! {
+    "a variant is added to an enum without `#[other]` that is sent both ways", closed, ClosedEnum,
+    old {
+        #[derive(Value)]
+        pub(crate) enum Drink { Tea }
+        #[interface(name = "Shop")]
+        pub(crate) trait Shop { fn turn(&self, drink: &mut Drink) -> Result<()>; }
+    }
+    new {
+        #[derive(Value)]
+        pub(crate) enum Drink { Tea, Coffee }
+        #[interface(name = "Shop")]
+        pub(crate) trait Shop { fn turn(&self, drink: &mut Drink) -> Result<()>; }
+    }
+}
+
+forbidden! {
+    "a variant of a `Plain` enum gets another value", discriminant, Type,
+    old {
+        #[derive(Clone, Copy, Plain)]
+        #[repr(u8)]
+        pub(crate) enum Size { Small = 1 }
+        #[interface(name = "Shop")]
+        pub(crate) trait Shop { fn put(&self, size: Size) -> Result<()>; }
+    }
+    new {
+        #[derive(Clone, Copy, Plain)]
+        #[repr(u8)]
+        pub(crate) enum Size { Small = 2 }
+        #[interface(name = "Shop")]
+        pub(crate) trait Shop { fn put(&self, size: Size) -> Result<()>; }
+    }
+}
+
+forbidden! {
+    "every procedure gets another name, without `#[was]`", none_left, NoProcedure,
+    old {
+        #[interface(name = "Shop")]
+        pub(crate) trait Shop { fn put(&self) -> Result<()>; }
+    }
+    new {
+        #[interface(name = "Shop")]
+        pub(crate) trait Shop { fn store(&self) -> Result<()>; }
+    }
+}
+
+forbidden! {
+    "the version of the interface changes", version, Interface,
+    old {
+        #[interface(name = "Shop")]
+        pub(crate) trait Shop { fn put(&self) -> Result<()>; }
+    }
+    new {
+        #[interface(name = "Shop", version = 2)]
+        pub(crate) trait Shop { fn put(&self) -> Result<()>; }
+    }
+}

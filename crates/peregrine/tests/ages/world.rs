@@ -1,0 +1,130 @@
+//! Servers of any age, on each path.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, MutexGuard};
+
+use peregrine::call::{Reply, Request, Serve, Served};
+use peregrine::interface::{Described, Interface, InterfaceRef};
+use peregrine::value::ByteOrder;
+use peregrine::{BindOptions, Binding, CallError, GenericClient, PathKind, Running, Server};
+
+use crate::changes::Age;
+use crate::support;
+use crate::support::link::{ENDS, at_far_end};
+use crate::support::swapped::SwappedServer;
+
+/// The path of the calls of a test.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Way {
+    InProcess,
+    Local,
+    Udp,
+    Tcp,
+    /// From the near end of a link, which the thread has entered, to the far end.
+    Ethernet,
+}
+
+/// A server of any type.
+#[derive(Clone)]
+struct Any(Arc<dyn Serve>);
+
+impl Serve for Any {
+    fn interface(&self) -> InterfaceRef {
+        self.0.interface()
+    }
+    fn byte_order(&self) -> ByteOrder {
+        self.0.byte_order()
+    }
+    fn serve(&self, request: &mut Request<'_>, reply: &mut Reply<'_>) -> Served {
+        self.0.serve(request, reply)
+    }
+}
+
+/// The place of the servers of one test.
+pub(crate) struct World {
+    way: Way,
+    _directory: tempfile::TempDir,
+    _alone: MutexGuard<'static, ()>,
+}
+
+/// A server that runs, or an object of this process.
+pub(crate) struct Home {
+    way: Way,
+    object: Any,
+    address: String,
+    _running: Option<Running>,
+}
+
+impl World {
+    pub(crate) fn new(way: Way) -> Self {
+        let alone = support::alone();
+        Self { way, _directory: support::own_directory(), _alone: alone }
+    }
+
+    pub(crate) const fn way(&self) -> Way {
+        self.way
+    }
+
+    /// Serves an age of an interface. `swapped`: as a machine with the other byte order does.
+    pub(crate) fn serve(&self, age: &Age, swapped: bool) -> Home {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let object = Any((age.server)());
+        let object = if swapped { Any(Arc::new(SwappedServer::new(object))) } else { object };
+        let way = self.way;
+        if way == Way::InProcess {
+            return Home { way, object, address: String::new(), _running: None };
+        }
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("ages-{}-{number}", std::process::id());
+        let server = Server::new().export(&name, object.clone()).expect("a free name");
+        let server = match way {
+            Way::Udp => server.listen("udp:127.0.0.1:0").expect("a port"),
+            Way::Tcp => server.listen("tcp:127.0.0.1:0").expect("a port"),
+            Way::Ethernet => {
+                let at = format!("eth:{}:0", ENDS[1]);
+                server.listen_beyond_this_machine(&at).expect("a port")
+            }
+            _ => server,
+        };
+        let spawn = || server.spawn().expect("a running server");
+        let running = if way == Way::Ethernet { at_far_end(spawn) } else { spawn() };
+        let address = match way {
+            Way::Local => name,
+            _ => format!("{}/{name}", running.addresses()[0]),
+        };
+        Home { way, object, address, _running: Some(running) }
+    }
+}
+
+impl Home {
+    /// Binds with a description that was compiled.
+    pub(crate) fn bind(&self, interface: &'static Interface) -> Result<Binding, CallError> {
+        self.bind_as(interface.into())
+    }
+
+    /// Binds with a description that was read.
+    pub(crate) fn bind_interpreted(
+        &self,
+        interface: &'static Interface,
+    ) -> Result<GenericClient, CallError> {
+        let described = Described::parse(&interface.canonical_text()).expect("a description");
+        let binding = self.bind_as(described.clone().into())?;
+        Ok(GenericClient::over(binding, described))
+    }
+
+    fn bind_as(&self, interface: InterfaceRef) -> Result<Binding, CallError> {
+        let options = BindOptions::default();
+        if self.way == Way::InProcess {
+            return Binding::in_process_as(interface, Arc::new(self.object.clone()), &options);
+        }
+        let binding = Binding::bind(&self.address, interface, &options)?;
+        let path = match self.way {
+            Way::Udp => PathKind::Udp,
+            Way::Tcp => PathKind::Tcp,
+            Way::Ethernet => PathKind::Ethernet,
+            _ => PathKind::Local,
+        };
+        assert_eq!(binding.path(), path);
+        Ok(binding)
+    }
+}
