@@ -134,6 +134,8 @@ pub(crate) struct ServerSocket {
     dropped: AtomicU64,
     /// The number of datagrams that were not sent, because the send buffer had no room.
     unsent: AtomicU64,
+    /// The number of refused calls.
+    refused: AtomicU64,
     unverified: UnverifiedHosts,
     /// Whether the keeper checks the clients of running procedures.
     is_checking: AtomicBool,
@@ -240,6 +242,7 @@ impl ServerSocket {
             swept: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
             unsent: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
             unverified: UnverifiedHosts::new(),
             is_checking: AtomicBool::new(false),
             watch: OnceLock::new(),
@@ -532,6 +535,7 @@ impl ServerSocket {
     pub(crate) fn refuse_work(&self, receiver: &mut ReceiverState, work: Work, refusal: &Refusal) {
         receiver.serving.counting.refused(Some(&work.row.tally));
         self.answer_refusal(receiver, work, refusal);
+        self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Answers a call with a refusal that is already counted.

@@ -34,6 +34,16 @@ impl ServerSocket {
         self.records.all().filter(|record| given_up(record)).count() as u64
     }
 
+    /// Returns the number of calls that were refused before they were run.
+    pub(super) fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether a client is bound.
+    pub(super) fn has_clients(&self) -> bool {
+        self.records.all().any(|record| record.0.lock().row.is_some())
+    }
+
     /// Answers a packet of the bind exchange.
     pub(super) fn bind(&self, now: Moment, header: &Header, body: &[u8], from: &Address) {
         let text = format!("{from:?}");

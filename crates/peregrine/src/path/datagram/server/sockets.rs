@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::receivers::{PacketService, ReceiveMode, ReceiveOutcome, Receivers, THREAD};
 use super::{ExportHost, ReceiverState, ServerSocket, Work};
@@ -29,6 +29,11 @@ pub(crate) struct Datagrams {
     core: Arc<ServerCore>,
     sockets: Mutex<Vec<Arc<Receivers<Arc<ServerSocket>>>>>,
 }
+
+/// A stopping server closes its sockets when it has refused no call for this long.
+const QUIET: Duration = Duration::from_millis(100);
+/// A stopping server closes its sockets after this time, even if clients still call.
+const LINGER: Duration = Duration::from_secs(1);
 
 /// Datagrams that a server has lost since it began to listen.
 ///
@@ -134,6 +139,28 @@ impl Datagrams {
     }
 }
 
+/// Keeps the sockets open until the clients have received their last results, and know that the server
+/// stops. A client whose call reached a closed socket could not know whether the call was executed.
+fn linger(sockets: &[Arc<Receivers<Arc<ServerSocket>>>], drain: &Drain) {
+    if !sockets.iter().any(|socket| socket.service().has_clients()) {
+        return;
+    }
+    let refused = || -> u64 {
+        let count = |socket: &Arc<Receivers<Arc<ServerSocket>>>| socket.service().refused();
+        sockets.iter().map(count).sum()
+    };
+    let begun = Instant::now();
+    let (mut before, mut quiet_since) = (refused(), begun);
+    while quiet_since.elapsed() < QUIET && begun.elapsed() < LINGER {
+        let Some(slice) = drain.next_wait() else { return };
+        std::thread::sleep(slice);
+        let now = refused();
+        if now != before {
+            (before, quiet_since) = (now, Instant::now());
+        }
+    }
+}
+
 impl ServerPath for Datagrams {
     /// Sockets stay open until they are [disconnected](Self::disconnect), because bound clients need answers.
     fn close(&self) {}
@@ -147,7 +174,10 @@ impl ServerPath for Datagrams {
     }
 
     fn drain(&self, drain: &Drain) -> bool {
-        self.all().iter().all(|socket| socket.drain(drain))
+        let sockets = self.all();
+        let ended = sockets.iter().all(|socket| socket.drain(drain));
+        linger(&sockets, drain);
+        ended
     }
 
     fn disconnect(&self) {
