@@ -127,9 +127,9 @@ mod procedures {
     pub(super) fn change() -> Change {
         const LACKING: &str = "NoSuchProcedure, executed No: the server has no procedure `clear`";
         Change {
-            name: "a procedure is added",
-            forwards: "calls of it are not executed; the others as usual",
-            backwards: "as usual",
+            name: "a procedure",
+            forwards: "its calls: not executed",
+            backwards: "works",
             old: age!(
                 old,
                 |shop| [shop.count()],
@@ -201,9 +201,9 @@ mod fields {
 
     pub(super) fn change() -> Change {
         Change {
-            name: "a field with a default is added to a struct",
-            forwards: "the server does not see it; the client gets the default",
-            backwards: "the server gets the default; the client does not see it",
+            name: "a field with a default, in a struct",
+            forwards: "default",
+            backwards: "default",
             old: age!(
                 old,
                 |shop| [shop.put(vec![old::Item { name: "tea".into(), price: 3 }]), shop.get()],
@@ -297,9 +297,9 @@ mod options {
 
     pub(super) fn change() -> Change {
         Change {
-            name: "an `Option` is added to a struct",
-            forwards: "the server does not see it; the client gets `None`",
-            backwards: "the server gets `None`; the client does not see it",
+            name: "a field that is an `Option`",
+            forwards: "default: `None`",
+            backwards: "default: `None`",
             old: age!(
                 old,
                 |shop| [{
@@ -419,9 +419,9 @@ mod plain_fields {
         const OLD: [old::Point; 2] = [old::Point { x: 1, y: 2 }, old::Point { x: 3, y: 4 }];
         const NEW: [new::Point; 1] = [new::Point { x: 1, z: [2, 3], y: 4 }];
         Change {
-            name: "a field with a default is added to a `Plain` type, which buffers contain",
-            forwards: "the server does not see it; the client gets the default",
-            backwards: "the server gets the default; the client does not see it",
+            name: "a field with a default, in a `Plain` type",
+            forwards: "default",
+            backwards: "default",
             old: age!(
                 old,
                 |shop| [
@@ -531,9 +531,9 @@ mod parameters {
 
     pub(super) fn change() -> Change {
         Change {
-            name: "parameters with a default are added",
-            forwards: "the server does not see them",
-            backwards: "the server gets the defaults",
+            name: "parameters with a default",
+            forwards: "works",
+            backwards: "default",
             old: age!(old, |shop| [shop.buy("tea")], &[("buy", r#"{"item": "tea"}"#)], {
                 Expected::Calls {
                     compiled: &[r#""1 tea None""#],
@@ -594,9 +594,9 @@ mod buffers {
 
     pub(super) fn change() -> Change {
         Change {
-            name: "buffers and texts with `#[default]` are added",
-            forwards: "the server does not see them; out buffers stay empty",
-            backwards: "the server gets empty ones",
+            name: "buffers and texts with `#[default]`",
+            forwards: "out buffers are empty",
+            backwards: "default: empty",
             old: age!(old, |shop| [shop.buy(&[1, 2])], &[("buy", r#"{"item": [1, 2]}"#)], {
                 Expected::Calls {
                     compiled: &[r#""\"\" [1, 2] [] 0 0""#],
@@ -679,9 +679,9 @@ mod open_enums {
     pub(super) fn change() -> Change {
         use new::Drink;
         Change {
-            name: "a variant is added to an enum with `#[other] Unknown(String)`",
-            forwards: "the server gets `Unknown` with its name",
-            backwards: "the client gets `Unknown` with its name",
+            name: "a variant, `#[other] Unknown(String)`",
+            forwards: "`Unknown` with its name",
+            backwards: "`Unknown` with its name",
             old: age!(
                 old,
                 |shop| [shop.put(&[old::Drink::Tea, old::Drink::Unknown("y".into())]), shop.get()],
@@ -763,9 +763,9 @@ mod nameless {
 
     pub(super) fn change() -> Change {
         Change {
-            name: "a variant is added to a `Plain` enum with `#[other]`",
-            forwards: "the server gets its `#[other]` variant",
-            backwards: "the client gets its `#[other]` variant",
+            name: "a variant of a `Plain` enum, `#[other]`",
+            forwards: "the `#[other]` variant",
+            backwards: "the `#[other]` variant",
             old: age!(
                 old,
                 |shop| [shop.put(&[old::Size::Small, old::Size::Other]), shop.get()],
@@ -848,9 +848,9 @@ mod errors {
     pub(super) fn change() -> Change {
         const UNKNOWN: &str = "BadResult, executed Maybe: this client does not know the variant `Closed` of `Trouble`";
         Change {
-            name: "a variant is added to an error that is not open",
-            forwards: "as usual",
-            backwards: "the call fails with a `CallError` that names the variant",
+            name: "a variant of an error, no `#[other]`",
+            forwards: "works",
+            backwards: "`CallError` with its name",
             old: age!(
                 old,
                 |shop| [of_old(shop.buy(10)), of_old(shop.buy(1))],
@@ -916,10 +916,9 @@ mod names {
 
     pub(super) fn change() -> Change {
         Change {
-            name: "a procedure, a parameter, a variant and a field get other names, with `#[was]`; \
-                   a type gets another name",
-            forwards: "as usual",
-            backwards: "as usual",
+            name: "other names, with `#[was]`",
+            forwards: "works",
+            backwards: "works",
             old: age!(
                 old,
                 |shop| [shop.put(&old::Item::Tea { grams: 5 })],
@@ -994,9 +993,9 @@ mod widths {
 
     pub(super) fn change() -> Change {
         Change {
-            name: "integers become wider, with `#[widens]` on both sides",
-            forwards: "as usual, if they fit the server's width",
-            backwards: "as usual, if they fit the client's width",
+            name: "wider integers, `#[widens]` on both sides",
+            forwards: "works if they fit",
+            backwards: "works if they fit",
             old: age!(
                 old,
                 |shop| [
@@ -1081,9 +1080,9 @@ mod narrow {
         const BACK: &str =
             "BadResult, executed Maybe: the integer 300 does not fit the 8 bits of the client";
         Change {
-            name: "the same, and an integer does not fit the other side's width",
-            forwards: "an argument: the call is not executed",
-            backwards: "a result: the call fails, and may have executed",
+            name: "wider integers that do not fit",
+            forwards: "argument: not executed",
+            backwards: "result: may have run",
             old: age!(
                 old,
                 |shop| [{
@@ -1145,9 +1144,9 @@ mod receivers {
 
     pub(super) fn change() -> Change {
         Change {
-            name: "a variant is added to an enum without `#[other]` that only clients send",
+            name: "a variant of an enum that clients send",
             forwards: "",
-            backwards: "as usual",
+            backwards: "works",
             old: age!(
                 old,
                 |shop| [shop.order(old::Order::Tea)],
@@ -1194,9 +1193,9 @@ mod room {
 
     pub(super) fn change() -> Change {
         Change {
-            name: "`#[max_len]` of a parameter becomes larger",
+            name: "a larger `#[max_len]`",
             forwards: "",
-            backwards: "as usual",
+            backwards: "works",
             old: age!(
                 old,
                 |shop| [shop.put(&[1, 2])],
@@ -1239,9 +1238,9 @@ mod twice {
 
     pub(super) fn change() -> Change {
         Change {
-            name: "`#[idempotent]` is added",
+            name: "`#[idempotent]`",
             forwards: "",
-            backwards: "as usual",
+            backwards: "works",
             old: age!(
                 old,
                 |shop| [shop.count()],

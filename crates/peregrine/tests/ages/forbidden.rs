@@ -81,7 +81,7 @@ pub(crate) fn all() -> Vec<Change> {
 }
 
 forbidden! {
-    "a field without a default is added", no_default, NoDefault,
+    "a field without a default", no_default, NoDefault,
     old {
         #[derive(Value)]
         pub(crate) struct Item { name: String }
@@ -97,7 +97,7 @@ forbidden! {
 }
 
 forbidden! {
-    "a parameter without a default is added", bare_parameter, NoDefault,
+    "a parameter without a default", bare_parameter, NoDefault,
     old {
         #[interface(name = "Shop")]
         pub(crate) trait Shop { fn put(&self, a: u32) -> Result<()>; }
@@ -109,7 +109,7 @@ forbidden! {
 }
 
 forbidden! {
-    "two fields change places", order, Order,
+    "another order of fields", order, Order,
     old {
         #[derive(Value)]
         pub(crate) struct Item { name: String, unit: String }
@@ -125,7 +125,7 @@ forbidden! {
 }
 
 forbidden! {
-    "an integer becomes wider, with `#[widens]` on one side", width, Width,
+    "wider integers, `#[widens]` on one side", width, Width,
     old {
         #[interface(name = "Shop")]
         pub(crate) trait Shop { fn put(&self, a: u32) -> Result<()>; }
@@ -137,7 +137,7 @@ forbidden! {
 }
 
 forbidden! {
-    "an integer becomes signed", sign, Type,
+    "a signed integer instead of an unsigned one", sign, Type,
     old {
         #[interface(name = "Shop")]
         pub(crate) trait Shop { fn put(&self, #[widens] a: u32) -> Result<()>; }
@@ -149,7 +149,7 @@ forbidden! {
 }
 
 forbidden! {
-    "a type becomes another one", ty, Type,
+    "another type", ty, Type,
     old {
         #[interface(name = "Shop")]
         pub(crate) trait Shop { fn put(&self, a: Option<u32>) -> Result<()>; }
@@ -161,7 +161,7 @@ forbidden! {
 }
 
 forbidden! {
-    "a parameter is passed in another way", passing, Passing,
+    "another way to pass a parameter", passing, Passing,
     old {
         #[interface(name = "Shop")]
         pub(crate) trait Shop { fn put(&self, a: Vec<u32>) -> Result<()>; }
@@ -173,7 +173,7 @@ forbidden! {
 }
 
 forbidden! {
-    "a variant is added to an enum without `#[other]` that is sent both ways", closed, ClosedEnum,
+    "a variant of an enum that both send", closed, ClosedEnum,
     old {
         #[derive(Value)]
         pub(crate) enum Drink { Tea }
@@ -189,7 +189,7 @@ forbidden! {
 }
 
 forbidden! {
-    "a variant of a `Plain` enum gets another value", discriminant, Type,
+    "another value of a `Plain` enum's variant", discriminant, Type,
     old {
         #[derive(Clone, Copy, Plain)]
         #[repr(u8)]
@@ -207,7 +207,7 @@ forbidden! {
 }
 
 forbidden! {
-    "every procedure gets another name, without `#[was]`", none_left, NoProcedure,
+    "other names of all procedures, no `#[was]`", none_left, NoProcedure,
     old {
         #[interface(name = "Shop")]
         pub(crate) trait Shop { fn put(&self) -> Result<()>; }
@@ -219,7 +219,7 @@ forbidden! {
 }
 
 forbidden! {
-    "the version of the interface changes", version, Interface,
+    "another version of the interface", version, Interface,
     old {
         #[interface(name = "Shop")]
         pub(crate) trait Shop { fn put(&self) -> Result<()>; }

@@ -16,6 +16,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use changes::{Change, Expected};
+use peregrine::interface::Rule;
 use support::link::{Link, at_near_end};
 use world::{Way, World};
 
@@ -91,14 +92,21 @@ fn changes_have_their_outcomes_over_raw_ethernet() {
     at_near_end(Link::new(), |_| check(Way::Ethernet));
 }
 
-/// Returns the table of all changes.
+/// Returns the table of all changes, and the rules that it names.
 fn table() -> String {
     let mut text = String::from(
-        "| change | new client, old server | old client, new server |\n|---|---|---|\n",
+        "| what is added or changed | new client, old server | old client, new server |\n\
+         |---|---|---|\n",
     );
+    let mut rules: Vec<Rule> = Vec::new();
     for change in changes::all() {
-        let told = |expected: &Expected, what: &str| match expected {
-            Expected::Refused(rule) => format!("refused: {}", rule.text()),
+        let mut told = |expected: &Expected, what: &str| match expected {
+            Expected::Refused(rule) => {
+                if !rules.contains(rule) {
+                    rules.push(*rule);
+                }
+                format!("refused: {}", rule.name())
+            }
             Expected::Calls { .. } => what.to_owned(),
         };
         let (new, old) = (
@@ -107,7 +115,26 @@ fn table() -> String {
         );
         let _ = writeln!(text, "| {} | {new} | {old} |", change.name);
     }
+    text.push_str("\nThe rules by which clients are refused:\n\n");
+    for rule in rules {
+        text.push_str(&wrapped(&format!("* `{}`: {}.", rule.name(), rule.text())));
+    }
     text
+}
+
+/// Returns an item of a list as lines of at most 100 columns.
+fn wrapped(item: &str) -> String {
+    let mut lines = vec![String::new()];
+    for word in item.split(' ') {
+        let line = lines.last_mut().expect("a line");
+        if line.chars().count() + word.chars().count() > 98 {
+            lines.push(format!("  {word}"));
+        } else {
+            line.push_str(if line.is_empty() { "" } else { " " });
+            line.push_str(word);
+        }
+    }
+    lines.join("\n") + "\n"
 }
 
 #[test]
