@@ -8,19 +8,27 @@ use syn::{Data, DeriveInput, Error, Fields, GenericParam, Generics, Member};
 
 use crate::generated_at;
 use crate::growth::{self, Growth};
+use crate::list::{self, Link};
 
 pub(crate) fn expand(mut input: DeriveInput) -> syn::Result<TokenStream> {
+    let declared = input.generics.clone();
     bound_parameters(&mut input.generics)?;
     let ident = &input.ident;
+    let mut drop = None;
     let Codec { encode, decode, body } = match &input.data {
-        Data::Struct(data) => of_struct(&data.fields)?,
+        Data::Struct(data) => {
+            let link = data.fields.members().zip(&data.fields).last();
+            let link = link.filter(|(_, field)| list::is_marked(field));
+            drop = link.map(|(member, _)| list::drop_in_a_loop(ident, &declared, &member));
+            of_struct(ident, &data.fields)?
+        }
         Data::Enum(data) if data.variants.is_empty() => {
             return Err(Error::new_spanned(
                 ident,
                 "an enum without variants has no values: add a variant",
             ));
         }
-        Data::Enum(data) => of_enum(data)?,
+        Data::Enum(data) => of_enum(ident, data)?,
         Data::Union(data) => {
             return Err(Error::new_spanned(
                 data.union_token,
@@ -55,6 +63,7 @@ pub(crate) fn expand(mut input: DeriveInput) -> syn::Result<TokenStream> {
                 #decode
             }
         }
+        #drop
     })
 }
 
@@ -81,39 +90,84 @@ struct Codec {
     body: TokenStream,
 }
 
-fn of_struct(fields: &Fields) -> syn::Result<Codec> {
+fn of_struct(ident: &Ident, fields: &Fields) -> syn::Result<Codec> {
     let parts = Parts::new(fields)?;
-    let Parts { pattern, encode, build, described } = &parts;
+    let link = Link::of(ident, fields).filter(|link| *link == Link::Optional);
+    list::check_marks(fields, link)?;
+    let Parts { pattern, encode, build, described, .. } = &parts;
+    let body = quote!(::peregrine::__rt::Body::Struct(const { &[#described] }));
+    let Some(link) = link else {
+        return Ok(Codec {
+            encode: quote! {
+                let Self { #pattern } = self;
+                #encode
+            },
+            decode: quote!(::core::result::Result::Ok(Self { #build })),
+            body,
+        });
+    };
+    let is_list = fields.iter().any(list::is_marked);
+    let Node { encode, decode, again } = parts.node(&quote!(Self), link)?;
     Ok(Codec {
         encode: quote! {
-            let Self { #pattern } = self;
-            #encode
+            let mut __node = self;
+            let mut __nodes = ::peregrine::__rt::Nodes::new(#is_list);
+            loop {
+                let Self { #pattern } = __node;
+                #encode
+            }
         },
-        decode: quote!(::core::result::Result::Ok(Self { #build })),
-        body: quote!(::peregrine::__rt::Body::Struct(const { &[#described] })),
+        decode: quote! {
+            let mut __nodes = ::peregrine::__rt::Nodes::new(#is_list);
+            let mut __before = ::peregrine::__rt::std::vec::Vec::new();
+            let mut __list = loop { #decode };
+            #again
+            ::core::result::Result::Ok(__list)
+        },
+        body,
     })
 }
 
-fn of_enum(data: &syn::DataEnum) -> syn::Result<Codec> {
+fn of_enum(ident: &Ident, data: &syn::DataEnum) -> syn::Result<Codec> {
     growth::one_other(&data.variants)?;
     let mut all = Vec::new();
     for (number, variant) in (0u32..).zip(&data.variants) {
+        list::check_marks(&variant.fields, None)?;
         all.push((number, variant, Parts::new(&variant.fields)?, growth::was(&variant.attrs)?));
     }
-    let encode = all.iter().map(|(number, variant, parts, _)| {
-        let ident = &variant.ident;
-        let Parts { pattern, encode, .. } = parts;
-        quote! {
-            Self::#ident { #pattern } => {
-                __head.plain(&#number)?;
-                #encode
+    let mut links = all
+        .iter()
+        .filter_map(|(number, variant, ..)| Some((*number, Link::of(ident, &variant.fields)?)));
+    // Several such variants make a tree, whose values nest.
+    let link = links.next().filter(|_| links.next().is_none());
+    let mut node = None;
+    let (mut encode, mut decode) = (TokenStream::new(), TokenStream::new());
+    for (number, variant, parts, _) in &all {
+        let name = &variant.ident;
+        let (Parts { pattern, build, .. }, variant) = (parts, quote!(Self::#name));
+        let mut arm = parts.encode.clone();
+        match link {
+            Some((of, link)) if of == *number => {
+                let own = parts.node(&variant, link)?;
+                (arm, decode) = (own.encode, {
+                    let own = own.decode;
+                    quote!(#decode #number => { #own })
+                });
+                node = Some(own.again);
             }
+            Some(_) => {
+                arm.extend(quote!(break;));
+                decode.extend(quote!(#number => break #variant { #build },));
+            }
+            None => decode.extend(quote!(#number => #variant { #build },)),
         }
-    });
-    let decode = all.iter().map(|(number, variant, parts, _)| {
-        let (ident, build) = (&variant.ident, &parts.build);
-        quote!(#number => Self::#ident { #build },)
-    });
+        encode.extend(quote! {
+            #variant { #pattern } => {
+                __head.plain(&#number)?;
+                #arm
+            }
+        });
+    }
     let described = all.iter().map(|(_, variant, parts, was)| {
         let (name, described) = (variant.ident.unraw().to_string(), &parts.described);
         let is_other = variant.attrs.iter().any(|one| one.path().is_ident("other"));
@@ -126,16 +180,47 @@ fn of_enum(data: &syn::DataEnum) -> syn::Result<Codec> {
             }
         }
     });
+    let body = quote!(::peregrine::__rt::Body::Enum(const { &[#(#described),*] }));
+    let decode = quote! {
+        match __head.plain::<u32>()? {
+            #decode
+            _ => return ::core::result::Result::Err(::peregrine::__rt::Invalid::Bits),
+        }
+    };
+    let Some(again) = node else {
+        return Ok(Codec {
+            encode: quote!(match self { #encode }),
+            decode: quote!(::core::result::Result::Ok(#decode)),
+            body,
+        });
+    };
     Ok(Codec {
-        encode: quote!(match self { #(#encode)* }),
-        body: quote!(::peregrine::__rt::Body::Enum(const { &[#(#described),*] })),
-        decode: quote! {
-            ::core::result::Result::Ok(match __head.plain::<u32>()? {
-                #(#decode)*
-                _ => return ::core::result::Result::Err(::peregrine::__rt::Invalid::Bits),
-            })
+        encode: quote! {
+            let mut __node = self;
+            let mut __nodes = ::peregrine::__rt::Nodes::new(false);
+            loop {
+                match __node { #encode }
+            }
         },
+        decode: quote! {
+            let mut __nodes = ::peregrine::__rt::Nodes::new(false);
+            let mut __before = ::peregrine::__rt::std::vec::Vec::new();
+            let mut __list = loop { #decode };
+            #again
+            ::core::result::Result::Ok(__list)
+        },
+        body,
     })
+}
+
+/// The code for the nodes of a linked list.
+struct Node {
+    /// Encodes the fields in the variables of the pattern, and goes on to the next node or breaks the loop.
+    encode: TokenStream,
+    /// Decodes the fields, and keeps them in `__before` or breaks the loop with the last node.
+    decode: TokenStream,
+    /// Puts the nodes in `__before` before `__list`, the last one first.
+    again: TokenStream,
 }
 
 /// The fields of a struct or a variant, in each form that the code needs.
@@ -144,6 +229,8 @@ struct Parts {
     encode: TokenStream,
     build: TokenStream,
     described: TokenStream,
+    /// The member, the variable, and the type as a value, of each field.
+    fields: Vec<(Member, Ident, TokenStream)>,
 }
 
 impl Parts {
@@ -153,6 +240,7 @@ impl Parts {
             encode: TokenStream::new(),
             build: TokenStream::new(),
             described: TokenStream::new(),
+            fields: Vec::new(),
         };
         for (member, field) in fields.members().zip(fields) {
             let ty = &field.ty;
@@ -170,7 +258,42 @@ impl Parts {
             parts.described.extend(quote! {
                 ::peregrine::__rt::Field { name: #name, ty: &#value::TYPE, growth: #growth },
             });
+            parts.fields.push((member, own, value));
         }
         Ok(parts)
+    }
+
+    /// Returns the code for nodes that are built by `node { ... }` and end with this link.
+    fn node(&self, node: &TokenStream, link: Link) -> syn::Result<Node> {
+        let Some(((member, last, _), others)) = self.fields.split_last() else {
+            return Err(Error::new_spanned(node, "a node has a link"));
+        };
+        let encode = others.iter().map(|(_, own, value)| quote!(#value::encode(#own, __head)?;));
+        let to_next = link.encode(last);
+        let decoded = others.iter().map(|(_, _, value)| quote!(#value::decode(__head)?));
+        let own: Vec<_> = others.iter().map(|(_, own, _)| own).collect();
+        let fields: Vec<_> = others.iter().map(|(member, own, _)| quote!(#member: #own,)).collect();
+        let (end, to_list) = (link.end(), link.to_list());
+        let or_end = link.decode(&quote!({
+            let (#(#own,)*) = __own;
+            #node { #(#fields)* #member: #end }
+        }));
+        Ok(Node {
+            encode: quote! {
+                #(#encode)*
+                #to_next
+            },
+            decode: quote! {
+                let __own = (#(#decoded,)*);
+                #or_end
+                __nodes.decoded(__head)?;
+                __before.push(__own);
+            },
+            again: quote! {
+                while let ::core::option::Option::Some((#(#own,)*)) = __before.pop() {
+                    __list = #node { #(#fields)* #member: #to_list };
+                }
+            },
+        })
     }
 }

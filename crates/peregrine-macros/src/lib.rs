@@ -9,6 +9,7 @@ mod derive_plain;
 mod derive_value;
 mod expand;
 mod growth;
+mod list;
 mod parse;
 mod types;
 
@@ -71,7 +72,14 @@ pub fn derive_plain(item: TokenStream) -> TokenStream {
 
 /// Makes a struct or an enum of values a value: its fields are sent one after the other.
 ///
-/// Type parameters must be values too. A type may be recursive through `Box`, `Vec` or `Option`.
+/// Type parameters must be values too. A type may be recursive through `Box`, `Vec` or `Option`, with up
+/// to 256 levels (`limits::DEPTH_MAX`).
+///
+/// Linked lists may be longer: if the last field of a struct is `Option<Box<Self>>`, or one variant of an
+/// enum ends with `Box<Self>`, up to 10,000 nodes (`limits::LIST_NODES_MAX`) are sent. `#[list]` at this
+/// field of a struct removes the limit. It also implements `Drop`, which frees the nodes in a loop: the
+/// compiler's own code would need stack for each node. So fields cannot be moved out of such a struct;
+/// use `Option::take` or `std::mem::take`.
 ///
 /// Types may change while old and new programs run (docs/EVOLUTION.md):
 ///
@@ -81,7 +89,7 @@ pub fn derive_plain(item: TokenStream) -> TokenStream {
 ///   their names.
 /// - `#[was("old")]` on a field or variant: its name in older programs.
 /// - `#[widens]` on a field: the width of its integers may differ, as of `u32` and `u64`.
-#[proc_macro_derive(Value, attributes(default, other, was, widens))]
+#[proc_macro_derive(Value, attributes(default, list, other, was, widens))]
 pub fn derive_value(item: TokenStream) -> TokenStream {
     let expanded = syn::parse(item).and_then(derive_value::expand);
     expanded.unwrap_or_else(syn::Error::into_compile_error).into()

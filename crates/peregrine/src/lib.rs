@@ -193,7 +193,8 @@ pub mod __rt {
         CallTarget, Outcome, Stub, Travels, TravelsAsBlock, assign, call, call_swapped, target,
     };
     pub use crate::value::{
-        Invalid, Overflow, Plain, Reader, Representation, Value, Writer, common_unit, default_bytes,
+        Invalid, Nodes, Overflow, Plain, Reader, Representation, Value, Writer, common_unit,
+        default_bytes,
     };
     pub use core;
     pub use std;

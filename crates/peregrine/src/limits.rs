@@ -27,6 +27,7 @@
 //! | [`LENT_STALL_TIME`] | 100 ms | a procedure that reads a `Lent` buffer that has not arrived gets an error |
 //! | [`ARRIVAL_BYTES_PER_SECOND`] | 256 MB | a slower message uses up one of the two times above |
 //! | [`TOKENS_MAX`] | 8 | a client does not offer more sessions with the same process at bind |
+//! | [`LIST_NODES_MAX`] | 10,000 | `TooLarge`, not executed, or an unreadable result; `#[list]` removes the limit |
 //! | [`INTERPRETED_DEPTH_MAX`] | 512 | like [`DEPTH_MAX`], for interpreted stubs: all types count |
 //! | [`CANONICAL_BYTES_MAX`], [`CANONICAL_DEPTH_MAX`] | 1 MiB, 64 | the description of an interface is refused |
 //! | [`HANDSHAKE_BYTES_MAX`] | 64 KiB | the session or connection is closed |
@@ -52,6 +53,13 @@
 ///
 /// Decoding is recursive, so this limits the stack that a peer can make a thread use.
 pub const DEPTH_MAX: u32 = 256;
+
+/// The largest number of nodes in a linked list (a struct whose last field is `Option<Box<Self>>`), when sent
+/// and when received. `#[list]` at that field removes the limit.
+///
+/// Lists are encoded and decoded in a loop. But the code that the compiler makes for dropping a list calls
+/// itself for each node, and needs about 80 bytes of stack for it in debug builds.
+pub const LIST_NODES_MAX: usize = 10_000;
 
 /// The largest sum in bytes of values that contain each other. For example, lists whose elements have 4 KiB
 /// may be nested 32 deep when they are received.

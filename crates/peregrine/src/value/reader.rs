@@ -23,6 +23,9 @@ pub enum Invalid {
     TooLong,
     /// Structures nested deeper than [`limits::DEPTH_MAX`](crate::limits::DEPTH_MAX).
     TooDeep,
+    /// A linked list with more nodes than [`limits::LIST_NODES_MAX`](crate::limits::LIST_NODES_MAX), whose
+    /// type has no `#[list]`.
+    LongList,
     /// A key of a map, or a member of a set, that occurs twice.
     Duplicate,
     /// The sender stopped in the middle of a message, or sends it too slowly.
@@ -39,6 +42,7 @@ impl core::fmt::Display for Invalid {
             Self::Block => "a buffer of the wrong length or alignment",
             Self::TooLong => "more elements than the interface allows",
             Self::TooDeep => return super::writer::too_deep(f),
+            Self::LongList => return super::list::too_long(f),
             Self::Duplicate => "a key of a map, or a member of a set, that occurs twice",
             Self::Stopped => {
                 "the sender stopped in the middle of the message, or sent it too slowly"

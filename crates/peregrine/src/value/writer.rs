@@ -15,6 +15,9 @@ pub enum Overflow {
     TooLong,
     /// Structures nested deeper than [`limits::DEPTH_MAX`](crate::limits::DEPTH_MAX).
     TooDeep,
+    /// A linked list with more nodes than [`limits::LIST_NODES_MAX`](crate::limits::LIST_NODES_MAX), whose
+    /// type has no `#[list]`.
+    LongList,
 }
 
 impl core::fmt::Display for Overflow {
@@ -23,6 +26,7 @@ impl core::fmt::Display for Overflow {
             Self::Full => "the values do not fit the message",
             Self::TooLong => "more elements than the interface allows",
             Self::TooDeep => return too_deep(f),
+            Self::LongList => return super::list::too_long(f),
         })
     }
 }

@@ -1,0 +1,125 @@
+//! Linked lists: types whose last field is a box with a value of the same type. They are encoded and decoded
+//! in a loop, so that their length does not depend on the stack.
+
+use proc_macro2::{Ident, TokenStream};
+use quote::quote;
+use syn::{Error, Field, Fields, GenericArgument, Generics, Member, PathArguments, Type};
+
+/// How the last field of a node holds the next node.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Link {
+    /// `Box<Self>`, in an enum.
+    Boxed,
+    /// `Option<Box<Self>>`.
+    Optional,
+}
+
+impl Link {
+    /// Returns the link in the last of these fields, if it is one.
+    pub(crate) fn of(ident: &Ident, fields: &Fields) -> Option<Self> {
+        let ty = &fields.iter().last()?.ty;
+        if boxes(ty, ident) {
+            return Some(Self::Boxed);
+        }
+        argument(ty, "Option").filter(|inner| boxes(inner, ident)).map(|_| Self::Optional)
+    }
+
+    /// Returns code that encodes the link in the variable `last`, and ends the loop if it has no next node.
+    pub(crate) fn encode(self, last: &Ident) -> TokenStream {
+        let has_next = match self {
+            Self::Boxed => quote!(let __next = #last;),
+            Self::Optional => quote! {
+                __head.plain(&#last.is_some())?;
+                let ::core::option::Option::Some(__next) = #last else { break };
+            },
+        };
+        quote! {
+            #has_next
+            __nodes.encoded()?;
+            __node = &**__next;
+        }
+    }
+
+    /// Returns code that breaks the loop with `end` if the link, which is decoded next, has no next node.
+    pub(crate) fn decode(self, end: &TokenStream) -> TokenStream {
+        match self {
+            Self::Boxed => TokenStream::new(),
+            Self::Optional => quote! {
+                if !__head.plain::<bool>()? {
+                    break #end;
+                }
+            },
+        }
+    }
+
+    /// Returns the value of the link to the node in the variable `__list`.
+    pub(crate) fn to_list(self) -> TokenStream {
+        let boxed = quote!(::peregrine::__rt::std::boxed::Box::new(__list));
+        match self {
+            Self::Boxed => boxed,
+            Self::Optional => quote!(::core::option::Option::Some(#boxed)),
+        }
+    }
+
+    /// Returns the value of a link without a next node.
+    pub(crate) fn end(self) -> TokenStream {
+        quote!(::core::option::Option::None)
+    }
+}
+
+/// Returns the argument of a type such as `Option<T>`.
+fn argument<'a>(ty: &'a Type, name: &str) -> Option<&'a Type> {
+    let Type::Path(path) = ty else { return None };
+    let last = path.path.segments.last().filter(|last| last.ident == name)?;
+    let PathArguments::AngleBracketed(arguments) = &last.arguments else { return None };
+    match (arguments.args.first(), arguments.args.len()) {
+        (Some(GenericArgument::Type(ty)), 1) => Some(ty),
+        _ => None,
+    }
+}
+
+/// Returns whether a type is `Box<Self>`, or names the type itself instead of `Self`.
+fn boxes(ty: &Type, ident: &Ident) -> bool {
+    let Some(Type::Path(path)) = argument(ty, "Box") else { return false };
+    let single = path.path.get_ident().or_else(|| match &path.path.segments {
+        segments if segments.len() == 1 => segments.first().map(|segment| &segment.ident),
+        _ => None,
+    });
+    path.qself.is_none() && single.is_some_and(|single| single == "Self" || single == ident)
+}
+
+/// Returns whether a field has the attribute `#[list]`.
+pub(crate) fn is_marked(field: &Field) -> bool {
+    field.attrs.iter().any(|one| one.path().is_ident("list"))
+}
+
+/// Checks that `#[list]` is only at the link of a struct, where it has an effect.
+pub(crate) fn check_marks(fields: &Fields, link: Option<Link>) -> syn::Result<()> {
+    let last = fields.len().saturating_sub(1);
+    for (index, field) in fields.iter().enumerate() {
+        let is_link = index == last && link == Some(Link::Optional);
+        if is_marked(field) && !is_link {
+            return Err(Error::new_spanned(
+                field,
+                "`#[list]` belongs to the last field of a struct, of type `Option<Box<Self>>`",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Returns `Drop` of a list of any length: it frees the nodes in a loop. The compiler's own code would call
+/// itself for each node, and a long list would overflow the stack.
+pub(crate) fn drop_in_a_loop(ident: &Ident, generics: &Generics, link: &Member) -> TokenStream {
+    let (impl_generics, ty_generics, where_clause) = generics.split_for_impl();
+    quote! {
+        impl #impl_generics ::core::ops::Drop for #ident #ty_generics #where_clause {
+            fn drop(&mut self) {
+                let mut __next = ::core::option::Option::take(&mut self.#link);
+                while let ::core::option::Option::Some(mut __node) = __next {
+                    __next = ::core::option::Option::take(&mut __node.#link);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! `Nodes`: the length of linked lists, which are encoded and decoded in a loop.
+
+use super::{Invalid, Overflow, Reader, Representation};
+use crate::limits;
+
+/// Counts the nodes of a linked list. Derived code uses it.
+#[derive(Debug)]
+pub struct Nodes {
+    left: usize,
+}
+
+impl Nodes {
+    /// Begins at the first node. If the type has `#[list]`, it frees its nodes in a loop, and any number of
+    /// them is allowed. Else the compiler's code frees them, which needs stack for each node.
+    #[inline]
+    #[must_use]
+    pub const fn new(is_list: bool) -> Self {
+        Self { left: if is_list { usize::MAX } else { limits::LIST_NODES_MAX - 1 } }
+    }
+
+    /// Counts a further node of a list that is encoded.
+    ///
+    /// # Errors
+    /// If there are more than [`LIST_NODES_MAX`](limits::LIST_NODES_MAX) and the type has no `#[list]`.
+    #[inline]
+    pub fn encoded(&mut self) -> Result<(), Overflow> {
+        self.left = self.left.checked_sub(1).ok_or(Overflow::LongList)?;
+        Ok(())
+    }
+
+    /// Counts a further node of a list that is decoded.
+    ///
+    /// # Errors
+    /// As [`encoded`](Self::encoded), and if the head has too few bytes for the nodes.
+    #[inline]
+    pub fn decoded<R: Representation>(&mut self, head: &mut Reader<'_, R>) -> Result<(), Invalid> {
+        self.left = self.left.checked_sub(1).ok_or(Invalid::LongList)?;
+        head.makes_one()
+    }
+}
+
+/// Writes that a list is too long, and what to do.
+pub(super) fn too_long(f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+    let most = limits::LIST_NODES_MAX;
+    write!(
+        f,
+        "a linked list of more than {most} nodes: declare its last field `#[list]` to allow any length"
+    )
+}

@@ -1,0 +1,216 @@
+//! Linked lists: longer ones than the stack could hold, on every path and by every kind of stub.
+
+mod support;
+
+use peregrine::value::{Native, Reader, Representation, Space, Swapped, Window, Writer};
+use peregrine::{Executed, Invalid, Kind, Server, Value, interface, limits};
+use support::{alone, own_directory};
+
+/// A list with a limit.
+#[derive(Debug, PartialEq, Value)]
+struct Node {
+    name: String,
+    number: u8,
+    next: Option<Box<Self>>,
+}
+
+/// A list of any length.
+#[derive(Debug, Value)]
+struct Long<T> {
+    value: T,
+    #[list]
+    next: Option<Box<Long<T>>>,
+}
+
+/// A list as an enum.
+#[derive(Debug, Value)]
+enum Cons {
+    Empty { reason: u16 },
+    Pair(u32, Box<Self>),
+    Broken,
+}
+
+/// A tree: its last child is a list, the others nest.
+#[derive(Debug, Value)]
+struct Tree {
+    left: Option<Box<Tree>>,
+    value: u16,
+    right: Option<Box<Tree>>,
+}
+
+/// A tree: two variants end with a box.
+#[derive(Debug, Value)]
+enum Term {
+    Number(i64),
+    Not(Box<Term>),
+    Add(Box<Term>, Box<Term>),
+}
+
+fn node(nodes: usize) -> Node {
+    let node = |number: usize, next| Node { name: format!("{number}"), number: number as u8, next };
+    (1..nodes).rev().fold(node(nodes, None), |list, number| node(number, Some(Box::new(list))))
+}
+
+fn long(nodes: usize) -> Long<u16> {
+    let end = Long { value: nodes as u16, next: None };
+    (1..nodes).rev().fold(end, |list, number| Long {
+        value: number as u16,
+        next: Some(Box::new(list)),
+    })
+}
+
+fn cons(pairs: usize) -> Cons {
+    let end = Cons::Empty { reason: 7 };
+    (0..pairs).rev().fold(end, |list, number| Cons::Pair(number as u32, Box::new(list)))
+}
+
+fn encoded<T: Value, R: Representation>(value: &T) -> Result<Vec<u8>, peregrine::value::Overflow> {
+    let mut memory = vec![0xaa; 4 << 20];
+    let mut writer = Writer::<R>::represented(Space::of_mut(&mut memory[..]));
+    value.encode(&mut writer)?;
+    writer.flush();
+    let bytes = writer.len();
+    memory.truncate(bytes);
+    Ok(memory)
+}
+
+fn decoded<T: Value, R: Representation>(bytes: &[u8]) -> Result<T, Invalid> {
+    let mut reader = Reader::<R>::represented(Window::from(bytes));
+    let value = T::decode(&mut reader)?;
+    reader.finish().map(|()| value)
+}
+
+/// Encodes and decodes a value in both byte orders, and checks that it has these bytes in the native one.
+fn round_trip<T: Value>(value: &T) -> T {
+    let swapped = encoded::<T, Swapped>(value).unwrap();
+    let native = encoded::<T, Native>(&decoded::<T, Swapped>(&swapped).unwrap()).unwrap();
+    assert_eq!(native, encoded::<T, Native>(value).unwrap());
+    for short in (0..native.len()).step_by(native.len() / 50 + 1) {
+        assert!(decoded::<T, Native>(&native[..short]).is_err());
+    }
+    decoded::<T, Native>(&native).unwrap()
+}
+
+#[test]
+fn lists_have_the_bytes_of_nested_values() {
+    let two = encoded::<_, Native>(&node(2)).unwrap();
+    assert_eq!(two, [1, 0, 0, 0, b'1', 1, 1, 0, 1, 0, 0, 0, b'2', 2, 0]);
+    let two = encoded::<_, Native>(&cons(1)).unwrap();
+    let one = 1u32.to_ne_bytes();
+    assert_eq!(two[..4], one);
+    assert_eq!(two[4..12], [0; 8]);
+    assert_eq!(two[12..], 7u16.to_ne_bytes());
+    assert_eq!(round_trip(&node(5)), node(5));
+    assert_eq!(round_trip(&Tree { left: None, value: 3, right: None }).value, 3);
+}
+
+#[test]
+fn lists_of_ten_thousand_nodes_are_sent_and_longer_ones_are_refused() {
+    let most = limits::LIST_NODES_MAX;
+    assert_eq!(round_trip(&node(most)), node(most));
+    let error = encoded::<_, Native>(&node(most + 1)).unwrap_err();
+    assert!(error.to_string().contains("`#[list]`"), "{error}");
+    // The bytes of a list that is one node longer: the first node, and the longest list.
+    let mut longer = encoded::<_, Native>(&Long { value: 1u8, next: None }).unwrap();
+    longer = longer[..1].iter().copied().chain([1]).collect::<Vec<_>>().repeat(most);
+    longer.extend([1, 0]);
+    #[derive(Debug, Value)]
+    struct Short {
+        value: u8,
+        next: Option<Box<Self>>,
+    }
+    assert_eq!(decoded::<Short, Native>(&longer).unwrap_err(), Invalid::LongList);
+    let mut next = &decoded::<Long<u8>, Native>(&longer).unwrap();
+    let mut nodes = 1;
+    while let Some(node) = &next.next {
+        assert_eq!(node.value, 1);
+        (next, nodes) = (node, nodes + 1);
+    }
+    assert_eq!(nodes, most + 1);
+    assert!(decoded::<Short, Native>(&longer[2..]).unwrap().next.is_some());
+}
+
+#[test]
+fn enums_and_last_children_are_lists() {
+    let mut list = &round_trip(&cons(9_000));
+    let mut pairs = 0;
+    while let Cons::Pair(number, next) = list {
+        assert_eq!(*number, pairs);
+        (list, pairs) = (next, pairs + 1);
+    }
+    assert!(matches!(list, Cons::Empty { reason: 7 }));
+    assert!(matches!(round_trip(&Cons::Broken), Cons::Broken));
+    let leaf = || Tree { left: None, value: 1, right: None };
+    let right = (0..5000).fold(leaf(), |tree, _| Tree {
+        left: Some(Box::new(leaf())),
+        value: 2,
+        right: Some(Box::new(tree)),
+    });
+    assert_eq!(round_trip(&right).value, 2);
+    let left = (0..129).fold(leaf(), |tree, _| Tree {
+        left: Some(Box::new(tree)),
+        value: 2,
+        right: None,
+    });
+    let error = encoded::<_, Native>(&left).unwrap_err();
+    assert!(error.to_string().contains("at most 256 levels"), "{error}");
+    let term = (0..200).fold(Term::Number(4), |term, _| Term::Not(Box::new(term)));
+    let sum = Term::Add(Box::new(term), Box::new(Term::Number(3)));
+    assert!(matches!(round_trip(&sum), Term::Add(..)));
+}
+
+#[interface]
+trait Lists {
+    fn put(&self, list: Node) -> peregrine::Result<u32>;
+    fn put_long(&self, list: &Long<u16>) -> peregrine::Result<u32>;
+    fn get(&self, nodes: u32) -> peregrine::Result<Long<u16>>;
+}
+
+struct Counting;
+
+impl Lists for Counting {
+    fn put(&self, list: Node) -> peregrine::Result<u32> {
+        let (mut next, mut nodes) = (&list, 1);
+        while let Some(node) = &next.next {
+            (next, nodes) = (node, nodes + 1);
+        }
+        Ok(nodes)
+    }
+    fn put_long(&self, list: &Long<u16>) -> peregrine::Result<u32> {
+        let (mut next, mut nodes) = (list, 1);
+        while let Some(node) = &next.next {
+            (next, nodes) = (node, nodes + 1);
+        }
+        Ok(nodes)
+    }
+    fn get(&self, nodes: u32) -> peregrine::Result<Long<u16>> {
+        Ok(long(nodes as usize))
+    }
+}
+
+#[test]
+fn lists_of_a_million_nodes_are_arguments_and_results_on_every_path() {
+    let _alone = alone();
+    let _directory = own_directory();
+    const NODES: usize = 1_000_000;
+    let server = Server::new().export("lists", ListsServer::new(Counting)).unwrap();
+    let running = server.listen("127.0.0.1:0").unwrap().spawn().unwrap();
+    let port = running.addresses()[0].to_string();
+    let port = port.rsplit(':').next().unwrap();
+    let far = |path: &str| format!("{path}:lists@127.0.0.1:{port}");
+    let list = long(NODES);
+    for address in ["local:lists".to_owned(), far("udp"), far("tcp")] {
+        let client = ListsClient::bind(&address).unwrap();
+        assert_eq!(client.put_long(&list).unwrap() as usize, NODES, "{address}");
+        let mut nodes = 0u32;
+        let mut next = client.get(NODES as u32).unwrap().next.take();
+        while let Some(mut node) = next {
+            next = node.next.take();
+            nodes += 1;
+        }
+        assert_eq!(nodes as usize + 1, NODES, "{address}");
+        assert_eq!(client.put(node(limits::LIST_NODES_MAX)).unwrap(), 10_000);
+        let error = client.put(node(limits::LIST_NODES_MAX + 1)).unwrap_err();
+        assert_eq!((error.kind(), error.executed()), (Kind::TooLarge, Executed::No));
+    }
+}
