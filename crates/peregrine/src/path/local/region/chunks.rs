@@ -20,7 +20,8 @@ const LARGE_CHUNKS_FROM: usize = 128 << 10;
 /// of this time, and between distant ones more than twice as long.
 const SLOW_LINE: Duration = Duration::from_nanos(15);
 const LINE: usize = 64;
-/// Shorter copies are not timed, because reading the clock would take a large part of their time.
+/// The size in bytes of the smallest copy that is timed. For a shorter copy, reading the clock would take a
+/// large part of the time.
 const TIMED: usize = 4096;
 /// The largest number of messages that are written past the caches before the next trial.
 const SPAN_MAX: u32 = 64;
@@ -28,13 +29,13 @@ const SPAN_MAX: u32 = 64;
 /// Remembers how the messages of one direction of an A-stack are best stored.
 ///
 /// Processors do not report their distances, and virtual processors move. The first chunk of a message is
-/// therefore timed. All fields are hints: two threads that fill one result may share them.
+/// therefore timed. All fields are hints. Two threads that fill one result may change them at the same time.
 #[derive(Debug, Default)]
 pub(crate) struct StoreMode {
     mode: AtomicU32,
     /// The number of messages that are still to be written past the caches before the next trial.
     left: AtomicU32,
-    /// The value that `left` gets after the next trial, if that is slow.
+    /// The value that `left` gets after the next trial, if that trial is slow.
     span: AtomicU32,
 }
 
