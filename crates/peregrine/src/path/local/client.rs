@@ -112,8 +112,8 @@ impl LocalPath {
         CallError::too_large(call.layout().total, self.own_bytes, Some(server))
     }
 
-    /// Posts a call whose message is in place, except for its head and its header. Returns the value of its
-    /// call word.
+    /// Writes the head and the header of a call, and posts the call. The rest of the message is in place, but
+    /// the end of a large message may follow later. Returns the value of the call word.
     #[inline(always)]
     fn post(
         &self,
@@ -196,7 +196,8 @@ struct CallState<'a> {
     deadline: Option<Instant>,
 }
 
-/// Copies the out blocks of a reply that begins at byte `offset` of its space. Returns their end.
+/// Copies the out blocks of a reply that begins at byte `offset` of its space. Returns the offset of the end
+/// of the last block in the reply.
 #[inline(always)]
 fn take_blocks(call: &mut Call<'_, '_, '_>, offset: usize) -> Result<usize, CallError> {
     call.take_blocks(offset).map_err(|invalid| CallError::bad_result(invalid.to_string()))

@@ -128,7 +128,7 @@ impl ClientRegion {
             return None;
         }
         let mut flags = CallFlags::EMPTY.with_arriving();
-        // A head that alone is large was written already, and is not moved.
+        // If the head alone is large, it was already written at the start of the space, and is not moved.
         if layout.head <= SMALL_BYTES {
             let slot = astack.next_call.get().max(1);
             astack.next_call.advance(slot, layout.total);

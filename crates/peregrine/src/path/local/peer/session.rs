@@ -26,7 +26,7 @@ pub(crate) struct Session {
     /// One of the constants above. Only this state decides whether the session has ended. The words in the
     /// region are hints.
     state: AtomicU32,
-    /// Bindings that have ended, and whose end has not been sent to the server yet.
+    /// The numbers of bindings that have ended, but of whose end the server has not been notified yet.
     unbound: Mutex<Vec<u32>>,
     /// The process that made the session. A forked child also has the socket, but must not use it.
     owner: u32,

@@ -100,14 +100,14 @@ impl<'a> ChunkWriter<'a> {
         Self { mode, progress, announced: AtomicU32::new(0), changed: AtomicBool::new(false) }
     }
 
-    /// Announces that the block which contains byte `end` is in place from its start up to this byte.
+    /// Announces that a block is in place from its start up to offset `end` of the message.
     pub(crate) fn announce(&self, end: usize) {
         self.announced.store(end as u32, Ordering::Relaxed);
         // SYNC: arrival, in the server's `Arrival::wait` and the client's `LargeReplyWait::poll_progress`.
         self.progress.store(end as u32, Ordering::Release);
     }
 
-    /// Ends the message. The caller posts it afterwards. If bytes were changed after they had been announced,
+    /// Ends the message, which the caller then posts. If bytes were changed after they had been announced,
     /// this withdraws all announcements.
     pub(crate) fn finish(&self) {
         if self.changed.load(Ordering::Relaxed) {

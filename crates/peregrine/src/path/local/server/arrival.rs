@@ -20,8 +20,8 @@ use crate::limits;
 use crate::sys;
 use crate::value::Arrives;
 
-/// The number of polls after which the client probably does not run: 50 to 100 us. Also the number of polls
-/// for one message whose time is not measured.
+/// The number of polls, which take 50 to 100 us, after which the client probably does not run. The time of
+/// the first `POLLS` polls for a message is not measured.
 const POLLS: u32 = 2000;
 /// The number of polls between two readings of the clock.
 const POLLS_TIMED: u32 = 32;
@@ -104,9 +104,10 @@ pub(super) struct Arrival<'a> {
     /// Whether the session has ended.
     closed: &'a AtomicBool,
     total: usize,
-    /// The number of polls without progress, and the measured time of waiting in nanoseconds. Both are atomic
-    /// because several threads of a procedure may read one lent buffer.
+    /// The number of polls so far, up to [`POLLS`]. This field and the next are atomic, because several
+    /// threads of a procedure may read one lent buffer.
     polls: AtomicU32,
+    /// The measured time of waiting in nanoseconds.
     waited_ns: AtomicU64,
     /// Whether a procedure reads the rest of the message. This message then holds one of the
     /// [`StallPermits`].

@@ -58,7 +58,7 @@ pub(crate) trait Machine: Sized + 'static {
 
 /// An A-stack of some session.
 pub(crate) trait Astack: Clone {
-    /// Returns a number of the A-stack that is unique in this process, and not zero.
+    /// Returns a number that identifies the A-stack within this process. It is never zero.
     fn key(&self) -> u64;
     /// Returns whether a call is posted that no thread has taken.
     fn is_posted(&self) -> bool;
@@ -251,8 +251,8 @@ impl<M: Machine> WorkerHandle<M> {
         self.current.load()
     }
 
-    /// Returns whether the pool's queue has an A-stack for the worker. It may see a change a moment later
-    /// than [`is_queue_ready`](Self::is_queue_ready).
+    /// Returns whether the pool's queue has an A-stack for the worker. This function may see a change a
+    /// moment later than [`is_queue_ready`](Self::is_queue_ready).
     #[inline]
     pub(super) fn may_be_queue_ready(&self) -> bool {
         self.queue_ready.peek()
@@ -327,8 +327,8 @@ impl<M: Machine> WorkerHandle<M> {
         // This stops at the first A-stack where a call was posted, and the worker then does not sleep.
         if list.iter().all(|one| one.astack.mark_asleep()) {
             // SYNC: rouse. A thread that wants to wake this one first sets a flag, then changes a word. This
-            // thread has changed the words, and now reads the flags. At least one of the two sees the other's
-            // write.
+            // thread has changed the words, and now reads the flags. At least one of the two threads sees
+            // what the other thread wrote.
             M::fence();
             if list.is_empty()
                 || (!self.changed.load() && !list.iter().any(|one| one.astack.is_closed()))
@@ -342,8 +342,9 @@ impl<M: Machine> WorkerHandle<M> {
     }
 }
 
-/// Makes one of these workers look at the queue, which holds `waiting` A-stacks that each of them may take.
-/// The caller holds the lock of the queue. Returns false if too few workers poll and none sleeps.
+/// Makes one of these workers look at the queue. The queue holds `waiting` A-stacks that each of these
+/// workers may take. The caller holds the lock of the queue. Returns false if too few workers poll and none
+/// sleeps.
 pub(crate) fn wake_one<'a, M: Machine>(
     workers: impl DoubleEndedIterator<Item = &'a WorkerHandle<M>> + Clone,
     waiting: usize,

@@ -35,7 +35,8 @@ use crate::sys::Memory;
 use crate::{limits, sys};
 
 /// A read of an A-stack that takes this long is slow: its client probably removes the pages all the time. A
-/// read of present memory takes less than a microsecond, and of absent memory a few microseconds.
+/// read of present memory takes less than a microsecond, and a read of absent memory takes a few
+/// microseconds.
 const SLOW_READ: Duration = Duration::from_millis(1);
 /// After a slow read, the keeper ignores the rings of that user for this many times the duration of the read.
 /// So reads of one user's A-stacks take at most about a twentieth of the keeper's time.
@@ -136,7 +137,8 @@ impl State {
 
     /// Returns how many more workers may serve a user. A user other than the server's own may have at most
     /// three quarters of all workers. In addition, the user may have replacements for its own captured
-    /// workers, but not for those of other users.
+    /// workers, but not for those of other users. If `nested` is true, the user may also have the workers
+    /// that are allowed for nested calls.
     fn share_left(&self, user: User, nested: bool) -> usize {
         if user == User::Own {
             return usize::MAX;
@@ -272,8 +274,8 @@ impl WorkerPool {
         }
     }
 
-    /// Handles a ring for an A-stack that is in the queue already. If a worker has requeued the A-stack, it
-    /// had not seen this call.
+    /// Handles a ring for an A-stack that is in the queue already. Checks whether the posted call is nested:
+    /// the A-stack may have been queued before this call was posted.
     fn on_ring_again(self: &Arc<Self>, astack: &AstackRef) {
         let nested = self.timed(astack.user(), || is_nested(astack));
         self.find_captured();
@@ -292,7 +294,8 @@ impl WorkerPool {
         let Some(handle) = found else { return };
         let waiting = self.timed(astack.user(), || handle.take_waiting(&astack));
         if waiting.is_empty() {
-            // The worker should be polling. If its client has overwritten the word, the worker may be asleep.
+            // The worker should be polling. If the client has overwritten the call word, the worker may still
+            // sleep.
             handle.wake();
         }
         for astack in waiting {
@@ -501,8 +504,9 @@ impl WorkerPool {
         FromQueue::Taken
     }
 
-    /// Records that a worker without A-stacks takes an A-stack of `user`, and from now on normally none of
-    /// other users. A-stacks of other users in the queue may therefore need another worker.
+    /// Records that a worker without A-stacks takes an A-stack of `user`. From now on, the worker normally
+    /// takes no A-stacks of other users. A-stacks of other users in the queue may therefore need another
+    /// worker.
     fn assign_user(self: &Arc<Self>, state: &mut State, worker: &Worker, user: User) {
         if let Some(own) =
             state.workers.iter_mut().find(|one| one.handle.number == worker.handle.number)
@@ -626,7 +630,7 @@ impl WorkerPool {
         }
     }
 
-    /// Waits until no worker runs a procedure. Returns false if one still does when the time for draining
+    /// Waits until all workers have ended. Returns false if a worker still runs when the time for draining
     /// ends.
     pub(super) fn drain(&self, drain: &Drain) -> bool {
         self.admission.drain(drain, || self.state().workers.is_empty())
@@ -693,7 +697,7 @@ mod tests {
         state.count_captured();
         assert_eq!((state.admission.bound(false), state.share_left(OTHER, false)), (10, 0));
         assert_eq!((state.room(OTHER), state.room(User::Own)), (0, 2));
-        // A captured worker of `OTHER` makes room for one more worker, also for `OTHER` itself.
+        // A captured worker of `OTHER` allows one more worker, also for `OTHER` itself.
         state.workers[0].captured = true;
         state.count_captured();
         assert_eq!((state.room(OTHER), state.room(User::Own)), (1, 3));

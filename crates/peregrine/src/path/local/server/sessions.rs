@@ -240,7 +240,8 @@ impl ServerPath for Sessions {
             drop(rows);
             drop(removed);
             for number in gone {
-                // The message may be lost. The client then gets an error for its next call.
+                // The message may be lost. The client then learns of the withdrawal from the error of its
+                // next call.
                 let _ = session.send(&ServerMessage::Revoked(number));
             }
         }

@@ -5,7 +5,7 @@
 //! posted, it sleeps on all these words at once. A-stacks that are seldom called are not assigned: their
 //! clients ring. A thousand idle bindings therefore need no thread, and a few busy ones need only one.
 //!
-//! While a worker runs a procedure, it polls no word. A caller that has waited too long for it rings again.
+//! While a worker runs a procedure, it polls no word. A caller whose call has waited too long rings again.
 //! The keeper then takes the A-stack away from the worker. The `handle` module has the state that workers
 //! share with other threads.
 
@@ -29,8 +29,8 @@ use crate::sys;
 /// cache line between processors, and one system call can sleep on all their words.
 pub(crate) const ASSIGNED_MAX: usize = 32;
 
-/// After this many waits in a row on the caller's processor, a worker moves to another processor. The worker
-/// moves and not the caller, because the caller's program decides where the caller runs.
+/// The number of waits in a row on the caller's processor after which a worker moves to another processor.
+/// The worker moves and not the caller, because the caller's program decides where the caller runs.
 const MOVE_AFTER: u32 = 16;
 
 /// An A-stack of some session.
@@ -109,11 +109,13 @@ pub(crate) struct Worker {
     idle: Option<(u64, Instant)>,
     yields: u32,
     processors: Arc<Processors>,
-    /// The tag that this thread writes into the words of processors, and the processor that it has claimed.
+    /// The tag that this thread writes into the words of processors.
     tag: u32,
+    /// The processor that this thread has claimed.
     claimed: Option<u32>,
-    /// The number of waits in a row on the caller's processor, and the number at which the worker moves.
+    /// The number of waits in a row on the caller's processor.
     shared_cpu: u32,
+    /// The value of `shared_cpu` at which the worker moves to another processor.
     move_after: u32,
 }
 
@@ -346,9 +348,9 @@ impl Worker {
         now.elapsed() < YIELD_WHEN_IDLE
     }
 
-    /// Counts a wait on the caller's processor, and moves to another processor after several. Schedulers tend
-    /// to put threads that wake each other on one processor, but a call between two processors is twenty
-    /// times as fast.
+    /// Counts a wait on the caller's processor, and moves to another processor after several such waits.
+    /// Schedulers tend to put threads that wake each other on one processor, but a call between two
+    /// processors is twenty times as fast.
     #[cold]
     fn count_shared_cpu(&mut self) {
         self.shared_cpu += 1;

@@ -21,7 +21,7 @@ struct Model;
 #[derive(Default)]
 struct Word {
     value: AtomicU32,
-    /// How often the threads that sleep on the word were woken. The lock of [`KERNEL`] protects it.
+    /// The number of wake-ups of threads that sleep on the word. The lock of [`KERNEL`] protects this field.
     wakes: Untracked,
 }
 
@@ -204,17 +204,17 @@ impl Astack for ModelAstack {
     }
 }
 
-/// Workers, and the A-stacks that wait for one.
+/// Workers, and the A-stacks that wait for a worker.
 struct WorkerPool {
     queue: Mutex<VecDeque<ModelAstack>>,
     workers: Vec<WorkerHandle<Model>>,
-    /// The number of calls and ends of sessions that have not happened yet. The lock of the queue protects
-    /// it.
+    /// The number of events that have not happened yet: calls that are served, and sessions that end. The
+    /// lock of the queue protects this field.
     left: Untracked,
 }
 
 impl WorkerPool {
-    /// Makes a pool that stops after `events` calls or ends of sessions.
+    /// Makes a pool that stops after `events` events: calls that are served, and sessions that end.
     fn new(workers: u32, events: u32) -> Arc<Self> {
         let workers = (0..workers).map(WorkerHandle::new).collect();
         Arc::new(Self { queue: Mutex::default(), workers, left: Untracked::new(events) })
@@ -272,7 +272,7 @@ impl WorkerPool {
         }
     }
 
-    /// Counts a served call or an ended session. After the last one the workers end.
+    /// Counts a served call or an ended session. After the last of these events, the workers end.
     fn count_event(&self) {
         let _queue = self.queue();
         if self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
