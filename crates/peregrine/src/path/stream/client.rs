@@ -35,7 +35,7 @@ use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys;
 use crate::value::{Space, Window, align_up};
 
-/// The number of bytes to receive together with a header: probably the body of its message.
+/// The number of bytes to receive together with a header. The bodies of most messages are not longer.
 const GUESS: usize = 16 << 10;
 
 /// The number of empty polls between two examinations of the connection.
@@ -173,8 +173,8 @@ impl Connection {
         let mut sending = Sending::new(&self.stream, CallerStall { connection: self, deadline });
         let sent = write(&mut sending).and_then(|()| sending.end());
         let sent = sent.map_err(|error| self.failed_to_send(&error, sending.begun));
-        // SYNC: cancels. A thread notes a cancellation, then tries the lock. This thread releases the lock,
-        // then looks for cancellations. So at least one of the two sees the other.
+        // SYNC: cancels. A thread notes a cancellation, then tries to take the lock. This thread releases the
+        // lock, then looks for cancellations. So at least one of the two threads sends the cancellation.
         drop(lock);
         if self.end.has_cancels() {
             self.send_cancels();
@@ -303,7 +303,8 @@ impl Connection {
         let slot = self.slot(index);
         self.waiting.fetch_add(1, Ordering::SeqCst);
         // SYNC: leader. This thread notes that it waits, then tries to become the leader. A leader stops
-        // leading, then looks for threads that wait. So at least one of the two sees the other.
+        // leading, then looks for threads that wait. So this thread becomes the leader, or the previous
+        // leader sees that this thread waits.
         fence(Ordering::SeqCst);
         let waits = Waits(&self.waiting);
         let spin_until = match wait {
@@ -470,8 +471,8 @@ impl Connection {
         self.header_and_guess(input, own, wait)
     }
 
-    /// Receives the header of the next message, of which nothing has arrived yet, and the bytes after it.
-    /// These are received where the reply of this thread belongs.
+    /// Receives the header of the next message, of which nothing has arrived yet, and the bytes after the
+    /// header. These bytes are received into the frame of `own`, where the reply of this thread belongs.
     #[inline]
     fn header_and_guess(&self, input: &mut Input, own: Option<u32>, wait: bool) -> io::Result<()> {
         let space = own.map_or(Space::none(), |own| self.reply_space(own));
@@ -562,7 +563,7 @@ impl Connection {
 
     // Requests that are not calls.
 
-    /// Sends a request, and waits for the answer. Returns its header and its body.
+    /// Sends a request, and waits for the answer. Returns the header and the body of the answer.
     pub(crate) fn ask(
         &self,
         kind: wire::MessageKind,
@@ -611,8 +612,8 @@ impl Connection {
     /// Sends a notice, if this is possible at once.
     fn send_notice(&self, header: Header) {
         let header = header.to_bytes();
-        // Waits neither for other threads that send, nor for space in the socket.
         let now = Some(Instant::now());
+        // With this deadline, `send` waits neither for other threads that send, nor for space in the socket.
         let _ = self.send(now, |sending| sending.part(Window::from(&header[..])));
     }
 

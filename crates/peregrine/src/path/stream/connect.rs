@@ -217,7 +217,7 @@ fn bind(place: &Place, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {
     }
 }
 
-/// Binds for messages of at most this many bytes.
+/// Binds to a name at a place, for messages of at most `message_bytes` bytes.
 fn bind_for(
     place: &Place,
     wanted: &Wanted<'_>,

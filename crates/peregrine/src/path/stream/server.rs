@@ -86,8 +86,9 @@ pub(crate) struct AcceptedConnection {
     held: AtomicBool,
     /// The number of this connection, unique in this process.
     number: u64,
-    /// The intake that reserves memory for messages, and the host for which it reserves the memory.
+    /// The intake that reserves memory for messages.
     intake: Arc<Intake>,
+    /// The host for which `intake` reserves the memory.
     host: IpAddr,
 }
 
@@ -100,7 +101,7 @@ pub(crate) enum Attended {
     Ended,
 }
 
-/// A call that has arrived. Dropped when the call has its reply, or when its thread panics.
+/// A call that has arrived. This value is dropped when the call has its reply, or when its thread panics.
 struct Unanswered<'a> {
     incoming: &'a AcceptedConnection,
     host: &'a dyn Host,
@@ -116,7 +117,8 @@ impl Drop for Unanswered<'_> {
     }
 }
 
-/// The permit to run a procedure. Dropped when the procedure has ended, or when its thread panics.
+/// The permit to run a procedure. This value is dropped when the procedure has ended, or when its thread
+/// panics.
 struct Permit<'a>(&'a dyn Host);
 
 impl Drop for Permit<'_> {
@@ -224,7 +226,8 @@ impl AcceptedConnection {
             return;
         }
         if self.kept().bytes > 0 {
-            // The next call has arrived already. The keeper might never see further bytes.
+            // Bytes of the next call have arrived already. The keeper might see no further bytes, so it
+            // cannot queue the connection.
             host.read_on();
         } else {
             self.set(PARKED);
@@ -272,7 +275,8 @@ impl AcceptedConnection {
                     let reserved = Self::is_whole(worker);
                     match self.serve(header, at, reserved, worker, host) {
                         Some(attended) => return attended,
-                        // Other connections come first, because this one may have calls without end.
+                        // Other connections come first, because calls may arrive on this connection without a
+                        // pause.
                         None if host.is_hungry() => return self.stand_in_line(worker, host),
                         None => continue,
                     }

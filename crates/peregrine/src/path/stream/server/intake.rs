@@ -2,10 +2,10 @@
 //! are messages that have not arrived whole, and calls that wait for a permit.
 //!
 //! A message of more than a few kilobytes reserves memory as its bytes arrive, never for an announced size.
-//! It keeps its [`Reservation`] until its procedure is about to run. If its host has used its share, the
-//! connection is *held*: the server does not receive from it until memory is free again, so its client has to
-//! wait. A host's share is at most a quarter of the memory that is left, so that a few hostile hosts leave
-//! memory for others.
+//! The message keeps its [`Reservation`] until its procedure is about to run. If the client's host has used
+//! its share, the connection is *held*: the server does not receive from it until memory is free again, so
+//! the client has to wait. A host's share is at most a quarter of the memory that is left, so that a few
+//! hostile hosts leave memory for others.
 //!
 //! Two messages must not wait for each other's memory:
 //!
@@ -112,7 +112,8 @@ impl State {
     }
 
     /// Returns whether a complete message may keep its memory while its call waits. A message that arrived by
-    /// an extension may keep its memory only if there is enough memory without an extension now.
+    /// an extension may keep its memory only if there is enough memory without an extension now. The
+    /// extension then ends.
     fn may_wait(&mut self, host: IpAddr, number: u64, bytes: usize) -> bool {
         let Some(theirs) = self.hosts.get_mut(&host) else { return true };
         if theirs.extension != Some(number) {
@@ -145,7 +146,7 @@ impl State {
 }
 
 /// Returns whether the reservation `number` is `first`, the only one that may exceed a bound. If there is no
-/// `first` yet, `number` becomes it.
+/// `first` yet, `number` becomes `first`.
 fn is_or_becomes(first: &mut Option<u64>, number: u64) -> bool {
     *first.get_or_insert(number) == number
 }
@@ -272,7 +273,8 @@ mod tests {
     #[test]
     fn partly_arrived_messages_do_not_wait_for_each_other() {
         let mut state = State::default();
-        // All memory is taken when three quarters of each message have arrived.
+        // Each message reserves three quarters of its size first, if there is memory. All memory is then in
+        // use.
         let connections = 0..2000_u64;
         let of = |connection: u64| host((connection / 200) as u32);
         let mut parts = vec![0; 2000];
@@ -313,7 +315,7 @@ mod tests {
         );
         assert!(!state.may_wait(host(1), 3, 2 * MIB) && state.may_wait(host(9), 1, all));
         state.release(host(9), 1, all, true);
-        assert!(state.may_wait(host(1), 3, 2 * MIB), "there is memory for it now");
+        assert!(state.may_wait(host(1), 3, 2 * MIB), "there is memory for the message now");
         assert_eq!(state.extensions, 1);
         state.release(host(2), 5, MIB, true);
         state.release(host(1), 3, 2 * MIB, true);
@@ -325,7 +327,7 @@ mod tests {
     fn panic_of_a_thread_ends_its_reservation() {
         let intake = Arc::<Intake>::default();
         let ends = std::panic::catch_unwind(|| {
-            let _reserved = intake.reserve(host(1), MIB, 0).expect("room");
+            let _reserved = intake.reserve(host(1), MIB, 0).expect("memory is left");
             panic!("as a service thread does");
         });
         assert!(ends.is_err());

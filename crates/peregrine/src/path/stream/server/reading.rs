@@ -21,7 +21,7 @@ use core::sync::atomic::Ordering;
 pub(super) struct Kept {
     pub(super) memory: EStack,
     pub(super) bytes: usize,
-    /// Bytes of a refused message that are still to arrive, and are skipped.
+    /// The number of bytes of a refused message that are still to arrive. These bytes are skipped.
     pub(super) skip: usize,
     /// Whether the client had stopped in the middle of a message when the last thread left.
     pub(super) stalled: bool,
@@ -144,7 +144,8 @@ impl AcceptedConnection {
             reserved.shrink(needed);
         }
         let mut kept = self.kept();
-        // A thread that ends the connection first closes it, and then drops the bytes that it keeps.
+        // A thread that ends the connection first closes it, and then drops the bytes that the connection
+        // keeps.
         if self.closed.load(Ordering::SeqCst) {
             drop(kept);
             return false;
@@ -250,7 +251,8 @@ impl AcceptedConnection {
         (least < wanted && self.reserve(&mut worker.part, least)).then_some(least)
     }
 
-    /// Returns whether a message may use this many bytes. Up to [`READ_AHEAD`] bytes are always allowed.
+    /// Reserves memory so that a message may use `bytes` bytes. Returns false if no memory is left for it. Up
+    /// to [`READ_AHEAD`] bytes need no reservation.
     fn reserve(&self, part: &mut Part, bytes: usize) -> bool {
         let before = part.reserved.as_ref().map_or(0, Reservation::bytes);
         if bytes <= READ_AHEAD || bytes <= before {
