@@ -192,8 +192,8 @@ impl BindOptions {
     /// for other reasons. `bbr` does not, but sends at the rate that it has measured. It underestimates this
     /// rate where calls are short and rare. Its pacing costs timers on a fast network. Its first version
     /// takes more than its share of a link that other connections use as well. The algorithm must be loaded
-    /// or built into the kernel. An unprivileged process may only use those listed in
-    /// `net.ipv4.tcp_allowed_congestion_control`.
+    /// or built into the kernel. An unprivileged process may only use the algorithms that
+    /// `net.ipv4.tcp_allowed_congestion_control` lists.
     pub fn congestion(mut self, name: &str) -> Self {
         self.congestion = Some(name.to_owned());
         self

@@ -31,7 +31,7 @@ pub(crate) struct LocalPath {
     /// Whether the server has withdrawn the export.
     pub(crate) revoked: Arc<AtomicBool>,
     pub(crate) message_bytes: usize,
-    /// The largest message in bytes that the client's options allow.
+    /// The size in bytes of the largest message that the client's options allow.
     pub(crate) own_bytes: usize,
     pub(crate) wait: Wait,
 }
@@ -236,7 +236,7 @@ fn extend(
 struct ReplyWait<'a> {
     region: &'a ClientRegion,
     index: u32,
-    /// The value of the call's word.
+    /// The [`posted`] value of the call.
     id: u32,
     deadline: Option<Instant>,
 }
@@ -250,8 +250,9 @@ impl Waiter for ReplyWait<'_> {
         !self.region.session.is_alive()
     }
 
-    /// Rings if the server has not taken the call: its thread may be running another procedure, or the first
-    /// ring was lost. If the server has taken the call, this costs the server nothing.
+    /// Ends the session if a stray write has destroyed the call or its reply. Rings if the server has not
+    /// taken the call: the server's thread may be running another procedure, or the first ring was lost. If
+    /// the server has taken the call, this costs the server nothing.
     fn on_long_wait(&self) {
         self.region.check_words(self.index, self.id);
         if !self.region.was_taken(self.index, self.id) {

@@ -50,7 +50,7 @@ pub(super) struct ClientAstack {
     /// The processor on which the caller last ran.
     pub(super) client_cpu: AtomicU32,
     /// The number of rounds of [tidying](ClientRegion::tidy) until the memory of large messages is given
-    /// back. 0 if there is no such memory.
+    /// back. It is 0 if there is no such memory.
     keep_rounds: AtomicU32,
     /// The slot at which the next large call begins.
     pub(super) next_call: NextSlot,

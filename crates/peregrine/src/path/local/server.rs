@@ -30,7 +30,7 @@ use crate::stats::{Moment, stamp};
 use crate::sys;
 use crate::value::{Space, Window, align_up};
 
-/// What a thread needs to run procedures.
+/// The state that a thread needs to run procedures.
 pub(crate) struct Executor {
     estack: EStack,
     pub(super) serving: Serving,
@@ -203,7 +203,7 @@ impl ServerRegion {
         self.post(astack, id, ReplyHeader { answer, cpu, head_at, head_bytes });
     }
 
-    /// Posts the refusal of the last call on an A-stack, whose procedure panicked.
+    /// Posts a refusal of the last call on an A-stack, because the procedure of this call has panicked.
     #[cold]
     pub(super) fn post_panic(&self, index: u32, refusal: &Refusal) {
         let astack = &self.astacks[index as usize];

@@ -1,5 +1,5 @@
 //! The client's half of a call: a connection with many calls in flight. One of the waiting callers is the
-//! *leader*: it receives for all callers, and wakes those whose replies it has received.
+//! *leader*: it receives for all callers, and wakes the callers whose replies it has received.
 
 mod ask;
 mod call;
@@ -35,10 +35,10 @@ use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys;
 use crate::value::{Space, Window, align_up};
 
-/// The number of bytes to receive together with a header. The bodies of most messages are not longer.
+/// The number of bytes to receive together with a header. This is enough for the bodies of most messages.
 const GUESS: usize = 16 << 10;
 
-/// The number of empty polls between two examinations of the connection.
+/// The number of polls that receive nothing between two examinations of the connection.
 const POLLS: u32 = 1 << 12;
 
 /// The terms of a connection, from its first binding.
@@ -55,7 +55,8 @@ pub(crate) struct Connection {
     stream: Stream,
     pub(crate) frames: Arc<Frames>,
     end: ClientEnd,
-    /// For each frame, the number of rounds of tidying during which the memory of a large message is kept.
+    /// For each frame, the number of rounds of tidying during which the memory of a large message is still
+    /// kept.
     large: Box<[AtomicU32]>,
     /// The received bytes. The thread that holds the lock is the leader: it receives for all callers.
     input: Mutex<Input>,
@@ -527,7 +528,7 @@ impl Connection {
         }
     }
 
-    /// Notes that bytes have arrived in their place, and takes the message if it is complete.
+    /// Notes that bytes have arrived where they belong, and takes the message if it is complete.
     #[inline]
     fn received(&self, input: &mut Input, bytes: usize) -> io::Result<()> {
         let violated = |violation: Violation| {
@@ -551,7 +552,7 @@ impl Connection {
 
     #[cold]
     fn revoke(&self, binding: u32) {
-        /// The largest number of revoked bindings that are kept until they are added.
+        /// The largest number of revoked bindings that are remembered until this process adds them.
         const EARLY_MAX: usize = 256;
         let mut bindings = self.bindings();
         match bindings.flags.remove(&binding) {

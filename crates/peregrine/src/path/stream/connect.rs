@@ -107,15 +107,16 @@ impl CallPath for Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        // The last binding ends the connection, so the server needs no message about the binding. A forked
-        // child sends nothing.
+        // Dropping the last binding ends the connection, so the server needs no message about that binding. A
+        // forked child sends nothing.
         if !self.joined.mark.wiped() && Arc::strong_count(&self.joined) > 1 {
             self.path.unbind();
         }
     }
 }
 
-/// The keeper's view of a connection: it watches for the end, and receives replies for which no caller waits.
+/// The keeper's view of a connection. The keeper watches for the end of the connection, and receives replies
+/// for which no caller waits.
 struct Watcher(Arc<Connection>);
 
 /// The interval between two passes that look for unused memory. Memory that two passes in a row find unused

@@ -48,10 +48,11 @@ use crate::value::{Space, Window, align_up};
 const READ_AHEAD: usize = 16 << 10;
 /// How long a thread waits for the next message before the keeper watches the connection.
 const IDLE: Duration = limits::STALL_TIME;
-/// If a procedure took this long, the next one is expected to take as long. If more bytes have arrived,
-/// another thread handles them meanwhile.
+/// If a call is expected to take this long, and bytes of later messages have arrived, another thread handles
+/// these bytes while the call runs.
 const LONG: Duration = Duration::from_micros(50);
-/// As [`LONG`], for the case that no more bytes have arrived.
+/// If a call is expected to take this long, another thread may receive while the call runs, even if no bytes
+/// of later messages have arrived.
 const VERY_LONG: Duration = Duration::from_millis(1);
 
 // The low bits of the word `reader`: which thread receives. The other bits count the changes of the word, so
@@ -179,7 +180,7 @@ impl AcceptedConnection {
         self.bound.load(Ordering::Relaxed)
     }
 
-    /// Ends the connection. Threads that wait on it return.
+    /// Ends the connection. Threads that wait for its socket return.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.stream.end();

@@ -114,7 +114,7 @@ impl LocalPath {
 
 impl ClientRegion {
     /// Lays a large message out at the next slot, and writes its beginning. The returned writer writes the
-    /// rest, and the server reads it meanwhile. Returns `None` if the message does not fit.
+    /// rest, and the server reads the message meanwhile. Returns `None` if the message does not fit.
     #[cold]
     fn begin_message<'a>(
         &'a self,

@@ -1,4 +1,5 @@
-//! How a client waits for a word: it polls, sleeps, or polls for as long as a sleep would cost.
+//! How a client waits for a word: it polls, or it sleeps, or it polls for as long as a sleep would cost and
+//! then sleeps.
 
 use core::hint::spin_loop;
 use core::sync::atomic::{AtomicU32, Ordering, fence};
@@ -77,7 +78,7 @@ pub(crate) trait Waiter {
     fn is_over(&self) -> bool;
     /// Checks whether the server has taken the call. [`wait()`] calls this when the wait has lasted long.
     fn on_long_wait(&self);
-    /// Handles progress that the peer has announced. Returns whether there was any.
+    /// Handles progress that the peer has announced. Returns whether there was any progress.
     fn poll_progress(&mut self) -> bool {
         false
     }
@@ -119,7 +120,8 @@ pub(crate) fn wait_longer(
             Look::Posted(id) => return WaitEnd::Posted(id),
             Look::Dead => return WaitEnd::Dead,
             Look::Nothing(value) if value == last || value == SLEEP || value == word::AWAY => value,
-            // A stray write: it may have overwritten a message, which would not come again.
+            // A stray write has changed the word. It may have overwritten a message that the peer will not
+            // post again.
             Look::Nothing(_) => return WaitEnd::Dead,
         };
         if waiter.is_over() {

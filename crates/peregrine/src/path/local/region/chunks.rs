@@ -8,10 +8,10 @@ use std::time::Instant;
 use super::slots::SLOT_BYTES;
 use crate::value::{Block, CopyMethod, Departs, Space};
 
-/// Bytes written between two announcements.
+/// The number of bytes written between two announcements.
 const CHUNK: usize = SLOT_BYTES;
-/// Bytes written between two announcements for blocks of at least [`LARGE_CHUNKS_FROM`] bytes. The reader of
-/// such a block works on larger chunks.
+/// The number of bytes written between two announcements for blocks of at least [`LARGE_CHUNKS_FROM`] bytes.
+/// The reader of such a block works on larger chunks.
 const LARGE_CHUNK: usize = 32 << 10;
 const LARGE_CHUNKS_FROM: usize = 128 << 10;
 

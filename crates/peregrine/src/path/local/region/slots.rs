@@ -10,12 +10,12 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// Bytes of a slot: two pages. A message is large if it has more bytes than this.
+/// The size in bytes of a slot: two pages. A message is large if it has more bytes than this.
 pub(crate) const SLOT_BYTES: usize = 8 << 10;
 /// The number of slots. All slots together are about twice as large as the private cache of a current
 /// processor core.
 const SLOTS: u32 = 256;
-/// Bytes of all slots.
+/// The size in bytes of all slots.
 pub(crate) const ROTATION_BYTES: usize = SLOT_BYTES * SLOTS as usize;
 
 /// The slot of the next large message of one direction, or 0 initially and after [`reset`](Self::reset).

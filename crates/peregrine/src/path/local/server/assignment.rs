@@ -42,7 +42,7 @@ pub(crate) enum RingAction {
     Nothing,
 }
 
-/// The word that identifies the worker which polls an A-stack. It begins as `UNASSIGNED`.
+/// The word that identifies the worker which polls an A-stack. Its initial value is `UNASSIGNED`.
 #[derive(Default)]
 pub(super) struct AssignmentWord<W>(W);
 

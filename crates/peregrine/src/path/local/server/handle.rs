@@ -80,9 +80,9 @@ pub(crate) trait Flag {
     fn new(value: bool) -> Self;
     /// Reads the flag, with relaxed ordering.
     fn peek(&self) -> bool;
-    /// Reads the flag, sequentially consistent.
+    /// Reads the flag, with sequentially consistent ordering.
     fn load(&self) -> bool;
-    /// Sets or clears the flag, sequentially consistent.
+    /// Sets or clears the flag, with sequentially consistent ordering.
     fn store(&self, value: bool);
     /// Clears the flag. Returns whether it was set.
     fn take(&self) -> bool;
@@ -91,7 +91,7 @@ pub(crate) trait Flag {
 /// The key of the A-stack that a worker serves.
 pub(crate) trait Key {
     fn new(value: u64) -> Self;
-    /// Reads the key, sequentially consistent.
+    /// Reads the key, with sequentially consistent ordering.
     fn load(&self) -> u64;
     /// Sets the key, with release ordering.
     fn store(&self, value: u64);
@@ -100,9 +100,9 @@ pub(crate) trait Key {
 /// A word that each wake-up of the worker changes.
 pub(crate) trait WakeWord {
     fn new(value: u32) -> Self;
-    /// Reads the word, sequentially consistent.
+    /// Reads the word, with sequentially consistent ordering.
     fn load(&self) -> u32;
-    /// Changes the word to a new value, sequentially consistent.
+    /// Changes the word to a new value, with sequentially consistent ordering.
     fn change(&self);
 }
 
@@ -205,8 +205,8 @@ impl<M: Machine> WorkerHandle<M> {
     /// then find the posted call itself.
     ///
     /// First this thread announces the change. Then it executes a barrier on every processor, and reads which
-    /// A-stack the worker serves. If that is another A-stack, the worker notes its next A-stack only after
-    /// the barrier, and will then see the announcement.
+    /// A-stack the worker serves. If the worker serves another A-stack than `astack`, it notes its next
+    /// A-stack only after the barrier, and will then see the announcement.
     // SYNC: assigned, the other half is in `begin_call`.
     pub(crate) fn take_waiting(&self, astack: &M::Astack) -> Vec<M::Astack> {
         let mut assigned = self.assigned.lock();
@@ -230,7 +230,7 @@ impl<M: Machine> WorkerHandle<M> {
     #[inline]
     pub(super) fn begin_call(&self, key: u64) -> bool {
         // SYNC: assigned, the other half is in `take_waiting`. A thread that reads the key and then takes
-        // other A-stacks away also sees what this worker has written for the earlier calls on them.
+        // other A-stacks away also sees what this worker has written for earlier calls on those A-stacks.
         self.current.store(key);
         M::keep_order();
         if self.changed.peek() {
@@ -355,7 +355,7 @@ pub(crate) fn wake_one<'a, M: Machine>(
     if workers.clone().filter(|worker| worker.is_polling()).count() >= waiting {
         return true;
     }
-    // The caches of the worker that was added last are probably the warmest.
+    // The worker that was added last probably still has its data in the caches.
     let asleep = workers.rev().find(|worker| !worker.is_awake());
     asleep.map(WorkerHandle::wake).is_some()
 }

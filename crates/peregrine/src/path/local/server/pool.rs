@@ -3,15 +3,16 @@
 //! Each worker polls all A-stacks that are assigned to it. A ring wakes a sleeping worker only if no worker
 //! polls. A new worker starts only if none sleeps either. A worker without calls gives its A-stacks to
 //! another worker that still polls. So one thread serves several busy A-stacks, and the other processors
-//! remain free for the clients. This is the lazy association of E-stacks of LRPC.
+//! remain free for the clients. As in LRPC, an A-stack gets an E-stack only when it is called (lazy
+//! association).
 //!
 //! A client can make reads of its A-stacks slow. Therefore a worker reads the A-stacks of one user only
 //! ([`State::takes`]). If no other worker is available, any worker may take an A-stack ([`anywhere`]).
 //!
 //! [`anywhere`]: QueuedAstack::anywhere
 //!
-//! When a client rings, the keeper reads its A-stack. After a slow read, the keeper ignores the rings of that
-//! user for [`REST`] times the duration of the read.
+//! When a client rings, the keeper reads its A-stack. After a slow read, the keeper ignores the rings of the
+//! client's user for [`REST`] times the duration of the read.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
@@ -38,8 +39,8 @@ use crate::{limits, sys};
 /// read of present memory takes less than a microsecond, and a read of absent memory takes a few
 /// microseconds.
 const SLOW_READ: Duration = Duration::from_millis(1);
-/// After a slow read, the keeper ignores the rings of that user for this many times the duration of the read.
-/// So reads of one user's A-stacks take at most about a twentieth of the keeper's time.
+/// After a slow read, the keeper ignores the rings of the client's user for `REST` times the duration of the
+/// read. So reads of one user's A-stacks take at most about a twentieth of the keeper's time.
 const REST: u32 = 20;
 
 /// The name of the worker threads.
@@ -85,7 +86,7 @@ impl QueuedAstack {
     }
 
     /// Makes an entry without reading whether a posted call is nested. The client of a nested call rings
-    /// again.
+    /// again, and the keeper then reads this.
     fn unchecked(astack: AstackRef) -> Self {
         Self { user: astack.user(), astack, anywhere: false, nested: false }
     }

@@ -143,8 +143,8 @@ impl StreamPath {
         Err(self.connection.unanswered())
     }
 
-    /// Cancels the call because its deadline has passed, unless the reply has arrived. The frame stays
-    /// captured until the reply arrives.
+    /// Cancels the call because its deadline has passed, unless the reply has arrived. The frame of a
+    /// cancelled call stays captured until the reply arrives.
     #[cold]
     fn late(&self, index: u32, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
         let slot = self.connection.slot(index);

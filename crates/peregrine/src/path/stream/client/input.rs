@@ -10,8 +10,8 @@ use crate::value::Window;
 /// The received bytes of a connection.
 pub(super) struct Input {
     pub(super) assembly: Assembly,
-    /// Memory for bytes that were received ahead: bytes of later messages. Those at `from..to` were not taken
-    /// yet.
+    /// Memory for bytes that were received ahead: bytes of later messages. The bytes at `from..to` were not
+    /// taken yet.
     ahead: Box<[u8]>,
     from: usize,
     to: usize,

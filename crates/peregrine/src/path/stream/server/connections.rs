@@ -267,7 +267,7 @@ pub(super) struct ServerConnection {
     since: Instant,
     /// Whether the connection waits for memory.
     waits: AtomicBool,
-    /// How often the keeper has checked since bytes last arrived.
+    /// The number of checks that the keeper has made since bytes last arrived.
     looks: AtomicU64,
     /// The keeper's watch, until the connection ends.
     watch: OnceLock<Mutex<Option<Watch>>>,

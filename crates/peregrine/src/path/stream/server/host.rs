@@ -30,7 +30,7 @@ pub(crate) trait Host {
     /// If there is no such export, or if clients on networks may not see it.
     fn describe(&self, name: &str) -> Result<Description, (Kind, String)>;
 
-    /// Returns the object that reports, for each number of a call, whether the call was given up.
+    /// Returns an object that reports whether a call was given up. A call is identified by its number.
     fn calls(&self) -> Arc<dyn Calls>;
 
     /// Notes that a call has arrived.
@@ -75,7 +75,7 @@ pub(crate) trait Host {
     /// message.
     fn hold(&self);
 
-    /// Makes the keeper check the connection after this time.
+    /// Makes the keeper check the connection when the time `after` has passed.
     fn remind(&self, after: Duration);
 }
 

@@ -9,15 +9,15 @@
 //!
 //! Two messages must not wait for each other's memory:
 //!
-//! * Messages that have arrived in part must not wait for each other. So one message of each host may
-//!   exceed the host's share, and one of all messages may exceed the total.
+//! * Messages that have arrived in part must not wait for each other. So one message of each host may exceed
+//!   the host's share, and one message of all hosts may exceed the total.
 //! * A call that waits for a permit waits for running procedures to end. These may wait for a nested call
 //!   that has not arrived yet, and only a complete message shows whether it is a nested call. So a message
 //!   that has been held for [`STUCK`] while threads wait inside procedures may arrive by an *extension*. Each
-//!   host may have one extension, and there are at most as many extensions as such threads. A nested call
-//!   then runs beyond the bound. Any other call that arrived by an extension is refused if it would have to
-//!   wait. If no thread waited inside a procedure when a message began to arrive, it cannot be a nested call.
-//!   It gets no extension, and is held rather than refused.
+//!   host may have one extension, and there are at most as many extensions as threads that wait inside
+//!   procedures. A nested call then runs beyond the bound. Any other call that arrived by an extension is
+//!   refused if it would have to wait. If no thread waited inside a procedure when a message began to arrive,
+//!   the message cannot be a nested call. Such a message gets no extension, and is held rather than refused.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -81,8 +81,8 @@ impl Host {
         self.bytes == 0 && self.first.is_none() && self.extension.is_none()
     }
 
-    /// Returns whether `more` further bytes are within the host's share. `left` is the memory that is left in
-    /// total.
+    /// Returns whether `more` further bytes are within the host's share. `left` is the number of bytes that
+    /// are left in total.
     fn shares(&self, left: usize, more: usize) -> bool {
         self.bytes + more <= (left / 4).min(limits::PARTIAL_BYTES_PER_HOST)
     }

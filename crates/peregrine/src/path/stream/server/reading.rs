@@ -100,7 +100,7 @@ impl AcceptedConnection {
         Attended::Left
     }
 
-    /// Queues the connection after those that wait for a thread.
+    /// Queues the connection after the connections that already wait for a thread.
     #[cold]
     pub(super) fn stand_in_line(&self, worker: &mut StreamWorker, host: &dyn Host) -> Attended {
         if !self.put_back(worker, false) {
@@ -234,13 +234,15 @@ impl AcceptedConnection {
         }
     }
 
-    /// Returns the end of the memory into which the thread may receive, or `None` if no memory is left.
+    /// Returns the end of the part of the input's memory into which the thread may receive, or `None` if no
+    /// memory is left.
     #[inline]
     fn make_room(&self, worker: &mut StreamWorker, needed: usize) -> Option<usize> {
         if needed <= READ_AHEAD {
             return Some(READ_AHEAD);
         }
-        // The size is either all memory of the thread, or twice the number of bytes that have arrived.
+        // This end is the size of the thread's memory, or twice the number of bytes that have arrived if they
+        // fill that memory.
         let there = worker.input.memory().len();
         let grown = if worker.unread.to < there { there } else { 2 * worker.unread.to };
         let wanted = needed.min(grown.max(READ_AHEAD));

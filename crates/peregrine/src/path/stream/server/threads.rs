@@ -20,7 +20,7 @@ use crate::serving::faults::Faults;
 use crate::serving::stop::Drain;
 use crate::sync::{Condvar, Mutex, MutexGuard, Rank};
 
-/// The smallest bound on threads that wait for calls, even if fewer procedures may run.
+/// The smallest bound on the number of threads that wait for calls. It applies if fewer procedures may run.
 const READERS_MIN: usize = 16;
 
 /// The name of the threads.
@@ -198,7 +198,7 @@ impl StreamThreads {
         Ok(())
     }
 
-    /// Notes that a call has arrived. It gets a reply, whether it runs or not.
+    /// Notes that a call has arrived. The call gets a reply, whether it runs or not.
     pub(super) fn called(&self) {
         self.calls.fetch_add(1, Ordering::SeqCst);
     }

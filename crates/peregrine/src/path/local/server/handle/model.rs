@@ -280,7 +280,7 @@ impl WorkerPool {
         }
     }
 
-    /// Runs a worker that begins with these A-stacks.
+    /// Runs a worker that begins with the A-stacks in `list`.
     fn work(&self, number: u32, mut list: Vec<Assigned<Model>>) {
         let worker = &self.workers[number as usize];
         loop {
@@ -345,8 +345,8 @@ impl WorkerPool {
 }
 
 /// Checks at the end of each run that an A-stack is assigned to one worker, or is in the queue, or neither,
-/// and that its word agrees. If it were assigned to two workers, both would take its calls, and another
-/// thread might take it away from the wrong worker.
+/// and that its assignment word agrees. If it were assigned to two workers, both would take its calls, and
+/// another thread might take it away from the wrong worker.
 impl Drop for WorkerPool {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -377,7 +377,7 @@ fn spawn(pool: &Arc<WorkerPool>, f: impl FnOnce(&WorkerPool) + 'static) -> threa
     thread::spawn(move || f(&pool))
 }
 
-/// A worker has two A-stacks with a call each. The keeper takes both away if it can.
+/// A worker has two A-stacks with a call each. The keeper takes both A-stacks away if it can.
 #[test]
 fn call_of_an_astack_that_is_taken_away_runs_once() {
     check(5, || {
