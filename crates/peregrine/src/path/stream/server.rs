@@ -74,7 +74,7 @@ pub(crate) struct AcceptedConnection {
     reader: AtomicU64,
     /// The value of `reader` at the keeper's last check.
     seen: AtomicU64,
-    /// The number of next calls that are expected to take long, because a recent call took long.
+    /// The number of following calls that are expected to take long, because a recent call took long.
     suspected: AtomicU32,
     kept: Mutex<Kept>,
     rows: Mutex<BindingTable>,

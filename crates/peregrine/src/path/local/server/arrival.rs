@@ -23,7 +23,7 @@ use crate::value::Arrives;
 /// After this number of polls, which take 50 to 100 us, the client's thread is probably not running. The time
 /// of the first `POLLS` polls for a message is not measured.
 const POLLS: u32 = 2000;
-/// The number of polls between two readings of the clock.
+/// The number of spin hints between two polls, while the waiting thread yields its processor.
 const POLLS_TIMED: u32 = 32;
 /// How long a waiting thread yields its processor between two polls. Later, it sleeps between two polls.
 const YIELD_FOR: Duration = Duration::from_millis(1);

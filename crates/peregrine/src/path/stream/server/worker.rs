@@ -22,7 +22,7 @@ pub(crate) struct StreamWorker {
     pub(super) unread: Unread,
     /// The message that has arrived in part.
     pub(super) part: Part,
-    /// The thread's own memory, while it receives into the memory of a connection.
+    /// The thread's own memory, while the thread receives into the memory of a connection.
     pub(super) spare: EStack,
     pub(super) reply: Option<Memory>,
     /// The positions of the blocks of a result.
