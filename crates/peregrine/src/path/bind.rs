@@ -1,4 +1,4 @@
-//! [`Connect`]: the contract of a path's client half until the first call.
+//! [`Connect`]: how binding uses the client half of a path, before the first call.
 
 use std::io;
 use std::sync::Arc;
@@ -38,7 +38,8 @@ pub(crate) trait Connect: Sync {
 pub(crate) enum Inquiry {
     /// The description, which the server has sent.
     Answer(Description),
-    /// The description is the result of this procedure, which every export has.
+    /// The client must call `procedure` over `path`. Every export has this procedure, and its result is the
+    /// description.
     Call { path: BoundPath, procedure: u32 },
 }
 
@@ -51,10 +52,10 @@ pub(crate) struct Target<'a> {
 }
 
 impl<'a> Target<'a> {
-    /// Returns the place of the destination.
+    /// Returns the host and port of the destination.
     ///
     /// # Errors
-    /// If the address has no place. [`Connect::leads_to`] returns false for such an address.
+    /// If the address has no host and port. [`Connect::leads_to`] returns false for such an address.
     pub(crate) fn place(&self) -> Result<&'a Place, CallError> {
         self.address.place().ok_or_else(|| {
             let text = format!("`{}` names no host and port", self.address);
@@ -68,7 +69,7 @@ impl<'a> Target<'a> {
 pub(crate) struct Wanted<'a> {
     pub(crate) name: &'a str,
     pub(crate) interface: &'a InterfaceRef,
-    /// The digest of the interface that the server must have. `None` accepts any interface.
+    /// The digest that the server's interface must have. `None` accepts any interface.
     pub(crate) digest: Option<Digest>,
     pub(crate) options: &'a BindOptions,
     pub(crate) until: Instant,
@@ -88,7 +89,7 @@ pub(crate) const STAGGER: Duration = Duration::from_millis(250);
 /// Locks the entry of a server in a registry, and waits for the lock until `until`.
 ///
 /// # Errors
-/// If another thread still binds to the same server at that time.
+/// If another thread still holds the lock at `until`, because it binds to the same server.
 pub(crate) fn hold<T>(lock: &Mutex<T>, until: Instant) -> Result<MutexGuard<'_, T>, CallError> {
     loop {
         if let Some(guard) = lock.try_lock() {
@@ -122,7 +123,7 @@ pub(crate) fn system(what: &'static str) -> impl Fn(io::Error) -> CallError {
 /// Returns the byte order of a server that reports this representation.
 ///
 /// # Errors
-/// If there is no such representation.
+/// If no byte order has the number `representation`.
 pub(crate) fn byte_order(representation: u32) -> Result<ByteOrder, CallError> {
     ByteOrder::from_number(representation).ok_or_else(|| {
         violated(format!("the server reports the unknown byte order {representation}"))

@@ -1,13 +1,14 @@
-//! The in-process path: the same stubs and the same bytes, without another process.
+//! The in-process path: a call uses the same stubs and the same bytes as on other paths, but no other
+//! process.
 //!
 //! This path is meant for users' tests. It is also the reference for the contract that every path must keep:
 //! arguments are copied as they would be between two domains.
 //!
 //! A limit has the same meaning as on other paths. A call whose deadline passes before its procedure begins
 //! is not executed. A call whose procedure runs past the deadline fails as timed out, and may have executed.
-//! The caller gets this error only after the procedure has returned, because both run on one thread. A second
-//! thread could report it in time, but the object under test would then run on a thread that its test does
-//! not expect.
+//! The caller gets this error only after the procedure has returned, because both run on one thread. If the
+//! procedure ran on a second thread, the caller could get the error in time. But the object under test would
+//! then run on a thread that its test does not expect.
 
 use core::cell::RefCell;
 use std::sync::Arc;
@@ -27,7 +28,7 @@ pub(crate) struct InProcess {
 }
 
 thread_local! {
-    /// Idle E-stacks. Calls may nest, and each needs its own.
+    /// Idle E-stacks. Calls may nest, and each nested call needs its own E-stack.
     static ESTACKS: RefCell<Vec<EStack>> = const { RefCell::new(Vec::new()) };
 }
 

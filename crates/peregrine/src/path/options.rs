@@ -47,8 +47,9 @@ impl EthernetDevice {
 ///
 /// Binding again repeats all steps of binding: the client looks up the name, selects the fastest path that
 /// works, and compares the interfaces. The client binds again between two attempts at a call, once for each
-/// call that fails, and within the limit of the call. If binding again fails, the call fails with its first
-/// error. If a new server does not fit the client or refuses it, the call fails with the error of binding.
+/// call that fails, and within the limit of the call. If binding again fails, the call fails with the error
+/// of its first attempt. There is one exception: if the call was not executed, and a new server does not fit
+/// the client or refuses it, the call fails with the error of binding.
 ///
 /// ```
 /// use peregrine::{BindOptions, Rebind};
@@ -127,7 +128,7 @@ impl BindOptions {
     /// Sets the number of calls that can be in flight at one time, 1 to [`limits::ASTACKS_MAX`]. Further
     /// callers wait, unless [`BindOptions::on_exhausted`] changes that.
     ///
-    /// By default, a caller that finds all A-stacks in use takes a further one if earlier calls take long
+    /// By default, a caller that finds all A-stacks in use adds a further A-stack if earlier calls take long
     /// ([`OnExhausted::Adaptive`]). There are at most [`limits::ASTACKS_SPARSE`] A-stacks, or the number that
     /// the server grants.
     ///
@@ -142,12 +143,12 @@ impl BindOptions {
         self
     }
 
-    /// Sets what a caller does if all A-stacks are in use. The default is [`OnExhausted::Adaptive`]. If
-    /// [`BindOptions::astacks`] was set, it is [`OnExhausted::Wait`].
+    /// Sets what a caller does if all A-stacks are in use. The default is [`OnExhausted::Adaptive`], or
+    /// [`OnExhausted::Wait`] if [`BindOptions::astacks`] was set.
     ///
-    /// Unless callers always wait, there is room for [`limits::ASTACKS_SPARSE`] A-stacks, or for the number
-    /// that [`BindOptions::astacks`] requested if that is larger. The server may grant fewer. If all of
-    /// these are in use, callers wait.
+    /// With [`OnExhausted::Wait`], there are only the A-stacks that [`BindOptions::astacks`] requested.
+    /// Otherwise, there can be up to [`limits::ASTACKS_SPARSE`] A-stacks, or the requested number if that is
+    /// larger. The server may grant fewer. If all of these are in use, callers wait.
     pub const fn on_exhausted(mut self, choice: OnExhausted) -> Self {
         self.on_exhausted = Some(choice);
         self
@@ -191,8 +192,8 @@ impl BindOptions {
     /// for other reasons. `bbr` does not, but sends at the rate that it has measured. It underestimates this
     /// rate where calls are short and rare. Its pacing costs timers on a fast network. Its first version
     /// takes more than its share of a link that other connections use as well. The algorithm must be loaded
-    /// or built into the kernel. An unprivileged process may only use those listed in
-    /// `net.ipv4.tcp_allowed_congestion_control`.
+    /// or built into the kernel. An unprivileged process may only use the algorithms that
+    /// `net.ipv4.tcp_allowed_congestion_control` lists.
     pub fn congestion(mut self, name: &str) -> Self {
         self.congestion = Some(name.to_owned());
         self
@@ -203,8 +204,8 @@ impl BindOptions {
     ///
     /// UDP's checksum has 16 bits. Network cards compute and verify it, and devices that rewrite addresses
     /// compute it again, so it does not detect damage inside these. The CRC32C does: a damaged packet is
-    /// dropped and retransmitted like a lost one. It costs each side one more pass over all bytes that it
-    /// sends and receives. Headers are always checked.
+    /// dropped and retransmitted like a lost one. The CRC32C costs each side one more pass over all bytes
+    /// that it sends and receives. Headers are always checked.
     pub const fn payload_check(mut self, check: bool) -> Self {
         self.payload_check = Some(check);
         self
@@ -240,14 +241,14 @@ impl BindOptions {
         self
     }
 
-    /// Returns what a caller does if all A-stacks are in use. By default, the number of A-stacks does not
-    /// bound the calls in flight.
+    /// Returns what a caller does if all A-stacks are in use. By default, callers add A-stacks if earlier
+    /// calls take long.
     pub(crate) fn on_exhausted_or_default(&self) -> OnExhausted {
         self.on_exhausted.unwrap_or(OnExhausted::Adaptive)
     }
 
-    /// Returns the number of A-stacks of `bytes` bytes to reserve space for: those that are in use from the
-    /// start, and those that may be added later.
+    /// Returns the number of A-stacks to reserve space for, if the largest message has `bytes` bytes. This
+    /// includes A-stacks that are not used at first and may be added later.
     pub(crate) fn room_for(&self, bytes: usize) -> u32 {
         match self.on_exhausted_or_default() {
             OnExhausted::Wait => self.astacks,
@@ -262,8 +263,9 @@ impl BindOptions {
         self.message_bytes_or(self.message_bytes_default(), interface)
     }
 
-    /// Returns the size of the largest message if the program sets none. More than
-    /// [`limits::ASTACKS_SPARSE`] A-stacks leave address space for smaller messages only.
+    /// Returns the size in bytes of the largest message if the program sets none. It is smaller for more than
+    /// [`limits::ASTACKS_SPARSE`] A-stacks, because there is not enough address space for large messages in
+    /// all of them.
     pub(crate) const fn message_bytes_default(&self) -> usize {
         if self.astacks > limits::ASTACKS_SPARSE {
             limits::MESSAGE_BYTES_ASKED

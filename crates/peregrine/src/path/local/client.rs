@@ -31,7 +31,7 @@ pub(crate) struct LocalPath {
     /// Whether the server has withdrawn the export.
     pub(crate) revoked: Arc<AtomicBool>,
     pub(crate) message_bytes: usize,
-    /// The largest message in bytes that the client's options allow.
+    /// The size in bytes of the largest message that the client's options allow.
     pub(crate) own_bytes: usize,
     pub(crate) wait: Wait,
 }
@@ -112,8 +112,8 @@ impl LocalPath {
         CallError::too_large(call.layout().total, self.own_bytes, Some(server))
     }
 
-    /// Posts a call whose message is in place, except for its head and its header. Returns the value of its
-    /// call word.
+    /// Writes the head and the header of a call, and posts the call. The rest of the message is in place, but
+    /// the end of a large message may follow later. Returns the value of the call word.
     #[inline(always)]
     fn post(
         &self,
@@ -196,7 +196,8 @@ struct CallState<'a> {
     deadline: Option<Instant>,
 }
 
-/// Copies the out blocks of a reply that begins at byte `offset` of its space. Returns their end.
+/// Copies the out blocks of a reply that begins at byte `offset` of its space. Returns the offset of the end
+/// of the last block in the reply.
 #[inline(always)]
 fn take_blocks(call: &mut Call<'_, '_, '_>, offset: usize) -> Result<usize, CallError> {
     call.take_blocks(offset).map_err(|invalid| CallError::bad_result(invalid.to_string()))
@@ -235,7 +236,7 @@ fn extend(
 struct ReplyWait<'a> {
     region: &'a ClientRegion,
     index: u32,
-    /// The value of the call's word.
+    /// The [`posted`] value of the call.
     id: u32,
     deadline: Option<Instant>,
 }
@@ -249,8 +250,9 @@ impl Waiter for ReplyWait<'_> {
         !self.region.session.is_alive()
     }
 
-    /// Rings if the server has not taken the call: its thread may be running another procedure, or the first
-    /// ring was lost. If the server has taken the call, this costs the server nothing.
+    /// Ends the session if a stray write has destroyed the call or its reply. Rings if the server has not
+    /// taken the call: the server's thread may be running another procedure, or the first ring was lost. If
+    /// the server has taken the call, this costs the server nothing.
     fn on_long_wait(&self) {
         self.region.check_words(self.index, self.id);
         if !self.region.was_taken(self.index, self.id) {

@@ -54,7 +54,7 @@ impl Connect for Local {
     }
 }
 
-/// The sessions of this process, by the number of the server's process.
+/// The sessions of this process, by the process ID of the server.
 static SESSIONS: Registry<u32, JoinedSession> = Registry::new(Rank::Server);
 
 /// A session that bindings of this process share. It ends when the last of these bindings is dropped.
@@ -120,9 +120,9 @@ impl CallPath for BoundLocalPath {
 impl Drop for BoundLocalPath {
     fn drop(&mut self) {
         self.watched.revocations().flags.remove(&self.path.binding);
-        // The last binding ends the session, so the server needs no message about the binding. If several
-        // bindings are dropped at once, at most one of them is the last. None is the last if another thread
-        // is about to join the session.
+        // Dropping the last binding ends the session, so the server needs no message about that binding. If
+        // several bindings are dropped at the same time, `into_inner` returns the session for at most one of
+        // them. It returns the session for none of them if another thread is about to join the session.
         if self.joined.take().and_then(Arc::into_inner).is_none() {
             self.watched.session().unbind(self.path.binding);
         }
@@ -143,14 +143,14 @@ struct SessionWatch {
     is_socket_closed: AtomicBool,
 }
 
-/// The bindings whose exports may be withdrawn.
+/// The bindings of a session, and which of them were revoked because their exports were withdrawn.
 #[derive(Default)]
 struct Revocations {
-    /// The flag of each binding.
+    /// For each binding, by number: a flag that is set when the binding is revoked.
     flags: HashMap<u32, Arc<AtomicBool>>,
-    /// Revoked numbers of bindings that this process does not know. It may learn of such a binding later,
-    /// because the answer that grants a binding arrives on another connection. The list is cleared when a
-    /// thread begins to bind.
+    /// The numbers of revoked bindings that this process does not know. The answer that grants such a binding
+    /// may arrive later, because it arrives on another connection. The list is cleared when a thread begins
+    /// to bind.
     early: Vec<u32>,
 }
 

@@ -97,7 +97,7 @@ impl Word {
     }
 }
 
-/// The server's side of one A-stack, on which the next reply is ready.
+/// The server's side of one A-stack. It posts the reply to each call before the client makes the call.
 #[derive(Debug)]
 pub struct Script {
     memory: Memory,
@@ -117,7 +117,8 @@ impl Script {
         let _ = space.write(0, &message[..message.len().min(space.len())]);
     }
 
-    /// Posts the reply to the next call before the client makes the call. The client will not ring.
+    /// Posts the reply to the next call before the client makes the call. Also sets the call word to a value
+    /// with which the client does not ring.
     fn post(&self) {
         let (call, reply) = (self.layout.call_word(0), self.layout.reply_word(0));
         let word = self.memory.word(call);

@@ -37,22 +37,24 @@ pub(crate) struct ClientRegion {
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct ClientAstack {
-    /// The offsets of the call line and of the reply line.
+    /// The offset of the call line in the region.
     pub(super) call_at: usize,
+    /// The offset of the reply line in the region.
     pub(super) reply_at: usize,
     /// The sequence number of the last call.
     pub(super) sequence: AtomicU32,
-    /// The last reply word that was taken.
+    /// The value of the reply word for the last reply that was taken.
     pub(super) last_reply: AtomicU32,
-    /// The processors on which the server's thread and the caller last ran.
+    /// The processor on which the server's thread last ran.
     pub(super) server_cpu: AtomicU32,
+    /// The processor on which the caller last ran.
     pub(super) client_cpu: AtomicU32,
-    /// How many rounds of [tidying](ClientRegion::tidy) will pass before the memory of large messages is
-    /// given back.
+    /// The number of rounds of [tidying](ClientRegion::tidy) until the memory of large messages is given
+    /// back. It is 0 if there is no such memory.
     keep_rounds: AtomicU32,
-    /// The slots at which the next large messages of the two directions begin. `next_reply` is 0 if the last
-    /// reply was small.
+    /// The slot at which the next large call begins.
     pub(super) next_call: NextSlot,
+    /// The slot at which the next large reply begins, or 0 if the last reply was small.
     pub(super) next_reply: NextSlot,
     pub(super) store_mode: StoreMode,
 }
@@ -90,8 +92,8 @@ impl ClientRegion {
     /// Wakes all callers because the session has ended. The caller of this function must have marked the
     /// session as ended.
     pub(crate) fn wake_all(&self) {
-        // Wakes only at A-stacks in use: reading the words of others would allocate their memory. A caller
-        // that later takes another A-stack into use sees that the session has ended.
+        // Only callers at A-stacks in use are woken: reading the words of other A-stacks would allocate their
+        // memory. A caller that later takes another A-stack into use sees that the session has ended.
         for index in 0..self.frames.active() {
             let reply = self.memory.word(self.layout.reply_word(index));
             word::mark_dead(reply);

@@ -21,8 +21,8 @@
 //! | P+4 | 4 | client | given-up word: the call word of the last call that the client gave up |
 //! | Q | 4 | server | progress of the reply: bytes of a large reply that are in place so far |
 //!
-//! R, T, P and Q are multiples of 128. No two of them share a cache line, nor a pair of lines, because
-//! processors prefetch lines in pairs.
+//! `n` is the size in bytes of the largest message. R, T, P and Q are multiples of 128. No two of them share
+//! a cache line, nor a pair of lines, because processors prefetch lines in pairs.
 //!
 //! A small message begins at the start of its space. Large messages of one direction follow one another
 //! through a rotation of 2 MiB ([`slots`]).
@@ -38,20 +38,20 @@ use self::slots::ROTATION_BYTES;
 use crate::call::{FrameLayout, frames_that_fit, is_short};
 use crate::limits;
 
-/// Bytes of the header of a call or a reply, including its word.
+/// The size in bytes of the header of a call or a reply, including its word.
 pub(crate) const HEADER_BYTES: usize = 32;
-/// Reserved bytes before the first A-stack.
+/// The number of reserved bytes before the first A-stack.
 const FIRST: usize = 4096;
-/// Bytes of a pair of cache lines.
+/// The size in bytes of a pair of cache lines.
 const LINES: usize = 128;
 
 /// The number and the size of the A-stacks of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RegionLayout {
     pub(crate) count: u32,
-    /// The largest message in bytes, in each direction: a multiple of 16.
+    /// The size in bytes of the largest message, in each direction: a multiple of 16.
     pub(crate) bytes: usize,
-    /// Bytes of a header and the space of its message, rounded up to a pair of cache lines.
+    /// The size in bytes of a header and the space of its message, rounded up to a pair of cache lines.
     half: usize,
 }
 
@@ -64,7 +64,7 @@ impl RegionLayout {
         if !in_bounds {
             return None;
         }
-        // This comes after the check of `bytes`: a sum with an unchecked number of the peer may overflow.
+        // This comes after the check of `bytes`: a sum with an unchecked number from the peer may overflow.
         let half = (bytes + ROTATION_BYTES + HEADER_BYTES).next_multiple_of(LINES);
         let layout = Self { count, bytes, half };
         (layout.region_bytes() <= limits::REGION_BYTES_MAX).then_some(layout)

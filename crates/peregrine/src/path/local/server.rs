@@ -30,7 +30,7 @@ use crate::stats::{Moment, stamp};
 use crate::sys;
 use crate::value::{Space, Window, align_up};
 
-/// What a thread needs to run procedures.
+/// The state that a thread needs to run procedures.
 pub(crate) struct Executor {
     estack: EStack,
     pub(super) serving: Serving,
@@ -66,7 +66,7 @@ impl ServerRegion {
     /// the caller last ran.
     ///
     /// # Panics
-    /// If the procedure panics. There is no reply then.
+    /// If the procedure panics. No reply is posted then.
     #[inline]
     pub(super) fn serve(self: &Arc<Self>, index: u32, id: u32, executor: &mut Executor) -> u32 {
         stamp(Moment::Seen);
@@ -74,8 +74,8 @@ impl ServerRegion {
         astack.last_call.store(id, Ordering::Relaxed);
         let queued = astack.queued.load(Ordering::Relaxed);
         if queued != NO_CALL && queued != id {
-            // The number in `queued` is of an earlier call. It is cleared, because a call that was not queued
-            // may get the same number when numbers wrap.
+            // `queued` holds the number of an earlier call. It is cleared because numbers wrap: a later call
+            // that was not queued may get the same number.
             astack.queued.store(NO_CALL, Ordering::Relaxed);
         }
         executor.served += 1;
@@ -194,7 +194,7 @@ impl ServerRegion {
         stamp(Moment::Posted);
     }
 
-    /// Posts a refusal in the place of the result.
+    /// Posts a refusal instead of the result of call `id`.
     #[cold]
     fn post_refusal(&self, astack: &ServerAstack, id: u32, refusal: &Refusal) {
         let (_, reply) = self.spaces_of(astack, self.header(astack).flags);
@@ -203,16 +203,16 @@ impl ServerRegion {
         self.post(astack, id, ReplyHeader { answer, cpu, head_at, head_bytes });
     }
 
-    /// Posts the refusal of the last call on an A-stack, whose procedure panicked.
+    /// Posts a refusal of the last call on an A-stack, because the procedure of this call has panicked.
     #[cold]
     pub(super) fn post_panic(&self, index: u32, refusal: &Refusal) {
         let astack = &self.astacks[index as usize];
         self.post_refusal(astack, astack.last_call.load(Ordering::Relaxed), refusal);
     }
 
-    /// Refuses the call on a queued A-stack without running it. The client rings again for the next call
-    /// there. Returns false if the client posts calls so fast that another call is posted already, which must
-    /// then be served.
+    /// Refuses the call that is posted on a queued A-stack, and unassigns the A-stack: the client rings for
+    /// the next call there. Returns false if the client posts new calls faster than this function refuses
+    /// them. The A-stack then stays queued, and a worker must serve its call.
     pub(crate) fn refuse(&self, index: u32, refusal: &Refusal) -> bool {
         /// The largest number of calls that are refused in a row.
         const ATTEMPTS: u32 = 64;

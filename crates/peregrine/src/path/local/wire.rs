@@ -19,13 +19,14 @@ pub(crate) type Token = [u8; 16];
 /// A message of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ClientMessage {
-    /// Binds to the export, in an existing session or in a new one.
+    /// Requests a binding to the export at whose socket the client connected, in an existing session or in a
+    /// new one.
     Bind(BindRequest),
-    /// Ends a binding.
+    /// Ends the binding with this number.
     Unbind(u32),
-    /// Asks for the description of the export.
+    /// Asks for the description of the export at whose socket the client connected.
     Describe,
-    /// Reports that a call is posted on an A-stack that no thread polls.
+    /// Reports that a call is posted on the A-stack with this index, which no thread polls.
     Ring(u32),
     /// Asks for the server's counters.
     Count,
@@ -35,10 +36,11 @@ pub(crate) enum ClientMessage {
 pub(crate) struct BindRequest {
     /// The identity of the client's interface. `None` binds to any interface.
     pub(crate) digest: Option<[u8; 16]>,
-    /// The number of A-stacks of a new session, and the size of the largest message in bytes.
+    /// The number of A-stacks, if the server makes a new session.
     pub(crate) count: u32,
+    /// The size in bytes of the largest message.
     pub(crate) bytes: u64,
-    /// Existing sessions of the two processes: at most [`limits::TOKENS_MAX`].
+    /// The tokens of existing sessions between the two processes: at most [`limits::TOKENS_MAX`].
     pub(crate) sessions: Vec<Token>,
 }
 
@@ -54,7 +56,8 @@ pub(crate) enum ServerMessage {
     Description(Description),
     /// Ends the session: the server takes no more calls.
     Goodbye,
-    /// Reports that the export of a binding was withdrawn. Its calls are refused from now on.
+    /// Reports that the export of the binding with this number was withdrawn. The calls of this binding are
+    /// refused from now on.
     Revoked(u32),
     /// Reports the size in bytes of the server's counters. The descriptor of their memory, which is for
     /// reading only, comes with this message.

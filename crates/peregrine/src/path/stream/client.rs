@@ -1,5 +1,5 @@
 //! The client's half of a call: a connection with many calls in flight. One of the waiting callers is the
-//! *leader*: it receives for all callers, and wakes those whose replies it has received.
+//! *leader*: it receives for all callers, and wakes the callers whose replies it has received.
 
 mod ask;
 mod call;
@@ -35,10 +35,10 @@ use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys;
 use crate::value::{Space, Window, align_up};
 
-/// The number of bytes to receive together with a header: probably the body of its message.
+/// The number of bytes to receive together with a header. This is enough for the bodies of most messages.
 const GUESS: usize = 16 << 10;
 
-/// The number of empty polls between two examinations of the connection.
+/// The number of polls that receive nothing between two examinations of the connection.
 const POLLS: u32 = 1 << 12;
 
 /// The terms of a connection, from its first binding.
@@ -55,7 +55,8 @@ pub(crate) struct Connection {
     stream: Stream,
     pub(crate) frames: Arc<Frames>,
     end: ClientEnd,
-    /// For each frame, the number of rounds of tidying during which the memory of a large message is kept.
+    /// For each frame, the number of rounds of tidying during which the memory of a large message is still
+    /// kept.
     large: Box<[AtomicU32]>,
     /// The received bytes. The thread that holds the lock is the leader: it receives for all callers.
     input: Mutex<Input>,
@@ -173,8 +174,8 @@ impl Connection {
         let mut sending = Sending::new(&self.stream, CallerStall { connection: self, deadline });
         let sent = write(&mut sending).and_then(|()| sending.end());
         let sent = sent.map_err(|error| self.failed_to_send(&error, sending.begun));
-        // SYNC: cancels. A thread notes a cancellation, then tries the lock. This thread releases the lock,
-        // then looks for cancellations. So at least one of the two sees the other.
+        // SYNC: cancels. A thread notes a cancellation, then tries to take the lock. This thread releases the
+        // lock, then looks for cancellations. So at least one of the two threads sends the cancellation.
         drop(lock);
         if self.end.has_cancels() {
             self.send_cancels();
@@ -303,7 +304,8 @@ impl Connection {
         let slot = self.slot(index);
         self.waiting.fetch_add(1, Ordering::SeqCst);
         // SYNC: leader. This thread notes that it waits, then tries to become the leader. A leader stops
-        // leading, then looks for threads that wait. So at least one of the two sees the other.
+        // leading, then looks for threads that wait. So this thread becomes the leader, or the previous
+        // leader sees that this thread waits.
         fence(Ordering::SeqCst);
         let waits = Waits(&self.waiting);
         let spin_until = match wait {
@@ -470,8 +472,8 @@ impl Connection {
         self.header_and_guess(input, own, wait)
     }
 
-    /// Receives the header of the next message, of which nothing has arrived yet, and the bytes after it.
-    /// These are received where the reply of this thread belongs.
+    /// Receives the header of the next message, of which nothing has arrived yet, and the bytes after the
+    /// header. These bytes are received into the frame of `own`, where the reply of this thread belongs.
     #[inline]
     fn header_and_guess(&self, input: &mut Input, own: Option<u32>, wait: bool) -> io::Result<()> {
         let space = own.map_or(Space::none(), |own| self.reply_space(own));
@@ -526,7 +528,7 @@ impl Connection {
         }
     }
 
-    /// Notes that bytes have arrived in their place, and takes the message if it is complete.
+    /// Notes that bytes have arrived where they belong, and takes the message if it is complete.
     #[inline]
     fn received(&self, input: &mut Input, bytes: usize) -> io::Result<()> {
         let violated = |violation: Violation| {
@@ -550,7 +552,7 @@ impl Connection {
 
     #[cold]
     fn revoke(&self, binding: u32) {
-        /// The largest number of revoked bindings that are kept until they are added.
+        /// The largest number of revoked bindings that are remembered until this process adds them.
         const EARLY_MAX: usize = 256;
         let mut bindings = self.bindings();
         match bindings.flags.remove(&binding) {
@@ -562,7 +564,7 @@ impl Connection {
 
     // Requests that are not calls.
 
-    /// Sends a request, and waits for the answer. Returns its header and its body.
+    /// Sends a request, and waits for the answer. Returns the header and the body of the answer.
     pub(crate) fn ask(
         &self,
         kind: wire::MessageKind,
@@ -611,8 +613,8 @@ impl Connection {
     /// Sends a notice, if this is possible at once.
     fn send_notice(&self, header: Header) {
         let header = header.to_bytes();
-        // Waits neither for other threads that send, nor for space in the socket.
         let now = Some(Instant::now());
+        // With this deadline, `send` waits neither for other threads that send, nor for space in the socket.
         let _ = self.send(now, |sending| sending.part(Window::from(&header[..])));
     }
 

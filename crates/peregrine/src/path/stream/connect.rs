@@ -107,15 +107,16 @@ impl CallPath for Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        // The last binding ends the connection, so the server needs no message about the binding. A forked
-        // child sends nothing.
+        // Dropping the last binding ends the connection, so the server needs no message about that binding. A
+        // forked child sends nothing.
         if !self.joined.mark.wiped() && Arc::strong_count(&self.joined) > 1 {
             self.path.unbind();
         }
     }
 }
 
-/// The keeper's view of a connection: it watches for the end, and receives replies for which no caller waits.
+/// The keeper's view of a connection. The keeper watches for the end of the connection, and receives replies
+/// for which no caller waits.
 struct Watcher(Arc<Connection>);
 
 /// The interval between two passes that look for unused memory. Memory that two passes in a row find unused
@@ -217,7 +218,7 @@ fn bind(place: &Place, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {
     }
 }
 
-/// Binds for messages of at most this many bytes.
+/// Binds to a name at a place, for messages of at most `message_bytes` bytes.
 fn bind_for(
     place: &Place,
     wanted: &Wanted<'_>,

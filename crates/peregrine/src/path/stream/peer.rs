@@ -1,4 +1,4 @@
-//! The parts that both ends of a connection use: sending, its lock, and the time.
+//! The parts that both ends of a connection use: sending, the lock for sending, and the time.
 
 use core::time::Duration;
 use std::sync::OnceLock;

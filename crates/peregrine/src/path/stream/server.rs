@@ -48,10 +48,11 @@ use crate::value::{Space, Window, align_up};
 const READ_AHEAD: usize = 16 << 10;
 /// How long a thread waits for the next message before the keeper watches the connection.
 const IDLE: Duration = limits::STALL_TIME;
-/// If a procedure took this long, the next one is expected to take as long. If more bytes have arrived,
-/// another thread handles them meanwhile.
+/// If a call is expected to take this long, and bytes of later messages have arrived, another thread handles
+/// these bytes while the call runs.
 const LONG: Duration = Duration::from_micros(50);
-/// As [`LONG`], for the case that no more bytes have arrived.
+/// If a call is expected to take this long, another thread may receive while the call runs, even if no bytes
+/// of later messages have arrived.
 const VERY_LONG: Duration = Duration::from_millis(1);
 
 // The low bits of the word `reader`: which thread receives. The other bits count the changes of the word, so
@@ -73,7 +74,7 @@ pub(crate) struct AcceptedConnection {
     reader: AtomicU64,
     /// The value of `reader` at the keeper's last check.
     seen: AtomicU64,
-    /// The number of next calls that are expected to take long, because a recent call took long.
+    /// The number of following calls that are expected to take long, because a recent call took long.
     suspected: AtomicU32,
     kept: Mutex<Kept>,
     rows: Mutex<BindingTable>,
@@ -86,8 +87,9 @@ pub(crate) struct AcceptedConnection {
     held: AtomicBool,
     /// The number of this connection, unique in this process.
     number: u64,
-    /// The intake that reserves memory for messages, and the host for which it reserves the memory.
+    /// The intake that reserves memory for messages.
     intake: Arc<Intake>,
+    /// The host for which `intake` reserves the memory.
     host: IpAddr,
 }
 
@@ -100,7 +102,7 @@ pub(crate) enum Attended {
     Ended,
 }
 
-/// A call that has arrived. Dropped when the call has its reply, or when its thread panics.
+/// A call that has arrived. This value is dropped when the call has its reply, or when its thread panics.
 struct Unanswered<'a> {
     incoming: &'a AcceptedConnection,
     host: &'a dyn Host,
@@ -116,7 +118,8 @@ impl Drop for Unanswered<'_> {
     }
 }
 
-/// The permit to run a procedure. Dropped when the procedure has ended, or when its thread panics.
+/// The permit to run a procedure. This value is dropped when the procedure has ended, or when its thread
+/// panics.
 struct Permit<'a>(&'a dyn Host);
 
 impl Drop for Permit<'_> {
@@ -177,7 +180,7 @@ impl AcceptedConnection {
         self.bound.load(Ordering::Relaxed)
     }
 
-    /// Ends the connection. Threads that wait on it return.
+    /// Ends the connection. Threads that wait for its socket return.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.stream.end();
@@ -224,7 +227,8 @@ impl AcceptedConnection {
             return;
         }
         if self.kept().bytes > 0 {
-            // The next call has arrived already. The keeper might never see further bytes.
+            // Bytes of the next call have arrived already. The keeper might see no further bytes, so it
+            // cannot queue the connection.
             host.read_on();
         } else {
             self.set(PARKED);
@@ -272,7 +276,8 @@ impl AcceptedConnection {
                     let reserved = Self::is_whole(worker);
                     match self.serve(header, at, reserved, worker, host) {
                         Some(attended) => return attended,
-                        // Other connections come first, because this one may have calls without end.
+                        // Other connections come first, because calls may arrive on this connection without a
+                        // pause.
                         None if host.is_hungry() => return self.stand_in_line(worker, host),
                         None => continue,
                     }

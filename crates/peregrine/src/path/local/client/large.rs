@@ -114,7 +114,7 @@ impl LocalPath {
 
 impl ClientRegion {
     /// Lays a large message out at the next slot, and writes its beginning. The returned writer writes the
-    /// rest, and the server reads it meanwhile. Returns `None` if the message does not fit.
+    /// rest, and the server reads the message meanwhile. Returns `None` if the message does not fit.
     #[cold]
     fn begin_message<'a>(
         &'a self,
@@ -128,7 +128,7 @@ impl ClientRegion {
             return None;
         }
         let mut flags = CallFlags::EMPTY.with_arriving();
-        // A head that alone is large was written already, and is not moved.
+        // If the head alone is large, it was already written at the start of the space, and is not moved.
         if layout.head <= SMALL_BYTES {
             let slot = astack.next_call.get().max(1);
             astack.next_call.advance(slot, layout.total);

@@ -1,4 +1,4 @@
-//! `Session`: what a client privately knows about the life of a server process.
+//! `Session`: the client's private record of a session, which shows whether the session has ended.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -15,10 +15,10 @@ const ENDED: u32 = 1;
 const CLOSED: u32 = 2;
 /// The server has sent `Goodbye`: it has stopped serving.
 const WITHDRAWN: u32 = 3;
-/// The region was overwritten.
+/// A stray write has overwritten the region.
 const CORRUPTED: u32 = 4;
 
-/// The socket, the server's process, and how the session ended.
+/// The socket, the server's process, and whether and how the session has ended.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) socket: Seqpacket,
@@ -26,7 +26,7 @@ pub(crate) struct Session {
     /// One of the constants above. Only this state decides whether the session has ended. The words in the
     /// region are hints.
     state: AtomicU32,
-    /// Bindings that have ended, and whose end has not been sent to the server yet.
+    /// The numbers of bindings that have ended. The server has not been notified of these ends yet.
     unbound: Mutex<Vec<u32>>,
     /// The process that made the session. A forked child also has the socket, but must not use it.
     owner: u32,
@@ -114,9 +114,9 @@ impl Session {
     /// Notifies the server that a call is posted on an A-stack that no thread polls.
     ///
     /// The message is lost if the socket is full of messages that the server has not read, or if the kernel
-    /// is short of memory. The caller therefore repeats it at growing intervals until the server has taken
-    /// the call. Repeating it here at once could keep the processors so busy that the server cannot read. If
-    /// the socket was closed, the keeper detects that.
+    /// is short of memory. The caller therefore sends the message again at growing intervals until the server
+    /// has taken the call. If this function sent it again at once, the processors could be so busy that the
+    /// server cannot read. If the socket was closed, the keeper detects that.
     #[cold]
     pub(crate) fn ring(&self, astack: u32) {
         let _ = self.socket.send(&ClientMessage::Ring(astack).to_bytes(), None);

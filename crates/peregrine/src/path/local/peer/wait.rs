@@ -1,4 +1,5 @@
-//! How a client waits for a word: it polls, sleeps, or polls for as long as a sleep would cost.
+//! How a client waits for a word: it polls, or it sleeps, or it polls for as long as a sleep would cost and
+//! then sleeps.
 
 use core::hint::spin_loop;
 use core::sync::atomic::{AtomicU32, Ordering, fence};
@@ -16,7 +17,7 @@ const POLLS: u32 = 32;
 /// check doubles each time, up to [`ASK_AFTER_MAX`].
 const ASK_AFTER: Duration = Duration::from_millis(1);
 const ASK_AFTER_MAX: Duration = Duration::from_millis(128);
-/// Rounds of [`POLLS`] that take about as long as [`ASK_AFTER`].
+/// The number of rounds of [`POLLS`] polls that take about as long as [`ASK_AFTER`].
 const ASK_AFTER_ROUNDS: u32 = 1024;
 
 /// Counts the polling rounds of a caller, which costs less than reading the clock. Doubles the number of
@@ -75,15 +76,15 @@ pub(crate) trait Waiter {
     fn deadline(&self) -> Option<Instant>;
     /// Returns whether the session has ended.
     fn is_over(&self) -> bool;
-    /// Checks whether the server has taken the call. A wait calls this when it has taken long.
+    /// Checks whether the server has taken the call. [`wait()`] calls this when the wait has lasted long.
     fn on_long_wait(&self);
-    /// Handles progress that the peer has announced. Returns whether there was any.
+    /// Handles progress that the peer has announced. Returns whether there was any progress.
     fn poll_progress(&mut self) -> bool {
         false
     }
 }
 
-/// Waits for a message other than `last`.
+/// Waits for a new message. `last` is the [`posted`](word::posted) value of the message that was taken last.
 #[inline]
 pub(crate) fn wait(
     word: &AtomicU32,
@@ -119,7 +120,8 @@ pub(crate) fn wait_longer(
             Look::Posted(id) => return WaitEnd::Posted(id),
             Look::Dead => return WaitEnd::Dead,
             Look::Nothing(value) if value == last || value == SLEEP || value == word::AWAY => value,
-            // A stray write: it may have overwritten a message, which would not come again.
+            // A stray write has changed the word. It may have overwritten a message that the peer will not
+            // post again.
             Look::Nothing(_) => return WaitEnd::Dead,
         };
         if waiter.is_over() {
@@ -161,8 +163,8 @@ pub(crate) fn wait_longer(
             std::thread::yield_now();
         } else if word::mark_asleep(word, value) {
             // SYNC: rouse. A thread that wants to wake this one first sets a flag, then changes the word.
-            // This thread has changed the word, and now reads the flag. At least one of the two sees the
-            // other's write.
+            // This thread has changed the word, and now reads the flag. At least one of the two threads sees
+            // what the other thread wrote.
             fence(Ordering::SeqCst);
             if waiter.is_over() {
                 continue;
@@ -208,8 +210,8 @@ mod tests {
     #[test]
     fn message_deadline_and_end_of_session_each_end_a_wait() {
         let word = AtomicU32::new(word::posted(1));
-        // The first call of `block_cost` measures. On a busy machine this takes longer than the deadline
-        // below.
+        // The first call of `block_cost` measures the cost. On a busy machine, the measurement may take
+        // longer than the deadline below.
         let _ = block_cost();
         for wait_how in [Wait::Spin, Wait::Block, Wait::Adaptive] {
             let deadline = Some(Instant::now() + Duration::from_millis(60));

@@ -8,10 +8,10 @@ use std::time::Instant;
 use super::slots::SLOT_BYTES;
 use crate::value::{Block, CopyMethod, Departs, Space};
 
-/// Bytes written between two announcements.
+/// The number of bytes written between two announcements.
 const CHUNK: usize = SLOT_BYTES;
-/// Bytes written between two announcements for blocks of at least [`LARGE_CHUNKS_FROM`] bytes. The reader of
-/// such a block works on larger chunks.
+/// The number of bytes written between two announcements for blocks of at least [`LARGE_CHUNKS_FROM`] bytes.
+/// The reader of such a block works on larger chunks.
 const LARGE_CHUNK: usize = 32 << 10;
 const LARGE_CHUNKS_FROM: usize = 128 << 10;
 
@@ -20,7 +20,8 @@ const LARGE_CHUNKS_FROM: usize = 128 << 10;
 /// of this time, and between distant ones more than twice as long.
 const SLOW_LINE: Duration = Duration::from_nanos(15);
 const LINE: usize = 64;
-/// Shorter copies are not timed, because reading the clock would take a large part of their time.
+/// The size in bytes of the smallest copy that is timed. For a shorter copy, reading the clock would take a
+/// large part of the time.
 const TIMED: usize = 4096;
 /// The largest number of messages that are written past the caches before the next trial.
 const SPAN_MAX: u32 = 64;
@@ -28,13 +29,13 @@ const SPAN_MAX: u32 = 64;
 /// Remembers how the messages of one direction of an A-stack are best stored.
 ///
 /// Processors do not report their distances, and virtual processors move. The first chunk of a message is
-/// therefore timed. All fields are hints: two threads that fill one result may share them.
+/// therefore timed. All fields are hints. Two threads that fill one result may change them at the same time.
 #[derive(Debug, Default)]
 pub(crate) struct StoreMode {
     mode: AtomicU32,
     /// The number of messages that are still to be written past the caches before the next trial.
     left: AtomicU32,
-    /// The value that `left` gets after the next trial, if that is slow.
+    /// The value that `left` gets after the next trial, if that trial is slow.
     span: AtomicU32,
 }
 
@@ -99,14 +100,14 @@ impl<'a> ChunkWriter<'a> {
         Self { mode, progress, announced: AtomicU32::new(0), changed: AtomicBool::new(false) }
     }
 
-    /// Announces that the block which contains byte `end` is in place from its start up to this byte.
+    /// Announces that a block is in place from its start up to offset `end` of the message.
     pub(crate) fn announce(&self, end: usize) {
         self.announced.store(end as u32, Ordering::Relaxed);
         // SYNC: arrival, in the server's `Arrival::wait` and the client's `LargeReplyWait::poll_progress`.
         self.progress.store(end as u32, Ordering::Release);
     }
 
-    /// Ends the message. The caller posts it afterwards. If bytes were changed after they had been announced,
+    /// Ends the message, which the caller then posts. If bytes were changed after they had been announced,
     /// this withdraws all announcements.
     pub(crate) fn finish(&self) {
         if self.changed.load(Ordering::Relaxed) {

@@ -8,7 +8,7 @@ pub(crate) struct CallHeader {
     pub(crate) binding: u32,
     pub(crate) procedure: u32,
     pub(crate) head_bytes: u32,
-    /// Bytes that the server copies before it runs the procedure.
+    /// The number of bytes that the server copies before it runs the procedure.
     pub(crate) copied: u32,
     pub(crate) total: u32,
     /// The processor on which the caller last ran, as far as it knows.

@@ -3,18 +3,19 @@
 //! The space of each direction has 2 MiB more than its largest message needs: 256 slots of 8 KiB. A large
 //! message begins at the first slot after the end of the previous message, or at slot 1 if no slot is left.
 //! When a slot is used again, about 2 MiB of other slots were used in between. The nearest cache of the other
-//! processor has therefore evicted its lines. If each message were written at the same offset, each cache
-//! line would first have to be fetched from the other processor.
+//! processor has therefore evicted the lines of this slot. If each message were written at the same offset,
+//! each cache line would first have to be fetched from the other processor.
 //!
 //! Small messages use slot 0, the start of the space.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// Bytes of a slot: two pages. A message is large if it has more bytes than this.
+/// The size in bytes of a slot: two pages. A message is large if it has more bytes than this.
 pub(crate) const SLOT_BYTES: usize = 8 << 10;
-/// The number of slots. Together they are twice as large as the private cache of a processor core today.
+/// The number of slots. All slots together are about twice as large as the private cache of a current
+/// processor core.
 const SLOTS: u32 = 256;
-/// Bytes of all slots.
+/// The size in bytes of all slots.
 pub(crate) const ROTATION_BYTES: usize = SLOT_BYTES * SLOTS as usize;
 
 /// The slot of the next large message of one direction, or 0 initially and after [`reset`](Self::reset).

@@ -71,10 +71,11 @@ pub(crate) const fn posted(sequence: u32) -> u32 {
     sequence << 3 | POSTED
 }
 
-/// The number of polls before a waiter does anything else. The reply to a short call arrives within them.
+/// The number of times that a waiter polls before it does anything else. The reply to a short call usually
+/// arrives during these polls.
 pub(crate) const FIRST_POLLS: u32 = 64;
-/// How often a waiter yields a processor that it shares with its peer, before it sleeps. The peer often
-/// runs meanwhile, finds its message and answers, so that neither side needs a futex.
+/// The number of times that a waiter yields a processor that it shares with its peer, before it sleeps. The
+/// peer often runs meanwhile, finds its message and answers. Neither side then needs a futex.
 pub(crate) const YIELDS: u32 = 2;
 
 /// What the poster must do so that the waiter notices the message.
@@ -110,7 +111,7 @@ pub(crate) enum Look {
     Dead,
 }
 
-/// Looks for a message other than `last`, the last one that was taken.
+/// Looks for a new message. `last` is the [`posted`] value of the message that was taken last.
 // SYNC: astack-call and astack-reply, posted in `post`.
 #[inline(always)]
 pub(crate) fn look(word: &impl Atomic, last: u32) -> Look {
@@ -253,8 +254,8 @@ mod tests {
             }
         }
 
-        /// Runs every interleaving with at most three preemptions. These suffice to find lost wake-ups.
-        /// Without the bound the models take minutes.
+        /// Runs every interleaving with at most three preemptions. Three preemptions suffice to find lost
+        /// wake-ups. Without this bound the models take minutes.
         fn check(model: impl Fn() + Sync + Send + 'static) {
             let mut builder = loom::model::Builder::new();
             builder.preemption_bound = Some(3);

@@ -1,10 +1,10 @@
 //! `Arrival`: how long a thread waits for a message that the client is still writing.
 //!
 //! The thread polls the word that holds how many bytes of the message are in place. If the client writes at
-//! the speed of memory, the thread waits for microseconds. If the client stops, or writes a byte now and
-//! then, the thread must not wait for long. Each message therefore has one budget of waiting time, which
-//! progress does not renew ([`budget`]). When a session has used up a budget, no thread waits for it during a
-//! penalty time. Only a few threads of a server may wait at the same time ([`StallPermits`]).
+//! the speed of memory, the thread waits for microseconds. If the client stops, or writes single bytes at
+//! long intervals, the thread must not wait for long. Each message therefore has one budget of waiting time,
+//! which progress does not renew ([`budget`]). When a session has used up a budget, no thread waits for it
+//! during a penalty time. Only a few threads of a server may wait at the same time ([`StallPermits`]).
 //!
 //! If the budget is used up before the procedure begins, the server asks the client to post the call again
 //! when the whole message is in place. If a procedure already reads a lent buffer, its read fails, so the
@@ -20,12 +20,12 @@ use crate::limits;
 use crate::sys;
 use crate::value::Arrives;
 
-/// The number of polls after which the client probably does not run: 50 to 100 us. Also the number of polls
-/// for one message whose time is not measured.
+/// After this number of polls, which take 50 to 100 us, the client's thread is probably not running. The time
+/// of the first `POLLS` polls for a message is not measured.
 const POLLS: u32 = 2000;
-/// The number of polls between two readings of the clock.
+/// The number of spin hints between two polls, while the waiting thread yields its processor.
 const POLLS_TIMED: u32 = 32;
-/// How long a waiting thread yields its processor before it sleeps between two polls.
+/// How long a waiting thread yields its processor between two polls. Later, it sleeps between two polls.
 const YIELD_FOR: Duration = Duration::from_millis(1);
 /// The penalty for using up a budget, as a multiple of the time that the thread waited.
 const PENALTY: u32 = 100;
@@ -104,9 +104,10 @@ pub(super) struct Arrival<'a> {
     /// Whether the session has ended.
     closed: &'a AtomicBool,
     total: usize,
-    /// The number of polls without progress, and the measured time of waiting in nanoseconds. Both are atomic
-    /// because several threads of a procedure may read one lent buffer.
+    /// The number of polls so far, up to [`POLLS`]. This field and the next are atomic, because several
+    /// threads of a procedure may read one lent buffer.
     polls: AtomicU32,
+    /// The measured time of waiting in nanoseconds.
     waited_ns: AtomicU64,
     /// Whether a procedure reads the rest of the message. This message then holds one of the
     /// [`StallPermits`].

@@ -11,7 +11,7 @@
 
 use crate::path::local::region::word::{self, Atomic, Look};
 
-/// No worker polls the A-stack, and none was requested.
+/// No worker polls the A-stack, and the client has not rung.
 const UNASSIGNED: u32 = 0;
 /// The A-stack is in the pool's queue.
 const QUEUED: u32 = 1;
@@ -42,7 +42,7 @@ pub(crate) enum RingAction {
     Nothing,
 }
 
-/// The word that identifies the worker which polls an A-stack. It begins as `UNASSIGNED`.
+/// The word that identifies the worker which polls an A-stack. Its initial value is `UNASSIGNED`.
 #[derive(Default)]
 pub(super) struct AssignmentWord<W>(W);
 
@@ -64,7 +64,8 @@ impl<W: Atomic> AssignmentWord<W> {
         });
     }
 
-    /// Handles a ring for the A-stack. `last` is the value of the last call there that was taken.
+    /// Handles a ring for the A-stack. `call` is the call word of the A-stack. `last` is the value that this
+    /// word had for the call that was taken last.
     pub(super) fn on_ring(&self, call: &impl Atomic, last: u32) -> RingAction {
         match self.get() {
             Assignment::Unassigned if self.0.exchange(UNASSIGNED, QUEUED) => RingAction::Enqueue,
@@ -75,7 +76,7 @@ impl<W: Atomic> AssignmentWord<W> {
     }
 
     /// Ends the assignment, so that the next call rings. Returns false, and keeps the assignment, if a call
-    /// was posted meanwhile.
+    /// was posted meanwhile and its ring has not put the A-stack into the queue.
     pub(super) fn clear(&self, call: &impl Atomic, last: u32) -> bool {
         let before = self.0.load();
         let Some(value) = without_call(call, last) else { return false };

@@ -46,15 +46,18 @@ pub(crate) struct ServerRegion {
 /// The server's private record of an A-stack.
 #[repr(align(64))]
 pub(super) struct ServerAstack {
-    /// The offsets of the call line, the reply line and the taken word.
+    /// The offset of the call line in the region.
     pub(super) call_at: usize,
+    /// The offset of the reply line in the region.
     pub(super) reply_at: usize,
+    /// The offset of the taken word in the region.
     pub(super) taken_at: usize,
-    /// The call word of the last call that was taken.
+    /// The value of the call word for the last call that was taken.
     pub(super) last_call: AtomicU32,
     assignment: AssignmentWord<AtomicU32>,
-    /// The call word of the last call that rang, and the time of the ring.
+    /// The value of the call word for the last call for which the client rang, or [`NO_CALL`].
     pub(super) queued: AtomicU32,
+    /// The time in nanoseconds at which the client first rang for the call in `queued`.
     queued_at: AtomicU64,
     pub(super) store_mode: StoreMode,
 }
@@ -112,7 +115,7 @@ impl ServerRegion {
         self.bindings.lock()
     }
 
-    /// Returns a number of an A-stack that is unique in this process, and not zero.
+    /// Returns a number that identifies the A-stack within this process. It is never zero.
     #[inline]
     pub(super) const fn key(&self, index: u32) -> u64 {
         self.number * limits::ASTACKS_MAX as u64 + index as u64 + 1
@@ -137,7 +140,7 @@ impl ServerRegion {
         }
     }
 
-    /// Returns the call word of the last call that was taken on an A-stack.
+    /// Returns the value of the call word for the last call that was taken on an A-stack.
     #[inline]
     fn last_call(&self, index: u32) -> u32 {
         self.astacks[index as usize].last_call.load(Ordering::Relaxed)
@@ -206,8 +209,8 @@ impl ServerRegion {
     }
 
     /// Closes the region because the session has ended: workers stop polling its A-stacks, and queued
-    /// A-stacks are skipped. The caller wakes the workers by their own words. The words of the A-stacks are
-    /// not changed: a write would allocate the memory of A-stacks that were never used.
+    /// A-stacks are skipped. The caller wakes the workers through their own wake words. The words of the
+    /// A-stacks are not changed: a write would allocate the memory of A-stacks that were never used.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
         // SYNC: rouse, the other half is in `WorkerHandle::sleep`. A worker that takes an A-stack of this

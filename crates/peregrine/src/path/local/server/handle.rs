@@ -58,7 +58,7 @@ pub(crate) trait Machine: Sized + 'static {
 
 /// An A-stack of some session.
 pub(crate) trait Astack: Clone {
-    /// Returns a number of the A-stack that is unique in this process, and not zero.
+    /// Returns a number that identifies the A-stack within this process. It is never zero.
     fn key(&self) -> u64;
     /// Returns whether a call is posted that no thread has taken.
     fn is_posted(&self) -> bool;
@@ -80,9 +80,9 @@ pub(crate) trait Flag {
     fn new(value: bool) -> Self;
     /// Reads the flag, with relaxed ordering.
     fn peek(&self) -> bool;
-    /// Reads the flag, sequentially consistent.
+    /// Reads the flag, with sequentially consistent ordering.
     fn load(&self) -> bool;
-    /// Sets or clears the flag, sequentially consistent.
+    /// Sets or clears the flag, with sequentially consistent ordering.
     fn store(&self, value: bool);
     /// Clears the flag. Returns whether it was set.
     fn take(&self) -> bool;
@@ -91,7 +91,7 @@ pub(crate) trait Flag {
 /// The key of the A-stack that a worker serves.
 pub(crate) trait Key {
     fn new(value: u64) -> Self;
-    /// Reads the key, sequentially consistent.
+    /// Reads the key, with sequentially consistent ordering.
     fn load(&self) -> u64;
     /// Sets the key, with release ordering.
     fn store(&self, value: u64);
@@ -100,9 +100,9 @@ pub(crate) trait Key {
 /// A word that each wake-up of the worker changes.
 pub(crate) trait WakeWord {
     fn new(value: u32) -> Self;
-    /// Reads the word, sequentially consistent.
+    /// Reads the word, with sequentially consistent ordering.
     fn load(&self) -> u32;
-    /// Changes the word to a new value, sequentially consistent.
+    /// Changes the word to a new value, with sequentially consistent ordering.
     fn change(&self);
 }
 
@@ -205,8 +205,8 @@ impl<M: Machine> WorkerHandle<M> {
     /// then find the posted call itself.
     ///
     /// First this thread announces the change. Then it executes a barrier on every processor, and reads which
-    /// A-stack the worker serves. If that is another A-stack, the worker notes its next A-stack only after
-    /// the barrier, and will then see the announcement.
+    /// A-stack the worker serves. If the worker serves another A-stack than `astack`, it notes its next
+    /// A-stack only after the barrier, and will then see the announcement.
     // SYNC: assigned, the other half is in `begin_call`.
     pub(crate) fn take_waiting(&self, astack: &M::Astack) -> Vec<M::Astack> {
         let mut assigned = self.assigned.lock();
@@ -230,7 +230,7 @@ impl<M: Machine> WorkerHandle<M> {
     #[inline]
     pub(super) fn begin_call(&self, key: u64) -> bool {
         // SYNC: assigned, the other half is in `take_waiting`. A thread that reads the key and then takes
-        // other A-stacks away also sees what this worker has written for the earlier calls on them.
+        // other A-stacks away also sees what this worker has written for earlier calls on those A-stacks.
         self.current.store(key);
         M::keep_order();
         if self.changed.peek() {
@@ -251,8 +251,8 @@ impl<M: Machine> WorkerHandle<M> {
         self.current.load()
     }
 
-    /// Returns whether the pool's queue has an A-stack for the worker. It may see a change a moment later
-    /// than [`is_queue_ready`](Self::is_queue_ready).
+    /// Returns whether the pool's queue has an A-stack for the worker. This function may see a change a
+    /// moment later than [`is_queue_ready`](Self::is_queue_ready).
     #[inline]
     pub(super) fn may_be_queue_ready(&self) -> bool {
         self.queue_ready.peek()
@@ -327,8 +327,8 @@ impl<M: Machine> WorkerHandle<M> {
         // This stops at the first A-stack where a call was posted, and the worker then does not sleep.
         if list.iter().all(|one| one.astack.mark_asleep()) {
             // SYNC: rouse. A thread that wants to wake this one first sets a flag, then changes a word. This
-            // thread has changed the words, and now reads the flags. At least one of the two sees the other's
-            // write.
+            // thread has changed the words, and now reads the flags. At least one of the two threads sees
+            // what the other thread wrote.
             M::fence();
             if list.is_empty()
                 || (!self.changed.load() && !list.iter().any(|one| one.astack.is_closed()))
@@ -342,8 +342,9 @@ impl<M: Machine> WorkerHandle<M> {
     }
 }
 
-/// Makes one of these workers look at the queue, which holds `waiting` A-stacks that each of them may take.
-/// The caller holds the lock of the queue. Returns false if too few workers poll and none sleeps.
+/// Makes one of these workers look at the queue. The queue holds `waiting` A-stacks that each of these
+/// workers may take. The caller holds the lock of the queue. Returns false if too few workers poll and none
+/// sleeps.
 pub(crate) fn wake_one<'a, M: Machine>(
     workers: impl DoubleEndedIterator<Item = &'a WorkerHandle<M>> + Clone,
     waiting: usize,
@@ -354,7 +355,7 @@ pub(crate) fn wake_one<'a, M: Machine>(
     if workers.clone().filter(|worker| worker.is_polling()).count() >= waiting {
         return true;
     }
-    // The caches of the worker that was added last are probably the warmest.
+    // The worker that was added last probably still has its data in the caches.
     let asleep = workers.rev().find(|worker| !worker.is_awake());
     asleep.map(WorkerHandle::wake).is_some()
 }

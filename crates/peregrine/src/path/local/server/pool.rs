@@ -3,15 +3,16 @@
 //! Each worker polls all A-stacks that are assigned to it. A ring wakes a sleeping worker only if no worker
 //! polls. A new worker starts only if none sleeps either. A worker without calls gives its A-stacks to
 //! another worker that still polls. So one thread serves several busy A-stacks, and the other processors
-//! remain free for the clients. This is the lazy association of E-stacks of LRPC.
+//! remain free for the clients. As in LRPC, an A-stack gets an E-stack only when it is called (lazy
+//! association).
 //!
 //! A client can make reads of its A-stacks slow. Therefore a worker reads the A-stacks of one user only
 //! ([`State::takes`]). If no other worker is available, any worker may take an A-stack ([`anywhere`]).
 //!
 //! [`anywhere`]: QueuedAstack::anywhere
 //!
-//! When a client rings, the keeper reads its A-stack. After a slow read, the keeper ignores the rings of that
-//! user for [`REST`] times the duration of the read.
+//! When a client rings, the keeper reads its A-stack. After a slow read, the keeper ignores the rings of the
+//! client's user for [`REST`] times the duration of the read.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
@@ -35,10 +36,11 @@ use crate::sys::Memory;
 use crate::{limits, sys};
 
 /// A read of an A-stack that takes this long is slow: its client probably removes the pages all the time. A
-/// read of present memory takes less than a microsecond, and of absent memory a few microseconds.
+/// read of present memory takes less than a microsecond, and a read of absent memory takes a few
+/// microseconds.
 const SLOW_READ: Duration = Duration::from_millis(1);
-/// After a slow read, the keeper ignores the rings of that user for this many times the duration of the read.
-/// So reads of one user's A-stacks take at most about a twentieth of the keeper's time.
+/// After a slow read, the keeper ignores the rings of the client's user for `REST` times the duration of the
+/// read. So reads of one user's A-stacks take at most about a twentieth of the keeper's time.
 const REST: u32 = 20;
 
 /// The name of the worker threads.
@@ -84,7 +86,7 @@ impl QueuedAstack {
     }
 
     /// Makes an entry without reading whether a posted call is nested. The client of a nested call rings
-    /// again.
+    /// again, and the keeper then reads this.
     fn unchecked(astack: AstackRef) -> Self {
         Self { user: astack.user(), astack, anywhere: false, nested: false }
     }
@@ -136,7 +138,8 @@ impl State {
 
     /// Returns how many more workers may serve a user. A user other than the server's own may have at most
     /// three quarters of all workers. In addition, the user may have replacements for its own captured
-    /// workers, but not for those of other users.
+    /// workers, but not for those of other users. If `nested` is true, the user may also have the workers
+    /// that are allowed for nested calls.
     fn share_left(&self, user: User, nested: bool) -> usize {
         if user == User::Own {
             return usize::MAX;
@@ -272,8 +275,8 @@ impl WorkerPool {
         }
     }
 
-    /// Handles a ring for an A-stack that is in the queue already. If a worker has requeued the A-stack, it
-    /// had not seen this call.
+    /// Handles a ring for an A-stack that is in the queue already. Checks whether the posted call is nested:
+    /// the A-stack may have been queued before this call was posted.
     fn on_ring_again(self: &Arc<Self>, astack: &AstackRef) {
         let nested = self.timed(astack.user(), || is_nested(astack));
         self.find_captured();
@@ -292,7 +295,8 @@ impl WorkerPool {
         let Some(handle) = found else { return };
         let waiting = self.timed(astack.user(), || handle.take_waiting(&astack));
         if waiting.is_empty() {
-            // The worker should be polling. If its client has overwritten the word, the worker may be asleep.
+            // The worker should be polling. If the client has overwritten the call word, the worker may still
+            // sleep.
             handle.wake();
         }
         for astack in waiting {
@@ -501,8 +505,9 @@ impl WorkerPool {
         FromQueue::Taken
     }
 
-    /// Records that a worker without A-stacks takes an A-stack of `user`, and from now on normally none of
-    /// other users. A-stacks of other users in the queue may therefore need another worker.
+    /// Records that a worker without A-stacks takes an A-stack of `user`. From now on, the worker normally
+    /// takes no A-stacks of other users. A-stacks of other users in the queue may therefore need another
+    /// worker.
     fn assign_user(self: &Arc<Self>, state: &mut State, worker: &Worker, user: User) {
         if let Some(own) =
             state.workers.iter_mut().find(|one| one.handle.number == worker.handle.number)
@@ -626,7 +631,7 @@ impl WorkerPool {
         }
     }
 
-    /// Waits until no worker runs a procedure. Returns false if one still does when the time for draining
+    /// Waits until all workers have ended. Returns false if a worker still runs when the time for draining
     /// ends.
     pub(super) fn drain(&self, drain: &Drain) -> bool {
         self.admission.drain(drain, || self.state().workers.is_empty())
@@ -693,7 +698,7 @@ mod tests {
         state.count_captured();
         assert_eq!((state.admission.bound(false), state.share_left(OTHER, false)), (10, 0));
         assert_eq!((state.room(OTHER), state.room(User::Own)), (0, 2));
-        // A captured worker of `OTHER` makes room for one more worker, also for `OTHER` itself.
+        // A captured worker of `OTHER` allows one more worker, also for `OTHER` itself.
         state.workers[0].captured = true;
         state.count_captured();
         assert_eq!((state.room(OTHER), state.room(User::Own)), (1, 3));

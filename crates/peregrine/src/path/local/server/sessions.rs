@@ -240,7 +240,8 @@ impl ServerPath for Sessions {
             drop(rows);
             drop(removed);
             for number in gone {
-                // The message may be lost. The client then gets an error for its next call.
+                // The message may be lost. The client then learns of the withdrawal from the error of its
+                // next call.
                 let _ = session.send(&ServerMessage::Revoked(number));
             }
         }
@@ -286,8 +287,8 @@ impl ServerPath for Sessions {
     }
 }
 
-/// A new binding: the region of its session, the answer that grants it, and the memory of the session if the
-/// session is new.
+/// A new binding: the region of its session, the answer that grants it, and the descriptor of the region's
+/// memory if the session is new.
 struct NewBinding {
     region: Arc<ServerRegion>,
     bound: BindGrant,
@@ -392,7 +393,8 @@ impl ServerSession {
         Some(())
     }
 
-    /// Sends the counters, if the client runs as the server's own user or as root.
+    /// Sends the counters, if the server discloses them and the client runs as the server's own user or as
+    /// root. Otherwise sends a refusal.
     fn send_counters(&self) -> Option<()> {
         let disclosed = &self.sessions.core.disclosed;
         let own = rustix::process::geteuid().as_raw();

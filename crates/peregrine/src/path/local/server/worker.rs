@@ -3,9 +3,10 @@
 //!
 //! A worker polls the A-stacks that are assigned to it in turn, and serves the posted calls. When no call is
 //! posted, it sleeps on all these words at once. A-stacks that are seldom called are not assigned: their
-//! clients ring. A thousand idle bindings therefore need no thread, and a few busy ones need only one.
+//! clients ring. A thousand idle bindings therefore need no thread, and a few busy bindings need only one
+//! thread.
 //!
-//! While a worker runs a procedure, it polls no word. A caller that has waited too long for it rings again.
+//! While a worker runs a procedure, it polls no word. A caller whose call has waited too long rings again.
 //! The keeper then takes the A-stack away from the worker. The `handle` module has the state that workers
 //! share with other threads.
 
@@ -29,8 +30,9 @@ use crate::sys;
 /// cache line between processors, and one system call can sleep on all their words.
 pub(crate) const ASSIGNED_MAX: usize = 32;
 
-/// After this many waits in a row on the caller's processor, a worker moves to another processor. The worker
-/// moves and not the caller, because the caller's program decides where the caller runs.
+/// The number of waits in a row on the caller's processor after which a worker first moves to another
+/// processor. The worker moves and not the caller, because the caller's program decides where the caller
+/// runs.
 const MOVE_AFTER: u32 = 16;
 
 /// An A-stack of some session.
@@ -79,11 +81,11 @@ impl Astack for AstackRef {
 /// Why a worker has stopped polling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pause {
-    /// The pool's queue is not empty.
+    /// The pool's queue has an A-stack for the worker, or the pool stops.
     QueueReady,
     /// Other threads have changed the assignments of the worker.
     Changed,
-    /// No call was posted for a while.
+    /// No call was posted for a while, or the session of a served call has ended.
     Idle,
 }
 
@@ -109,11 +111,13 @@ pub(crate) struct Worker {
     idle: Option<(u64, Instant)>,
     yields: u32,
     processors: Arc<Processors>,
-    /// The tag that this thread writes into the words of processors, and the processor that it has claimed.
+    /// The tag that this thread writes into the words of processors.
     tag: u32,
+    /// The processor that this thread has claimed.
     claimed: Option<u32>,
-    /// The number of waits in a row on the caller's processor, and the number at which the worker moves.
+    /// The number of waits in a row on the caller's processor.
     shared_cpu: u32,
+    /// The value of `shared_cpu` at which the worker moves to another processor.
     move_after: u32,
 }
 
@@ -346,9 +350,9 @@ impl Worker {
         now.elapsed() < YIELD_WHEN_IDLE
     }
 
-    /// Counts a wait on the caller's processor, and moves to another processor after several. Schedulers tend
-    /// to put threads that wake each other on one processor, but a call between two processors is twenty
-    /// times as fast.
+    /// Counts a wait on the caller's processor, and moves to another processor after several such waits.
+    /// Schedulers tend to put threads that wake each other on one processor, but a call between two
+    /// processors is twenty times as fast.
     #[cold]
     fn count_shared_cpu(&mut self) {
         self.shared_cpu += 1;

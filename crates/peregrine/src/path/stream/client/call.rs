@@ -17,10 +17,11 @@ pub(crate) struct StreamPath {
     pub(crate) connection: Arc<Connection>,
     pub(crate) binding: u32,
     pub(crate) revoked: Arc<AtomicBool>,
-    /// The largest message in bytes.
+    /// The size in bytes of the largest message.
     pub(crate) message_bytes: usize,
-    /// The largest messages in bytes that the client's options allow, and that the server allows.
+    /// The size in bytes of the largest message that the client's options allow.
     pub(crate) own_bytes: usize,
+    /// The size in bytes of the largest message that the server allows.
     pub(crate) granted: usize,
     pub(crate) wait: Wait,
 }
@@ -106,7 +107,7 @@ impl StreamPath {
         CallError::too_large(bytes, self.own_bytes, Some(self.granted))
     }
 
-    /// Takes a reply that is in its frame.
+    /// Takes a reply that has arrived in its frame.
     #[inline]
     fn take(&self, index: u32, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
         let slot = self.connection.slot(index);
@@ -142,7 +143,8 @@ impl StreamPath {
         Err(self.connection.unanswered())
     }
 
-    /// Cancels the call, because its deadline has passed. The frame stays captured until the reply arrives.
+    /// Cancels the call because its deadline has passed, unless the reply has arrived. The frame of a
+    /// cancelled call stays captured until the reply arrives.
     #[cold]
     fn late(&self, index: u32, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
         let slot = self.connection.slot(index);

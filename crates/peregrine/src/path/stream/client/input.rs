@@ -1,4 +1,4 @@
-//! The received bytes of a connection, up to the start of the next message.
+//! The received bytes of a connection: the message that is arriving, and bytes of later messages.
 
 use std::io;
 
@@ -10,7 +10,8 @@ use crate::value::Window;
 /// The received bytes of a connection.
 pub(super) struct Input {
     pub(super) assembly: Assembly,
-    /// Bytes of the following messages, which were received together with a message.
+    /// Memory for bytes that were received ahead: bytes of later messages. The bytes at `from..to` were not
+    /// taken yet.
     ahead: Box<[u8]>,
     from: usize,
     to: usize,

@@ -1,4 +1,4 @@
-//! The keep-alive of a caller: after a long wait, it checks whether the server is still there.
+//! The keep-alive of a caller: after a long wait, the caller checks whether the server is still there.
 
 use super::Connection;
 use crate::path::stream::peer::now;

@@ -1,5 +1,5 @@
-//! `Sending`: sends one message whose parts are in several places. If the socket takes only a part of the
-//! message, it sends the rest later.
+//! `Sending`: sends one message whose parts are at several places in memory. If the socket takes only some
+//! bytes of the message, `Sending` sends the rest later.
 
 use std::io;
 
@@ -23,7 +23,7 @@ pub(in crate::path::stream) struct Sending<'a, F> {
     parts: Parts<'a>,
     /// The number of bytes appended so far, modulo 16.
     bytes: usize,
-    /// Whether a part of the message was sent.
+    /// Whether some bytes of the message were sent.
     pub(in crate::path::stream) begun: bool,
     full: F,
 }
@@ -52,7 +52,7 @@ impl<'a, F: OnStall> Sending<'a, F> {
         self.part(Window::from(&ZEROS[..padding(self.bytes)]))
     }
 
-    /// Appends this many zeros.
+    /// Appends `bytes` zeros.
     pub(in crate::path::stream) fn zeros(&mut self, bytes: usize) -> io::Result<()> {
         for at in (0..bytes).step_by(ZEROS.len()) {
             self.part(Window::from(&ZEROS[..(bytes - at).min(ZEROS.len())]))?;

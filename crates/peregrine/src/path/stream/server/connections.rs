@@ -27,8 +27,9 @@ use crate::serving::stop::Drain;
 use crate::serving::{Load, ServerCore, ServerPath};
 use crate::sync::{Mutex, MutexGuard, Rank};
 
-/// The shortest and the longest interval between two of the keeper's checks for procedures that take long.
+/// The shortest interval between two of the keeper's checks for procedures that take long.
 const LOOK: Duration = Duration::from_millis(5);
+/// The longest interval between two of the keeper's checks.
 const LOOK_MAX: Duration = Duration::from_millis(80);
 /// How long a stopped server waits for its clients to close their connections.
 const FAREWELL: Duration = Duration::from_millis(200);
@@ -38,7 +39,7 @@ pub(crate) struct Connections {
     core: Arc<ServerCore>,
     table: Mutex<ConnectionTable>,
     threads: Arc<StreamThreads>,
-    /// The sockets that accept connections.
+    /// The keeper's watches of the sockets that accept connections.
     acceptors: Mutex<Vec<Watch>>,
     next: AtomicU64,
     /// Bounds the memory of calls that have not begun to run.
@@ -49,8 +50,9 @@ pub(crate) struct Connections {
 /// The limits and options of connections, as the server's owner has set them.
 pub(crate) struct ConnectionTerms {
     pub(crate) congestion: Option<String>,
-    /// The largest number of connections, of all hosts and of one host.
+    /// The largest number of connections from all hosts.
     pub(crate) connections: usize,
+    /// The largest number of connections from one host.
     pub(crate) connections_per_host: usize,
 }
 
@@ -176,7 +178,8 @@ impl ServerPath for Connections {
             drop(rows);
             drop(removed);
             for number in gone {
-                // The notice may be lost. The client then gets an error for its next call.
+                // The notice may be lost. The client then learns of the withdrawal from the error of its next
+                // call.
                 connection.incoming.send_now(wire::MessageKind::Revoked, number, &[]);
             }
         }
@@ -264,7 +267,7 @@ pub(super) struct ServerConnection {
     since: Instant,
     /// Whether the connection waits for memory.
     waits: AtomicBool,
-    /// How often the keeper has checked since bytes last arrived.
+    /// The number of checks that the keeper has made since bytes last arrived.
     looks: AtomicU64,
     /// The keeper's watch, until the connection ends.
     watch: OnceLock<Mutex<Option<Watch>>>,

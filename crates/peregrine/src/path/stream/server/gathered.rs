@@ -10,11 +10,12 @@ use crate::value::{Space, Window, align_up};
 pub(super) struct Gathered<'a> {
     space: Space<'a>,
     blocks: &'a [u32],
-    /// The head, and its position in the message.
     head: Window<'a>,
+    /// The position in bytes of the head in the message.
     pub(super) head_at: usize,
-    /// The number of bytes of the message, and of the space that the result occupies.
+    /// The number of bytes of the message.
     pub(super) body: usize,
+    /// The number of bytes of `space` that the result occupies.
     pub(super) extent: usize,
 }
 

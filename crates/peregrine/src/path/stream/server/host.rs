@@ -30,7 +30,7 @@ pub(crate) trait Host {
     /// If there is no such export, or if clients on networks may not see it.
     fn describe(&self, name: &str) -> Result<Description, (Kind, String)>;
 
-    /// Returns the source that knows the calls of the connection by number.
+    /// Returns an object that reports whether a call was given up. A call is identified by its number.
     fn calls(&self) -> Arc<dyn Calls>;
 
     /// Notes that a call has arrived.
@@ -52,7 +52,8 @@ pub(crate) trait Host {
     /// Gives back the permit of a procedure that has ended.
     fn end_procedure(&self);
 
-    /// Changes the number of procedures that run although their callers have given them up.
+    /// Counts procedures that run although their callers have given up the calls: adds `more` to the number,
+    /// and subtracts `fewer`.
     fn captured(&self, more: usize, fewer: usize);
 
     /// Queues the connection, so that another thread receives.
@@ -70,17 +71,18 @@ pub(crate) trait Host {
     /// Returns how threads wait for the next message.
     fn wait(&self) -> Wait;
 
-    /// Holds the connection: a thread receives again when there may be memory for the message.
+    /// Notes that the connection waits for memory. A thread receives again when there may be memory for the
+    /// message.
     fn hold(&self);
 
-    /// Makes the keeper check the connection after this time.
+    /// Makes the keeper check the connection when the time `after` has passed.
     fn remind(&self, after: Duration);
 }
 
 /// The terms of a binding.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BindTerms {
-    /// Differs between two servers that listened at the same address one after the other.
+    /// A number that differs between two servers that listened at the same address one after the other.
     pub(crate) epoch: u64,
     /// The largest number of calls in flight.
     pub(crate) count_max: u32,

@@ -2,22 +2,22 @@
 //! are messages that have not arrived whole, and calls that wait for a permit.
 //!
 //! A message of more than a few kilobytes reserves memory as its bytes arrive, never for an announced size.
-//! It keeps its [`Reservation`] until its procedure is about to run. If its host has used its share, the
-//! connection is *held*: the server does not receive from it until memory is free again, so its client has to
-//! wait. A host's share is at most a quarter of the memory that is left, so that a few hostile hosts leave
-//! memory for others.
+//! The message keeps its [`Reservation`] until its procedure is about to run. If the client's host has used
+//! its share, the connection is *held*: the server does not receive from it until memory is free again, so
+//! the client has to wait. A host's share is at most a quarter of the memory that is left, so that a few
+//! hostile hosts leave memory for others.
 //!
 //! Two messages must not wait for each other's memory:
 //!
-//! * Messages that have arrived in part must not wait for each other. So one message of each host may
-//!   exceed the host's share, and one of all messages may exceed the total.
+//! * Messages that have arrived in part must not wait for each other. So one message of each host may exceed
+//!   the host's share, and one message of all hosts may exceed the total.
 //! * A call that waits for a permit waits for running procedures to end. These may wait for a nested call
 //!   that has not arrived yet, and only a complete message shows whether it is a nested call. So a message
 //!   that has been held for [`STUCK`] while threads wait inside procedures may arrive by an *extension*. Each
-//!   host may have one extension, and there are at most as many extensions as such threads. A nested call
-//!   then runs beyond the bound. Any other call that arrived by an extension is refused if it would have to
-//!   wait. If no thread waited inside a procedure when a message began to arrive, it cannot be a nested call.
-//!   It gets no extension, and is held rather than refused.
+//!   host may have one extension, and there are at most as many extensions as threads that wait inside
+//!   procedures. A nested call then runs beyond the bound. Any other call that arrived by an extension is
+//!   refused if it would have to wait. If no thread waited inside a procedure when a message began to arrive,
+//!   the message cannot be a nested call. Such a message gets no extension, and is held rather than refused.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -81,8 +81,8 @@ impl Host {
         self.bytes == 0 && self.first.is_none() && self.extension.is_none()
     }
 
-    /// Returns whether `more` further bytes are within the host's share. `left` is the memory that is left in
-    /// total.
+    /// Returns whether `more` further bytes are within the host's share. `left` is the number of bytes that
+    /// are left in total.
     fn shares(&self, left: usize, more: usize) -> bool {
         self.bytes + more <= (left / 4).min(limits::PARTIAL_BYTES_PER_HOST)
     }
@@ -112,7 +112,8 @@ impl State {
     }
 
     /// Returns whether a complete message may keep its memory while its call waits. A message that arrived by
-    /// an extension may keep its memory only if there is enough memory without an extension now.
+    /// an extension may keep its memory only if there is enough memory without an extension now. The
+    /// extension then ends.
     fn may_wait(&mut self, host: IpAddr, number: u64, bytes: usize) -> bool {
         let Some(theirs) = self.hosts.get_mut(&host) else { return true };
         if theirs.extension != Some(number) {
@@ -145,7 +146,7 @@ impl State {
 }
 
 /// Returns whether the reservation `number` is `first`, the only one that may exceed a bound. If there is no
-/// `first` yet, `number` becomes it.
+/// `first` yet, `number` becomes `first`.
 fn is_or_becomes(first: &mut Option<u64>, number: u64) -> bool {
     *first.get_or_insert(number) == number
 }
@@ -272,7 +273,8 @@ mod tests {
     #[test]
     fn partly_arrived_messages_do_not_wait_for_each_other() {
         let mut state = State::default();
-        // All memory is taken when three quarters of each message have arrived.
+        // Each message reserves three quarters of its size first, if there is memory. All memory is then in
+        // use.
         let connections = 0..2000_u64;
         let of = |connection: u64| host((connection / 200) as u32);
         let mut parts = vec![0; 2000];
@@ -313,7 +315,7 @@ mod tests {
         );
         assert!(!state.may_wait(host(1), 3, 2 * MIB) && state.may_wait(host(9), 1, all));
         state.release(host(9), 1, all, true);
-        assert!(state.may_wait(host(1), 3, 2 * MIB), "there is memory for it now");
+        assert!(state.may_wait(host(1), 3, 2 * MIB), "there is memory for the message now");
         assert_eq!(state.extensions, 1);
         state.release(host(2), 5, MIB, true);
         state.release(host(1), 3, 2 * MIB, true);
@@ -325,7 +327,7 @@ mod tests {
     fn panic_of_a_thread_ends_its_reservation() {
         let intake = Arc::<Intake>::default();
         let ends = std::panic::catch_unwind(|| {
-            let _reserved = intake.reserve(host(1), MIB, 0).expect("room");
+            let _reserved = intake.reserve(host(1), MIB, 0).expect("memory is left");
             panic!("as a service thread does");
         });
         assert!(ends.is_err());

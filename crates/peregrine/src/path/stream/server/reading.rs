@@ -21,7 +21,7 @@ use core::sync::atomic::Ordering;
 pub(super) struct Kept {
     pub(super) memory: EStack,
     pub(super) bytes: usize,
-    /// Bytes of a refused message that are still to arrive, and are skipped.
+    /// The number of bytes of a refused message that are still to arrive. These bytes are skipped.
     pub(super) skip: usize,
     /// Whether the client had stopped in the middle of a message when the last thread left.
     pub(super) stalled: bool,
@@ -100,7 +100,7 @@ impl AcceptedConnection {
         Attended::Left
     }
 
-    /// Queues the connection after those that wait for a thread.
+    /// Queues the connection after the connections that already wait for a thread.
     #[cold]
     pub(super) fn stand_in_line(&self, worker: &mut StreamWorker, host: &dyn Host) -> Attended {
         if !self.put_back(worker, false) {
@@ -144,7 +144,8 @@ impl AcceptedConnection {
             reserved.shrink(needed);
         }
         let mut kept = self.kept();
-        // A thread that ends the connection first closes it, and then drops the bytes that it keeps.
+        // A thread that ends the connection first closes it, and then drops the bytes that the connection
+        // keeps.
         if self.closed.load(Ordering::SeqCst) {
             drop(kept);
             return false;
@@ -233,13 +234,15 @@ impl AcceptedConnection {
         }
     }
 
-    /// Returns the end of the memory into which the thread may receive, or `None` if no memory is left.
+    /// Returns the end of the part of the input's memory into which the thread may receive, or `None` if no
+    /// memory is left.
     #[inline]
     fn make_room(&self, worker: &mut StreamWorker, needed: usize) -> Option<usize> {
         if needed <= READ_AHEAD {
             return Some(READ_AHEAD);
         }
-        // The size is either all memory of the thread, or twice the number of bytes that have arrived.
+        // This end is the size of the thread's memory, or twice the number of bytes that have arrived if they
+        // fill that memory.
         let there = worker.input.memory().len();
         let grown = if worker.unread.to < there { there } else { 2 * worker.unread.to };
         let wanted = needed.min(grown.max(READ_AHEAD));
@@ -250,7 +253,8 @@ impl AcceptedConnection {
         (least < wanted && self.reserve(&mut worker.part, least)).then_some(least)
     }
 
-    /// Returns whether a message may use this many bytes. Up to [`READ_AHEAD`] bytes are always allowed.
+    /// Reserves memory so that a message may use `bytes` bytes. Returns false if no memory is left for it. Up
+    /// to [`READ_AHEAD`] bytes need no reservation.
     fn reserve(&self, part: &mut Part, bytes: usize) -> bool {
         let before = part.reserved.as_ref().map_or(0, Reservation::bytes);
         if bytes <= READ_AHEAD || bytes <= before {

@@ -20,7 +20,7 @@ use crate::serving::faults::Faults;
 use crate::serving::stop::Drain;
 use crate::sync::{Condvar, Mutex, MutexGuard, Rank};
 
-/// The smallest bound on threads that wait for calls, even if fewer procedures may run.
+/// The smallest bound on the number of threads that wait for calls. It applies if fewer procedures may run.
 const READERS_MIN: usize = 16;
 
 /// The name of the threads.
@@ -102,9 +102,9 @@ impl StreamThreads {
 
     /// Starts a thread if the bound allows it. Returns whether a thread was started.
     fn may_start(&self, state: &State, start: impl FnOnce() -> bool) -> bool {
-        // Threads whose calls wait for a permit do not count, because the queue bounds them. Neither do
-        // nested calls that run beyond the bound: the call for which they all wait may arrive on this
-        // connection.
+        // Threads whose calls wait for a permit do not count, because the queue bounds them. Threads that run
+        // nested calls beyond the bound do not count either: the call for which they all wait may arrive on
+        // this connection.
         let elsewhere = self.admission.waiting() + self.admission.excess();
         let reading = state.threads.saturating_sub(elsewhere);
         let most = self.admission.running_max();
@@ -172,8 +172,8 @@ impl StreamThreads {
         None
     }
 
-    /// Returns whether connections wait for a thread. Threads of other connections then leave them after each
-    /// call.
+    /// Returns whether connections wait for a thread. If this is true, each thread leaves its connection
+    /// after the next call, and serves a waiting connection.
     pub(super) fn is_hungry(&self) -> bool {
         self.hungry.load(Ordering::Acquire)
     }
@@ -198,7 +198,7 @@ impl StreamThreads {
         Ok(())
     }
 
-    /// Notes that a call has arrived. It gets a reply, whether it runs or not.
+    /// Notes that a call has arrived. The call gets a reply, whether it runs or not.
     pub(super) fn called(&self) {
         self.calls.fetch_add(1, Ordering::SeqCst);
     }
@@ -217,8 +217,8 @@ impl StreamThreads {
         self.work_ready.notify_all();
     }
 
-    /// Waits until all calls have their replies. Returns false if some have none when the time for draining
-    /// ends.
+    /// Waits until all calls have their replies. Returns false if a call still has no reply when the time for
+    /// draining ends.
     pub(super) fn drain(&self, drain: &Drain) -> bool {
         self.admission.drain(drain, || self.calls.load(Ordering::SeqCst) == 0)
     }

@@ -18,11 +18,11 @@ pub(crate) struct StreamWorker {
     pub(super) serving: Serving,
     pub(super) rows: BindingCache,
     pub(super) input: EStack,
-    /// The received bytes in `input`.
+    /// The range of received bytes in `input` that were not handled yet.
     pub(super) unread: Unread,
     /// The message that has arrived in part.
     pub(super) part: Part,
-    /// The thread's own memory, while it receives into the memory of a connection.
+    /// The thread's own memory, while the thread receives into the memory of a connection.
     pub(super) spare: EStack,
     pub(super) reply: Option<Memory>,
     /// The positions of the blocks of a result.
@@ -57,7 +57,7 @@ impl StreamWorker {
         self.spare = EStack::default();
     }
 
-    /// Makes room for a result of this many bytes.
+    /// Ensures that the memory for results has at least `bytes` bytes.
     pub(super) fn room(&mut self, bytes: usize) -> io::Result<()> {
         if self.reply.as_ref().is_none_or(|memory| memory.len() < bytes) {
             self.reply = Some(Memory::private(bytes)?);
@@ -65,8 +65,8 @@ impl StreamWorker {
         Ok(())
     }
 
-    /// Keeps only these bytes of the thread's memory, because a call is about to wait. Releases memory that
-    /// is much larger. Returns the new position of the bytes.
+    /// Releases memory that the thread does not need while its call waits. Keeps the bytes `needed` of the
+    /// input, and copies them if the input has much more memory. Returns the new position of these bytes.
     #[cold]
     pub(super) fn keep_only(&mut self, needed: Range<usize>) -> usize {
         self.spare = EStack::default();

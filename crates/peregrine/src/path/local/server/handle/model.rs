@@ -21,7 +21,7 @@ struct Model;
 #[derive(Default)]
 struct Word {
     value: AtomicU32,
-    /// How often the threads that sleep on the word were woken. The lock of [`KERNEL`] protects it.
+    /// The number of wake-ups of threads that sleep on the word. The lock of [`KERNEL`] protects this field.
     wakes: Untracked,
 }
 
@@ -204,17 +204,17 @@ impl Astack for ModelAstack {
     }
 }
 
-/// Workers, and the A-stacks that wait for one.
+/// Workers, and the A-stacks that wait for a worker.
 struct WorkerPool {
     queue: Mutex<VecDeque<ModelAstack>>,
     workers: Vec<WorkerHandle<Model>>,
-    /// The number of calls and ends of sessions that have not happened yet. The lock of the queue protects
-    /// it.
+    /// The number of events that have not happened yet: calls that are served, and sessions that end. The
+    /// lock of the queue protects this field.
     left: Untracked,
 }
 
 impl WorkerPool {
-    /// Makes a pool that stops after `events` calls or ends of sessions.
+    /// Makes a pool that stops after `events` events: calls that are served, and sessions that end.
     fn new(workers: u32, events: u32) -> Arc<Self> {
         let workers = (0..workers).map(WorkerHandle::new).collect();
         Arc::new(Self { queue: Mutex::default(), workers, left: Untracked::new(events) })
@@ -272,7 +272,7 @@ impl WorkerPool {
         }
     }
 
-    /// Counts a served call or an ended session. After the last one the workers end.
+    /// Counts a served call or an ended session. After the last of these events, the workers end.
     fn count_event(&self) {
         let _queue = self.queue();
         if self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
@@ -280,7 +280,7 @@ impl WorkerPool {
         }
     }
 
-    /// Runs a worker that begins with these A-stacks.
+    /// Runs a worker that begins with the A-stacks in `list`.
     fn work(&self, number: u32, mut list: Vec<Assigned<Model>>) {
         let worker = &self.workers[number as usize];
         loop {
@@ -345,8 +345,8 @@ impl WorkerPool {
 }
 
 /// Checks at the end of each run that an A-stack is assigned to one worker, or is in the queue, or neither,
-/// and that its word agrees. If it were assigned to two workers, both would take its calls, and another
-/// thread might take it away from the wrong worker.
+/// and that its assignment word agrees. If it were assigned to two workers, both would take its calls, and
+/// another thread might take it away from the wrong worker.
 impl Drop for WorkerPool {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -377,7 +377,7 @@ fn spawn(pool: &Arc<WorkerPool>, f: impl FnOnce(&WorkerPool) + 'static) -> threa
     thread::spawn(move || f(&pool))
 }
 
-/// A worker has two A-stacks with a call each. The keeper takes both away if it can.
+/// A worker has two A-stacks with a call each. The keeper takes both A-stacks away if it can.
 #[test]
 fn call_of_an_astack_that_is_taken_away_runs_once() {
     check(5, || {
