@@ -69,8 +69,8 @@ const SWEEP: u64 = 100 * MILLISECOND;
 
 /// What the server provides to its sockets.
 pub(crate) trait ExportHost: Send + Sync {
-    /// Makes a row of the binding table for a new binding to a name. `bytes`: the size of messages.
-    /// `from`: the address of the client.
+    /// Makes a row of the binding table for a new binding to a name. `bytes`: the size of the largest
+    /// message. `from`: the address of the client.
     ///
     /// # Errors
     /// The reason why the binding is refused.
@@ -130,9 +130,10 @@ pub(crate) struct ServerSocket {
     deferred: FairQueue<Work>,
     /// When the server last searched for silent clients.
     swept: AtomicU64,
-    /// The number of datagrams that could not be read.
+    /// The number of datagrams that were rejected because they were not valid.
     dropped: AtomicU64,
-    /// The number of datagrams that were not sent, because the send buffer had no room.
+    /// The number of datagrams that were not sent, because the send buffer was full, or because the rest
+    /// of it is reserved for hosts that have proven their address.
     unsent: AtomicU64,
     unverified: UnverifiedHosts,
     /// Whether the keeper checks the clients of running procedures.
@@ -274,8 +275,8 @@ impl ServerSocket {
         })
     }
 
-    /// Returns three numbers of datagrams: those that overflowed the receive buffer, those that could not
-    /// be read, and those that were not sent.
+    /// Returns three numbers: of the datagrams that overflowed the receive buffer, of those that were
+    /// rejected, and of those that were not sent.
     pub(crate) fn losses(&self) -> [u64; 3] {
         let overflowed = self.socket.overflowed().unwrap_or(0);
         let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
@@ -310,7 +311,7 @@ impl ServerSocket {
         self.records.record(place)
     }
 
-    /// Returns a number for a host, which clients cannot predict.
+    /// Returns the number of an address. Clients cannot predict this number.
     fn peer(&self, from: PeerAddress) -> u64 {
         use core::hash::{Hash as _, Hasher as _};
         let mut hasher = siphasher::sip::SipHasher13::new_with_key(&self.peers);
@@ -385,7 +386,7 @@ impl ServerSocket {
             };
             let place = header.handle.place;
             if header.kind.binds() {
-                // `bind` locks records itself.
+                // `bind` locks records itself, so this thread must not hold the lock of one.
                 if let Some((_, before)) = held.take() {
                     self.send_pending(before, &mut receiver.output, &receiver.serving.counting);
                 }

@@ -194,7 +194,7 @@ fn silent_client_that_holds_memory_is_evicted() {
     drop(own);
     assert_eq!(phases(), [RecordPhase::Idle, RecordPhase::Vacant, RecordPhase::Vacant]);
     assert!(service.calls.reserve(group, limits::PARTIAL_BYTES_PER_HOST), "nothing is held");
-    // The place remembers that it has forgotten a result, because the client's call may have run.
+    // The place counts the discarded result in its generation, because the client's call may have run.
     let inner = service.record(replied.place).unwrap().0.lock();
     let again = Header::new(PacketKind::Probe, replied, replied.sequence());
     assert_eq!(inner.server_end.refusal_of(&again, 0).map(|refusal| refusal.generation()), Some(1));
@@ -330,7 +330,7 @@ fn refusal_without_a_place_names_the_limit() {
     let (all, text) = &texts[31];
     assert_eq!(*all, limits::CALLERS_MAX);
     let full = texts.iter().filter(|(_, text)| text.starts_with("16384 clients are bound")).count();
-    assert!(full > 20, "{full} of 32 hosts got this text, the last one: {text}");
+    assert!(full > 20, "{full} of 32 refusals name the limit of all hosts; the last: {text}");
 }
 
 /// SECURITY.md has these numbers.
