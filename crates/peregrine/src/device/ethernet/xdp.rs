@@ -16,11 +16,13 @@ use crate::sys::{
 };
 use crate::value::{Space, Window};
 
-/// How often the kernel is asked to continue with what it did not take at once.
+/// The largest number of times that the kernel is asked again to send frames that it did not take at
+/// once.
 const KICKS_MAX: usize = 64;
 
-/// The number of frames that single sends use in turn. A smaller number is reused sooner, while the
-/// frames are still in a cache. But then the socket must check more often which frames are free.
+/// The number of frames that sends of single packets use in turn. With fewer frames, a frame is used
+/// again sooner, while it is still in a cache. But then the socket must check more often which frames
+/// are free.
 const FEW: usize = 8;
 
 /// After this many polls without a frame, the socket checks whether the driver waits for frames to
@@ -29,7 +31,7 @@ const EMPTY_MAX: u32 = 1024;
 
 /// A queue of an interface.
 pub(super) struct XdpQueue {
-    // The first field, so that the program is detached before the sockets are dropped.
+    // This is the first field, so that the program is detached before the sockets are dropped.
     program: XdpProgram,
     pool: Arc<FrameBuffers>,
     /// Sockets that are not used now.
@@ -49,7 +51,7 @@ pub(super) struct Xsk {
 pub(super) struct XdpInbox {
     ring: Consumer<Described>,
     stash: ReturnBatch,
-    /// Polls in a row that found nothing.
+    /// The number of successive polls that found nothing.
     empty: u32,
     socket: Arc<XdpSocket>,
     pool: Arc<FrameBuffers>,
@@ -63,8 +65,8 @@ struct Outbox {
 }
 
 impl XdpQueue {
-    /// Takes the queue of an interface, without copies if the driver supports it and `zero_copy` is
-    /// set.
+    /// Takes the queue of an interface. If the driver supports it and `zero_copy` is set, the kernel
+    /// does not copy frames.
     ///
     /// # Errors
     /// If another process has the queue or the interface's program, if this process may not use it,
@@ -151,7 +153,7 @@ impl Xsk {
         })
     }
 
-    /// Gives received frames back unread.
+    /// Gives received frames back to the kernel without reading them.
     fn clear(&self) {
         let mut inbox = self.inbox.lock();
         while inbox.peek().is_some() {
@@ -162,7 +164,7 @@ impl Xsk {
         stash.flush(pool);
     }
 
-    /// Returns the bytes of the longest frame that can arrive.
+    /// Returns the size in bytes of the longest frame that can arrive.
     pub(super) fn room(&self) -> usize {
         self.pool.umem().room()
     }
