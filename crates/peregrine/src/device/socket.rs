@@ -18,7 +18,8 @@ use super::udp::{Arrival, Until};
 use crate::sys::Address;
 use crate::value::{Space, Window};
 
-/// Bytes that the kernel counts against a receive buffer for each packet, besides the packet itself.
+/// The number of bytes that the kernel counts against a receive buffer for each packet, in addition to
+/// the packet itself.
 const COUNTED: usize = 768;
 
 /// How packets reach a server.
@@ -92,7 +93,7 @@ impl Socket {
     }
 
     /// Sends one packet made of these parts to the peer, without waiting for free space in the send
-    /// buffer. It is used when the calling thread does not make the call itself.
+    /// buffer. The keeper uses this function, because it must not be delayed.
     ///
     /// # Errors
     /// As for [`send`](Self::send); `WouldBlock` if the send buffer is full.

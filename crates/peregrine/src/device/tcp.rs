@@ -24,7 +24,7 @@ pub(crate) struct Stream(OwnedFd);
 #[derive(Debug)]
 pub(crate) struct Listener(OwnedFd);
 
-/// The operation for whose readiness to wait.
+/// The operation whose readiness ends a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitFor {
     Readable,

@@ -132,8 +132,8 @@ impl Udp {
         self.send_or(parts, to, self.if_full())
     }
 
-    /// Sends one datagram to the peer, without waiting for free space in the send buffer. It is used
-    /// when the calling thread does not make the call itself.
+    /// Sends one datagram to the peer, without waiting for free space in the send buffer. The keeper
+    /// uses this function, because it must not be delayed.
     ///
     /// # Errors
     /// As for [`send`](Self::send), and `WouldBlock` on every socket.

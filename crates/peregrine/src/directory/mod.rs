@@ -15,9 +15,9 @@
 //! must not choose which server it trusts.
 //!
 //! Each socket has a lock file. While a server holds the lock, the name is alive. Only the server's user
-//! and root can open the lock file: another user who held the lock could keep the server from starting
-//! again. A new server replaces the files of a dead one: it binds the new socket under another name and
-//! then renames it. So clients never see a socket at which no process listens yet.
+//! and root can open the lock file. Otherwise another user could hold the lock and keep the server from
+//! starting again. A new server replaces the files of a dead one: it binds the new socket under another
+//! name and then renames it. So clients never see a socket at which no process listens yet.
 //! [`leftovers`](fn@leftovers) finds files that no server has replaced.
 
 mod hosts;

@@ -45,8 +45,9 @@ impl Described {
         value.map_err(|unfit| unfit.of(&parameter.name))
     }
 
-    /// Returns the default of a parameter that the caller leaves out: the declared default, or for an
-    /// option the option without a value. Returns `None` if the parameter has no default.
+    /// Returns the default of a parameter that the caller leaves out: the declared default or, if the
+    /// parameter is an option, the option without a value. Returns `None` if the parameter has no
+    /// default.
     pub fn default_argument(&self, parameter: &DescribedParameter) -> Option<Dynamic> {
         let bytes = self.parameter_default(parameter)?;
         match parameter.shape {
@@ -283,7 +284,7 @@ impl Described {
                     (Some(value), ty) => {
                         self.value(ty, value, depth).map_err(|unfit| unfit.of(&field.name))
                     }
-                    // A value with a default may be left out.
+                    // A field with a default may be left out.
                     (None, ty) => self
                         .default_of(ty, &field.growth)
                         .and_then(|bytes| default_value(self, ty, bytes))

@@ -59,7 +59,7 @@ pub(super) struct FrameBuffers {
 
 /// Frames that no socket has.
 struct Vacant {
-    /// The numbers of frames for sending.
+    /// The indices of frames for sending.
     sent: Vec<u32>,
     /// The number of frames for receiving that can still be promised. Frames for a socket that is
     /// not polled stay in its ring. Each socket is promised as many frames as its ring holds, so
@@ -130,7 +130,7 @@ impl FrameBuffers {
         &self.umem
     }
 
-    /// Returns the numbers of `sent` frames from which a socket sends. Reserves `arriving` frames for
+    /// Returns the indices of `sent` frames from which a socket sends. Reserves `arriving` frames for
     /// the receive ring of the socket, which holds `arriving` frames.
     ///
     /// # Errors
@@ -175,7 +175,7 @@ impl FrameBuffers {
         let mut completion = self.completion.lock();
         while let Some(at) = completion.take() {
             if let Some(frame) = self.in_flight.get((at / u64::from(FRAME)) as usize) {
-                // SYNC: frame-sent. The kernel does not read it any more.
+                // SYNC: frame-sent. The kernel does not read the frame any more.
                 frame.store(false, Ordering::Release);
             }
         }

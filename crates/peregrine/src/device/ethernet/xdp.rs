@@ -25,8 +25,7 @@ const KICKS_MAX: usize = 64;
 /// are free.
 const FEW: usize = 8;
 
-/// After this many polls without a frame, the socket checks whether the driver waits for frames to
-/// receive into.
+/// After this many polls without a frame, the socket checks whether the driver waits for free frames.
 const EMPTY_MAX: u32 = 1024;
 
 /// A queue of an interface.
@@ -38,7 +37,7 @@ pub(super) struct XdpQueue {
     spare: Mutex<Vec<Arc<Xsk>>>,
 }
 
-/// A socket, with what it shares with the kernel.
+/// An AF_XDP socket, with the rings and the memory that it shares with the kernel.
 pub(super) struct Xsk {
     pub(super) inbox: Mutex<XdpInbox>,
     outbox: Mutex<Outbox>,
@@ -308,8 +307,8 @@ impl Outbox {
 }
 
 impl XdpInbox {
-    /// Wakes the driver if it waits for frames to receive into. The driver never waits if the kernel copies
-    /// the frames.
+    /// Wakes the driver if it waits for free frames. The driver never waits if the kernel copies the
+    /// frames.
     #[inline]
     fn wake_if(&self, wanted: bool) {
         if wanted {

@@ -99,8 +99,8 @@ pub(crate) struct DatagramPath<R: HandleProvider> {
 }
 
 impl<R: HandleProvider> DatagramPath<R> {
-    /// Makes a binding whose first handle was granted over `first`. Its activities ask about their
-    /// calls after at least `ask_after` of silence.
+    /// Makes a binding whose first handle was granted over `first`. If the server is silent during a
+    /// call, the client probes after at least `ask_after`.
     pub(crate) fn new(
         association: Arc<Association>,
         first: BoundOver,
@@ -332,7 +332,8 @@ impl<R: HandleProvider> DatagramPath<R> {
             }
             SendFailure::NoRoute => {
                 if !self.association.has_moved(call_socket.socket()) {
-                    // The route may return. Then the client retransmits what did not leave.
+                    // The route may return. Then the client retransmits the packets that did not leave
+                    // this machine.
                     return None;
                 }
                 self.association.lose(LostReason::AddressLost);

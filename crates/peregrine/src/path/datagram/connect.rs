@@ -68,7 +68,7 @@ impl Connect for OverEthernet {
     }
 }
 
-/// How long the client first waits for an answer on the link. After that it asks the server again over
+/// How long the client first waits for an answer over the link. After that it asks the server again over
 /// UDP for its location on the link, and then waits twice as long.
 const LINK_PATIENCE: Duration = Duration::from_millis(500);
 
@@ -392,8 +392,8 @@ fn bind_for(
     let Wanted { name, interface, digest, options, until } = *wanted;
     // The frames have at least the default size, because further bindings may share the association.
     let bytes = asked.max(options.message_bytes_default());
-    // Each handle occupies a record of the server. So the first request is for one handle, and frames
-    // of further threads request their own.
+    // Each handle occupies a record of the server. So the first request is for one handle, and frames of
+    // further threads request their own handles.
     let check = options.payload_check.unwrap_or(over != Over::Udp);
     let request = bind_request(name, digest, asked, check)?;
     let addresses = place.resolve()?;

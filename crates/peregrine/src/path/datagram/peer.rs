@@ -1,4 +1,4 @@
-//! The state that client and server keep about the other end of a path, and the settings of both.
+//! The state that client and server keep about the other end of a path, and settings that both use.
 
 pub(super) mod piece_sizes;
 

@@ -191,7 +191,7 @@ impl Work {
 enum CallBytes {
     /// In the state of the thread that received the call.
     Received(Range<usize>),
-    /// In the call's own memory. The number is the bytes charged to the budget.
+    /// In the call's own memory. The second field is the number of bytes charged to the budget.
     Owned(EStack, usize),
 }
 

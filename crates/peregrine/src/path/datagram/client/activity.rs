@@ -308,7 +308,8 @@ impl ResultPlacement<'_> {
                 let now = moment();
                 let place = if !self.staged && arrival.bytes > arrival.segment {
                     // Only the first packet of a batch is in its place. If that is a late packet, the
-                    // result of this call is in the wrong place. So the batch is moved first.
+                    // result of this call is in the wrong place. So the whole batch is moved to other
+                    // memory first.
                     self.staged = true;
                     scratch.resize(BYTES_MAX, 0);
                     let _ = self.half.read(0, &mut scratch[..arrival.bytes]);

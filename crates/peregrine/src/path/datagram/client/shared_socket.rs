@@ -98,7 +98,7 @@ impl SharedSocket {
         activities.insert(handle, Arc::downgrade(activity));
     }
 
-    /// Removes a handle. Packets with this handle are dropped from here on.
+    /// Removes a handle. From now on, packets with this handle are dropped.
     pub(super) fn remove(&self, handle: &Handle) {
         self.activities.lock().remove(handle);
     }
@@ -229,7 +229,7 @@ impl SharedSocket {
             }
             let activity = self.activities.lock().get(&handle).and_then(Weak::upgrade);
             let Some(activity) = activity else { continue };
-            // Only the leader, which this thread is, locks two activities.
+            // This thread is the leader, and only the leader locks two activities.
             let mut activity = activity.lock_same_rank();
             if !take(&mut activity) {
                 continue;

@@ -72,7 +72,7 @@ impl ServerSocket {
         Some(Duration::from_nanos(due.since(now).clamp(LOOK_MIN, LOOK_AT_RESULTS)))
     }
 
-    /// Checks one client. Returns when to check it again.
+    /// Checks one client. Returns the time of the client's next check, or `None` if no check is needed.
     fn check_one(
         &self,
         now: Moment,

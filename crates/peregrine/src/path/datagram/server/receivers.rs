@@ -358,7 +358,7 @@ impl<P: PacketService> Receivers<P> {
             }
         };
         if ended == Ended::Idle {
-            // `wait_on_standby` does not count the thread any more.
+            // `wait_on_standby` has already subtracted this thread from the number of threads.
             return;
         }
         self.receiving.fetch_sub(1, Ordering::SeqCst);
@@ -462,7 +462,7 @@ impl<P: PacketService> Receivers<P> {
         thread.looks = 0;
         thread.until = match self.wait {
             Wait::Block => None,
-            // Polling ends this long after the last datagram.
+            // Polling ends after the time that a sleep costs, counted from the last datagram.
             Wait::Spin | Wait::Adaptive => Some(Instant::now() + block_cost()),
         };
     }
@@ -497,7 +497,7 @@ impl<P: PacketService> Receivers<P> {
         if self.is_slow() {
             self.hand_over(thread);
             // This thread stops polling, so it has time to wake a second thread. Otherwise the next call
-            // would have to wake it.
+            // would have to wake the second thread.
             if self.receiving.load(Ordering::SeqCst) < ASLEEP {
                 self.fetch();
             }
@@ -640,7 +640,8 @@ impl<P: PacketService> Receivers<P> {
     /// procedures that may run, or than the number that do run if that is larger.
     fn may_add(&self, state: &State<P::Work>) -> bool {
         let may_run = self.admission.bound(true);
-        // Nested calls may exceed the bound while the outer calls wait, so the bound changes often.
+        // While outer calls wait, nested calls may exceed the configured bound. So `may_run` changes
+        // often, and may be less than the number of running procedures.
         state.threads as usize <= may_run.max(self.admission.running())
     }
 

@@ -14,7 +14,7 @@ use crate::protocol::exchange::header::{Handle, Header, PacketKind};
 use crate::protocol::exchange::server_end::{RecordPhase, ServerTerms};
 use crate::protocol::exchange::table::{ASSEMBLING_MIN, REPLIED_MIN};
 
-/// A host of one export that does nothing.
+/// An [`ExportHost`] with one export, whose procedures do nothing.
 #[derive(Default)]
 struct Nothing {
     is_withdrawn: bool,

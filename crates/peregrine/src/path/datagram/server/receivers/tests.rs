@@ -24,8 +24,8 @@ struct Jobs {
     not_alone: AtomicU32,
 }
 
-/// A job that takes the given time, then waits until its gate opens, and then reports its end. It
-/// panics if the time is [`Duration::MAX`].
+/// A job that takes `time`, then waits until its gate opens, and then reports its end. It panics if
+/// `time` is [`Duration::MAX`].
 struct Job {
     time: Duration,
     gate: Option<Receiver<()>>,
@@ -218,7 +218,7 @@ fn surplus_threads_end_after_long_procedures() {
             open.send(()).unwrap();
             end.recv_timeout(LIMIT).unwrap();
         }
-        // No job arrives, so no datagram wakes a thread.
+        // No job arrives that could wake a sleeping thread.
         until("too many threads stay", &|| receivers.threads() <= ASLEEP_MAX as usize);
         // The remaining threads can start enough others again.
         let long: Vec<_> = (0..48).map(|_| jobs.gated(false)).collect();
@@ -287,7 +287,7 @@ fn queued_nested_call_runs_before_earlier_calls() {
         jobs.inside.store(1, Ordering::SeqCst);
         let (before, before_end) = jobs.gated(true);
         runs(2);
-        // So the next nested job arrives too early, and is queued after the job of another caller.
+        // So the next nested job may not run yet. It is queued after the job of another caller.
         let (outer, outer_end) = jobs.gated(false);
         queued(1);
         let (next, next_end) = jobs.gated(true);
