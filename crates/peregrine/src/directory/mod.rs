@@ -461,7 +461,7 @@ mod tests {
         assert!(error.to_string().contains(&advised), "{error}");
         assert!(!error.to_string().contains("run as the server's user"), "{error}");
         assert!(!run.join("public").exists());
-        // The mode is changed as the text advises.
+        // The mode is changed as the error message advises.
         fs::set_permissions(&home, fs::Permissions::from_mode(0o711)).unwrap();
         let _public = publish_in(&run, "public", Audience::Public).unwrap();
     }

@@ -748,15 +748,16 @@ impl Inner {
 }
 
 impl CallBytes {
-    /// Ends the wait of a call, and returns whether the call was cancelled while it waited. Returns false
-    /// for calls that did not wait.
+    /// Ends the wait of a call, and returns whether the call was cancelled while it waited. A call whose
+    /// bytes are still where they were received has not waited.
     #[inline]
     fn begins_given_up(&self, service: &ServerSocket, place: u32) -> bool {
         let waited = matches!(self, Self::Owned(..));
         waited && service.stops_waiting(place)
     }
 
-    /// Returns whether a waiting call was cancelled. Returns false for calls that did not wait.
+    /// Returns whether a waiting call was cancelled. A call whose bytes are still where they were
+    /// received does not wait.
     #[inline]
     fn is_given_up(&self, service: &ServerSocket, place: u32) -> bool {
         let waited = matches!(self, Self::Owned(..));
