@@ -188,7 +188,7 @@ fn silent_client_that_holds_memory_is_evicted() {
     service.sweep_silent(now.after(ASSEMBLING_MIN + SWEEP));
     assert_eq!(phases(), [RecordPhase::Idle, RecordPhase::Vacant, RecordPhase::Replied]);
     let later = now.after(REPLIED_MIN);
-    // The sweep does not wait for a record that another thread has locked. It skips that record.
+    // The sweep does not wait for a record whose lock is held. It skips that record.
     let own = service.record(idle.place).unwrap().0.lock();
     service.sweep_silent(later);
     drop(own);
