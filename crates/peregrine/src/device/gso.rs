@@ -8,13 +8,13 @@ use super::udp::BYTES_MAX;
 use crate::sys::Address;
 use crate::value::{Space, Window};
 
-/// The most datagrams of a batch. All kernels with GSO accept this number.
+/// The largest number of datagrams in a batch. All kernels with GSO accept this number.
 pub(crate) const GSO_DATAGRAMS_MAX: usize = 64;
-/// Parts of a message up to this size are copied one after another rather than gathered. Measured
-/// with parts of 1408 bytes, for which copying is cheaper, and of 65,440, for which there is no
-/// difference. The limit between them is an estimate.
+/// Parts of a message up to this size in bytes are copied one after another rather than gathered. This
+/// was measured with parts of 1408 bytes, for which copying is cheaper, and of 65,440 bytes, for which
+/// there is no difference. The limit between these sizes is an estimate.
 const COPIED_MAX: usize = 2048;
-/// The most gathered parts of a batch.
+/// The largest number of gathered parts in a batch.
 const PARTS_MAX: usize = 160;
 
 /// A socket that sends batches.
@@ -44,19 +44,19 @@ pub(crate) trait SendDatagrams {
 /// caller's memory.
 pub(crate) struct GsoBatch<'a> {
     buffer: Space<'a>,
-    /// Bytes of the buffer that are in use.
+    /// The number of bytes of the buffer that are in use.
     used: usize,
     parts: [Window<'a>; PARTS_MAX],
     count: usize,
     /// Whether the last part is in the buffer, and may grow.
     grows: bool,
     datagrams: usize,
-    /// Bytes of each datagram except the last.
+    /// The size in bytes of each datagram except the last.
     segment: usize,
     bytes: usize,
     /// Whether a shorter datagram was added, which must be the last.
     complete: bool,
-    /// Parts up to this size are copied.
+    /// Parts up to this size in bytes are copied.
     copied_max: usize,
 }
 
@@ -103,7 +103,7 @@ impl<'a> GsoBatch<'a> {
         if !fits {
             return false;
         }
-        // The room was checked above, so nothing below fails.
+        // The free space was checked above, so nothing below fails.
         self.copy(header.len(), |space| space.write(0, header));
         for part in payload {
             if part.len() <= self.copied_max {
@@ -221,7 +221,7 @@ pub(crate) mod tests {
         datagrams
     }
 
-    /// Receives the datagrams of `message`, in any number of arrivals. Returns that number.
+    /// Receives the datagrams of `message`, in any number of arrivals. Returns the number of arrivals.
     fn check_train(far: &Udp, message: &[u8], piece: usize) -> usize {
         let mut buffer = vec![0; BYTES_MAX];
         let (mut arrivals, mut expected) = (0, message.chunks(piece).enumerate());

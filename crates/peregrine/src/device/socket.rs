@@ -18,7 +18,8 @@ use super::udp::{Arrival, Until};
 use crate::sys::Address;
 use crate::value::{Space, Window};
 
-/// Bytes that the kernel counts against a receive buffer for each packet, besides the packet itself.
+/// The number of bytes that the kernel counts against a receive buffer for each packet, in addition to
+/// the packet itself.
 const COUNTED: usize = 768;
 
 /// How packets reach a server.
@@ -82,7 +83,7 @@ impl Socket {
     ///
     /// # Errors
     /// If the packet was not sent. `ConnectionRefused` means that an *earlier* packet reached a closed
-    /// port. This packet was not sent either.
+    /// port. In that case, too, this packet was not sent.
     #[inline]
     pub(crate) fn send(&self, parts: &[Window<'_>], to: Option<&Address>) -> io::Result<()> {
         match self {
@@ -91,10 +92,11 @@ impl Socket {
         }
     }
 
-    /// Sends to the peer without waiting for room, on behalf of another thread.
+    /// Sends one packet made of these parts to the peer, without waiting for free space in the send
+    /// buffer. The keeper uses this function, because it must not be delayed.
     ///
     /// # Errors
-    /// As for [`send`](Self::send); `WouldBlock` if there is no room.
+    /// As for [`send`](Self::send); `WouldBlock` if the send buffer is full.
     pub(crate) fn send_now(&self, parts: &[Window<'_>]) -> io::Result<()> {
         match self {
             Self::Udp(udp) => udp.send_now(parts),
@@ -206,7 +208,7 @@ impl Socket {
         }
     }
 
-    /// Returns the number of packets that were dropped because the socket had no room.
+    /// Returns the number of packets that were dropped because the socket's receive buffer was full.
     ///
     /// # Errors
     /// If the kernel does not report it.
@@ -228,8 +230,8 @@ impl Socket {
         }
     }
 
-    /// Returns the largest payload after a header of this size that reaches the peer without
-    /// fragmentation: a multiple of 16. For connected sockets.
+    /// Returns the size in bytes of the largest payload that reaches the peer without fragmentation
+    /// after a header of `header` bytes. It is a multiple of 16. The socket must be connected.
     ///
     /// # Errors
     /// If the socket is not connected.
@@ -240,10 +242,10 @@ impl Socket {
         }
     }
 
-    /// Like [`payload`](Self::payload), for a peer of an unconnected socket.
+    /// Returns the same as [`payload`](Self::payload), for a peer of an unconnected socket.
     ///
     /// # Errors
-    /// If there is no route to it.
+    /// If there is no route to the peer.
     pub(crate) fn payload_to(&self, peer: &Address, header: usize) -> io::Result<usize> {
         match (self, peer.ip()) {
             (Self::Udp(_), Some(peer)) => udp::payload_to(peer, header),

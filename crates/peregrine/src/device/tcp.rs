@@ -24,7 +24,7 @@ pub(crate) struct Stream(OwnedFd);
 #[derive(Debug)]
 pub(crate) struct Listener(OwnedFd);
 
-/// The operation for whose readiness to wait.
+/// The operation whose readiness ends a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitFor {
     Readable,
@@ -155,7 +155,7 @@ impl Stream {
         Ok(sockopt::set_socket_timeout(&self.0, sockopt::Timeout::Recv, Some(limit))?)
     }
 
-    /// Returns what the kernel knows of the other end.
+    /// Returns what the kernel reports about the connection and its other end.
     pub(crate) fn health(&self) -> io::Result<TcpHealth> {
         tcp_health(self.0.as_fd())
     }
@@ -176,7 +176,8 @@ impl Stream {
         Ok(recv(&self.0, into, flags)?.1)
     }
 
-    /// Like [`receive`](Self::receive), into `first`, and what does not fit there into `then`.
+    /// Receives as [`receive`](Self::receive) does. The bytes go into `first`, and those that do not fit
+    /// there into `then`.
     pub(crate) fn receive_two(
         &self,
         first: &mut [u8],

@@ -26,7 +26,7 @@ pub(crate) use crate::sys::Arrival;
 use crate::sys::{Address, Datagrams, IfFull};
 use crate::value::{Space, Window};
 
-/// Bytes of the largest datagram or batch: the payload of the largest IPv4 packet.
+/// The size in bytes of the largest datagram or batch: the payload of the largest IPv4 packet.
 pub(crate) const BYTES_MAX: usize = 65_535 - IP_V4 - UDP;
 const IP_V4: usize = 20;
 const IP_V6: usize = 40;
@@ -37,8 +37,8 @@ const UDP: usize = 8;
 pub(crate) enum Until {
     /// Return at once.
     Now,
-    /// Sleep until a datagram arrives, or for at least this time. The sleep may take a quarter and some
-    /// milliseconds longer.
+    /// Sleep until a datagram arrives, or for at least this time. The sleep may take longer by a quarter
+    /// of this time and some milliseconds.
     After(Duration),
     /// Sleep until a datagram arrives, or for this time with a precision of some tens of microseconds. It
     /// costs one more system call.
@@ -85,7 +85,7 @@ impl Udp {
     /// Makes a socket that sends to and receives from one peer only.
     ///
     /// # Errors
-    /// If there is no route to it.
+    /// If there is no route to the peer.
     pub(crate) fn connected(to: SocketAddr) -> io::Result<Self> {
         let to = Address::from(to);
         let mut socket = Self::new(&to)?;
@@ -114,9 +114,9 @@ impl Udp {
         Ok(self.socket.local()?.into())
     }
 
-    /// Returns what to do if the send buffer is full. A thread that makes a call waits until there is
-    /// room. A server's socket does not wait: all clients would wait until the network accepts the
-    /// datagrams for one of them, which may not even exist.
+    /// Returns what to do if the send buffer is full. A thread that makes a call waits until the buffer
+    /// has free space. A server's socket does not wait: all clients would wait until the network accepts
+    /// the datagrams for one of them, which may not even exist.
     const fn if_full(&self) -> IfFull {
         if self.connected { IfFull::Wait } else { IfFull::Fail }
     }
@@ -124,15 +124,16 @@ impl Udp {
     /// Sends one datagram made of these parts, to `to` or to the peer of a connected socket.
     ///
     /// # Errors
-    /// Those of `sendmsg`. `ConnectionRefused` means that an *earlier* datagram reached a closed port;
-    /// this one was not sent either. `WouldBlock`, only on an unconnected socket, means that the send
-    /// buffer is full.
+    /// Those of `sendmsg`. `ConnectionRefused` means that an *earlier* datagram reached a closed port.
+    /// In that case, too, this datagram was not sent. `WouldBlock`, only on an unconnected socket, means
+    /// that the send buffer is full.
     #[inline]
     pub(crate) fn send(&self, parts: &[Window<'_>], to: Option<&Address>) -> io::Result<()> {
         self.send_or(parts, to, self.if_full())
     }
 
-    /// Sends to the peer without waiting for room, on behalf of another thread.
+    /// Sends one datagram to the peer, without waiting for free space in the send buffer. The keeper
+    /// uses this function, because it must not be delayed.
     ///
     /// # Errors
     /// As for [`send`](Self::send), and `WouldBlock` on every socket.
@@ -207,9 +208,10 @@ impl Udp {
         }
     }
 
-    /// Sets the receive timeout, unless the current one is about the same: a slightly longer wait
-    /// costs less than a system call. Threads that sleep on one socket share its timeout, so all of
-    /// these threads must wait without a timeout.
+    /// Sets the receive timeout of the socket to `limit`. Keeps the current timeout if it is the same or
+    /// slightly longer, because a longer wait costs less than a system call. All threads that sleep on
+    /// the socket share its timeout. So a thread may request a timeout only if no other thread sleeps
+    /// there. [`Duration::ZERO`] means no timeout.
     fn limit(&self, limit: Duration) -> io::Result<()> {
         let wanted = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
         let set = self.limit_ns.load(Ordering::Relaxed);
@@ -222,8 +224,8 @@ impl Udp {
         Ok(())
     }
 
-    /// Lets batches arrive as a whole from now on. Receiving then takes a tenth of a microsecond
-    /// more, and needs room for [`BYTES_MAX`].
+    /// Lets batches arrive as a whole from now on. Receiving then takes a tenth of a microsecond more,
+    /// and needs memory for [`BYTES_MAX`] bytes.
     ///
     /// # Errors
     /// If the kernel does not support it.
@@ -272,8 +274,9 @@ impl Udp {
         self.socket.keep_whole(self.socket.local()?.is_v6(), false)
     }
 
-    /// Returns the largest payload after a header of this size that reaches the peer without
-    /// fragmentation, as far as is known now: a multiple of 16. For connected sockets.
+    /// Returns the size in bytes of the largest payload that reaches the peer without fragmentation
+    /// after a header of `header` bytes, as far as is known now. It is a multiple of 16. The socket must
+    /// be connected.
     ///
     /// # Errors
     /// If the socket is not connected.
@@ -286,16 +289,17 @@ impl Udp {
     }
 }
 
-/// Like [`Udp::payload`], for a peer of an unconnected socket.
+/// Returns the same as [`Udp::payload`], for a peer of an unconnected socket.
 ///
 /// # Errors
-/// If there is no route to it.
+/// If there is no route to the peer.
 pub(crate) fn payload_to(peer: SocketAddr, header: usize) -> io::Result<usize> {
     // Connecting sends nothing.
     Udp::connected(peer)?.payload(header)
 }
 
-/// Returns the bytes after a header in a packet of `mtu` bytes.
+/// Returns the number of bytes after a header of `header` bytes in a packet of `mtu` bytes, rounded down
+/// to a multiple of 16.
 fn payload(mtu: usize, v6: bool, header: usize) -> usize {
     let ip = if v6 { IP_V6 } else { IP_V4 };
     mtu.saturating_sub(ip + UDP).min(BYTES_MAX).saturating_sub(header) & !15
@@ -328,7 +332,8 @@ pub(super) fn send_singly(
     })
 }
 
-/// Returns whether a limit can replace another: it is not shorter, and not much longer.
+/// Returns whether the timeout `set_ns` can be kept although `wanted_ns` is requested: it is not
+/// shorter, and not much longer. 0 means no timeout.
 const fn is_about(set_ns: u64, wanted_ns: u64) -> bool {
     const SOME_MS: u64 = 1_000_000;
     if set_ns == 0 || wanted_ns == 0 {
@@ -365,15 +370,15 @@ impl AsFd for Udp {
     }
 }
 
-/// Returns the ranges of the datagrams in what arrived.
+/// Returns the range of bytes of each datagram in an arrival.
 pub(crate) fn datagrams(arrival: Arrival) -> impl ExactSizeIterator<Item = Range<usize>> {
     let Arrival { bytes, segment, .. } = arrival;
     let count = if bytes == 0 { 1 } else { bytes.div_ceil(segment.max(1)) };
     (0..count).map(move |n| n * segment..((n + 1) * segment).min(bytes))
 }
 
-/// Fills `to` with the bytes from position `at` of what arrived in the spaces `from`. Returns false
-/// if that many bytes cannot have arrived.
+/// Fills `to` with received bytes, from position `at` of the arrival. The received bytes lie one after
+/// another in the spaces `from`. Returns false if these spaces end too early.
 ///
 /// Source and destination may overlap within one space. To move several datagrams to higher positions
 /// in the same memory, the caller must move the last one first.
@@ -411,7 +416,8 @@ pub(super) mod tests {
         (Ipv4Addr::LOCALHOST, 0).into()
     }
 
-    /// A socket that receives from any host, and one connected to it.
+    /// Returns a connected socket, and the socket to which it is connected, which receives from any
+    /// host.
     pub(crate) fn pair(at: SocketAddr) -> (Udp, Udp) {
         let far = Udp::bound(at).unwrap();
         let near = Udp::connected(far.local().unwrap()).unwrap();

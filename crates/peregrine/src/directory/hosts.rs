@@ -6,15 +6,15 @@
 //! archive    tcp:disk@192.0.2.9:7000  udp:disk@192.0.2.9:7001
 //! ```
 //!
-//! Each line has a name and one or more addresses. Each address names a machine, and may name another
-//! export than the line. Several lines for one name are combined. Only the first of these files that has
-//! the name is used:
+//! Each line has a name and one or more addresses. Each address names a machine. The export there may
+//! have another name than the line. Several lines for one name are combined. Only the first of these
+//! files that has the name is used:
 //!
 //! | file | when |
 //! |---|---|
-//! | `$PEREGRINE_HOSTS` | if set; then no other, and it must be there |
-//! | `$XDG_CONFIG_HOME/peregrine/hosts`, or `~/.config/peregrine/hosts` | if it is there |
-//! | `/etc/peregrine/hosts` | if it is there |
+//! | `$PEREGRINE_HOSTS` | if set; then no other file is read, and this file must exist |
+//! | `$XDG_CONFIG_HOME/peregrine/hosts`, or `~/.config/peregrine/hosts` | if it exists |
+//! | `/etc/peregrine/hosts` | if it exists |
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -40,7 +40,7 @@ use crate::{limits, sys};
 #[derive(Clone, Debug)]
 pub struct Hosts {
     files: Vec<PathBuf>,
-    /// Whether each of them must exist.
+    /// Whether each file must exist.
     required: bool,
 }
 
@@ -93,8 +93,8 @@ impl Directory for Hosts {
     }
 }
 
-/// Returns whether a file does not exist, or belongs to another user, for example after `sudo`. Then the
-/// next file is read.
+/// Returns whether a file does not exist, or this user may not read it, for example after `sudo`. Then
+/// the next file is read.
 fn is_nowhere(error: &io::Error) -> bool {
     use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
     matches!(error.kind(), NotFound | NotADirectory | PermissionDenied)

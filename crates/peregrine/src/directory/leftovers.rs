@@ -1,10 +1,11 @@
 //! Files that dead servers left in the runtime directories: finds them, and removes those of names that are
 //! certainly dead.
 //!
-//! A name is dead if its lock is free and no process listens at its socket. A process that removes its
-//! files holds the lock meanwhile, like a server that starts, and removes the lock file last. A server that
-//! has opened this lock file before finds, when it gets the lock, that the file has been removed, and
-//! begins again ([`take`]). So cleaning up never harms a server that starts.
+//! A name is dead if its lock is free and no process listens at its socket. A process that removes the
+//! files of a name holds the lock meanwhile, like a server that starts, and removes the lock file last.
+//! A server may have opened the lock file before its removal. When this server gets the lock, it finds
+//! that the file was removed, and begins again ([`take`]). So cleaning up never harms a server that
+//! starts.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, DirEntry, File, OpenOptions};
@@ -68,7 +69,7 @@ impl Leftover {
         let taken = || io::Error::new(io::ErrorKind::WouldBlock, "a live server has the name");
         let lock = lock.ok_or_else(taken)?;
         if !is_deserted(&socket)? {
-            let text = "somebody listens there without holding the name's lock";
+            let text = "a process listens there without holding the name's lock";
             return Err(io::Error::new(io::ErrorKind::AddrInUse, text));
         }
         let mut removed = Vec::new();
@@ -129,7 +130,7 @@ fn leftovers_in(directory: &Path) -> Vec<Leftover> {
         let [socket, _, lock] = &paths;
         // A name that this user must not examine may be alive.
         let dead = lock_is_free(lock).unwrap_or(false) && is_deserted(socket).unwrap_or(false);
-        // Searched again, because a server that started meanwhile has renamed them.
+        // The files are searched again, because a server that started meanwhile may have renamed them.
         let files: Vec<_> =
             paths.into_iter().filter(|path| path.symlink_metadata().is_ok()).collect();
         let directory = directory.to_owned();
@@ -159,8 +160,8 @@ pub(super) fn is_ours(file: &DirEntry) -> bool {
 pub(super) fn is_deserted(socket: &Path) -> io::Result<bool> {
     match socket.symlink_metadata() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
-        // A regular file at this path belongs to no server.
         Err(error) => return Err(error),
+        // A regular file at this path belongs to no server.
         Ok(about) if !about.file_type().is_socket() => return Ok(false),
         Ok(_) => {}
     }
@@ -185,12 +186,13 @@ pub(super) fn is_named(lock: &File, path: &Path) -> bool {
 /// Takes the lock of a name. Makes the file if it does not exist. Returns `None` if a live process holds
 /// the lock.
 ///
-/// The lock is valid only while the file has its name: another process that cleans up may remove the file
-/// after it was opened here. A file that belongs to another user, or that other users may open, is not
-/// valid either: they could hold its lock to keep the next server from starting. It is replaced by a new
-/// file.
+/// The lock is valid only while the file has its name: another process that cleans up may remove the
+/// file after it was opened here. A file that belongs to another user, or that other users may open, is
+/// not valid either: these users could hold its lock to keep the next server from starting. Such a file
+/// is replaced by a new one.
 pub(super) fn take(path: &Path) -> io::Result<Option<File>> {
-    /// How often the file may disappear. For each time, another process must clean up at this moment.
+    /// The largest number of attempts. An attempt fails if another process removes the file at the same
+    /// moment, or if the file is not valid.
     const ATTEMPTS: usize = 100;
     for _ in 0..ATTEMPTS {
         let lock = OpenOptions::new()
@@ -222,7 +224,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
     use std::time::{Duration, Instant};
 
-    /// Leaves the files that a killed server leaves.
+    /// Makes the files that a killed server leaves.
     fn kill(directory: &Path, name: &str) {
         let [socket, aside, lock] = paths(directory, name);
         let published = publish_in(directory, name, Audience::Private).unwrap();
@@ -275,7 +277,8 @@ mod tests {
         assert_eq!(names, [("dead", 3), ("old", 1)]);
         for one in &found {
             assert_eq!(one.remove().unwrap(), one.files());
-            // The second time nothing is left, not even the lock file that this creates.
+            // The second call finds only the lock file that it has made itself, and removes this file,
+            // too.
             assert_eq!(one.remove().unwrap().len(), 1);
         }
         assert!(leftovers_in(dir.path()).is_empty());
@@ -333,8 +336,8 @@ mod tests {
         assert!(one.remove().is_err() && lock.exists());
     }
 
-    /// Servers start and stop while other threads clean up. Each name that a server holds is its own, and
-    /// is not removed.
+    /// Servers start and stop while other threads clean up. A name that a server holds belongs to that
+    /// server only, and is not removed.
     #[test]
     fn servers_that_start_lose_nothing_to_those_who_clean() {
         let dir = tempfile::tempdir().unwrap();
@@ -360,7 +363,7 @@ mod tests {
                         let Ok(published) = published else { continue };
                         assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "two have the name");
                         std::thread::sleep(Duration::from_micros(200));
-                        Seqpacket::connect(&dir.path().join("files")).expect("it is there");
+                        Seqpacket::connect(&dir.path().join("files")).expect("a live export");
                         started.fetch_add(1, Ordering::Relaxed);
                         holders.fetch_sub(1, Ordering::SeqCst);
                         drop(published);

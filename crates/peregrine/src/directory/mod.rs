@@ -15,9 +15,9 @@
 //! must not choose which server it trusts.
 //!
 //! Each socket has a lock file. While a server holds the lock, the name is alive. Only the server's user
-//! and root can open the lock file: another user who held the lock could keep the server from starting
-//! again. A new server replaces the files of a dead one: it binds the new socket under another name and
-//! then renames it. So clients never see a socket at which no process listens yet.
+//! and root can open the lock file. Otherwise another user could hold the lock and keep the server from
+//! starting again. A new server replaces the files of a dead one: it binds the new socket under another
+//! name and then renames it. So clients never see a socket at which no process listens yet.
 //! [`leftovers`](fn@leftovers) finds files that no server has replaced.
 
 mod hosts;
@@ -70,8 +70,8 @@ use crate::sys::{Memory, Seqpacket};
 /// # Ok::<(), CallError>(())
 /// ```
 pub trait Directory: fmt::Debug + Send + Sync {
-    /// Returns where a name is served, as addresses that name a machine. Returns none if the directory does
-    /// not know the name.
+    /// Returns where a name is served, as addresses that name a machine. Returns an empty list if the
+    /// directory does not know the name.
     ///
     /// # Errors
     /// If the directory cannot be read or asked, or its data are invalid.
@@ -88,7 +88,7 @@ fn check_name(name: &str, phase: Phase) -> Result<(), CallError> {
     Err(CallError::not_executed(Kind::BadName, phase, format!("`{name}`")))
 }
 
-/// A published name. It is withdrawn when this is dropped.
+/// A published name. The name is withdrawn when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Published {
     pub(crate) socket: Seqpacket,
@@ -106,9 +106,9 @@ impl Published {
         // A forked child does not own the name.
         if self.pid == std::process::id() && !self.withdrawn.swap(true, Ordering::AcqRel) {
             // The name is removed before the lock is released, so a process that gets the lock finds no
-            // name. A process that has opened the lock file already makes a new one when it finds that the
-            // file was removed. If another server has since made a new lock file, the name belongs to that
-            // server and is not removed.
+            // name. A process that opened the lock file earlier makes a new one when it finds that the
+            // file was removed. If another server has since made a new lock file, the name belongs to
+            // that server and is not removed.
             if leftovers::is_named(&self.lock, &self.lock_path) {
                 let _ = fs::remove_file(&self.path);
                 let _ = fs::remove_file(&self.lock_path);
@@ -188,7 +188,7 @@ fn open_to_others(dir: &Path) -> Result<(), CallError> {
     open_one_to_others(&whole, 0o755, &leftovers::is_ours)?;
     let mut below = &*whole;
     while let Some(above) = below.parent() {
-        // Other users may pass through it, but cannot list its files.
+        // Other users may pass through this directory, but cannot list its files.
         open_one_to_others(above, 0o711, &|file| file.path() == below)?;
         below = above;
     }
@@ -240,7 +240,8 @@ fn open_one_to_others(
 
 /// Returns memory that all servers of the runtime directory share, in the file `.processors`.
 ///
-/// A process that can write there could also end these servers: it runs as their user, or as root.
+/// Only a process that runs as the user of these servers, or as root, can write to the file. Such a
+/// process could also end the servers.
 pub(crate) fn shared_words(bytes: usize) -> io::Result<Memory> {
     let dir = export_directory().map_err(io::Error::other)?;
     let path = dir.join(".processors");
@@ -373,8 +374,8 @@ fn lock_is_free(path: &Path) -> io::Result<bool> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
         lock => lock?,
     };
-    // A shared lock, and only for a moment: two processes that list names do not take each other for
-    // servers.
+    // The lock is shared, and held for a moment only. So two processes that list names do not regard
+    // each other as servers.
     match flock(&lock, FlockOperation::NonBlockingLockShared) {
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
         free => Ok(free.map(|()| true)?),
@@ -397,8 +398,8 @@ mod tests {
         let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode, 0o600);
 
-        // The files that a killed server leaves: the socket, one that was not renamed, and a lock that is
-        // free.
+        // These are the files that a killed server leaves: the socket, a socket that was not renamed,
+        // and a free lock.
         fs::rename(&path, dir.path().join("kept")).unwrap();
         drop(first);
         fs::rename(dir.path().join("kept"), &path).unwrap();
@@ -434,7 +435,7 @@ mod tests {
         assert!(error.to_string().contains("not Peregrine's"), "{error}");
         assert_eq!(mode(&home), 0o700);
         assert!(!home.join("public").exists() && !home.join(".public.lock").exists());
-        // One that is open to a group is left as it is.
+        // A directory that is open to a group is left as it is.
         fs::set_permissions(&home, fs::Permissions::from_mode(0o750)).unwrap();
         let _public = publish_in(&home, "public", Audience::Public).unwrap();
         assert_eq!(mode(&home), 0o750);
@@ -460,7 +461,7 @@ mod tests {
         assert!(error.to_string().contains(&advised), "{error}");
         assert!(!error.to_string().contains("run as the server's user"), "{error}");
         assert!(!run.join("public").exists());
-        // As the text advises.
+        // The mode is changed as the error message advises.
         fs::set_permissions(&home, fs::Permissions::from_mode(0o711)).unwrap();
         let _public = publish_in(&run, "public", Audience::Public).unwrap();
     }

@@ -33,8 +33,8 @@ fn own_directory() -> Option<PathBuf> {
     (!user.is_root()).then(|| PathBuf::from(format!("/tmp/peregrine-{}", user.as_raw())))
 }
 
-/// Returns where this process exports: in the first directory that the environment names, else in root's or
-/// the user's own, which is created.
+/// Returns the directory in which this process exports: the first one that the environment names,
+/// otherwise `/run/peregrine` for root, and for another user the user's own directory, which is created.
 ///
 /// # Errors
 /// If the user's own directory is not safe, because another user created it or can change it.
@@ -57,7 +57,8 @@ pub(super) fn export_directory() -> Result<PathBuf, CallError> {
     }
 }
 
-/// Returns why clients do not search the user's own directory, or `None` if they do or it does not exist.
+/// Returns why clients do not search the user's own directory, or `None` if they search it or it does
+/// not exist.
 pub(super) fn unsafe_directory() -> Option<String> {
     let own = own_directory()?;
     let fault = fault_of(&own)?;
@@ -93,7 +94,7 @@ mod tests {
     fn a_directory_is_trusted_only_if_nobody_else_can_change_it() {
         let dir = tempfile::tempdir().unwrap();
         let own = dir.path().join("own");
-        assert!(fault_of(&own).is_none() && !is_safe(&own), "it is not there");
+        assert!(fault_of(&own).is_none() && !is_safe(&own), "the directory does not exist");
         fs::create_dir(&own).unwrap();
         for (mode, safe) in [(0o700, true), (0o755, true), (0o770, false), (0o1777, false)] {
             fs::set_permissions(&own, fs::Permissions::from_mode(mode)).unwrap();
@@ -104,7 +105,7 @@ mod tests {
         fs::set_permissions(&own, fs::Permissions::from_mode(0o700)).unwrap();
         let link = dir.path().join("link");
         symlink(&own, &link).unwrap();
-        assert!(!is_safe(&link), "a symbolic link leads anywhere");
+        assert!(!is_safe(&link), "a symbolic link may lead to any directory");
         let file = dir.path().join("file");
         fs::write(&file, "").unwrap();
         assert!(!is_safe(&file));

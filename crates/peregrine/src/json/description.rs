@@ -49,8 +49,8 @@ impl Described {
         })
     }
 
-    /// Reads a description from such an object. Other members are ignored. A `digest` must match the
-    /// description.
+    /// Reads a description from an object as [`to_json`](Self::to_json) returns it. Other members are
+    /// ignored. A `digest` must match the description.
     ///
     /// # Errors
     /// If the object is not a description. The error names the place.
@@ -106,7 +106,7 @@ fn with_was(json: &mut Value, was: &[String]) {
     }
 }
 
-/// Adds how a field or a parameter may grow, if it has attributes.
+/// Adds the attributes that say how a field or a parameter may grow, if there are any.
 fn with_growth(mut json: Value, growth: &DescribedGrowth) -> Value {
     with_was(&mut json, &growth.was);
     if growth.widens {
@@ -119,7 +119,7 @@ fn with_growth(mut json: Value, growth: &DescribedGrowth) -> Value {
     json
 }
 
-/// Adds what a variant of either kind may have.
+/// Adds the attributes of a variant of a plain enum or an enum, if there are any.
 fn with_variant(mut json: Value, was: &[String], is_other: bool) -> Value {
     with_was(&mut json, was);
     if is_other {

@@ -14,7 +14,7 @@ use crate::value::default_value;
 type Read<T> = Result<T, Unfit>;
 
 impl Described {
-    /// Returns the argument for a parameter that is sent with the call, or both ways.
+    /// Returns the argument for a parameter that is sent with the call, and perhaps also returned.
     ///
     /// ```
     /// use peregrine::{Dynamic, interface::Described};
@@ -45,7 +45,9 @@ impl Described {
         value.map_err(|unfit| unfit.of(&parameter.name))
     }
 
-    /// Returns the default of a parameter that is left out: the declared one, or `None` for an option.
+    /// Returns the default of a parameter that the caller leaves out: the declared default or, if the
+    /// parameter is an option, the option without a value. Returns `None` if the parameter has no
+    /// default.
     pub fn default_argument(&self, parameter: &DescribedParameter) -> Option<Dynamic> {
         let bytes = self.parameter_default(parameter)?;
         match parameter.shape {
@@ -55,7 +57,7 @@ impl Described {
         }
     }
 
-    /// Returns a value of a type.
+    /// Returns the value of type `ty` that the JSON represents.
     ///
     /// # Errors
     /// If the JSON is not a value of the type. The error names the place.
@@ -64,8 +66,8 @@ impl Described {
     }
 
     fn value(&self, ty: &DescribedType, json: &Value, depth: u32) -> Read<Dynamic> {
-        // A struct with one field needs no JSON of its own, so the nesting of the JSON does not limit that
-        // of the structs.
+        // A struct with one numbered field has no JSON of its own. So structs may be nested more deeply
+        // than their JSON, and need this limit.
         if depth > limits::INTERPRETED_DEPTH_MAX / 4 {
             return Err(Unfit::new("it is nested too deeply"));
         }
@@ -178,8 +180,8 @@ impl Described {
         match ty {
             DescribedType::Unit | DescribedType::Option(_) => true,
             DescribedType::Named(number) => match self.types.get(*number).map(|one| &one.body) {
-                // A struct with one numbered field has the JSON of that field. Longer chains are not
-                // followed.
+                // A struct with one numbered field has the JSON of that field. The type of the field is
+                // not examined, so the JSON counts as possibly `null`.
                 Some(DescribedBody::Struct(fields) | DescribedBody::Plain { fields, .. }) => {
                     fields.len() == 1 && numbered(fields) || self.is_nothing(ty)
                 }
@@ -189,8 +191,8 @@ impl Described {
         }
     }
 
-    /// Returns whether values of the type take no bytes, as far as a short search shows. Then they may be
-    /// `null`.
+    /// Returns whether values of the type take no bytes, as far as a short search shows. Then their JSON
+    /// may be `null`.
     pub(super) fn is_nothing(&self, ty: &DescribedType) -> bool {
         fn look(all: &Described, ty: &DescribedType, looks: &mut u32) -> bool {
             *looks += 1;
@@ -282,7 +284,7 @@ impl Described {
                     (Some(value), ty) => {
                         self.value(ty, value, depth).map_err(|unfit| unfit.of(&field.name))
                     }
-                    // A value with a default may be left out.
+                    // A field with a default may be left out.
                     (None, ty) => self
                         .default_of(ty, &field.growth)
                         .and_then(|bytes| default_value(self, ty, bytes))
@@ -303,7 +305,7 @@ fn array(json: &Value) -> Read<&Vec<Value>> {
     json.as_array().ok_or_else(|| Unfit::expected("array", kind(json)))
 }
 
-/// Returns the only member of an object.
+/// Returns the name and the value of an object's only member.
 fn single(json: &Value) -> Option<(&str, &Value)> {
     let all = json.as_object().filter(|all| all.len() == 1)?;
     all.iter().next().map(|(name, value)| (name.as_str(), value))
@@ -336,7 +338,7 @@ fn known(all: &Map<String, Value>, fields: &[DescribedField]) -> Read<()> {
     }
 }
 
-/// Returns bytes from a string, `{"hex": ...}` or `{"text": ...}`, or `None` from an array.
+/// Returns the bytes of a string, `{"hex": ...}` or `{"text": ...}`, or `None` for an array.
 fn bytes(json: &Value) -> Read<Option<Vec<u8>>> {
     match json {
         Value::String(text) => Ok(Some(text.clone().into_bytes())),
@@ -373,7 +375,7 @@ fn float(json: &Value, name: &str) -> Read<f64> {
     said.ok_or_else(|| Unfit::expected(name, &got(json)))
 }
 
-/// Read as an `f32` directly, because a number that is rounded twice may differ.
+/// Reads an `f32` directly from the digits. A number that is rounded to an `f64` first may differ.
 fn single_float(json: &Value) -> Read<Dynamic> {
     let value: Option<f32> = match json {
         Value::Number(number) => {

@@ -1,4 +1,5 @@
-//! JSON of every form is written and read back. Errors name the place of an invalid value.
+//! Tests that JSON of every form is written and read back, and that errors name the place of an invalid
+//! value.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -79,7 +80,7 @@ proptest! {
         at in any::<prop::sample::Index>(),
         with in prop_oneof![Just("null"), Just("{}"), Just("[]"), Just("-1"), Just("\"u8\""), Just("1e300")],
     ) {
-        // Each member is replaced, one at a time.
+        // The member that `at` selects is replaced by `with`.
         let text = pool.described().to_json().to_string();
         let colons: Vec<_> = text.match_indices(':').map(|(at, _)| at + 1).collect();
         let at = colons[at.index(colons.len())];
@@ -138,7 +139,7 @@ fn values_look_as_serde_would_have_them() {
         assert_eq!(all.argument_from_json(how, &json), Ok(value.clone()));
         assert_eq!(all.argument_to_json(how, &value, Bytes::Auto), json);
     }
-    // Members that may be left out, and other forms of the same values.
+    // Members may be left out, and the same values have other forms.
     let read =
         |parameter: usize, json: Value| all.argument_from_json(&parameters[parameter], &json);
     let entry = read(0, json!([{ "name": "a", "tags": ["-1", 2] }])).unwrap();

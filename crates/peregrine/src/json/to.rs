@@ -46,8 +46,8 @@ impl Described {
         To::new(self, bytes).value(ty, value, 0)
     }
 
-    /// Returns the content of a parameter that was returned. The elements of a buffer are given as
-    /// [`Plain`](Dynamic::Plain).
+    /// Returns the JSON of a parameter that the procedure returned. For a buffer, `value` has the
+    /// elements as [`Plain`](Dynamic::Plain).
     pub fn argument_to_json(
         &self,
         parameter: &DescribedParameter,
@@ -63,17 +63,18 @@ impl Described {
     }
 }
 
-/// The largest number of values without bytes that are written out. A few nested types could stand for any
-/// number of them.
+/// The largest number of values without bytes that are written out. Without this limit, a few nested
+/// types could make the JSON arbitrarily long.
 const UNITS_MAX: u32 = 64;
-/// The number of variants that are searched without a table.
+/// Enums with at most this number of variants are searched without a table.
 const FEW: usize = 32;
 
 struct To<'a> {
     all: &'a Described,
     bytes: Bytes,
     units: Cell<u32>,
-    /// The variants of enums with many variants, by discriminant, by the number of the type.
+    /// For each plain enum with more than [`FEW`] variants, by the number of its type: the index of each
+    /// variant, by its discriminant.
     choices: RefCell<HashMap<usize, HashMap<i128, usize>>>,
 }
 
@@ -202,7 +203,8 @@ impl<'a> To<'a> {
         }
     }
 
-    /// Reads a value from a block, in which all parts follow each other.
+    /// Reads a value from the front of `rest`, which is the rest of a block. The parts of a block follow
+    /// each other without gaps.
     fn plain(&self, ty: &DescribedType, rest: &mut &[u8]) -> Value {
         fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
             let (first, behind) = rest.split_first_chunk::<N>()?;
@@ -248,7 +250,8 @@ impl<'a> To<'a> {
                 for _ in 0..*count {
                     let before = rest.len();
                     values.push(self.plain(one, rest));
-                    // Values without bytes could occur in any number.
+                    // The array may have any number of values without bytes. Only the first of them is
+                    // kept.
                     if rest.len() == before {
                         break;
                     }
@@ -275,7 +278,7 @@ impl<'a> To<'a> {
         }
     }
 
-    /// Returns the name of a discriminant, or the discriminant itself.
+    /// Returns the name of the variant with this discriminant, or the discriminant if no variant has it.
     fn choice(&self, ty: usize, variants: &[DescribedPlainVariant], number: Value) -> Value {
         let value = match &number {
             Value::Number(number) => {
@@ -290,7 +293,8 @@ impl<'a> To<'a> {
             _ => {
                 let mut choices = self.choices.borrow_mut();
                 let known = choices.entry(ty).or_insert_with(|| {
-                    // The first one of several equal discriminants.
+                    // The order is reversed, so that the first of several variants with equal
+                    // discriminants is kept.
                     variants.iter().enumerate().rev().map(|(i, one)| (one.value, i)).collect()
                 });
                 known.get(&value).copied()
@@ -313,7 +317,7 @@ fn shaped(fields: &[DescribedField], mut values: impl Iterator<Item = Value>) ->
     }
 }
 
-/// Returns a number. JSON has only finite numbers.
+/// Returns a float as a number, or as text if it is not finite, because JSON has only finite numbers.
 fn float(value: f64, text: impl Fn() -> String) -> Value {
     // An `f32` is written with as few digits as identify it.
     let short = text().parse::<f64>().unwrap_or(value);

@@ -12,14 +12,14 @@
 use crate::sys::Address;
 use crate::value::Space;
 
-/// Bytes of the header.
+/// The size of the header in bytes.
 pub(crate) const LINK_BYTES: usize = 18;
-/// Bytes of the header that Ethernet counts as payload of the frame.
+/// The number of bytes of the header that Ethernet counts as payload of the frame.
 pub(crate) const LINK_PAYLOAD: usize = 4;
 /// The type of the frames: one of the two reserved for local experiments (IEEE 802).
 pub(crate) const ETHER_TYPE: u16 = 0x88b5;
 
-/// An endpoint on a link.
+/// The address of an endpoint on a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LinkAddress {
     pub(crate) hardware: [u8; 6],

@@ -15,8 +15,9 @@ const PEERS: [LinkAddress; 2] = [
     LinkAddress { hardware: [2, 0, 0, 0, 0, 2], endpoint: [9, 0] },
     LinkAddress { hardware: [2, 0, 0, 0, 0, 2], endpoint: [9, 1] },
 ];
-/// Bytes of the largest space, and the number of spaces.
+/// The size of the largest space in bytes.
 const SPACE_MAX: usize = 2048;
+/// The largest number of spaces.
 const SPACES_MAX: usize = 3;
 
 /// Frames that have arrived, the oldest first.

@@ -45,7 +45,7 @@ pub(crate) struct LinkPort {
     tag: u8,
     _claim: UnixDatagram,
     slots: Mutex<Box<[bool]>>,
-    /// The queue, or why there is none.
+    /// The queue, or the reason why this process does not have it.
     queue: Result<Arc<XdpQueue>, String>,
     /// Listens at the name of the queue, so that other processes can find out which process has it.
     holds: Option<UnixListener>,
@@ -154,8 +154,8 @@ impl LinkPort {
 /// Claims a tag that no other process in this network namespace has at the interface.
 ///
 /// The port of a server determines the first tag that is tried. So a restarted server gets its former
-/// tag if that is free. Clients of its last run then reach it, and learn that it does not know their
-/// handles.
+/// tag if that is free. Clients of its previous run then reach it, and it reports to them that their
+/// handles are not valid.
 fn claim(interface: u32, port: Option<u16>) -> io::Result<(u8, UnixDatagram)> {
     let first = match port.map(u16::to_le_bytes) {
         Some([low, high]) => low ^ high,

@@ -1,11 +1,11 @@
 //! Raw Ethernet: packets on a link, in frames of a type reserved for experiments, without an
 //! internet protocol.
 //!
-//! Like [`udp`](super::udp), this module sends and receives packets alone and in batches. It uses one of two
-//! devices. With AF_XDP, frames pass through memory shared with the kernel, and a poll only reads memory.
-//! AF_PACKET is an ordinary socket, for processes that find the queue taken. AF_XDP serves one queue of an
-//! interface. If the interface has several queues, an additional AF_PACKET socket receives the frames that
-//! arrive through the others.
+//! Like [`udp`](super::udp), this module sends and receives packets alone and in batches. It uses one of
+//! two devices. With AF_XDP, frames pass through memory shared with the kernel, and a poll only reads
+//! memory. AF_XDP serves one queue of an interface, which belongs to one process. A process without the
+//! queue uses AF_PACKET, an ordinary socket. If the interface has several queues, an additional
+//! AF_PACKET socket receives the frames that arrive through the others.
 //!
 //! * A frame is copied once in each direction: to the receiver's spaces, and from the sender's
 //!   parts. In the memory that the kernel fills, packets begin at multiples of 16.
@@ -39,10 +39,10 @@ use crate::sync::Mutex;
 use crate::sys::Address;
 use crate::value::{Space, Window};
 
-/// The most foreign frames that one poll skips.
+/// The largest number of foreign frames that one poll skips.
 const STRANGE_MAX: usize = 64;
 
-/// The most bytes that follow the Ethernet header of a sent frame.
+/// The largest number of bytes after the Ethernet header of a sent frame.
 const MTU_MAX: usize = 1500;
 
 /// What a socket is for.
@@ -89,7 +89,8 @@ pub(crate) struct Ethernet {
     others: Option<Box<AfPacketSocket>>,
     mtu: usize,
     merges: AtomicBool,
-    /// An event that becomes readable when the socket is closed. It wakes threads that sleep here.
+    /// An event that becomes readable when the socket is closed. It wakes threads that sleep on the
+    /// socket.
     closed: Option<OwnedFd>,
     link_port: Arc<LinkPort>,
 }
@@ -171,9 +172,9 @@ impl Ethernet {
         self.node
     }
 
-    /// Returns the largest payload after a header of this size: a multiple of 16. An interface may
-    /// accept longer frames than the network or the peer does, and dropped frames are not reported.
-    /// So frames are never longer than [`MTU_MAX`], which every Ethernet accepts.
+    /// Returns the size in bytes of the largest payload after a header of `header` bytes: a multiple of
+    /// 16. An interface may accept longer frames than the network or the peer does, and dropped frames
+    /// are not reported. So frames are never longer than [`MTU_MAX`], which every Ethernet accepts.
     pub(crate) fn payload(&self, header: usize) -> usize {
         let room = match &self.device {
             Device::Xdp(xsk) => xsk.room() - LINK_BYTES,
@@ -190,7 +191,7 @@ impl Ethernet {
         }
     }
 
-    /// Returns the number of frames that were dropped because the socket had no room.
+    /// Returns the number of frames that were dropped because the socket's receive ring was full.
     pub(crate) fn overflowed(&self) -> io::Result<u64> {
         let overflowed = match &self.device {
             Device::Xdp(xsk) => xsk.overflowed(),
@@ -226,7 +227,8 @@ impl Ethernet {
     /// Sends one packet made of these parts, to `to` or to the peer of the socket.
     ///
     /// # Errors
-    /// If the packet was not sent, because the interface is down or has no room. It counts as lost.
+    /// If the packet was not sent, because the interface is down or has no free space. The packet counts
+    /// as lost.
     #[inline]
     pub(crate) fn send(&self, parts: &[Window<'_>], to: Option<&Address>) -> io::Result<()> {
         let header = self.header(to)?;
@@ -399,8 +401,9 @@ impl Drop for Ethernet {
 /// Writes bytes one after another into several spaces.
 struct SpacesWriter<'a> {
     into: &'a [Space<'a>],
-    /// The current space, and the position in it.
+    /// The index of the current space.
     space: usize,
+    /// The position in bytes in the current space.
     at: usize,
 }
 

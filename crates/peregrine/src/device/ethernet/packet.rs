@@ -11,9 +11,9 @@ use crate::sync::{Mutex, Rank};
 use crate::sys::{FRAMES_SENT_MAX, Filter, NetworkInterface, PacketRing, PacketSocket};
 use crate::value::{Space, Window};
 
-/// Bytes of a slot of the receive ring.
+/// The size in bytes of a slot of the receive ring.
 const SLOT: u32 = 2048;
-/// Bytes of the longest frame that fits a slot. The kernel's own data takes the rest.
+/// The size in bytes of the longest frame that fits a slot. The kernel's own data takes the rest.
 pub(super) const ROOM: usize = SLOT as usize - 128;
 
 /// A socket at an interface.
@@ -53,7 +53,7 @@ impl AfPacketSocket {
     }
 
     pub(super) fn overflowed(&self) -> io::Result<u64> {
-        // The kernel reports how many were dropped since its last report.
+        // The kernel reports how many frames were dropped since its last report.
         let more = self.socket.dropped()?;
         Ok(u64::from(self.dropped.fetch_add(more, Ordering::Relaxed).wrapping_add(more)))
     }

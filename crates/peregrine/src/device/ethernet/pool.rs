@@ -14,16 +14,18 @@ use crate::sync::Mutex;
 use crate::sys::{Consumer, Producer, Queue, QueueRings, Umem, UmemLayout};
 use crate::value::Space;
 
-/// Bytes of a frame, the number of all frames, and the numbers of frames for sending and for
-/// receiving. Together they take 8 MiB, which every process may lock on most systems.
+/// The size of a frame in bytes.
 const FRAME: u32 = 2048;
+/// The number of all frames. Together they take 8 MiB, which every process may lock on most systems.
 const FRAMES: u32 = 4096;
+/// The number of frames for sending.
 const SENT: u32 = 1280;
+/// The number of frames for receiving.
 const RECEIVED: u32 = FRAMES - SENT;
-/// Bytes of all frames.
+/// The size in bytes of all frames together.
 pub(super) const MEMORY: u64 = FRAME as u64 * FRAMES as u64;
-/// Bytes that the kernel leaves free before each frame, in addition to its own 256. With them, the
-/// bytes after both headers begin at a multiple of 16.
+/// The number of bytes that the kernel leaves free before each received frame, in addition to its own
+/// 256. So the packet, which follows 18 bytes of headers, begins at a multiple of 16.
 const HEADROOM: u32 = 14;
 /// The number of frames that are never promised to a socket, if the driver receives all frames of the
 /// queue into this memory. Unread frames in full rings must not stop the traffic of other programs.
@@ -57,7 +59,7 @@ pub(super) struct FrameBuffers {
 
 /// Frames that no socket has.
 struct Vacant {
-    /// The numbers of frames for sending.
+    /// The indices of frames for sending.
     sent: Vec<u32>,
     /// The number of frames for receiving that can still be promised. Frames for a socket that is
     /// not polled stay in its ring. Each socket is promised as many frames as its ring holds, so
@@ -68,7 +70,8 @@ struct Vacant {
 /// Frames for receiving.
 struct Fill {
     ring: Producer<u64>,
-    /// Frames that are not offered to the kernel now, the one used last at the end.
+    /// The positions in bytes of the frames that are not offered to the kernel now. The frame that was
+    /// used last is at the end.
     spare: Vec<u64>,
     /// The number of frames that the kernel should have.
     level: u32,
@@ -85,7 +88,7 @@ impl Fill {
         while has < self.level
             && let Some(at) = self.spare.pop()
         {
-            // The ring has room for all frames that exist.
+            // The ring can hold all frames that exist.
             self.ring.put(at);
             has += 1;
         }
@@ -94,8 +97,8 @@ impl Fill {
 }
 
 impl FrameBuffers {
-    /// Takes a queue of an interface, without copies if the driver supports it and `zero_copy` is
-    /// set.
+    /// Takes a queue of an interface. If the driver supports it and `zero_copy` is set, the kernel does
+    /// not copy frames.
     ///
     /// # Errors
     /// As for [`Umem::new`].
@@ -127,8 +130,8 @@ impl FrameBuffers {
         &self.umem
     }
 
-    /// Returns `sent` frames that a socket sends from, and reserves `arriving` frames for its receive
-    /// ring. The ring holds `arriving` frames.
+    /// Returns the indices of `sent` frames from which a socket sends. Reserves `arriving` frames for
+    /// the receive ring of the socket, which holds `arriving` frames.
     ///
     /// # Errors
     /// If the pool has too few frames left.
@@ -149,7 +152,8 @@ impl FrameBuffers {
         fill.offer();
     }
 
-    /// Returns the memory of a frame for sending, unless the kernel still owns it.
+    /// Returns the position and the memory of a frame for sending, unless the kernel still owns the
+    /// frame.
     #[inline]
     pub(super) fn vacant(&self, number: u32) -> Option<(u64, Space<'_>)> {
         // SYNC: frame-sent.
@@ -171,7 +175,7 @@ impl FrameBuffers {
         let mut completion = self.completion.lock();
         while let Some(at) = completion.take() {
             if let Some(frame) = self.in_flight.get((at / u64::from(FRAME)) as usize) {
-                // SYNC: frame-sent. The kernel does not read it any more.
+                // SYNC: frame-sent. The kernel does not read the frame any more.
                 frame.store(false, Ordering::Release);
             }
         }
@@ -207,7 +211,8 @@ impl ReturnBatch {
         self.count == BATCH
     }
 
-    /// Gives the frames back to the kernel. Returns whether it needs a system call for that.
+    /// Gives the frames back to the kernel. Returns whether the kernel needs a system call to continue
+    /// receiving.
     pub(super) fn flush(&mut self, pool: &FrameBuffers) -> bool {
         let mut fill = pool.fill.lock();
         let frames = self.frames[..self.count].iter().map(|at| *at & !u64::from(FRAME - 1));

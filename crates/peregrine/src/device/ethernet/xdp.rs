@@ -16,27 +16,28 @@ use crate::sys::{
 };
 use crate::value::{Space, Window};
 
-/// How often the kernel is asked to continue with what it did not take at once.
+/// The largest number of times that the kernel is asked again to send frames that it did not take at
+/// once.
 const KICKS_MAX: usize = 64;
 
-/// The number of frames that single sends use in turn. A smaller number is reused sooner, while the
-/// frames are still in a cache. But then the socket must check more often which frames are free.
+/// The number of frames that sends of single packets use in turn. With fewer frames, a frame is used
+/// again sooner, while it is still in a cache. But then the socket must check more often which frames
+/// are free.
 const FEW: usize = 8;
 
-/// After this many polls without a frame, the socket checks whether the driver waits for frames to
-/// receive into.
+/// After this many polls without a frame, the socket checks whether the driver waits for free frames.
 const EMPTY_MAX: u32 = 1024;
 
 /// A queue of an interface.
 pub(super) struct XdpQueue {
-    // The first field, so that the program is detached before the sockets are dropped.
+    // This is the first field, so that the program is detached before the sockets are dropped.
     program: XdpProgram,
     pool: Arc<FrameBuffers>,
     /// Sockets that are not used now.
     spare: Mutex<Vec<Arc<Xsk>>>,
 }
 
-/// A socket, with what it shares with the kernel.
+/// An AF_XDP socket, with the rings and the memory that it shares with the kernel.
 pub(super) struct Xsk {
     pub(super) inbox: Mutex<XdpInbox>,
     outbox: Mutex<Outbox>,
@@ -49,7 +50,7 @@ pub(super) struct Xsk {
 pub(super) struct XdpInbox {
     ring: Consumer<Described>,
     stash: ReturnBatch,
-    /// Polls in a row that found nothing.
+    /// The number of successive polls that found nothing.
     empty: u32,
     socket: Arc<XdpSocket>,
     pool: Arc<FrameBuffers>,
@@ -63,8 +64,8 @@ struct Outbox {
 }
 
 impl XdpQueue {
-    /// Takes the queue of an interface, without copies if the driver supports it and `zero_copy` is
-    /// set.
+    /// Takes the queue of an interface. If the driver supports it and `zero_copy` is set, the kernel
+    /// does not copy frames.
     ///
     /// # Errors
     /// If another process has the queue or the interface's program, if this process may not use it,
@@ -151,7 +152,7 @@ impl Xsk {
         })
     }
 
-    /// Gives received frames back unread.
+    /// Gives received frames back to the kernel without reading them.
     fn clear(&self) {
         let mut inbox = self.inbox.lock();
         while inbox.peek().is_some() {
@@ -162,7 +163,7 @@ impl Xsk {
         stash.flush(pool);
     }
 
-    /// Returns the bytes of the longest frame that can arrive.
+    /// Returns the size in bytes of the longest frame that can arrive.
     pub(super) fn room(&self) -> usize {
         self.pool.umem().room()
     }
@@ -306,8 +307,8 @@ impl Outbox {
 }
 
 impl XdpInbox {
-    /// Wakes the driver if it waits for frames to receive into. The driver never waits if the kernel copies
-    /// the frames.
+    /// Wakes the driver if it waits for free frames. The driver never waits if the kernel copies the
+    /// frames.
     #[inline]
     fn wake_if(&self, wanted: bool) {
         if wanted {

@@ -88,8 +88,9 @@ pub(crate) struct DatagramPath<R: HandleProvider> {
     wait: Wait,
     /// Whether the last call failed because its handle was closed or captured.
     lost: AtomicBool,
-    /// Since when all calls have failed without an answer: the time at which the first of them began, or last
-    /// received a packet from the server. 0 if the last call did not fail in this way.
+    /// The beginning of the current series of calls without an answer, in nanoseconds: the start of the
+    /// first of these calls, or the last packet that this call received from the server. 0 if the last
+    /// call did not fail in this way.
     silent_since: AtomicU64,
     /// The socket and the handles of the first bind, until the first frame without a socket takes
     /// them.
@@ -98,8 +99,8 @@ pub(crate) struct DatagramPath<R: HandleProvider> {
 }
 
 impl<R: HandleProvider> DatagramPath<R> {
-    /// Makes a binding whose first handle was granted over `first`. Its activities ask about their
-    /// calls after at least `ask_after` of silence.
+    /// Makes a binding whose first handle was granted over `first`. If the server is silent during a
+    /// call, the client probes after at least `ask_after`.
     pub(crate) fn new(
         association: Arc<Association>,
         first: BoundOver,
@@ -180,7 +181,7 @@ impl<R: HandleProvider> DatagramPath<R> {
         Some(*first)
     }
 
-    /// Requests a handle for a frame. Returns the handle, its terms and the round trip.
+    /// Requests a handle for a frame. Returns the handle, its terms and the round trip in nanoseconds.
     #[cold]
     fn handle(
         &self,
@@ -331,7 +332,8 @@ impl<R: HandleProvider> DatagramPath<R> {
             }
             SendFailure::NoRoute => {
                 if !self.association.has_moved(call_socket.socket()) {
-                    // The route may return. Then the client retransmits what did not leave.
+                    // The route may return. Then the client retransmits the packets that did not leave
+                    // this machine.
                     return None;
                 }
                 self.association.lose(LostReason::AddressLost);
@@ -367,8 +369,8 @@ impl<R: HandleProvider> DatagramPath<R> {
         if let CallSocket::Shared(shared) = call_socket {
             shared.begin(&mut activity);
         }
-        // If the result may take several packets, it is received into memory with room for a whole GRO
-        // batch.
+        // If the result may take several packets, it is received into memory that is large enough for a
+        // whole GRO batch.
         let outs: usize = call.outs.iter().map(|out| out.capacity()).sum();
         let mut receiving = ResultPlacement {
             half: association.reply_half(activity.index),
@@ -535,8 +537,8 @@ impl<R: HandleProvider> CallPath for DatagramPath<R> {
         if let Err(error) = &result
             && (client_end.is_closed() || client_end.is_captured())
         {
-            // If the call did not run, the server had forgotten an idle client, or an earlier call
-            // still occupies the handle.
+            // If the call did not run, the server has discarded the handle of an idle client, or an
+            // earlier call still occupies the handle. The call is then made with a new handle.
             self.lost.store(true, Ordering::Relaxed);
             let not_run = error.executed() == Executed::No && error.kind() != Kind::TimedOut;
             if not_run && !self.association.is_lost() {

@@ -1,5 +1,5 @@
 //! Binds over datagrams: requests a handle from the server at an address. All bindings of this process
-//! to that server share one association.
+//! to that server share one [`Association`]: its sockets and frames.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
@@ -68,11 +68,12 @@ impl Connect for OverEthernet {
     }
 }
 
-/// How long the client first waits for an answer on the link. After that it asks the server again over
+/// How long the client first waits for an answer over the link. After that it asks the server again over
 /// UDP for its location on the link, and then waits twice as long.
 const LINK_PATIENCE: Duration = Duration::from_millis(500);
 
-/// The number of handles that a frame with the shared socket requests at once, for later frames too.
+/// The largest number of handles that a frame with the shared socket requests at once. Later frames get
+/// those that it does not use.
 const HANDLES_ASKED: u32 = 4;
 
 /// An association that the keeper maintains.
@@ -108,9 +109,9 @@ impl HandleProvider for HandleSource {
     }
 }
 
-/// The associations of this process, the newest last. All are in one entry of the registry, because a
-/// binding may find an association by any of several routes. So the lock of the entry is not held while
-/// a thread binds.
+/// The associations of this process, the newest last. A binding searches for an association by several
+/// routes, so all associations are in one entry of the registry. Bindings to all servers need this
+/// entry, so its lock is not held while a thread binds.
 static ASSOCIATIONS: Registry<(), Maintained> = Registry::new(Rank::Associations);
 
 /// Runs `with` on the associations that are in use.
@@ -121,12 +122,12 @@ fn with_table<T>(with: impl FnOnce(&mut Vec<Weak<Maintained>>) -> T) -> T {
     with(&mut joined)
 }
 
-/// The number of associations that a new binding tries before it makes a socket. With a load balancer,
-/// there may be an association for each server.
+/// The largest number of existing associations that a new binding tries before it makes a socket. A load
+/// balancer may lead one route to several servers, and each of them has its own association.
 const KNOWN_MAX: usize = 2;
 
-/// Returns the associations of this process over one of these routes whose messages have at least
-/// `bytes` bytes.
+/// Returns the newest associations of this process that use one of `routes` and accept messages of
+/// `bytes` bytes, at most [`KNOWN_MAX`].
 fn known(routes: &[Route], bytes: usize) -> Vec<Arc<Maintained>> {
     let fits = |one: &Arc<Maintained>| {
         let association = &one.association;
@@ -134,19 +135,19 @@ fn known(routes: &[Route], bytes: usize) -> Vec<Arc<Maintained>> {
             && association.message_bytes() >= bytes
             && routes.contains(association.to())
     };
-    // Associations that do not fit are dropped after the lock of the table is released.
+    // References to associations that do not fit are dropped after the lock of the table is released.
     let all =
         with_table(|joined| joined.iter().rev().filter_map(Weak::upgrade).collect::<Vec<_>>());
     all.into_iter().filter(fits).take(KNOWN_MAX).collect()
 }
 
-/// Removes an association that did not answer from the table, so that no new binding joins it. Its
-/// bindings keep it alive.
+/// Removes an association from the table after its server did not answer, so that no new binding joins
+/// it. The bindings that already use the association keep it alive.
 fn retire(silent: &Arc<Maintained>) {
     with_table(|joined| joined.retain(|one| Weak::as_ptr(one) != Arc::as_ptr(silent)));
 }
 
-/// A binding to a name, over the socket of one frame.
+/// A new binding: its association, its path, and the byte order of the server.
 struct Attached {
     joined: Arc<Maintained>,
     path: DatagramPath<HandleSource>,
@@ -288,8 +289,9 @@ enum Over {
     },
 }
 
-/// Returns the route over the link to the first server that answers at these addresses, and the
-/// link port of this process there. `asked`: whether the address names raw Ethernet explicitly.
+/// Returns the UDP address of the first server that answers at these addresses, the route to this server
+/// over the link, and the link port that the route uses. `asked`: whether the address names raw Ethernet
+/// explicitly.
 fn link_to(
     addresses: &[SocketAddr],
     asked: bool,
@@ -390,8 +392,8 @@ fn bind_for(
     let Wanted { name, interface, digest, options, until } = *wanted;
     // The frames have at least the default size, because further bindings may share the association.
     let bytes = asked.max(options.message_bytes_default());
-    // Each handle occupies a record of the server. So the first request is for one handle, and frames
-    // of further threads request their own.
+    // Each handle occupies a record of the server. So the first request is for one handle, and frames of
+    // further threads request their own handles.
     let check = options.payload_check.unwrap_or(over != Over::Udp);
     let request = bind_request(name, digest, asked, check)?;
     let addresses = place.resolve()?;

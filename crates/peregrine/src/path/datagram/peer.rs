@@ -1,4 +1,4 @@
-//! The state that client and server keep about the other end of a path, and the settings of both.
+//! The state that client and server keep about the other end of a path, and settings that both use.
 
 pub(super) mod piece_sizes;
 
@@ -73,7 +73,7 @@ pub(super) struct YieldPolicy {
 }
 
 impl YieldPolicy {
-    /// Rounds of polls between two yields.
+    /// The number of rounds of polls between two yields, unless the last yield helped.
     const ROUNDS: u32 = 8;
 
     /// Returns whether to yield after this number of rounds.
@@ -90,9 +90,9 @@ impl YieldPolicy {
     }
 }
 
-/// Returns the number of datagrams with pieces of this size that one sender may have in a receive
-/// buffer. The kernel counts some 700 bytes more for each datagram. Half of the buffer is left for other
-/// senders.
+/// Returns the number of datagrams that one sender may have in a receive buffer of `buffer` bytes, if
+/// each datagram has a piece of `piece` bytes. For each datagram, the kernel also counts the headers and
+/// some 700 bytes of its own data. Half of the buffer is left for other senders.
 pub(super) fn credits(buffer: usize, piece: u32) -> u16 {
     let each = piece as usize + 64 + 768;
     u16::try_from(buffer / 2 / each).unwrap_or(u16::MAX).clamp(2, 1024)

@@ -69,8 +69,8 @@ const SWEEP: u64 = 100 * MILLISECOND;
 
 /// What the server provides to its sockets.
 pub(crate) trait ExportHost: Send + Sync {
-    /// Makes a row of the binding table for a new binding to a name. `bytes`: the size of messages.
-    /// `from`: the address of the client.
+    /// Makes a row of the binding table for a new binding to a name. `bytes`: the size of the largest
+    /// message. `from`: the address of the client.
     ///
     /// # Errors
     /// The reason why the binding is refused.
@@ -130,9 +130,10 @@ pub(crate) struct ServerSocket {
     deferred: FairQueue<Work>,
     /// When the server last searched for silent clients.
     swept: AtomicU64,
-    /// The number of datagrams that could not be read.
+    /// The number of datagrams that were rejected because they were not valid.
     dropped: AtomicU64,
-    /// The number of datagrams that were not sent, because the send buffer had no room.
+    /// The number of datagrams that were not sent, because the send buffer was full, or because the rest
+    /// of it is reserved for hosts that have proven their address.
     unsent: AtomicU64,
     /// The number of refused calls.
     refused: AtomicU64,
@@ -192,7 +193,7 @@ impl Work {
 enum CallBytes {
     /// In the state of the thread that received the call.
     Received(Range<usize>),
-    /// In the call's own memory. The number is the bytes charged to the budget.
+    /// In the call's own memory. The second field is the number of bytes charged to the budget.
     Owned(EStack, usize),
 }
 
@@ -277,8 +278,8 @@ impl ServerSocket {
         })
     }
 
-    /// Returns three numbers of datagrams: those that overflowed the receive buffer, those that could not
-    /// be read, and those that were not sent.
+    /// Returns three numbers: of the datagrams that overflowed the receive buffer, of those that were
+    /// rejected, and of those that were not sent.
     pub(crate) fn losses(&self) -> [u64; 3] {
         let overflowed = self.socket.overflowed().unwrap_or(0);
         let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
@@ -313,7 +314,7 @@ impl ServerSocket {
         self.records.record(place)
     }
 
-    /// Returns a number for a host, which clients cannot predict.
+    /// Returns the number of an address. Clients cannot predict this number.
     fn peer(&self, from: PeerAddress) -> u64 {
         use core::hash::{Hash as _, Hasher as _};
         let mut hasher = siphasher::sip::SipHasher13::new_with_key(&self.peers);
@@ -388,7 +389,7 @@ impl ServerSocket {
             };
             let place = header.handle.place;
             if header.kind.binds() {
-                // `bind` locks records itself.
+                // `bind` locks records itself, so this thread must not hold the lock of one.
                 if let Some((_, before)) = held.take() {
                     self.send_pending(before, &mut receiver.output, &receiver.serving.counting);
                 }
@@ -751,15 +752,16 @@ impl Inner {
 }
 
 impl CallBytes {
-    /// Ends the wait of a call, and returns whether the call was cancelled while it waited. Returns false
-    /// for calls that did not wait.
+    /// Ends the wait of a call, and returns whether the call was cancelled while it waited. A call whose
+    /// bytes are still where they were received has not waited.
     #[inline]
     fn begins_given_up(&self, service: &ServerSocket, place: u32) -> bool {
         let waited = matches!(self, Self::Owned(..));
         waited && service.stops_waiting(place)
     }
 
-    /// Returns whether a waiting call was cancelled. Returns false for calls that did not wait.
+    /// Returns whether a waiting call was cancelled. A call whose bytes are still where they were
+    /// received does not wait.
     #[inline]
     fn is_given_up(&self, service: &ServerSocket, place: u32) -> bool {
         let waited = matches!(self, Self::Owned(..));

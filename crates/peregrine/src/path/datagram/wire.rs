@@ -16,9 +16,9 @@ pub(super) const DESCRIBE: u32 = u32::MAX - 1;
 /// A datagram with a valid header, in the memory into which it was received.
 pub(super) struct Packet {
     pub(super) header: Header,
-    /// Where the payload begins in that memory.
+    /// The position in bytes of the payload in that memory.
     pub(super) from: usize,
-    /// Bytes of the payload.
+    /// The length of the payload in bytes.
     pub(super) payload: usize,
 }
 

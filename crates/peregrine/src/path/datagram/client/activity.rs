@@ -1,5 +1,5 @@
-//! An activity: the client end of a handle with its frame's socket, and how a call sends and
-//! receives there.
+//! An activity: the client end of a handle with its frame's socket, and how a call sends and receives
+//! over that socket.
 
 use core::time::Duration;
 use std::io::{self, ErrorKind};
@@ -83,12 +83,12 @@ pub(crate) struct Activity {
     pub(super) client_end: ClientEnd,
     flow: Arc<PeerFlow>,
     pub(super) index: u32,
-    /// Whether payloads are checked.
+    /// Whether payloads carry checksums.
     pub(super) checked: bool,
     /// Memory for the headers of GSO batches, and for received datagrams before they are moved to their
     /// places.
     scratch: Vec<u8>,
-    /// When the last packet of the current call arrived.
+    /// When the most recent packet of the current call arrived. `None` before the first packet.
     pub(super) heard: Option<Moment>,
     /// When the last call ended.
     pub(super) ended: Moment,
@@ -99,9 +99,10 @@ pub(crate) struct Activity {
     pub(super) refusals: u32,
     /// Whether any packet of the call has left this machine.
     pub(super) sent: bool,
-    /// Why the last unsent packet could not be sent.
+    /// The most recent reason why a packet of the call could not be sent. The call takes it out and
+    /// handles it.
     pub(super) send_failure: Option<SendFailure>,
-    /// The largest piece that reaches the server, as far as is known.
+    /// The size in bytes of the largest pieces that reach the server, as far as is known.
     pub(super) piece_max: u32,
 }
 
@@ -160,7 +161,8 @@ pub(super) fn send(
 ) {
     let mut out = [0; CONTROL_BYTES_MAX];
     let Some(first) = activity.poll_send(now, &mut out) else { return };
-    // Control packets are recognized by the header, because the range of an empty call is empty, too.
+    // An empty range does not identify a control packet, because the range of an empty call is empty,
+    // too. So the kind in the header decides.
     if !out.first_chunk().is_some_and(carries) {
         deliver(activity, call_socket, &[Window::from(&out[..first.bytes])]);
     } else if let Message::Whole(_) = message
@@ -232,8 +234,8 @@ pub(super) fn deliver(activity: &mut Activity, call_socket: &CallSocket, packet:
     deliver_by(activity, call_socket, || call_socket.socket().send(packet, None));
 }
 
-/// Sends one packet of an activity without a call. It does not wait for room in the send buffer,
-/// because the calling thread may be the keeper.
+/// Sends one packet of an activity without a call. The function does not wait for free space in the send
+/// buffer, because the calling thread may be the keeper.
 pub(super) fn deliver_now(
     activity: &mut Activity,
     call_socket: &CallSocket,
@@ -306,7 +308,8 @@ impl ResultPlacement<'_> {
                 let now = moment();
                 let place = if !self.staged && arrival.bytes > arrival.segment {
                     // Only the first packet of a batch is in its place. If that is a late packet, the
-                    // result of this call is in the wrong place. So the batch is moved first.
+                    // result of this call is in the wrong place. So the whole batch is moved to other
+                    // memory first.
                     self.staged = true;
                     scratch.resize(BYTES_MAX, 0);
                     let _ = self.half.read(0, &mut scratch[..arrival.bytes]);

@@ -37,7 +37,8 @@ pub(crate) const ACKNOWLEDGE_WITHIN: Duration = Duration::from_millis(100);
 /// A server counts as silent if binding over a socket of the association has failed for this long. A
 /// call probes for the same time before it fails because the server is dead.
 const SILENCE: Duration = Duration::from_secs(2);
-/// The limit as a number of the association's round trips. The longer of this limit and [`SILENCE`] applies.
+/// The same limit as [`SILENCE`], in round trips of the association. The longer of the two limits
+/// applies.
 const SILENCE_ROUND_TRIPS: u32 = 32;
 
 /// The number of sockets that are tried for a frame until one leads to the association's server. With
@@ -117,7 +118,7 @@ pub(super) fn connected(to: &Route, what: SocketUse) -> io::Result<Socket> {
 
 impl Association {
     /// Makes an association with the server of this grant, with frames for `count` calls at a time and
-    /// messages of `bytes` bytes.
+    /// messages of up to `bytes` bytes. `active`: the number of frames that are active at first.
     ///
     /// # Errors
     /// If there is no memory.
@@ -185,7 +186,7 @@ impl Association {
         Arc::clone(&self.flow)
     }
 
-    /// Returns the bytes of the largest message.
+    /// Returns the size of the largest message in bytes.
     pub(crate) fn message_bytes(&self) -> usize {
         self.frames.layout().bytes
     }
@@ -227,7 +228,7 @@ impl Association {
         self.call_sockets[frame as usize].get()
     }
 
-    /// Gives a frame without a socket the socket over which its binding was made.
+    /// Assigns the socket over which a binding was made to a frame that has no socket.
     pub(super) fn start_with(&self, frame: u32, socket: Socket) {
         if self.call_sockets[frame as usize].set(CallSocket::Own(socket)).is_ok() {
             self.sockets.fetch_add(1, Ordering::Relaxed);
@@ -410,8 +411,8 @@ impl Association {
 
     // Memory.
 
-    /// Returns the memory of a message of a frame and of the header before it. `at`: where the message
-    /// begins in the frame.
+    /// Returns the memory of one message of a frame, and of the header before the message. `at`: the
+    /// position in bytes of the message in the frame.
     pub(super) fn half(&self, index: u32, at: usize) -> Space<'_> {
         let layout = self.frames.layout();
         let start = layout.stride * index as usize + at - HEADER_BYTES;
@@ -419,7 +420,7 @@ impl Association {
         space.range(start, HEADER_BYTES + layout.bytes)
     }
 
-    /// Returns the memory of the reply of a frame and of the header before it.
+    /// Returns the memory of the reply of a frame, and of the header before the reply.
     pub(super) fn reply_half(&self, index: u32) -> Space<'_> {
         self.half(index, self.frames.layout().reply_at)
     }
@@ -445,13 +446,14 @@ impl Association {
         self.captured[frame as usize].lock().is_some()
     }
 
-    /// Returns whether the server has released a frame. Any association that shares the frames may have
-    /// captured it.
+    /// Returns whether the server has released a frame, or the frame was not captured. Any association
+    /// that shares the frames may have captured the frame.
     pub(crate) fn is_released(&self, frame: u32) -> bool {
-        // The caller holds the frame, so no other thread changes this meanwhile.
+        // The caller holds the frame, so no other thread changes this entry meanwhile.
         let captured = self.captured[frame as usize].lock().clone();
         let Some(CapturedCall { association, activity }) = captured else { return true };
-        // If the association is dropped, no thread asks the server any more.
+        // If the association is dropped, no thread asks the server any more, so the frame counts as
+        // released.
         let is_released = match association.upgrade() {
             None => true,
             Some(association) => {
@@ -476,7 +478,7 @@ impl Association {
         let now = moment();
         let mut due = false;
         for activity in all {
-            // An activity that is in a call has nothing due now, but may have afterwards.
+            // An activity that is in a call has no packets due now, but may have some afterwards.
             let Some(mut activity) = activity.try_lock() else {
                 due = true;
                 continue;
@@ -537,7 +539,8 @@ impl Association {
 /// Takes the packets that arrived on an activity's own socket between calls.
 fn receive_between_calls(socket: &Socket, activity: &mut Activity) {
     let mut memory = [0; CONTROL_BYTES_MAX];
-    // This may drop packets of a call that another binding makes on this frame. That call asks again.
+    // This may drop packets of a call that another binding makes on this frame. That call then asks the
+    // server again.
     for _ in 0..16 {
         let received = socket.receive(&[Space::of_mut(&mut memory)], None, Until::Now);
         match received {

@@ -1,8 +1,8 @@
 //! A binding over raw Ethernet that changes to UDP when the link does not carry frames any more.
 //!
-//! A binding changes once, between two calls. A call during which the link falls silent fails as
-//! without a fallback. Later calls use UDP to the same server. If that server does not answer over UDP,
-//! they fail.
+//! A binding changes once, between two calls. A call fails if the link falls silent during the call, as
+//! it would without a fallback. Later calls use UDP to the same server. If that server does not answer
+//! over UDP, they fail.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -65,7 +65,7 @@ impl<R: HandleProvider, F: Fallback<Provider = R>> LinkedPath<R, F> {
         matches!(error.kind(), Kind::ServerGone | Kind::TimedOut) && self.link.silence() >= SILENCE
     }
 
-    /// Makes a call after one that failed because the link was silent.
+    /// Makes a call over UDP, after an earlier call has failed because the link was silent.
     #[cold]
     fn transport_over_udp(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
         let deadline = call.limit.deadline();

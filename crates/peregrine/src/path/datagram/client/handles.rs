@@ -29,8 +29,8 @@ pub(crate) struct Granted {
     pub(crate) round_trip_ns: u64,
 }
 
-/// After this many refused packets, the client concludes that no server listens at an address. It
-/// repeats the first ones, because a server may be starting.
+/// After this many refused packets, the client concludes that no server listens at an address. Before
+/// that it sends again, because a server may be starting.
 const REFUSED_MAX: u32 = 3;
 
 fn failed(what: &str, error: io::Error) -> CallError {
@@ -91,7 +91,8 @@ fn nonce() -> Result<[u8; 12], CallError> {
 pub(super) type ReceivePacket<'a> =
     &'a mut dyn FnMut(&mut [u8; BIND_BYTES], Duration) -> io::Result<Option<usize>>;
 
-/// Requests handles with this nonce. `receive` receives the packets of this nonce.
+/// Requests handles with this nonce. `receive` receives the packets of the bind exchange that has this
+/// nonce.
 pub(super) fn ask(
     socket: &Socket,
     to: &Route,
@@ -151,8 +152,9 @@ fn granted(
     }
 }
 
-/// Asks the first server that answers at these addresses for its location on the link. Returns the
-/// index of the address that answered, and `None` if that server does not use raw Ethernet.
+/// Asks the first server that answers at these addresses for its location on the link. Returns the index
+/// of the address that answered, and the location. The location is `None` if that server does not use
+/// raw Ethernet.
 ///
 /// # Errors
 /// The reason why no server answers.
@@ -178,7 +180,7 @@ pub(crate) fn where_on_link(
     }
 }
 
-/// One of the routes that are tried at the same time.
+/// An attempt to reach a server over one route. Attempts over several routes run at the same time.
 struct Attempt {
     number: usize,
     socket: Socket,

@@ -55,7 +55,7 @@ pub(super) struct Follower<'a, T> {
 }
 
 impl<T> Leadership<T> {
-    /// Makes a leadership for this many threads, which have the numbers from 0.
+    /// Makes a leadership for `threads` threads, which have the numbers from 0.
     pub(super) fn new(threads: u32, input: T) -> Self {
         Self {
             input: Mutex::ranked(Rank::Receive, input),
@@ -74,7 +74,7 @@ impl<T> Leadership<T> {
     }
 
     /// Makes the calling thread a follower, which is woken by packets and when there is no leader.
-    /// Earlier events do not wake it. So the caller must check its activity once more afterwards, and
+    /// Events before this call do not wake it. So the caller must then check its activity once more, and
     /// call [`try_lead`](Self::try_lead).
     pub(super) fn follow(&self, index: u32) -> Follower<'_, T> {
         self.words[index as usize].store(AWAKE, Ordering::SeqCst);
@@ -170,7 +170,7 @@ impl<T> Follower<'_, T> {
             }
         };
         if spins {
-            // Only a few rounds, because the caller must check the clock.
+            // The thread polls for a few rounds only, because the caller must check the clock.
             for _ in 0..8 {
                 let woken = self.word().load(Ordering::Relaxed) == WOKEN;
                 if woken || !self.leadership.has_leader.load(Ordering::Relaxed) {
@@ -218,7 +218,7 @@ mod tests {
     fn until(what: &str, condition: impl Fn() -> bool) {
         let start = Instant::now();
         while !condition() {
-            assert!(start.elapsed() < LONG, "timed out until {what}");
+            assert!(start.elapsed() < LONG, "timed out while waiting until {what}");
             thread::yield_now();
         }
     }
@@ -272,8 +272,8 @@ mod tests {
                 leadership.words.iter().all(|word| word.load(Ordering::SeqCst) == ASLEEP)
             });
             leadership.wake(1);
-            until("it is woken", || looks[1].load(Ordering::SeqCst) == 1);
-            until("it sleeps", || leadership.words[1].load(Ordering::SeqCst) == ASLEEP);
+            until("thread 1 is woken", || looks[1].load(Ordering::SeqCst) == 1);
+            until("thread 1 sleeps", || leadership.words[1].load(Ordering::SeqCst) == ASLEEP);
             thread::sleep(Duration::from_millis(5));
             assert_eq!(looks[0].load(Ordering::SeqCst), 0);
             ends.store(true, Ordering::SeqCst);
@@ -317,7 +317,8 @@ mod tests {
         });
     }
 
-    /// Each thread needs a number that only the leader can give it, like a packet.
+    /// Each thread waits for a number that only the leader can give to it, as it would wait for a
+    /// packet.
     #[test]
     fn followers_never_wait_without_a_leader() {
         const THREADS: u32 = 6;

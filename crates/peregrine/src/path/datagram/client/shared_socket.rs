@@ -42,7 +42,7 @@ pub(super) struct SharedSocket {
     leadership: Leadership<Input>,
     /// The activity of each handle.
     activities: Mutex<HashMap<Handle, Weak<Mutex<Activity>>>>,
-    /// The bind requests in progress, by nonce, and their answers that have arrived.
+    /// For each bind request in progress, by its nonce: the answer, if it has arrived.
     asked: Mutex<HashMap<Handle, Option<Box<[u8]>>>>,
     /// The number of times that the server's machine has reported a closed port.
     refusals: AtomicU32,
@@ -51,7 +51,7 @@ pub(super) struct SharedSocket {
 }
 
 impl SharedSocket {
-    /// Makes a socket for a route, for the activities of this many frames.
+    /// Makes a socket for a route, for the activities of `frames` frames.
     pub(super) fn new(to: &Route, frames: u32) -> io::Result<Self> {
         let socket = connected(to, SocketUse::Shared)?;
         // Without GRO, the kernel delivers each packet alone.
@@ -84,7 +84,7 @@ impl SharedSocket {
     /// Reduces the credits in the terms of an activity, because all activities of the socket share one
     /// receive buffer.
     pub(super) const fn terms(terms: ClientTerms) -> ClientTerms {
-        /// The divisor of the credits.
+        /// The number of equal parts into which the credits are divided. Each activity gets one part.
         const PART: u16 = 8;
         let credits_here = terms.credits_here.div_ceil(PART);
         ClientTerms { credits_here, ..terms }
@@ -98,7 +98,7 @@ impl SharedSocket {
         activities.insert(handle, Arc::downgrade(activity));
     }
 
-    /// Removes a handle. Packets with this handle are dropped from here on.
+    /// Removes a handle. From now on, packets with this handle are dropped.
     pub(super) fn remove(&self, handle: &Handle) {
         self.activities.lock().remove(handle);
     }
@@ -229,7 +229,7 @@ impl SharedSocket {
             }
             let activity = self.activities.lock().get(&handle).and_then(Weak::upgrade);
             let Some(activity) = activity else { continue };
-            // Only the leader, which this thread is, locks two activities.
+            // This thread is the leader, and only the leader locks two activities.
             let mut activity = activity.lock_same_rank();
             if !take(&mut activity) {
                 continue;

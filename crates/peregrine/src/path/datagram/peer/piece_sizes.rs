@@ -1,4 +1,5 @@
-//! The sizes of pieces that reach each host, if larger ones were lost without a notice.
+//! A table of the largest pieces that reach a host. A host is in the table if larger pieces were lost,
+//! and no router reported that they are too large.
 //!
 //! If routers report that a packet is too large, the kernel keeps the path MTU of the host, and sockets
 //! read it. This table is for routes whose routers do not report it.

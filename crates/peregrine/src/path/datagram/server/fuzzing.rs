@@ -21,13 +21,13 @@ use crate::protocol::exchange::header::{HEADER_BYTES, Handle, VERSION, checksum}
 use crate::protocol::exchange::server_end::RecordPhase;
 use crate::serving::binding_table::BindingRow;
 
-/// Bytes of the largest message.
+/// The size of the largest message in bytes.
 const BYTES: usize = 100_000;
 /// The number of handles that are bound before each input.
 const HANDLES: usize = 3;
 /// After this many inputs, the target forgets all records rather than those of the input. There are
-/// thousands of records once each place has been used, and visiting all of them costs more than an
-/// input.
+/// thousands of records once each place has been used. To visit all of them takes longer than to handle
+/// an input.
 const ALL_EVERY: u32 = 1024;
 
 struct Only(Arc<dyn Serve>);

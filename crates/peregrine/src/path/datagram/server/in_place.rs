@@ -35,7 +35,7 @@ pub(super) struct ExpectedPieces {
 }
 
 impl ExpectedPieces {
-    /// Returns the range of the nth datagram's payload.
+    /// Returns the range of bytes in the call for the payload of the nth expected datagram.
     fn range(&self, number: usize) -> core::ops::Range<usize> {
         let range = self.cut.range(self.cut.fragment(self.next + number as u32));
         range.start as usize..range.end as usize

@@ -18,10 +18,12 @@ use crate::value::Window;
 
 /// The time from the start of a call to the first check of its client.
 const CHECKED_AFTER: Duration = Duration::from_millis(500);
-/// The shortest and the longest time between two checks.
+/// The shortest time between two checks, in nanoseconds.
 const LOOK_MIN: u64 = 20 * MILLISECOND;
+/// The longest time between two checks while a procedure runs, in nanoseconds.
 const LOOK_MAX: u64 = SECOND;
-/// The time between two checks while only results of clients that were treated as dead are kept.
+/// The time between two checks while only results of clients that were treated as dead are kept, in
+/// nanoseconds.
 const LOOK_AT_RESULTS: u64 = 5 * SECOND;
 
 impl ServerSocket {
@@ -70,7 +72,7 @@ impl ServerSocket {
         Some(Duration::from_nanos(due.since(now).clamp(LOOK_MIN, LOOK_AT_RESULTS)))
     }
 
-    /// Checks one client. Returns when to check it again.
+    /// Checks one client. Returns the time of the client's next check, or `None` if no check is needed.
     fn check_one(
         &self,
         now: Moment,
@@ -78,7 +80,8 @@ impl ServerSocket {
         place: u32,
         orphans: &mut Vec<u32>,
     ) -> Option<Moment> {
-        // A thread that holds the lock handles a packet of the client, or ends its call.
+        // A thread that holds the lock handles a packet of the client, or ends its call. So the check is
+        // repeated soon.
         let Some(mut inner) = record.0.try_lock() else { return Some(now.after(LOOK_MIN)) };
         match inner.server_end.phase() {
             RecordPhase::Running => {

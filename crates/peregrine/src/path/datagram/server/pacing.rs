@@ -26,7 +26,7 @@ pub(super) struct Flows(Mutex<Known>);
 #[derive(Default)]
 struct Known {
     flows: HashMap<u64, Weak<PeerFlow>>,
-    /// The number of entries at which those of peers without a record are removed next.
+    /// When the table has this number of entries, the entries of peers without a record are removed.
     full: usize,
 }
 
@@ -47,8 +47,8 @@ impl Flows {
     }
 }
 
-/// The records that have packets to send later, and their due times. A thread serves them while there
-/// are any.
+/// The records that have packets to send later, and their due times. The pacing thread sends these
+/// packets. It exists only while there are such records, and for [`LINGER`] afterwards.
 pub(super) struct Pacer {
     state: Mutex<State>,
     earlier: Condvar,

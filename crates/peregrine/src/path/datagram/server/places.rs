@@ -92,8 +92,9 @@ impl ServerSocket {
         let wanted = usize::from(wish.handles).clamp(1, HANDLES_MAX);
         let mut handles = [GrantedHandle::default(); HANDLES_MAX];
         let mut count = 0;
-        // Counted before a handle exists, because a withdrawal subtracts the rows of all handles. Held, so
-        // that the eviction of the first handles does not revoke the binding.
+        // The row is counted before a handle exists, because a withdrawal subtracts the rows of all
+        // handles. The row is held, so that the eviction of the first handles does not revoke the
+        // binding.
         row.add_to_count();
         row.hold();
         while count < wanted
@@ -204,7 +205,7 @@ impl ServerSocket {
         }
     }
 
-    /// Revokes the handle of a record.
+    /// Revokes the handle of a record, and releases the memory of its call and its result.
     pub(super) fn forget(&self, inner: &mut Inner, spare: &mut ThreadCache) {
         inner.server_end.forget();
         self.drop_call(inner);

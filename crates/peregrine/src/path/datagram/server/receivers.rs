@@ -1,4 +1,4 @@
-//! The receiving threads of a socket: one or two receive, while others run calls.
+//! The receiving threads of a socket: some of them receive, while others run calls.
 //!
 //! Any thread may receive at any time, so correctness does not depend on this module. It only decides
 //! which thread serves a call, and how soon. A thread that has received a call runs it to its end,
@@ -9,13 +9,14 @@
 //!   and runs the calls that it receives. No other thread sleeps in the kernel then, because each
 //!   datagram would wake it, although a polling head has already taken the datagram. If client and
 //!   server share a processor, the client makes its next call before the head has returned from
-//!   sending the reply. This call would wake the other thread as well.
+//!   sending the reply. A thread that slept in the kernel would be woken by this call, too.
 //! * The *deputy* sleeps, and checks from time to time whether the head is in a procedure that takes
 //!   long. If so, it becomes the head.
 //! * If procedures take long, or make calls themselves, there is no head: two to eight threads sleep
-//!   in the kernel. While some of them run procedures, the others receive. If the last of them gets a
-//!   call, it first makes a further thread receive. A thread that stops polling does the same if fewer
-//!   than two threads receive. Further threads are on standby, and end if they are not needed.
+//!   in the kernel. While some of them run procedures, the others receive. If the only thread that
+//!   still receives gets a call, it first makes a further thread receive. A thread that stops polling
+//!   does the same if fewer than two threads receive. Further threads are on standby, and end if they
+//!   are not needed.
 //! * A thread whose call is cancelled by its client is replaced.
 //! * If the largest allowed number of threads runs procedures, one more thread receives. It answers
 //!   packets that need no procedure, and queues calls.
@@ -54,11 +55,11 @@ const PAUSE_EVERY: u32 = 8;
 /// If procedures take longer than this many nanoseconds on average, waking another thread before a procedure
 /// begins is worth its cost.
 const SLOW: u64 = 20_000;
-/// The least time that a procedure that makes calls adds to the average. The nested calls of this procedure
-/// may come back to this server, and need another thread.
+/// If a procedure makes calls, it counts in the average with at least this many nanoseconds. Its nested
+/// calls may come back to this server, and need another thread.
 const NESTED: u64 = 64 * SLOW;
-/// The least time that a procedure adds to the average if a call of another client was already waiting
-/// when the thread's previous call ended.
+/// If a call of another client was already waiting when the thread's previous call ended, the procedure
+/// counts in the average with at least this many nanoseconds.
 const CROWDED: u64 = 16 * SLOW;
 /// A call was already waiting if it begins at most this many nanoseconds after the previous call.
 const AT_ONCE: u64 = 1500;
@@ -244,7 +245,7 @@ enum Ended {
 /// panic.
 struct RunningCall<'a, P: PacketService> {
     receivers: &'a Receivers<P>,
-    /// The state of the head when the call began. `None` if the thread is not the head.
+    /// The state of the head while this thread runs the call. `None` if the thread was not the head.
     away: Option<HeadState>,
 }
 
@@ -357,7 +358,7 @@ impl<P: PacketService> Receivers<P> {
             }
         };
         if ended == Ended::Idle {
-            // `wait_on_standby` does not count the thread any more.
+            // `wait_on_standby` has already subtracted this thread from the number of threads.
             return;
         }
         self.receiving.fetch_sub(1, Ordering::SeqCst);
@@ -461,7 +462,7 @@ impl<P: PacketService> Receivers<P> {
         thread.looks = 0;
         thread.until = match self.wait {
             Wait::Block => None,
-            // Polling ends this long after the last datagram.
+            // Polling ends after the time that a sleep costs, counted from the last datagram.
             Wait::Spin | Wait::Adaptive => Some(Instant::now() + block_cost()),
         };
     }
@@ -496,7 +497,7 @@ impl<P: PacketService> Receivers<P> {
         if self.is_slow() {
             self.hand_over(thread);
             // This thread stops polling, so it has time to wake a second thread. Otherwise the next call
-            // would have to wake it.
+            // would have to wake the second thread.
             if self.receiving.load(Ordering::SeqCst) < ASLEEP {
                 self.fetch();
             }
@@ -588,8 +589,8 @@ impl<P: PacketService> Receivers<P> {
     #[inline]
     fn run(self: &Arc<Self>, thread: &mut ReceivingThread<P::ReceiverState>, work: P::Work) {
         // If this thread is the head and its procedure takes long, the deputy will replace it. If
-        // procedures take long on average, it stops being the head, and a thread that sleeps in the
-        // kernel receives.
+        // procedures take long on average, this thread stops being the head, and a thread that sleeps in
+        // the kernel receives.
         let start = sys::boot_ns();
         let caller = self.service.caller(&work);
         // If a call of another client was already waiting when the previous call ended, there is enough
@@ -636,10 +637,11 @@ impl<P: PacketService> Receivers<P> {
     }
 
     /// Returns whether another thread may be started. The limit is one thread more than the number of
-    /// procedures that may run, or that do run if these are more.
+    /// procedures that may run, or than the number that do run if that is larger.
     fn may_add(&self, state: &State<P::Work>) -> bool {
         let may_run = self.admission.bound(true);
-        // Nested calls may exceed the bound while the outer calls wait, so the bound changes often.
+        // While outer calls wait, nested calls may exceed the configured bound. So `may_run` changes
+        // often, and may be less than the number of running procedures.
         state.threads as usize <= may_run.max(self.admission.running())
     }
 
@@ -687,8 +689,8 @@ impl<P: PacketService> Receivers<P> {
                 break (true, false);
             }
             if self.head.read().head == 0 && self.receiving.load(Ordering::SeqCst) == 0 {
-                // No thread receives: the last one looked for threads on standby just before this thread
-                // was counted.
+                // No thread receives. When the last receiving thread began its call, this thread was not yet
+                // counted as on standby. So it was not woken.
                 break (true, false);
             }
             deputy |= !retired && !self.deputy.swap(true, Ordering::SeqCst);
@@ -745,7 +747,7 @@ impl<P: PacketService> Receivers<P> {
     }
 
     /// Waits until no procedure runs and no call waits. Returns false if the time for draining expired
-    /// before.
+    /// first.
     pub(super) fn drain(&self, drain: &Drain) -> bool {
         self.admission.drain(drain, || self.admission.waiting() + self.admission.running() == 0)
     }

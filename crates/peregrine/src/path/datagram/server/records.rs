@@ -39,7 +39,7 @@ pub(super) struct Inner {
     /// Whether payloads have checksums.
     pub(super) checked: bool,
     pub(super) row: Option<Arc<BindingRow>>,
-    /// The memory of a call of several packets, and the bytes charged for it.
+    /// The memory of a call of several packets, and the number of bytes charged for it.
     pub(super) call: Option<(EStack, usize)>,
     /// What the call waits for.
     pub(super) waits: WaitingFor,
@@ -47,7 +47,7 @@ pub(super) struct Inner {
     pub(super) captured: bool,
     /// The number of the loan, while a thread has borrowed the memory of the call.
     pub(super) lent: Option<u32>,
-    /// The number of the last loan.
+    /// The number of the most recent loan.
     pub(super) loans: u32,
     /// The last result, until it is released.
     pub(super) result: Option<RetainedResult>,

@@ -16,7 +16,7 @@ use crate::value::Space;
 
 /// The number of groups of hosts.
 const GROUPS: usize = 1024;
-/// The size of a box in bytes. It has room for a header, and for a result that fits one packet on Ethernet.
+/// The size of a box in bytes. A box can hold a header, and a result that fits one packet on Ethernet.
 pub(super) const BOX_BYTES: usize = 1536;
 /// The number of unused boxes that are kept for later results.
 const BOXES_SPARE: usize = 64;
@@ -31,25 +31,28 @@ pub(super) enum LimitReached {
     Total,
 }
 
-/// The bytes charged to all clients, and to each group of hosts.
+/// The numbers of bytes that are charged to all clients together and to each group of hosts, and their
+/// limits.
 pub(super) struct MemoryBudget {
     most: usize,
     share: usize,
     all: AtomicUsize,
     groups: Box<[AtomicUsize]>,
-    /// For each group, how long its charged bytes have made no progress while a client waited.
+    /// For each group: the intervals in which it made no progress while one of its clients waited for
+    /// memory of the group's share.
     stalls: Box<[StallCounter]>,
-    /// How long all charged bytes have made no progress while a client waited.
+    /// The intervals in which no group made progress while a client waited for memory of the total.
     stalls_of_all: StallCounter,
 }
 
-/// Counts intervals without progress in which a packet of a waiting client arrived. Intervals without
-/// a packet do not count, because an interruption of the network stops these packets and the progress.
+/// Counts the intervals without progress in which a packet of a waiting client arrived. Intervals
+/// without such a packet do not count, because an interruption of the network stops both these packets
+/// and the progress.
 #[derive(Default)]
 struct StallCounter(AtomicU64);
 
 impl StallCounter {
-    /// Nanoseconds of an interval.
+    /// The length of an interval in nanoseconds.
     const INTERVAL: u64 = 100 * MILLISECOND;
     /// The number of intervals without progress that make a stall.
     const ENOUGH: u64 = 12;
@@ -107,7 +110,7 @@ impl MemoryBudget {
         self.waited_for(group, bytes).note_waiting(now);
     }
 
-    /// Returns whether the bytes that a request waits for have made no progress for too long.
+    /// Returns whether there was no progress for too long while clients waited for this many bytes.
     pub(super) fn is_stalled(&self, group: u16, bytes: usize) -> bool {
         self.waited_for(group, bytes).is_stalled()
     }
@@ -143,8 +146,8 @@ impl MemoryBudget {
         self.of(group).fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Charges bytes if neither limit is exceeded. The share does not limit a group that has no other
-    /// bytes charged.
+    /// Charges bytes if neither limit is exceeded, and returns whether it did so. The share does not
+    /// limit a group that has no other bytes charged.
     pub(super) fn reserve(&self, group: u16, bytes: usize) -> bool {
         self.try_reserve(group, bytes).is_ok()
     }
@@ -165,7 +168,7 @@ impl MemoryBudget {
     }
 }
 
-/// The memory in which a result is built, with room for a header before it.
+/// The memory in which a result is built, with space for a header before the result.
 pub(super) struct ResultFrame {
     memory: Memory,
     /// The offset in bytes from which on all pages are untouched.
@@ -254,7 +257,7 @@ impl RetainedResults {
         self.held.is_full(group)
     }
 
-    /// Notes progress of a group: its client has received or acknowledged parts of a result.
+    /// Notes progress of a group: one of its clients has received or acknowledged parts of a result.
     #[inline]
     pub(super) fn note_progress(&self, group: u16) {
         self.held.note_progress(group);
@@ -406,7 +409,7 @@ mod tests {
         held.note_progress(2);
         assert!(wait(1, 0..0), "progress of another group does not end the stall");
         held.note_progress(1);
-        // A group with room in its share waits for the total.
+        // A group that has not used its share waits for the total.
         assert!(held.reserve(3, 40) && !held.reserve(2, 30));
         assert!(!wait(2, 40..51) && wait(2, 51..52));
         held.note_progress(3);

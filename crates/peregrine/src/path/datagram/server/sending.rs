@@ -25,8 +25,8 @@ use crate::value::{Space, Window};
 
 /// The number of groups of hosts. A secret determines the group of a host.
 const GROUPS: usize = 1024;
-/// The interval in which a group's answers are counted. It is longer than the kernel tries to resolve
-/// a hardware address.
+/// The interval in which a group's answers are counted. It is longer than the time for which the kernel
+/// tries to resolve a hardware address.
 const INTERVAL: u64 = 4 * SECOND;
 /// Below this fill level of the send buffer, in 256ths, every host gets answers. From here on, each
 /// group gets two answers in an interval.
@@ -65,7 +65,7 @@ impl UnverifiedHosts {
         };
         let count = &self.groups[(group % GROUPS as u64) as usize];
         let admitted = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
-        // The counter of a group may reach its maximum. While the buffer has room, the group gets
+        // The counter of a group may reach its maximum. While the fill level is low, the group gets
         // answers nevertheless.
         admitted.is_ok() || fill < FILLS
     }

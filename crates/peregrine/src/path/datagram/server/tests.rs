@@ -14,7 +14,7 @@ use crate::protocol::exchange::header::{Handle, Header, PacketKind};
 use crate::protocol::exchange::server_end::{RecordPhase, ServerTerms};
 use crate::protocol::exchange::table::{ASSEMBLING_MIN, REPLIED_MIN};
 
-/// A host of one export that does nothing.
+/// An [`ExportHost`] with one export, whose procedures do nothing.
 #[derive(Default)]
 struct Nothing {
     is_withdrawn: bool,
@@ -188,13 +188,13 @@ fn silent_client_that_holds_memory_is_evicted() {
     service.sweep_silent(now.after(ASSEMBLING_MIN + SWEEP));
     assert_eq!(phases(), [RecordPhase::Idle, RecordPhase::Vacant, RecordPhase::Replied]);
     let later = now.after(REPLIED_MIN);
-    // While the lock of another record is held, the sweep skips that record.
+    // The sweep does not wait for a record whose lock is held. It skips that record.
     let own = service.record(idle.place).unwrap().0.lock();
     service.sweep_silent(later);
     drop(own);
     assert_eq!(phases(), [RecordPhase::Idle, RecordPhase::Vacant, RecordPhase::Vacant]);
     assert!(service.calls.reserve(group, limits::PARTIAL_BYTES_PER_HOST), "nothing is held");
-    // The place remembers that it has forgotten a result, because the client's call may have run.
+    // The place counts the discarded result in its generation, because the client's call may have run.
     let inner = service.record(replied.place).unwrap().0.lock();
     let again = Header::new(PacketKind::Probe, replied, replied.sequence());
     assert_eq!(inner.server_end.refusal_of(&again, 0).map(|refusal| refusal.generation()), Some(1));
@@ -330,7 +330,7 @@ fn refusal_without_a_place_names_the_limit() {
     let (all, text) = &texts[31];
     assert_eq!(*all, limits::CALLERS_MAX);
     let full = texts.iter().filter(|(_, text)| text.starts_with("16384 clients are bound")).count();
-    assert!(full > 20, "{full} of 32 hosts got this text, the last one: {text}");
+    assert!(full > 20, "{full} of 32 refusals name the limit of all hosts; the last: {text}");
 }
 
 /// SECURITY.md has these numbers.

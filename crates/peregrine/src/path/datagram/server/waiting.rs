@@ -91,9 +91,9 @@ impl<T> FairQueue<T> {
         self.count.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Removes the first entry of the next group, if `may` permits it. Skips groups that have used their
-    /// share. If the total is used up for that entry, returns nothing, even if a smaller entry of
-    /// another group would fit: otherwise a large entry could wait for ever.
+    /// Removes and returns the first entry of the next group, if `may` permits it. Skips groups that
+    /// have used their share. Returns `None` if the total does not suffice for that entry, even if a
+    /// smaller entry of another group would fit. Otherwise a large entry could wait for ever.
     fn next(&self, may: impl Fn(u16, &T) -> Result<(), LimitReached>) -> Option<(u16, T)> {
         let mut groups = self.groups.lock();
         let Groups { turns, of } = &mut *groups;
@@ -159,7 +159,8 @@ impl ServerSocket {
         match inner.waits {
             WaitingFor::Nothing => {}
             WaitingFor::ResultRoom => self.results.note_waiting(group, now),
-            // The arguments occupy memory while the call waits.
+            // The arguments occupy memory while the call waits. So the client's packet counts as
+            // progress.
             WaitingFor::Thread => self.calls.note_progress(group),
             WaitingFor::Room(_) if inner.server_end.phase() != RecordPhase::Waiting => {
                 // The call was cancelled, or the client has begun its next call.
@@ -218,7 +219,7 @@ impl ServerSocket {
         let mut estack = self.estacks.take().unwrap_or_default();
         let kept = estack.memory().len();
         if kept > waiter.bytes {
-            // It would be charged with more bytes than the call reserves.
+            // The recycled E-stack would be charged with more bytes than are reserved for the call.
             self.estacks.put(core::mem::take(&mut estack), kept);
         }
         if !estack.reserve(waiter.bytes) {
@@ -233,11 +234,13 @@ impl ServerSocket {
         true
     }
 
-    /// Reserves memory for a call of this many bytes.
+    /// Reserves memory for a call of `bytes` bytes. Returns the memory and the number of bytes charged
+    /// for it.
     pub(super) fn room(&self, now: Moment, group: u16, bytes: usize) -> Option<(EStack, usize)> {
         let swept = Moment(self.swept.load(Ordering::Relaxed));
         if self.calls.any() && now.since(swept) >= SECOND {
-            // A client that died while it sent cannot release its memory.
+            // A client that died while it sent a call still occupies memory of this server. The sweep
+            // releases that memory.
             self.sweep_silent(now);
         }
         let mut estack = self.estacks.take().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! A message as the parts of memory that hold it.
+//! A message as a list of the parts of memory that hold it.
 
 use core::ops::Range;
 
@@ -6,8 +6,8 @@ use crate::value::{Window, align_up};
 
 /// The largest number of parts of a message. A message of more parts is first copied into one part.
 pub(crate) const PARTS_MAX: usize = 60;
-/// The largest number of windows of a range: for each part, one for the part and one for the padding
-/// before it.
+/// The largest number of windows of a range of a message: for each part, one for the part and one for
+/// the padding before it.
 pub(crate) const WINDOWS_MAX: usize = 2 * PARTS_MAX + 2;
 
 static ZEROS: [u8; 16] = [0; 16];
@@ -34,7 +34,7 @@ impl<'a> Parts<'a> {
         Self { parts: [(0, Window::empty()); PARTS_MAX], count: 0, end: 0 }
     }
 
-    /// Adds a part. Returns false if there are too many.
+    /// Adds a part. Returns false if the message already has [`PARTS_MAX`] parts.
     pub(crate) fn push(&mut self, part: Window<'a>) -> bool {
         let Some(next) = self.parts.get_mut(self.count) else { return false };
         let start = align_up(self.end);

@@ -3,8 +3,9 @@
 use crate::call::blocks_at;
 use crate::value::{Space, align_up};
 
-/// Returns the position at which the filled part of the last block of a result ends, or 0 without blocks. The
-/// head may end after it.
+/// Returns the position at which the filled part of the last block of a result ends, or 0 if the result
+/// has no blocks. `blocks`: the position of each block. The head of the result may end at a later
+/// position.
 pub(crate) fn written(space: Space<'_>, blocks: &[u32]) -> usize {
     blocks.last().map_or(0, |last| {
         let filled = u32::from_le(space.read_plain(4 * (blocks.len() - 1)).unwrap_or(0));

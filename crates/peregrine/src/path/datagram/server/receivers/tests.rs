@@ -24,8 +24,8 @@ struct Jobs {
     not_alone: AtomicU32,
 }
 
-/// A job that takes the given time, then waits until its gate opens, and then reports its end. It
-/// panics if the time is [`Duration::MAX`].
+/// A job that takes `time`, then waits until its gate opens, and then reports its end. It panics if
+/// `time` is [`Duration::MAX`].
 struct Job {
     time: Duration,
     gate: Option<Receiver<()>>,
@@ -218,7 +218,7 @@ fn surplus_threads_end_after_long_procedures() {
             open.send(()).unwrap();
             end.recv_timeout(LIMIT).unwrap();
         }
-        // No job arrives, so no datagram wakes a thread.
+        // No job arrives that could wake a sleeping thread.
         until("too many threads stay", &|| receivers.threads() <= ASLEEP_MAX as usize);
         // The remaining threads can start enough others again.
         let long: Vec<_> = (0..48).map(|_| jobs.gated(false)).collect();
@@ -232,7 +232,8 @@ fn surplus_threads_end_after_long_procedures() {
 }
 
 /// A thread that receives alone borrows memory for the next pieces. After procedures have become short
-/// again, there is a head, but another thread may still sleep in the kernel since they were long.
+/// again, there is a head. But another thread may still sleep in the kernel, because procedures took
+/// long before.
 #[test]
 fn thread_is_alone_only_if_no_other_one_sleeps_in_the_kernel() {
     for wait in [Wait::Block, Wait::Adaptive] {
@@ -268,24 +269,25 @@ fn queued_nested_call_runs_before_earlier_calls() {
         let runs = |count| {
             let until = Instant::now() + LIMIT;
             while receivers.admission().running() != count {
-                assert!(Instant::now() < until, "{count} do not run");
+                assert!(Instant::now() < until, "the number of running jobs is not {count}");
                 std::thread::sleep(Duration::from_millis(1));
             }
         };
         let queued = |count| {
             let until = Instant::now() + LIMIT;
             while receivers.state().queue.len() != count {
-                assert!(Instant::now() < until, "{count} are not queued");
+                assert!(Instant::now() < until, "the number of queued jobs is not {count}");
                 std::thread::sleep(Duration::from_millis(1));
             }
         };
-        // One job runs, and waits for a nested one. The nested job has ended, but its thread still runs.
+        // One job runs, and waits for a nested one. The nested job has ended, but its thread is still
+        // counted as running.
         let (first, first_end) = jobs.gated(false);
         runs(1);
         jobs.inside.store(1, Ordering::SeqCst);
         let (before, before_end) = jobs.gated(true);
         runs(2);
-        // So the next nested job arrives too early, and is queued after the job of another caller.
+        // So the next nested job may not run yet. It is queued after the job of another caller.
         let (outer, outer_end) = jobs.gated(false);
         queued(1);
         let (next, next_end) = jobs.gated(true);
