@@ -8,7 +8,7 @@ pub(crate) mod pressure;
 
 use std::time::{Duration, Instant};
 
-use peregrine::{Executed, Kind, Lent, Out};
+use peregrine::{Executed, Kind, Lent, Out, limits};
 
 pub(crate) use object::*;
 
@@ -25,7 +25,7 @@ pub(crate) fn suite(make: Make<'_>) {
 /// Runs all checks except those of procedures that call their own process.
 pub(crate) fn suite_of_one_call(make: Make<'_>) {
     values(make);
-    depth_is_bounded(make);
+    lists_are_bounded(make);
     buffers_in(make);
     buffers_out(make);
     in_out(make);
@@ -90,12 +90,12 @@ fn values(make: Make<'_>) {
     assert_eq!(client.owned(String::new(), vec![]).unwrap(), (vec![], String::new()));
 }
 
-fn depth_is_bounded(make: Make<'_>) {
+fn lists_are_bounded(make: Make<'_>) {
     let client = make(Object::default());
-    // Each link is an option and a box.
-    let deepest = Chain::of(128);
-    assert_eq!(client.chain(deepest.clone()).unwrap(), deepest);
-    let error = client.chain(Chain::of(129)).unwrap_err();
+    // Interpreted stubs, as in a bridge, allow 256 nodes.
+    let long = Chain::of(250);
+    assert_eq!(client.chain(long.clone()).unwrap(), long);
+    let error = client.chain(Chain::of(limits::LIST_NODES_MAX)).unwrap_err();
     assert_eq!((error.kind(), error.executed()), (Kind::TooLarge, Executed::No));
     assert_eq!(client.ran().unwrap(), 1);
 }
