@@ -102,7 +102,7 @@ pub(super) mod row {
     pub(crate) const STANDS: u64 = 1;
     /// The export or binding has ended. A binding's counts have not been added to its export yet.
     pub(crate) const ENDED: u64 = 2;
-    /// The row counts all bindings without a row.
+    /// The row is for all exports without a row, or for all bindings to an export without a row.
     pub(crate) const OTHERS: u64 = 3;
 }
 

@@ -183,7 +183,8 @@ impl Server {
     }
 
     /// Sets how many TCP connections the server has open at one time. The default is
-    /// [`limits::CONNECTIONS_MAX`]. Each needs a descriptor, so `RLIMIT_NOFILE` bounds them as well.
+    /// [`limits::CONNECTIONS_MAX`]. Each connection needs a descriptor, so `RLIMIT_NOFILE` bounds their
+    /// number as well.
     pub const fn connections(mut self, most: usize) -> Self {
         self.connections.connections = most;
         self

@@ -85,7 +85,7 @@ impl Admission {
         self.running().saturating_sub(self.running_max)
     }
 
-    /// Returns the number of procedures that may run at a time.
+    /// Returns the number of procedures that may run at this moment. It is larger for a `nested` call.
     ///
     /// A procedure whose caller has given up the call keeps its thread, and another thread replaces it
     /// (LRPC's captured thread). A nested call, for which a thread of this process waits, may exceed the
