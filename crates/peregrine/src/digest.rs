@@ -80,8 +80,7 @@ mod tests {
         bytes.iter().map(|b| format!("{b:02x}")).collect()
     }
 
-    /// The short vectors of NIST's "Secure Hash Standard Validation System", and the two
-    /// lengths around which the padding takes a second block.
+    /// Test vectors of NIST. The padding of the third message takes a second block.
     #[test]
     fn known_hashes() {
         for (message, hash) in [

@@ -1,7 +1,7 @@
-//! `Growing`: a table by number whose entries are made in groups, when they are first used.
+//! `Growing`: an array whose entries are made in groups, when one of them is first used.
 //!
-//! Most sessions have room for more calls than they ever make at the same time. The first [`GROUP`] entries
-//! exist from the beginning. Later entries cost nothing until a call uses one of them.
+//! Most sessions allow more calls at the same time than they ever make. The first [`GROUP`] entries exist
+//! from the beginning. Later entries cost nothing until a call uses one of them.
 
 use core::fmt;
 use core::ops::Index;
@@ -68,7 +68,7 @@ impl<T> Growing<T> {
         entries.get(later % GROUP)
     }
 
-    /// Returns the entries that exist, in their order. The others were never used.
+    /// Returns the entries that exist, in their order. The other entries were never used.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         // SYNC: growing, in `beyond`.
         fence(Ordering::SeqCst);
