@@ -18,7 +18,7 @@
 //!   with parameters, such as `Page<Item>`;
 //! * modules that contain structs and enums, one level deep;
 //! * `use` declarations and `impl` blocks, which are skipped, and comments;
-//! * documentation. That of the trait and of its methods is kept.
+//! * documentation comments, of which those of the trait and of its methods are kept.
 //!
 //! A name that is not a name in Rust may be in quotes: `fn "get-size"(&self) -> ...`. Interfaces that
 //! other languages describe can have such names.
