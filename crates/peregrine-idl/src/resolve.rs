@@ -63,7 +63,8 @@ pub(crate) fn described(source: Source) -> Result<Described> {
         alignments.push(align);
         defined.push((path, span));
         if described.types.len() > TYPES_MAX {
-            let what = format!("more than {TYPES_MAX} types, counting each use with other arguments");
+            let what =
+                format!("more than {TYPES_MAX} types, counting each use with other arguments");
             return Err(Error::new(used, what));
         }
     }

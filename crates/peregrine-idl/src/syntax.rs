@@ -49,7 +49,7 @@ pub(crate) struct Parameter {
     pub(crate) growth: Growth,
 }
 
-/// How a field or a parameter may differ from the same one of a peer.
+/// How a field or a parameter may differ between client and server.
 pub(crate) struct Growth {
     pub(crate) was: Vec<String>,
     pub(crate) widens: bool,

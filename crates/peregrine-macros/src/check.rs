@@ -389,7 +389,7 @@ impl From<peregrine::CallError> for Error {{
     }
 }
 
-/// Returns the error type in a `Result`, and its name, if it is such a type and many programs use it.
+/// Returns the error type in a `Result`, and its name, if it is `String` or `std::io::Error`.
 fn foreign_error(returns: &Type) -> Option<(&Type, &'static str)> {
     let is = |path: &TypePath, names: [&str; 2]| {
         let segments: Vec<String> =

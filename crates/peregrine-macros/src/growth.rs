@@ -8,7 +8,7 @@ use syn::{Attribute, Error, Expr, ExprLit, Fields, Lit, LitStr, Meta, Token, Var
 /// The names of the attributes of fields and parameters.
 const NAMES: [&str; 3] = ["default", "was", "widens"];
 
-/// How a field or a parameter may differ from the same one of a peer.
+/// How a field or a parameter may differ between client and server.
 #[derive(Default)]
 pub(crate) struct Growth {
     was: Vec<LitStr>,

@@ -49,7 +49,8 @@ use proc_macro::TokenStream;
 /// - `#[default]` or `#[default(expression)]` on a parameter: the value that a server gets from a client
 ///   without the parameter. Such a parameter may be added and removed. The default of a buffer is empty.
 /// - `#[was("old")]` on a method or parameter: its name in older interfaces.
-/// - `#[widens]` on a parameter: the width of its integers may differ on the two sides, as `u32` and `u64` do.
+/// - `#[widens]` on a parameter: the width of its integers may differ on the two sides, as `u32` and
+///   `u64` do.
 #[proc_macro_attribute]
 pub fn interface(arguments: TokenStream, item: TokenStream) -> TokenStream {
     expand::interface(arguments.into(), item.into()).into()
