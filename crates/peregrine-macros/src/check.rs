@@ -26,7 +26,7 @@ pub(crate) struct Method {
     pub(crate) ident: Ident,
     pub(crate) docs: String,
     pub(crate) idempotent: bool,
-    /// Its earlier names.
+    /// The earlier names of the method.
     pub(crate) was: Vec<LitStr>,
     pub(crate) parameters: Vec<Parameter>,
     pub(crate) returns: Type,

@@ -75,7 +75,7 @@ fn forwarded(method: &Method) -> TokenStream {
     let Method { ident, returns, parameters, .. } = method;
     let names: Vec<_> = parameters.iter().map(|parameter| &parameter.ident).collect();
     let types = parameters.iter().map(|parameter| &parameter.written);
-    // With this span, the compiler reports an error of a type only in the trait.
+    // This name gets another span, so that the compiler reports an error of a type only in the trait.
     let mut called = ident.clone();
     called.set_span(Span::call_site());
     quote! {
@@ -483,9 +483,9 @@ fn server(model: &Interface, names: &Names) -> TokenStream {
 struct Received {
     take: TokenStream,
     pass: TokenStream,
-    /// Records or copies the block that goes back.
+    /// Records how much of the block was filled, or copies the values to the block.
     block: TokenStream,
-    /// Appends the value that goes back to the head.
+    /// Appends an in-out value to the head.
     head: TokenStream,
 }
 

@@ -29,7 +29,7 @@ pub fn sha256(message: &[u8]) -> [u8; 32] {
     for block in &mut blocks {
         compress(&mut state, block);
     }
-    // The rest of the message, one set bit, zeros, and the length in bits at the end of a block.
+    // `tail` has the rest of the message, one set bit, zeros, and the length in bits at the end of a block.
     let rest = blocks.remainder();
     let mut tail = [0u8; 128];
     tail[..rest.len()].copy_from_slice(rest);

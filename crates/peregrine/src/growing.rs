@@ -1,4 +1,4 @@
-//! `Growing`: an array whose entries are made in groups, when one of them is first used.
+//! `Growing`: a table whose entries are made in groups, when one entry of a group is first used.
 //!
 //! Most sessions allow more calls at the same time than they ever make. The first [`GROUP`] entries exist
 //! from the beginning. Later entries cost nothing until a call uses one of them.

@@ -1,7 +1,7 @@
 //! The keeper: one thread of each process, which sleeps until a descriptor or a timer is due.
 //!
-//! It watches sockets for requests and for the death of the other end, so that threads inside calls need
-//! only read memory. The first bind or export starts it. A forked child that binds gets its own.
+//! It watches sockets for requests and for the death of the other end, so that threads inside calls need only
+//! read memory. The first bind or export starts it. A forked child that binds gets its own keeper.
 
 use std::collections::HashMap;
 use std::io;

@@ -148,17 +148,17 @@ pub const WORKERS_MAX: usize = 256;
 pub const READERS_MAX: usize = 64;
 
 /// The largest number of additional threads that a server starts to replace those that run abandoned calls.
-/// It applies separately to local calls, to calls over TCP, and to calls at each datagram socket.
+/// The limit applies separately to local calls, to calls over TCP, and to calls at each datagram socket.
 pub const REPLACED_MAX: usize = 64;
 
-/// The number of calls that may wait for a thread of the server, for each user of this machine, and for all
-/// calls over networks.
+/// The number of calls that may wait for a thread of the server. It applies to each user of this machine, and
+/// to all calls over networks together.
 pub const QUEUE_MAX: usize = 1024;
 
-/// The number of sessions of a server.
+/// The largest number of sessions of a server.
 pub const SESSIONS_MAX: usize = 4096;
 
-/// The number of sessions of a server with processes of one user.
+/// The largest number of sessions of a server with processes of one user.
 pub const SESSIONS_PER_USER: usize = 2048;
 
 /// The largest number of bindings of one session.
@@ -210,13 +210,14 @@ pub const HANDSHAKE_BYTES_MAX: usize = 64 << 10;
 /// The largest size in bytes of the text of an error that is sent to a peer.
 pub const TEXT_BYTES_MAX: usize = 2048;
 
-/// The number of network connections of a server.
+/// The largest number of network connections of a server.
 pub const CONNECTIONS_MAX: usize = 4096;
 
-/// The number of network connections from one host: one IPv4 address, or one /64 network of IPv6.
+/// The largest number of network connections of a server from one host: one IPv4 address, or one /64 network
+/// of IPv6.
 pub const CONNECTIONS_PER_HOST: usize = 256;
 
-/// The number of records of calls, in progress or past, that a server keeps at one datagram socket.
+/// The largest number of records of callers that a server keeps at one datagram socket.
 pub const CALLERS_MAX: usize = 1 << 14;
 
 /// The same number for one group of hosts. A secret of the server determines the group of a host.
@@ -270,8 +271,8 @@ pub const MESSAGE_RATE: usize = 16 << 10;
 pub const UNREAD_TIME: [core::time::Duration; 2] =
     [core::time::Duration::from_millis(100), core::time::Duration::from_secs(10)];
 
-/// How long the other end of a network connection may be silent until it counts as gone. Meanwhile it has
-/// received keep-alives, or owes an acknowledgement.
+/// How long the other end of a network connection may be silent until it counts as gone. During this time it
+/// receives keep-alives, or owes an acknowledgement.
 pub const SILENCE: core::time::Duration = core::time::Duration::from_secs(10);
 
 /// How long the server's machine may be silent over TCP, despite keep-alives, until it counts as gone for a

@@ -46,9 +46,9 @@ pub fn copied() -> Option<[u64; 3]> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Moment {
-    /// Everything but the word has been written.
+    /// Everything has been written, except for the word of the call or reply.
     Ready = 0,
-    /// The word has been written. What was written before it has left this processor.
+    /// The word has been written, and no earlier write is still in this processor.
     Posted = 1,
     /// The word of the other side has been seen.
     Seen = 2,

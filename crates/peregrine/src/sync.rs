@@ -48,7 +48,7 @@ pub(crate) enum Rank {
     Deferred,
     /// All records of a server's callers over datagrams.
     Callers,
-    /// One of these records.
+    /// One record of a caller.
     Record,
     /// Which callers have more to send, and when.
     Pacer,

@@ -23,7 +23,7 @@ pub(crate) struct Bound {
     pub(crate) mark: ForkMark,
     /// A bit for each condition under which calls take the slow path: `SWAPPED`, `DIFFERENT`, `MOVED`.
     flags: AtomicU32,
-    /// How calls find the server's procedures. `None`: client and server have the same interface.
+    /// How calls find the server's procedures. `None`: the server uses the client's numbers of procedures.
     fit: Option<Box<Differing>>,
 }
 

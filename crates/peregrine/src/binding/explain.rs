@@ -70,7 +70,7 @@ impl Explanation {
         Self { address: address.to_owned(), candidates: paths.map(candidate).collect() }
     }
 
-    /// Returns the address that was bound, as it was written.
+    /// Returns the address to which the client binds, as it was written.
     pub fn address(&self) -> &str {
         &self.address
     }

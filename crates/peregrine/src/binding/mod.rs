@@ -1,4 +1,4 @@
-//! `Binding`: what a client calls an export through. Its path and its interface are decided.
+//! `Binding`: calls of a client to an export use it. Binding has decided the path and the interface.
 
 mod bound;
 mod compare;
@@ -237,7 +237,7 @@ impl Binding {
         &self.home.interface
     }
 
-    /// Returns the name or address that was bound.
+    /// Returns the name or address to which the client bound.
     pub fn address(&self) -> &str {
         &self.home.address
     }

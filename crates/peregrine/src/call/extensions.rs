@@ -197,7 +197,7 @@ mod tests {
         [&tag.to_le_bytes(), &length.to_le_bytes(), content].concat()
     }
 
-    /// Returns the deadline that was set, although this thread runs no procedure.
+    /// Returns the deadline of this thread, also while the thread runs no procedure.
     fn due() -> Option<Instant> {
         let due = set_due(None);
         set_due(due);
@@ -234,7 +234,7 @@ mod tests {
             assert_eq!(processes().len(), deep);
         }
         assert_eq!(deep, limits::CHAIN_MAX);
-        // The longest chain and a deadline fit together.
+        // The extensions have space for the longest chain and a deadline together.
         let links = limits::CHAIN_MAX - 1;
         entered(&one(CHAIN, (links * LINK_BYTES) as u32, &vec![1; links * LINK_BYTES])).unwrap();
         let bytes = of(Some(1), Some(Instant::now() + LONG));

@@ -23,15 +23,15 @@ use crate::value::{Space, Window, align_up};
 pub struct FrameLayout {
     /// The number of frames.
     pub count: u32,
-    /// Bytes before the first frame.
+    /// The number of bytes before the first frame.
     pub first: usize,
-    /// Bytes from one frame to the next.
+    /// The number of bytes from the start of one frame to the start of the next.
     pub stride: usize,
-    /// Bytes from a frame's start to its call space.
+    /// The number of bytes from a frame's start to its call space.
     pub call_at: usize,
-    /// Bytes from a frame's start to its reply space.
+    /// The number of bytes from a frame's start to its reply space.
     pub reply_at: usize,
-    /// Bytes of each of the two spaces.
+    /// The size in bytes of each of the two spaces.
     pub bytes: usize,
 }
 
@@ -66,7 +66,8 @@ pub struct Frames {
 /// whichever path it takes. It is the number that fits a region of the local path, whose frames take the most
 /// address space (`path/local/region.rs`). Memory that is never touched costs nothing.
 pub(crate) fn frames_that_fit(count: u32, message_bytes: usize) -> u32 {
-    /// The bytes of a region besides its frames: one page before them, and at most one after them.
+    /// The largest number of bytes of a region that are not in frames: one page before the frames, and at
+    /// most one after them.
     const PAGES: usize = 2 * 4096;
     /// The size in bytes of the header before each of a frame's two messages.
     const HEADER: usize = 32;
@@ -212,8 +213,8 @@ impl Frames {
     }
 
     /// Returns to the pool the captured frames that the server has released according to `is_released`.
-    /// Without this, they return only when a caller finds no other frame, and their memory cannot be released
-    /// until then.
+    /// Without this function, captured frames return only when a caller finds no other frame, and their
+    /// memory cannot be released until then.
     pub fn reclaim(&self, is_released: &dyn Fn(u32) -> bool) {
         self.pool.reclaim(is_released);
     }
@@ -351,7 +352,7 @@ mod tests {
             self.take(|| None, |_| false, OnExhausted::More).expect("one more")
         }
 
-        /// Waits until this many callers wait.
+        /// Waits until `callers` callers wait for a frame.
         fn until_waiting(&self, callers: usize) {
             until(|| self.pool.waiting() == callers);
         }

@@ -137,8 +137,8 @@ impl<'a> Reply<'a> {
         self.put_head(|head| error.encode(head))
     }
 
-    /// Writes a head with `write`. This may call `write` twice, and each call writes the whole head. `answer`
-    /// says what the head contains.
+    /// Writes a head with `write`. This function may call `write` twice, and each call must write the whole
+    /// head. `answer` says what the head contains.
     ///
     /// # Errors
     /// Fails if the reply is too small.

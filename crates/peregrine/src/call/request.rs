@@ -183,7 +183,7 @@ impl<'a> Request<'a> {
     /// Takes text of at most `max_len` bytes.
     ///
     /// # Errors
-    /// Fails if it is longer, incomplete, or not UTF-8.
+    /// Fails if the text is longer, incomplete, or not UTF-8.
     #[inline]
     pub fn text(&mut self, max_len: usize) -> Result<&'a str, Refusal> {
         let bytes = self.count(max_len)?;

@@ -245,8 +245,9 @@ impl<'a> Incoming<'a> {
         if procedure == PING && total == 0 {
             return Ok(None);
         }
-        // Checked before any byte is fetched: reading pages that the client never wrote would allocate them.
-        // A message of a binding is at most as large as the export allows, so the E-stack is limited, too.
+        // The lengths are checked before any byte is fetched: reading pages that the client never wrote would
+        // allocate the pages. A message of a binding is at most as large as the export allows, so the E-stack
+        // is limited, too.
         if head_bytes > copied || copied > total || total > space.len() {
             return Err(unreadable().into());
         }

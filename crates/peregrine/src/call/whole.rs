@@ -17,9 +17,9 @@ const BYTES: usize = 16 << 10;
 const TEXT_MAX: usize = 40;
 const WORDS_MAX: usize = 2000;
 
-/// A client and server like compiled stubs, with a parameter of each kind.
+/// A server stub like a compiled one, for a procedure with a parameter of each kind.
 struct Echo {
-    /// The value that a call returns in addition to the echo.
+    /// Text that the result has in addition to the echo.
     result: String,
     fails: bool,
 }
@@ -90,9 +90,9 @@ impl Gets {
 /// How the server gets the arguments.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
-    /// It copies them from shared memory.
+    /// The server copies the arguments from shared memory.
     Shared,
-    /// It runs the procedure on them where it received them.
+    /// The server runs the procedure on the arguments where it received them.
     InPlace,
 }
 
@@ -108,7 +108,7 @@ struct Sends {
     lent: Vec<u8>,
     /// Whether to send a value that no parameter reads.
     extra: bool,
-    /// Changes the sizes of head, copied part and message before the server sees them.
+    /// Changes the sizes of the head, the copied part and the message before the server sees them.
     lengths: fn([usize; 3]) -> [usize; 3],
 }
 

@@ -13,14 +13,14 @@ use super::page::{Page, SHARED, Tally};
 use crate::call::Answer;
 use crate::sys;
 
-/// In nanoseconds. After a timed call that took at least this long, the next call is timed, too. Timing costs
-/// less than a hundredth of such a call.
+/// A time in nanoseconds. After a timed call that took at least this time, the next call is timed, too.
+/// Timing costs less than a hundredth of such a call.
 const LONG: u64 = 4_000;
 /// The largest distance between two timed calls if calls are shorter than [`LONG`]. The average distance is
 /// half of it.
 const SELDOM: u64 = 128;
 
-/// The kind of path whose calls a thread serves. The numbers are those of the thread's row.
+/// The kind of path whose calls a thread serves. The numbers are the values of [`thread::KIND`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ThreadKind {
     Local = 1,

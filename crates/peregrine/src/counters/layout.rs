@@ -3,7 +3,7 @@
 //! | at | what | each |
 //! |---|---|---|
 //! | 0 | header | 4,096 bytes |
-//! | [`THREADS_AT`] | a row for each thread that serves calls; only it writes there | 128 bytes |
+//! | [`THREADS_AT`] | a row for each thread that serves calls; only the thread writes to it | 128 bytes |
 //! | [`EXPORTS_AT`] | a row for each export | 256 bytes |
 //! | [`SESSIONS_AT`] | a row for each session, connection or association | 128 bytes |
 //! | [`BINDINGS_AT`] | a row for each binding; each of the first 64 is for all bindings to one export that have no row | 128 bytes |

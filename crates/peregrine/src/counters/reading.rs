@@ -30,7 +30,7 @@ const PASSES: usize = 32;
 pub(crate) enum Unreadable {
     /// The pages have another version, or are something else.
     Version(u64),
-    /// The row has contents that no server writes.
+    /// A row has contents that no server writes: the kind of the row, and its number.
     Row(&'static str, usize),
 }
 
@@ -291,7 +291,8 @@ fn session_of(words: &[u64; session::WORDS], now: u64) -> Option<SessionStat> {
     })
 }
 
-/// Returns what a thread has counted for a binding. The call that it runs counts as in flight.
+/// Returns what a thread has counted for a binding. A call of the binding that the thread runs counts as in
+/// flight.
 fn counted(memory: &Memory, number: usize, binding: usize) -> [u64; COUNTS] {
     let words: &[AtomicU64; thread::WORDS] = memory.longs(thread_at(number));
     let lane: &[AtomicU64; lane::WORDS] = memory.longs(lane_at(number, binding));

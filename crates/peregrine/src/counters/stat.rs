@@ -158,7 +158,8 @@ pub struct WaitCounts {
 /// How long procedures took, from before the arguments are read until the result is complete.
 ///
 /// Of successive calls shorter than 4 us, about one in 64 is timed, chosen at random, and counts for the
-/// others. A call is always timed if the thread slept before it, or if the previous timed call took longer.
+/// others. A call is always timed if the thread slept before it, or if the previous timed call took 4 us or
+/// longer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, peregrine_macros::Value)]
 pub struct Latency {
     /// The counts up to the last bucket that is not zero.

@@ -1,5 +1,5 @@
-//! Admission control: limits the procedures that run at a time and the calls that wait, refuses further
-//! calls as overload, and lets the server stop in order.
+//! Admission control: limits the procedures that run at a time and the calls that wait, refuses further calls
+//! as overload, and waits for running procedures when the server stops.
 //!
 //! Each group of threads has one [`Admission`]: the pool of local workers, the stream threads, and the
 //! receivers of each socket. How a thread waits for a call is up to its group.
@@ -85,7 +85,7 @@ impl Admission {
         self.running().saturating_sub(self.running_max)
     }
 
-    /// Returns the number of procedures that may run at this moment. It is larger for a `nested` call.
+    /// Returns the number of procedures that may run at this moment. A `nested` call has a higher bound.
     ///
     /// A procedure whose caller has given up the call keeps its thread, and another thread replaces it
     /// (LRPC's captured thread). A nested call, for which a thread of this process waits, may exceed the

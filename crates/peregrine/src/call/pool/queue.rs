@@ -27,7 +27,7 @@ pub(in crate::call) trait Lock<M: Machine> {
 pub(in crate::call) struct State<M: Machine> {
     /// The number of frames that stay active without load.
     base: u32,
-    /// The waiting callers, the longest waiting first. Tickets increase.
+    /// The waiting callers in order of arrival. Each ticket is higher than the previous one.
     waiting: VecDeque<Waiting<M>>,
     next_ticket: u64,
     /// The ticket of the caller that checks for frames for all waiting callers. While callers wait, it is the
