@@ -1,4 +1,4 @@
-//! `Binding`: calls of a client to an export use it. Binding has decided the path and the interface.
+//! `Binding`: the object through which a client calls an export, over a path that was chosen before.
 
 mod bound;
 mod compare;
