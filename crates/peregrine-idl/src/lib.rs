@@ -11,7 +11,7 @@
 //!
 //! * one trait, with the attributes of `#[interface]` (`name`, `version`, `max_len`) and methods that
 //!   take `&self` and return `Result<T, E>` or `peregrine::Result<T>`;
-//! * structs and enums. They are plain with `#[derive(Plain)]`, and values without;
+//! * structs and enums. They are plain if they have `#[derive(Plain)]`, and otherwise structured values;
 //! * the attributes by which interfaces grow: `#[default]`, `#[was]`, `#[widens]` and `#[other]`. The
 //!   expression of a default consists of literals;
 //! * types of the standard library that are values, such as `Duration`, `HashMap` and `PathBuf`, and types

@@ -379,7 +379,8 @@ pub(crate) fn unusable_memory(what: &'static str, error: std::io::Error) -> Call
     CallError::system(Phase::Bind, format!("mapping {what}"), error)
 }
 
-/// Returns the limit that an error of the operating system means, so that people know which one to raise.
+/// Returns a text that names the limit that was reached, if an error of the operating system says so. People
+/// then know which limit to raise.
 #[cold]
 pub(crate) fn limit_reached(error: &std::io::Error) -> Option<String> {
     let process = std::process::id();

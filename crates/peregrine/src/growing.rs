@@ -59,7 +59,7 @@ impl<T> Growing<T> {
                 let to = self.count.min(from + GROUP);
                 let make = || (from..to).map(|index| (self.make)(index as u32)).collect();
                 let entries = group.get_or_init(make);
-                // SYNC: growing. A thread that sets a flag and then visits all entries either sees this
+                // SYNC: growing. If a thread sets a flag and then visits all entries, the thread sees this
                 // group, or the user of this entry sees the flag.
                 fence(Ordering::SeqCst);
                 entries

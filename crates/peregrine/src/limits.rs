@@ -94,8 +94,8 @@ pub const OFFERS_MAX: usize = 64;
 pub const MESSAGE_BYTES: usize = 16 << 20;
 
 /// The message size in bytes that a client requests when it binds, unless its interface needs more or its
-/// options say less. Each server grants this size, and may grant up to [`MESSAGE_BYTES`]. If memory is short,
-/// the A-stacks of a session have this size.
+/// options say less. A server grants this size unless its export allows less, and may grant up to
+/// [`MESSAGE_BYTES`]. If memory is short, the A-stacks of a session have this size.
 pub const MESSAGE_BYTES_ASKED: usize = 1 << 20;
 
 /// The size in bytes of the private memory for arguments that a thread keeps between calls.

@@ -1,11 +1,11 @@
 //! Locks. Debug builds check the order in which a thread takes them.
 //!
-//! [`Mutex`], [`MutexGuard`] and [`Condvar`] wrap those of the standard library, without poisoning: a
-//! thread holds a lock while it panics only if the protected data is consistent. In debug builds, and so in
-//! all tests, each thread records the locks that it holds. It panics when it takes a lock whose [`Rank`] is
-//! not above the ranks of all locks that it holds, or a lock that it holds already. The message names both
+//! [`Mutex`], [`MutexGuard`] and [`Condvar`] wrap those of the standard library, without poisoning: a thread
+//! holds a lock while it panics only if the protected data is consistent. In debug builds, and so in all
+//! tests, each thread records the locks that it holds. It panics when it takes a lock whose [`Rank`] is not
+//! above the ranks of all locks that it holds, or a lock that it holds already. The message names both
 //! places. A deadlock shows only when two threads meet at the wrong moment. A wrong order shows as soon as
-//! one thread takes the locks once.
+//! one thread takes the locks in it.
 //!
 //! `try_lock` cannot block, so it may be called in any order. A lock that it took counts as held: later
 //! calls of `lock` are checked against it.

@@ -160,7 +160,7 @@ impl Home {
         // Dropped after the lock of `latest` is released, because dropping it may take long.
         let before = self.latest().replace(Arc::clone(&bound));
         drop(before);
-        // Other bindings that share `gone` find the flag at their next call.
+        // Other bindings that share `gone` see at their next call that it was replaced.
         gone.moves();
         self.now(known);
         Ok(bound)

@@ -185,7 +185,7 @@ pub trait CallPath: Send + Sync {
     fn is_released(&self, frame: u32) -> bool;
 }
 
-/// The lengths of a message's parts. They are checked against the space once.
+/// The sizes of the parts of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// The size of the head in bytes.

@@ -35,7 +35,7 @@ pub(super) const SESSIONS_AT: usize = EXPORTS_AT + COUNTED_EXPORTS * EXPORT_BYTE
 pub(super) const BINDINGS_AT: usize = SESSIONS_AT + COUNTED_SESSIONS * SESSION_BYTES;
 pub(super) const LANES_AT: usize = BINDINGS_AT + COUNTED_BINDINGS * BINDING_BYTES;
 pub(super) const HISTOGRAMS_AT: usize = LANES_AT + COUNTED_THREADS * COUNTED_BINDINGS * LANE_BYTES;
-/// The size of all pages together.
+/// The size of all pages together, in bytes.
 pub(crate) const PAGE_BYTES: usize =
     HISTOGRAMS_AT + COUNTED_THREADS * COUNTED_EXPORTS * HISTOGRAM_BYTES;
 
@@ -44,7 +44,7 @@ pub(super) mod header {
     pub(crate) const WORDS: usize = 32;
     pub(crate) const MAGIC: usize = 0;
     pub(crate) const VERSION: usize = 1;
-    /// The size of all pages together.
+    /// The size of all pages together, in bytes.
     pub(crate) const BYTES: usize = 2;
     pub(crate) const PROCESS: usize = 3;
     /// When the server began, in nanoseconds since the machine was started.

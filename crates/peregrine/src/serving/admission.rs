@@ -109,7 +109,7 @@ impl Admission {
         self.captured.load(Ordering::SeqCst) > 0
     }
 
-    /// Adds to the number of captured procedures, and subtracts from it.
+    /// Adds `added` to the number of captured procedures, and subtracts `removed` from it.
     pub(crate) fn captured(&self, added: usize, removed: usize) {
         self.captured.fetch_sub(removed, Ordering::SeqCst);
         // SYNC: admission. A waiting call increments `waiting` and then reads `captured`. This function
