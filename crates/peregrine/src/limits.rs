@@ -132,9 +132,9 @@ pub const REGION_BYTES_MAX: usize = 8 << 30;
 /// touches.
 pub const ASTACKS_OF_OTHERS: u32 = 64;
 
-/// The largest size in bytes of all regions together that one such user has with a server. This is enough for
-/// about 300 sessions, unless their exports have large messages. Most of this memory is never touched. The
-/// less is left, the fewer and smaller A-stacks a new session gets.
+/// The largest size in bytes of all regions together that one user has with a server, if this is neither the
+/// server's user nor root. This is enough for about 300 sessions, unless their exports have large messages.
+/// Most of this memory is never touched. The less is left, the fewer and smaller A-stacks a new session gets.
 pub const REGION_BYTES_PER_USER: usize = 32 << 30;
 
 /// The smallest message size in bytes of an A-stack each way. Every refusal with its text fits.
@@ -192,8 +192,8 @@ pub const CHAIN_MAX: usize = 32;
 /// not executed, and the client posts it again once the whole message is in place.
 pub const STALL_TIME: core::time::Duration = core::time::Duration::from_millis(10);
 
-/// The same time for all reads of a call's `Lent` buffers by its procedure. Afterwards these reads fail. The
-/// time is longer, because this call has begun and cannot be posted again.
+/// As [`STALL_TIME`], but for all reads of a call's `Lent` buffers by its procedure. Afterwards these reads
+/// fail. The time is longer, because this call has begun and cannot be posted again.
 pub const LENT_STALL_TIME: core::time::Duration = core::time::Duration::from_millis(100);
 
 /// The lowest rate in bytes per second at which a large message may arrive once it has used up [`STALL_TIME`]
@@ -220,7 +220,7 @@ pub const CONNECTIONS_PER_HOST: usize = 256;
 /// The largest number of records of callers that a server keeps at one datagram socket.
 pub const CALLERS_MAX: usize = 1 << 14;
 
-/// The same number for one group of hosts. A secret of the server determines the group of a host.
+/// As [`CALLERS_MAX`], but for one group of hosts. A secret of the server determines the group of a host.
 pub const CALLERS_PER_HOST: usize = 1 << 12;
 
 /// The largest number of bytes of large results that a server keeps at one datagram socket until the clients
@@ -263,7 +263,7 @@ pub const PARTIAL_BYTES_MAX: usize = 256 << 20;
 /// addition to the time that [`MESSAGE_RATE`] allows for its bytes.
 pub const MESSAGE_TIME: core::time::Duration = core::time::Duration::from_secs(10);
 
-/// The lowest rate of such a message, in bytes per second.
+/// The lowest rate in bytes per second of a message that takes longer than [`MESSAGE_TIME`] to arrive.
 pub const MESSAGE_RATE: usize = 16 << 10;
 
 /// How long a thread of a server waits for a client to read a reply from its connection. The first time
