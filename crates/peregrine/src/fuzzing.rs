@@ -1,4 +1,4 @@
-//! What fuzz targets need of private types: built with `--cfg fuzzing` and for unit tests, part of no
+//! What fuzz targets need of private types. It is built with `--cfg fuzzing` and for unit tests, and is in no
 //! release.
 
 #![allow(missing_docs)]
@@ -21,7 +21,8 @@ pub use crate::path::local::fuzzing::{Script, Word, WordLook, WordNotify, answer
 use crate::protocol::{description, stream};
 use crate::value::ByteOrder;
 
-/// A binding to a script of either byte order: its calls find the reply that the script laid ready.
+/// Returns a binding to a script that plays a server of the given byte order. Its calls get the reply that
+/// the script has prepared.
 ///
 /// # Errors
 /// If the kernel has no memory or descriptor left.
@@ -42,7 +43,7 @@ pub fn scripted(
 /// Reads any bytes as a message of a stream.
 ///
 /// # Panics
-/// If what was read is not written as it came.
+/// If a message that was read is not written as the same bytes.
 pub fn stream_message(bytes: &[u8]) {
     let Some((header, body)) = bytes.split_first_chunk() else { return };
     if let Ok(header) = stream::Header::from_bytes(header) {
