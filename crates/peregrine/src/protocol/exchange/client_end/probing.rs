@@ -6,10 +6,11 @@ use super::{
     State, message,
 };
 
-/// The client presumes the server dead after this many consecutive unanswered probes. It waits
-/// `Rtt::probe_interval_max` for the answer to each of them.
+/// The number of consecutive unanswered probes after which the client presumes the server dead. The client
+/// waits `Rtt::probe_interval_max` for the answer to each probe.
 const UNANSWERED_MAX: u8 = 10;
-/// The client tries smaller pieces after this many rounds of retransmission in which no piece arrived.
+/// If no piece arrives in more than this number of consecutive rounds of retransmission, the client tries
+/// smaller pieces.
 const FRUITLESS_MAX: u8 = 3;
 
 impl ClientEnd {
@@ -31,9 +32,9 @@ impl ClientEnd {
         self.due = now.after(self.interval);
     }
 
-    /// Requests the missing pieces of the result. After a longer silence, it also asks for the state of the
-    /// call. If the server answers and no piece arrives, the path is not interrupted, but loses all full
-    /// pieces.
+    /// Requests the missing pieces of the result. After a longer silence, the client also asks for the state
+    /// of the call. If the server answers this question, but no piece arrives, the path is not interrupted.
+    /// It then seems to lose all full pieces.
     pub(super) fn request_result(&mut self, now: Moment) {
         let long = self.unanswered > 0;
         self.ask_again(
@@ -87,7 +88,7 @@ impl ClientEnd {
             State::Executing | State::Cancelling => patience,
             _ => (self.interval * 2).min(patience),
         };
-        // The first intervals are short. Only intervals of full length count as unanswered.
+        // The first intervals are short. A question counts as unanswered only if its interval is not.
         if self.interval == patience {
             self.unanswered += 1;
         }
