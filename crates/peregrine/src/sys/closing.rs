@@ -1,4 +1,4 @@
-//! Closing descriptors whose close may block for ever, in threads that may be lost.
+//! Closes descriptors whose close may block for ever, in threads that do nothing else.
 //!
 //! If a peer left descriptors in the queue of a Unix socket, the thread that closes the socket also
 //! closes the last copies of those descriptors. Such a close can block for as long as the peer likes:
@@ -34,7 +34,7 @@ pub(super) fn close_elsewhere(file: OwnedFd) {
     closing.queue.push_back(file);
     if closing.threads < CLOSERS_MAX {
         let thread = std::thread::Builder::new().name("peregrine-closer".into());
-        // If no thread can be started, the descriptor waits for the next one.
+        // If no thread can be started, the descriptor waits until a later thread takes it.
         closing.threads += usize::from(thread.spawn(run).is_ok());
     }
 }
@@ -91,7 +91,7 @@ mod tests {
             std::thread::yield_now();
         }
         for waiting in 0..MOST {
-            assert!(!is_congested(MOST), "{waiting} wait");
+            assert!(!is_congested(MOST), "{waiting} descriptors wait");
             close_elsewhere(eventfd(0, EventfdFlags::CLOEXEC).unwrap());
         }
         assert!(is_congested(MOST));

@@ -5,7 +5,8 @@ use core::mem::{offset_of, size_of};
 
 use libc::c_int;
 
-/// Space for all control messages of one datagram: the segment size of a batch, and a local address.
+/// The length in bytes of a buffer for all control messages of one datagram: the segment size of a batch, and
+/// a local address.
 const BYTES: usize = 96;
 
 /// A buffer for the control messages of one system call.

@@ -264,7 +264,7 @@ mod tests {
         calls.cancel(7);
         calls.begin(7);
         calls.begin(8);
-        assert!(!calls.is_cancelled(7), "a cancel before the call was applied to it");
+        assert!(!calls.is_cancelled(7), "a cancel that arrived before the call was applied to it");
         calls.cancel(7);
         assert!(calls.is_cancelled(7) && !calls.is_cancelled(8) && !calls.may_say_goodbye());
         calls.end(7);
