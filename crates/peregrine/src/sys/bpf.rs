@@ -95,7 +95,7 @@ fn descriptor<T>(command: libc::c_int, attributes: &mut T) -> io::Result<OwnedFd
 pub struct Ours {
     /// The type in the Ethernet header.
     pub ether_type: u16,
-    /// The receive queue that the sockets are bound to.
+    /// The receive queue to which the sockets are bound.
     pub queue: u32,
     /// The first byte of every endpoint number of this process.
     pub tag: u8,
@@ -111,7 +111,7 @@ pub struct XdpProgram {
     in_driver: bool,
 }
 
-/// The largest number of sockets that one program can redirect to.
+/// The largest number of sockets to which one program can redirect frames.
 pub const XDP_SOCKETS_MAX: u32 = 256;
 
 /// Returns the program: it redirects selected frames to the socket that they name, and passes all

@@ -68,7 +68,7 @@ impl Control {
             if is_it {
                 return rest.get(Self::HEADER..len)?.try_into().ok();
             }
-            // A length below that of the header would make no progress.
+            // With a length below that of the header, the loop would make no progress.
             let next = len.max(Self::HEADER).next_multiple_of(size_of::<usize>());
             rest = rest.get(next..)?;
         }

@@ -228,7 +228,7 @@ mod x86_64 {
             // SAFETY: guaranteed by the caller.
             return unsafe { shuffle_cached(from, to, bytes, shuffles, lane) };
         }
-        // SAFETY: at most `bytes`.
+        // SAFETY: `before` is at most `bytes`.
         unsafe { shuffle_cached(from, to, before, shuffles, lane) };
         let lane = lane + before / LANE_BYTES;
         // SAFETY: as above.
@@ -238,7 +238,7 @@ mod x86_64 {
         let bytes = bytes - before;
         if shuffles.count == 1 {
             let done = shuffle_lines!("movntdq", from, to, bytes, shuffles);
-            // SAFETY: at most `bytes`.
+            // SAFETY: `done` is at most `bytes`.
             let from = unsafe { from.add(done) };
             // SAFETY: as above.
             let to = unsafe { to.add(done) };
@@ -266,7 +266,7 @@ mod x86_64 {
         if shuffles.count == 1 {
             done = shuffle_lines!("movdqu", from, to, bytes, shuffles);
         }
-        // SAFETY: at most `bytes`.
+        // SAFETY: `done` is at most `bytes`.
         let from = unsafe { from.add(done) };
         // SAFETY: as above.
         let to = unsafe { to.add(done) };
@@ -292,7 +292,7 @@ mod x86_64 {
     #[inline(never)]
     pub(in crate::sys) unsafe fn copy_streaming(from: *const u8, to: *mut u8, bytes: usize) {
         let before = to.align_offset(LINE).min(bytes);
-        // SAFETY: at most `bytes`.
+        // SAFETY: `before` is at most `bytes`.
         unsafe { copy_rest(from, to, 0, before) };
         // SAFETY: as above.
         let from = unsafe { from.add(before) };

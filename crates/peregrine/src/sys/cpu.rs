@@ -58,8 +58,8 @@ pub fn membarrier() -> bool {
 }
 
 /// Reads the processor's clock: on x86-64 a counter with a constant rate that all processors of the machine
-/// agree on, elsewhere the kernel's monotonic clock in nanoseconds. It is no fence: earlier instructions may
-/// not have completed.
+/// agree on, elsewhere the kernel's monotonic clock in nanoseconds. Reading it is no fence: earlier
+/// instructions may not have completed.
 #[cfg(feature = "stamps")]
 #[inline(always)]
 pub fn ticks() -> u64 {

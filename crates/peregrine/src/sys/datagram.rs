@@ -45,11 +45,11 @@ const _: () = {
 pub struct Address {
     bytes: [u8; Self::BYTES],
     len: u32,
-    /// The local address that the peer sent to, if the socket is bound to all addresses of this machine.
+    /// The local address to which the peer sent, if the socket is bound to all addresses of this machine.
     local_address: LocalAddress,
 }
 
-/// The local address that a datagram was sent to.
+/// The local address to which a datagram was sent.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 enum LocalAddress {
     /// The kernel chooses the address: the socket has only one, or the datagram was not sent to one address.
@@ -61,7 +61,7 @@ enum LocalAddress {
 }
 
 impl LocalAddress {
-    /// Returns the address that a datagram was sent to, as the kernel reports it. For a multicast or
+    /// Returns the address to which a datagram was sent, as the kernel reports it. For a multicast or
     /// broadcast address the kernel chooses the source address of the answer.
     fn of(control: &Control) -> Self {
         // An `in_pktinfo`: the interface, the address to answer from, the address in the header.
@@ -275,7 +275,7 @@ impl Datagrams {
     pub fn local(&self) -> io::Result<Address> {
         let mut address = Address::ROOM;
         let bytes = address.bytes.as_mut_ptr().cast();
-        // SAFETY: writes at most `len` bytes, which the address has.
+        // SAFETY: writes at most `len` bytes of an address, which has at least that length.
         done(unsafe { libc::getsockname(self.fd(), bytes, &raw mut address.len) })?;
         Ok(address)
     }
@@ -328,9 +328,8 @@ impl Datagrams {
             control.put(SOL_UDP, UDP_SEGMENT, &segment.to_ne_bytes());
         }
         control.attach(&mut message);
-        // SAFETY: the kernel reads the parts, which have the layout of `iovec` and are mapped for as
-        // long as their windows live, the address and the control message. All of them outlive the
-        // call.
+        // SAFETY: the kernel reads the parts, the address and the control message, which outlive the call.
+        // The parts have the layout of `iovec`, and are mapped for as long as their windows live.
         sent(unsafe { libc::sendmsg(self.fd(), &raw const message, if_full.flags()) })
     }
 
@@ -398,8 +397,8 @@ impl Datagrams {
         message.msg_iovlen = into.len() as _;
         control.offer(&mut message);
         let flags = if now { libc::MSG_DONTWAIT } else { 0 };
-        // SAFETY: the kernel writes to the spaces, which have the layout of `iovec` and are mapped for
-        // as long as they live, to the address and to the control message.
+        // SAFETY: the kernel writes to the spaces, the address and the control message. The spaces have the
+        // layout of `iovec`, and are mapped for as long as they live.
         let bytes = sent(unsafe { libc::recvmsg(self.fd(), &raw mut message, flags) })?;
         control.filled(&message);
         if let Some(from) = from {

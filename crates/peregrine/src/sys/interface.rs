@@ -32,7 +32,7 @@ pub struct NetworkInterface {
 /// `NotFound` if no interface has it; otherwise the errors of the system calls.
 pub fn interface_of(address: IpAddr) -> io::Result<NetworkInterface> {
     let mut list = ptr::null_mut();
-    // SAFETY: writes the start of a list, which is freed below.
+    // SAFETY: stores the address of a list, which is freed below.
     if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
         return Err(io::Error::last_os_error());
     }

@@ -49,7 +49,7 @@ pub struct Memory {
     base: NonNull<u8>,
     bytes: usize,
     shared: bool,
-    /// The process that mapped it. A forked child does not have shared mappings: other memory may lie
+    /// The process that mapped the memory. A forked child does not have shared mappings: other memory may lie
     /// at their addresses.
     pid: u32,
 }
@@ -112,7 +112,7 @@ impl Memory {
     /// for reading only. Needs Linux 5.1.
     ///
     /// # Errors
-    /// Fails if the kernel has no memory or descriptor left, or does not support that seal.
+    /// Fails if the kernel has no memory or descriptor left, or cannot seal a file against writing.
     pub(crate) fn shown(bytes: usize) -> io::Result<(Self, OwnedFd)> {
         let file = memfd_create(c"counters", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&file, bytes as u64)?;
@@ -132,8 +132,8 @@ impl Memory {
         Self::map_for(file, bytes, ProtFlags::READ)
     }
 
-    /// Maps what a peer sent, after checking that it has `bytes` bytes and can neither shrink nor grow,
-    /// so that no later access can fault.
+    /// Maps the file that a peer sent, after checking that it has `bytes` bytes and can neither shrink nor
+    /// grow. So no later access can fault.
     ///
     /// # Errors
     /// Fails if the file is not a sealed memfd of that size.
@@ -321,7 +321,7 @@ impl Memory {
         unsafe { words.cast().as_ref() }
     }
 
-    /// Returns whether this process mapped it. A forked child does not have the mapping.
+    /// Returns whether this process mapped the memory. A forked child does not have the mapping.
     pub(crate) fn is_ours(&self) -> bool {
         self.pid == std::process::id()
     }

@@ -29,8 +29,8 @@ pub(crate) struct Seqpacket {
     admits: AtomicBool,
     /// Whether the kernel rejects descriptors: then there are none in the queue.
     refuses: AtomicBool,
-    /// The process that made it. A forked child shares the socket, so what the child does to it affects
-    /// the parent.
+    /// The process that made the socket. A forked child shares the socket, so what the child does to it
+    /// affects the parent.
     owner: u32,
 }
 
@@ -98,7 +98,7 @@ impl Seqpacket {
     /// setting.
     ///
     /// A descriptor that a peer chooses is a danger even if it is not used. Closing its last copy can block
-    /// for as long as the peer likes (a TCP socket that lingers, a file of a file system in user space). Not
+    /// for as long as the peer wants (a TCP socket that lingers, a file of a file system in user space). Not
     /// receiving it does not help: the kernel then closes it in the thread that closes the socket. Therefore
     /// the kernel is asked to reject descriptors, which it can since Linux 6.16. On earlier kernels a message
     /// with descriptors is detected and left in the queue, and the socket is closed in a thread that may
@@ -133,7 +133,8 @@ impl Seqpacket {
         let flags = RecvFlags::PEEK | RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
         let message = recvmsg(self, &mut [IoSliceMut::new(&mut [0])], &mut ancillary, flags)?;
         Ok(if message.flags.contains(ReturnFlags::CTRUNC) {
-            // Only the sender's identity fits, so the message carries descriptors too.
+            // The buffer has space for the sender's identity only. The kernel cut something off, so the
+            // message carries descriptors, too.
             Waiting::WithFiles
         } else if message.bytes > 0 || ancillary.drain().next().is_some() {
             Waiting::Plain

@@ -118,7 +118,7 @@ impl<'a> Space<'a> {
         Self(Window { base, bytes, memory: PhantomData })
     }
 
-    /// Makes a space of private memory, for paths that share none.
+    /// Makes a space of private memory, for paths that share no memory.
     #[inline]
     pub const fn of_mut(memory: &'a mut [u8]) -> Self {
         Self(Window { base: memory.as_mut_ptr(), bytes: memory.len(), memory: PhantomData })
@@ -196,7 +196,7 @@ impl<'a> Space<'a> {
     #[inline]
     pub(crate) fn copy_from(&self, from: Window<'_>) {
         let bytes = from.bytes.min(self.0.bytes);
-        // SAFETY: both have that many bytes. They may overlap.
+        // SAFETY: both ranges have at least `bytes` bytes. They may overlap.
         unsafe { ptr::copy(from.base, self.0.base, bytes) };
     }
 
@@ -206,7 +206,7 @@ impl<'a> Space<'a> {
     #[inline]
     pub(crate) fn copy_cached(&self, from: Window<'_>) {
         let bytes = from.bytes.min(self.0.bytes);
-        // SAFETY: both have that many bytes.
+        // SAFETY: both ranges have at least `bytes` bytes.
         unsafe { copy::copy_cached(from.base, self.0.base, bytes) };
     }
 
@@ -215,7 +215,7 @@ impl<'a> Space<'a> {
     #[inline]
     pub(crate) fn copy_streaming(&self, from: Window<'_>) {
         let bytes = from.bytes.min(self.0.bytes);
-        // SAFETY: both have that many bytes.
+        // SAFETY: both ranges have at least `bytes` bytes.
         unsafe { copy::copy_streaming(from.base, self.0.base, bytes) };
     }
 
@@ -231,7 +231,7 @@ impl<'a> Space<'a> {
         streaming: bool,
     ) -> usize {
         let bytes = from.bytes.min(self.0.bytes) & !(LANE_BYTES - 1);
-        // SAFETY: both have that many bytes, a multiple of LANE_BYTES.
+        // SAFETY: both ranges have at least `bytes` bytes, and `bytes` is a multiple of LANE_BYTES.
         unsafe { copy::copy_shuffled(from.base, self.0.base, bytes, shuffles, lane, streaming) };
         bytes
     }

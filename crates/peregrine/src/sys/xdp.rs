@@ -26,7 +26,7 @@ use super::Space;
 
 /// The number of bytes that the kernel keeps free before every frame that arrives.
 const KERNEL_HEADROOM: usize = 256;
-/// The socket option for how many frames one system call may send. Since Linux 6.18.
+/// The socket option that sets how many frames one system call may send. It exists since Linux 6.18.
 const XDP_MAX_TX_SKB_BUDGET: c_int = 9;
 
 /// The entry of a ring for one frame.
@@ -259,9 +259,9 @@ pub struct Umem {
 /// The rings that all sockets of a queue share.
 #[derive(Debug)]
 pub struct QueueRings {
-    /// The ring of empty frames, which the kernel fills with what arrives.
+    /// The ring through which the kernel gets empty frames.
     pub fill: Producer<u64>,
-    /// The ring of frames that were sent.
+    /// The ring through which the kernel returns frames that were sent.
     pub completion: Consumer<u64>,
 }
 

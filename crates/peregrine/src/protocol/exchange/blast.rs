@@ -374,7 +374,7 @@ impl Blast {
             path.flow.with_flow(|flow| {
                 let share = path.share(flow);
                 // The window grows only if it was used: the message does not fit into it, and at least half
-                // of it was in flight.
+                // of the window was in flight.
                 if self.fragments.count() > share && flying >= share / 2 {
                     flow.acknowledged(path.now, progress);
                 }

@@ -278,10 +278,9 @@ impl ClientEnd {
         self.timed.get_or_insert((serial, now));
     }
 
-    /// Probes the server before anything of the call is sent. Since the last packet of the server, it may
-    /// have restarted, or have forgotten the handle. A refusal of the probe proves that the call was not
-    /// executed. The clock only decides when the probe is worth a round trip. The proof does not depend on
-    /// the clock.
+    /// Probes the server before anything of the call is sent. The server may have restarted since its last
+    /// packet, or have forgotten the handle. A refusal of the probe proves that the call was not executed.
+    /// The clock only decides when the probe is worth a round trip. The proof does not depend on the clock.
     #[cold]
     fn probe_before_call(&mut self, now: Moment, out: &mut [u8; CONTROL_BYTES_MAX]) -> Outgoing {
         self.state = State::Probing { first: self.serial.wrapping_add(1) };
@@ -654,7 +653,7 @@ impl ClientEnd {
                 self.note_heard(now, header);
                 self.pending = PendingControl::Cancel;
             }
-            // The client has given up the handle, and says so again.
+            // The client has closed the handle, and repeats its goodbye.
             State::Closed => self.pending = PendingControl::Bye,
             // The question is late: the server asked before it sent the result.
             State::Idle

@@ -39,7 +39,7 @@ const CAUTIOUS_ROUNDS: u8 = 5;
 const IDLE: u64 = 200 * MILLISECOND;
 /// On paths with a shorter round trip than this, positions are not paced, because timers are too coarse.
 const PACED_MIN: u64 = 2 * MILLISECOND;
-/// A sender that may have at most this many positions under way is not paced. After a long outage the
+/// A sender is not paced if it may have at most this number of positions in flight. After a long outage the
 /// smoothed round trip may be far too long. A few positions that were paced by this estimate would take
 /// minutes, and no answer would correct the estimate in the meantime.
 const UNPACED: u32 = 8;
@@ -57,7 +57,7 @@ const FIRST_PART: u32 = 4;
 /// The length of a span of time. The flow keeps the shortest round trip of the current span and that of the
 /// previous span, and uses the shorter one. So it notices after two spans that the path has become longer.
 const SPAN_TIME: u64 = 2 * SECOND;
-/// The length of a span in round trips, if these are longer.
+/// The length of a span as a number of round trips. The longer of the two lengths applies.
 const SPAN_ROUND_TRIPS: u64 = 8;
 /// The time in which a receiver can process as many positions as its credits.
 const CREDIT_TIME: u64 = 10 * MILLISECOND;

@@ -55,7 +55,7 @@ pub(crate) enum PacketKind {
     Probe = 5,
     /// Client: cancels a call.
     Cancel = 6,
-    /// Server: the call is released. It does not run, and never will.
+    /// Server: the call is released. It does not run, and will never run.
     Released = 7,
     /// Server: does not know this handle.
     Refused = 8,
@@ -234,7 +234,7 @@ pub(crate) fn checksum_more(check: u32, bytes: &[u8]) -> u32 {
 }
 
 impl Header {
-    /// Makes a header whose other fields are zero.
+    /// Makes a header with these three fields. All other fields are zero.
     #[inline]
     pub(crate) const fn new(kind: PacketKind, handle: Handle, sequence: u32) -> Self {
         Self {

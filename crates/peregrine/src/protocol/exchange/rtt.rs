@@ -17,8 +17,8 @@ const ANSWER_MARGIN: u64 = 16;
 /// If a packet of the server arrived within this time before a call, the client begins the call without
 /// asking whether the server knows the handle.
 const FRESH_MIN: u64 = 10 * MILLISECOND;
-/// The same limit as [`FRESH_MIN`], but as a number of round trips. The longer of the two limits applies. To
-/// ask takes one round trip, which is short compared with a pause of this length.
+/// The same limit as [`FRESH_MIN`], but as a number of round trips. The longer of the two limits applies.
+/// Asking takes one round trip, which is short compared with a pause of this length.
 const FRESH_ROUND_TRIPS: u64 = 32;
 
 /// Smoothed round-trip time and its variation, in nanoseconds.

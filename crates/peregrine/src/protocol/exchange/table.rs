@@ -6,7 +6,7 @@
 //! | state of the record | may be evicted | the answer to the client's next packet |
 //! |---|---|---|
 //! | idle | [`IDLE_MIN`] after its last packet | refused: not executed; the client binds again |
-//! | assembling, or waiting for room | [`ASSEMBLING_MIN`] after its last packet | the same |
+//! | assembling, or waiting for memory | [`ASSEMBLING_MIN`] after its last packet | the same |
 //! | replied | [`REPLIED_MIN`] after its last packet | refused: may have executed |
 //! | running | never; the number of running procedures has its own limit | |
 //!
@@ -48,8 +48,8 @@ pub(crate) struct Table {
     groups: u32,
     /// The largest number of places that one group may have.
     share: u32,
-    /// Predecessor and successor of each place, of each group's list head, and of the head of the
-    /// free list.
+    /// The predecessor and the successor of each node in its list. The nodes are the places, then the head of
+    /// each group's list, and last the head of the free list.
     links: Box<[(u32, u32)]>,
     /// The group of each place.
     group: Box<[u32]>,

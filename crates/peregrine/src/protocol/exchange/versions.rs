@@ -15,7 +15,7 @@ use super::header::{
     HEADER_BYTES, Header, HeaderError, PacketKind, VERSION, checksum, set_version,
 };
 
-/// A packet of binding of another version.
+/// The fields of a packet of binding of another version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Other {
     pub(crate) version: u8,

@@ -33,7 +33,8 @@ const _: () = assert!(limits::ASTACKS_MAX.is_power_of_two());
 pub(crate) struct CallSlot {
     /// One of the states above.
     pub(crate) state: AtomicU32,
-    /// The number of the call: the index of the slot in the low bits, and the number of its uses above.
+    /// The number of the call: the index of the slot in the low bits, and the number of its uses in the other
+    /// bits.
     number: AtomicU32,
     /// Whether a cancel of the call must still be sent to the server.
     cancels: AtomicBool,

@@ -49,7 +49,7 @@ pub(crate) struct KeepAlive {
 
 impl KeepAlive {
     /// Returns whether the caller must examine the connection now. The caller first calls this after it has
-    /// waited for [`EXAMINE_EVERY`], and then as often as it likes while nothing is received.
+    /// waited for [`EXAMINE_EVERY`], and then any number of times while nothing is received.
     pub(crate) fn is_due(&mut self, now: Duration) -> bool {
         let (first, last) = *self.examined.get_or_insert((now, now));
         let is_due = now.saturating_sub(last) >= EXAMINE_EVERY || now == first;

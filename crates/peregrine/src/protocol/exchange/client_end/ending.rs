@@ -5,7 +5,7 @@ use super::{
     PendingControl, State,
 };
 
-/// After this many consecutive ICMP refusals, the client concludes that the machine has no server.
+/// The number of consecutive ICMP refusals after which the client concludes that the machine has no server.
 const UNREACHABLE_MAX: u8 = 3;
 
 impl ClientEnd {

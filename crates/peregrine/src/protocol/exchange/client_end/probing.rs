@@ -9,8 +9,8 @@ use super::{
 /// The number of consecutive unanswered probes after which the client presumes the server dead. The client
 /// waits `Rtt::probe_interval_max` for the answer to each probe.
 const UNANSWERED_MAX: u8 = 10;
-/// If no piece arrives in more than this number of consecutive rounds of retransmission, the client tries
-/// smaller pieces.
+/// The largest number of consecutive rounds of retransmission without the arrival of a piece. After one more
+/// such round, the client tries smaller pieces.
 const FRUITLESS_MAX: u8 = 3;
 
 impl ClientEnd {
@@ -25,7 +25,7 @@ impl ClientEnd {
             let fragments = Fragments::new(self.shape.total, self.piece);
             self.state = State::Sending { blast: Blast::resent(fragments), held: false };
         } else if self.fruitless > FRUITLESS_MAX + UNANSWERED_MAX {
-            // The server answers, but no piece of the call ever arrives there.
+            // The server answers, but no piece of the call ever arrives at the server.
             return self.fail(Executed::Maybe, FailureReason::Dead);
         }
         self.interval = (self.rtt.wait() << self.fruitless).min(self.rtt.probe_interval_max());
@@ -88,7 +88,8 @@ impl ClientEnd {
             State::Executing | State::Cancelling => patience,
             _ => (self.interval * 2).min(patience),
         };
-        // The first intervals are short. A question counts as unanswered only if its interval is not.
+        // The first intervals are short. Only a question that is followed by a full interval counts as
+        // unanswered.
         if self.interval == patience {
             self.unanswered += 1;
         }

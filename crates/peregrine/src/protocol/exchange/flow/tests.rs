@@ -4,7 +4,7 @@ use super::*;
 
 const BEGIN: Moment = Moment(SECOND);
 
-/// Returns a flow in slow start whose window has grown to this size, with this round trip.
+/// Returns a flow in slow start whose window has grown to `window`, on a path with the given round trip.
 fn grown(window: u32, round_trip: u64) -> Flow {
     let mut flow = Flow::new(Some(round_trip));
     flow.acknowledged(BEGIN, window - WINDOW_FIRST);
