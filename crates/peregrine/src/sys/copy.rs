@@ -333,7 +333,7 @@ mod portable {
         unsafe { copy_cached(from, to, bytes) };
     }
 
-    /// Returns false: loops that the compiler generates reorder bytes here.
+    /// Returns false: on these processors, loops that the compiler generates reorder the bytes.
     pub(in crate::sys) const fn can_shuffle() -> bool {
         false
     }
@@ -385,7 +385,8 @@ mod tests {
         assert_eq!(memory, source[..70]);
     }
 
-    /// Shuffled lanes equal reordered bytes, at any address and with any first lane; also in place.
+    /// Shuffled lanes equal reordered bytes, at any address and with any first lane. The lanes may also be
+    /// shuffled in place.
     #[test]
     fn shuffled_lanes_equal_reordered_bytes() {
         let each =

@@ -4,7 +4,7 @@
 
 use std::io;
 
-/// Returns the processor that this thread runs on. The thread may be moved at any time after.
+/// Returns the processor that this thread runs on. The kernel may move the thread at any time.
 ///
 /// With a C library that supports restartable sequences this is a memory read (2 ns).
 #[inline]

@@ -1,8 +1,8 @@
 //! The packet exchange: calls over datagrams. Each call is executed at most once, even if the network
 //! loses, duplicates or reorders packets.
 //!
-//! Two state machines exchange packets: [`client_end::ClientEnd`] and [`server_end::ServerEnd`]. A
-//! packet is a header of 64 bytes and a piece of a message.
+//! Two state machines exchange packets: [`client_end::ClientEnd`] and [`server_end::ServerEnd`]. A packet is
+//! a header of 64 bytes, which a piece of a message may follow.
 //!
 //! The state machines use no socket, clock or thread. Their inputs are headers, lengths and the
 //! time. Their outputs are headers, and the range of the message that follows each header. They never

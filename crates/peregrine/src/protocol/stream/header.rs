@@ -27,9 +27,9 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// Client: asks for a binding to the export of this name.
+    /// Client: asks for a binding to the export whose name is in the body.
     Bind = 1,
-    /// Client: asks for the description of the export of this name.
+    /// Client: asks for the description of the export whose name is in the body.
     Describe = 2,
     /// Client: releases a binding.
     Unbind = 3,
