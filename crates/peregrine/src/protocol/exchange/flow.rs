@@ -104,7 +104,7 @@ pub(crate) struct Flow {
     shortest_before: u64,
     /// When this span began.
     span_began: Moment,
-    /// When a position was last sent or acknowledged.
+    /// When a handle last asked for its share, or positions were last acknowledged.
     used: Moment,
     /// The number of the current round. A round lasts as long as a round trip, and at least [`CREDIT_TIME`].
     round: u16,
