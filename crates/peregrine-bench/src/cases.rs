@@ -142,9 +142,9 @@ pub(crate) const TURN_SPREAD: &str = "null-turn-spread";
 pub(crate) const ACTIVE: &str = "null-active";
 /// As [`ACTIVE`], with the bindings spread over several exports.
 pub(crate) const ACTIVE_SPREAD: &str = "null-active-spread";
-/// Null calls by many processes. One process at a time makes several calls in a row.
+/// Null calls by many processes. One process at a time makes a series of calls.
 pub(crate) const EACH: &str = "null-each";
-/// The first call of each row of calls in [`EACH`].
+/// The first call of each series in [`EACH`].
 pub(crate) const EACH_FIRST: &str = "null-each-first";
 
 /// The cases with many callers or many bindings.

@@ -1,4 +1,4 @@
-//! One of the two builds: what it measures, and its options that select rows.
+//! One of the two builds: its measurements, and its options that select rows.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -98,7 +98,7 @@ fn rows(run: usize, rows: &[Value]) -> BTreeMap<Key, Sample> {
     let mut found = BTreeMap::new();
     for row in rows {
         let (Some(key), Some(ours_ns)) = (Key::of(run, row), row["ours_ns"].as_f64()) else {
-            continue; // a row of a limit only
+            continue; // a row without Peregrine's time
         };
         if ours_ns > 0.0 {
             let limit_ns = row["limit_ns"].as_f64().filter(|ns| *ns > 0.0);
