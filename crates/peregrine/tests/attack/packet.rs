@@ -11,9 +11,9 @@ const TOTAL: usize = 36;
 /// calls of all clients on one host, which the honest clients on that host share.
 const FORGED_TOTAL_MAX: u32 = 1 << 20;
 
-/// Fields of a header that are forged, and their bytes: kind, place, sequence, flags, serial, total,
-/// head, at, fragment, piece, credits, extensions, echo. The procedure is not forged, because a forged
-/// call of the ledger would run and be recorded.
+/// The offset and the size in bytes of each header field that is forged: kind, place, sequence, flags,
+/// serial, total, head, at, fragment, piece, credits, extensions, echo. The procedure is not forged, because
+/// a forged call of the ledger would run and be recorded.
 const FIELDS: [(usize, usize); 13] = [
     (3, 1),
     (8, 4),
