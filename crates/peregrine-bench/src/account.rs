@@ -42,7 +42,7 @@ struct Account {
     ours: Side,
 }
 
-/// The steps of Peregrine, or of the limit.
+/// The times of Peregrine, or of the limit, in nanoseconds.
 #[derive(Clone, Debug, Default)]
 struct Side {
     /// The time of each of [`STEPS`]. For the limit, the fourth step contains the third.
@@ -59,7 +59,8 @@ impl Side {
         self.steps.iter().sum()
     }
 
-    /// Returns the difference between the sum and the whole, as a fraction of the whole.
+    /// Returns the difference between the sum of the steps and the round trip, as a fraction of the round
+    /// trip.
     fn deviation(&self) -> f64 {
         self.sum() / self.whole - 1.0
     }

@@ -7,7 +7,7 @@ use peregrine::Wait;
 /// One kind of call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Case {
-    /// Its name in every row.
+    /// The name of the case in every row.
     pub(crate) name: &'static str,
     /// The procedure that is called.
     pub(crate) procedure: Procedure,
@@ -69,7 +69,7 @@ pub(crate) const LARGE: usize = 1 << 20;
 /// The number of bytes of the largest call.
 pub(crate) const HUGE: usize = 16 << 20;
 
-/// Calls to another process.
+/// The cases of calls to another process.
 pub(crate) const CASES: [Case; 16] = {
     use Procedure::{Add, Both, Give, Lend, Null, Take};
     use Size::{Large, Middle, Small};
@@ -93,7 +93,7 @@ pub(crate) const CASES: [Case; 16] = {
     ]
 };
 
-/// A call with much data across a network.
+/// The case of a call with 16 MiB of data across a network.
 pub(crate) const IN_16M: Case = case("in-16m", Procedure::Take, Size::Huge, HUGE, 0);
 
 /// The cases that are measured on the in-process path, too.
@@ -110,7 +110,7 @@ const fn case(
 }
 
 impl Case {
-    /// Returns the case of that name.
+    /// Returns the case with the name `name`.
     pub(crate) fn named(name: &str) -> Option<Self> {
         CASES.into_iter().find(|case| case.name == name)
     }
@@ -219,7 +219,7 @@ impl Waiting {
         }
     }
 
-    /// Returns the library's option.
+    /// Returns the library's option for this way to wait.
     pub(crate) const fn wait(self) -> Wait {
         match self {
             Self::Spin => Wait::Spin,

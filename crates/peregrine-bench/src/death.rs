@@ -16,8 +16,9 @@ use crate::row::Row;
 use crate::statistics::percentile;
 use crate::subject::Failure;
 
-/// The cases of the rows: killed servers, and cut links.
+/// The cases of killed servers.
 pub(crate) const DEATHS: [&str; 2] = ["death-p50", "death-p99"];
+/// The cases of cut links.
 pub(crate) const CUTS: [&str; 2] = ["cut-p50", "cut-p99"];
 
 /// The duration in milliseconds of a procedure that does not end before its server does.

@@ -89,7 +89,7 @@ enum Experiment {
     Peers {
         #[command(flatten)]
         selection: Selection,
-        /// Only across a network
+        /// Only calls across a network
         #[arg(long)]
         network_only: bool,
     },
@@ -152,9 +152,9 @@ enum Experiment {
 
 impl Experiment {
     /// Returns whether the command runs in the environment in which it was started. All other commands get a
-    /// new runtime directory and network namespace. The processes of an experiment run in those of the
-    /// experiment, and `cost` contacts the user's servers. The programs that a comparison starts get their
-    /// own.
+    /// new runtime directory and network namespace. A process of an experiment uses the directory and the
+    /// namespace of its experiment. `cost` contacts the user's servers. A comparison only starts other
+    /// commands, each of which gets a new directory and namespace.
     const fn runs_here(&self) -> bool {
         match self {
             Self::Compare(_) | Self::Instructions(_) => true,

@@ -221,7 +221,8 @@ impl ChildSlot {
     }
 }
 
-/// Waits for the end of the input, asks the process to end, and ends it if it does not.
+/// Waits until the standard input ends. Then gives the command [`END`], and ends this process if it still
+/// runs after a second.
 fn end_with_input(order: &AtomicU32) {
     let (mut input, mut none) = (io::stdin().lock(), [0; 64]);
     while matches!(input.read(&mut none), Ok(1..)) {}

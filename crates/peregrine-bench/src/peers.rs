@@ -93,7 +93,7 @@ pub(crate) fn call_as_ordered(
     Ok(())
 }
 
-/// Returns the directory of this run, which is removed after it.
+/// Returns the directory of this run, which is removed after the run.
 pub(crate) fn run_directory() -> Result<PathBuf, Failure> {
     let directory =
         std::env::var_os("PEREGRINE_DIR").ok_or("there is no directory for this run")?;

@@ -153,7 +153,7 @@ impl Row {
     }
 }
 
-/// Returns a time with its unit.
+/// Returns a time in nanoseconds as text, with a unit that fits its size.
 pub(crate) fn time(ns: Option<f64>) -> String {
     match ns {
         None => "-".into(),

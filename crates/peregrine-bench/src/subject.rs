@@ -20,7 +20,7 @@ pub(crate) type Failure = Box<dyn Error + Send + Sync>;
 /// The result of one slice, in nanoseconds per call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
-    /// Round trip.
+    /// The time of a round trip.
     pub(crate) ns: f64,
     /// The processor time of both processes.
     pub(crate) cpu_ns: Option<f64>,

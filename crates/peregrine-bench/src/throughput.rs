@@ -21,7 +21,7 @@ use crate::subject::{Failure, Sample, Subject, quiet};
 use crate::window::{Counted, Window, now_ns};
 use crate::{Progress, Selection, machine};
 
-/// The kind of callers.
+/// The callers of a row.
 enum Callers {
     /// Threads of this process that share one binding.
     Threads(u32, Waiting),

@@ -20,11 +20,11 @@ pub(crate) struct Window {
 /// The counts of one caller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counted {
-    /// The calls inside the window.
+    /// The number of calls inside the window.
     pub(crate) calls: u64,
-    /// All calls, including those before and after the window.
+    /// The number of all calls, including those before and after the window.
     pub(crate) all: u64,
-    /// The delay with which the caller began after the window's start; 0 if it was in time.
+    /// The delay in nanoseconds with which the caller began after the window's start; 0 if it was in time.
     pub(crate) late_ns: u64,
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn now_ns() -> u64 {
 }
 
 impl Window {
-    /// Makes a window of `ns` that begins `in_ns` after `now`.
+    /// Makes a window of `ns` nanoseconds that begins `in_ns` nanoseconds after `now`.
     pub(crate) const fn after(now: u64, in_ns: u64, ns: u64) -> Self {
         Self { begins_ns: now + in_ns, ends_ns: now + in_ns + ns }
     }
@@ -51,7 +51,7 @@ impl Window {
         self.ends_ns - self.begins_ns
     }
 
-    /// Calls until the window has ended.
+    /// Calls `call` until the window has ended, and counts the calls.
     ///
     /// # Errors
     /// That of the first call that fails.

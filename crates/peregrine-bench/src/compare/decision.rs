@@ -22,7 +22,7 @@ pub(crate) struct Spread {
     pub(crate) high: f64,
 }
 
-/// The verdict of the turns of a row.
+/// Whether a row is slower, as its turns show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
     /// The median is not above [`SLOWER`].

@@ -35,7 +35,7 @@ pub(super) fn show(
 struct Study<'a> {
     interface: &'a str,
     names: Vec<&'a str>,
-    /// Indexed by design, then by procedure.
+    /// The costs, indexed by design and then by procedure.
     costs: [Vec<ProcedureCost>; Design::ALL.len()],
     machine: &'a Parameters<'a>,
 }

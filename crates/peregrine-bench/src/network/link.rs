@@ -27,7 +27,7 @@ impl Link {
     /// Both links.
     pub(crate) const ALL: [Self; 2] = [Self::Loopback, Self::Veth];
 
-    /// Returns its name in every row.
+    /// Returns the name of the link in every row.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Loopback => "loopback",

@@ -103,11 +103,12 @@ const CALLERS: [u32; 3] = [4, 16, 64];
 
 /// A program that is measured across a link, round by round.
 pub(crate) trait Subject {
-    /// Returns its name in a row.
+    /// Returns the name of the subject in a row.
     fn name(&self) -> &'static str;
 
-    /// Returns the time of each of `calls` calls, after `warm` calls that are not measured. All its resources
-    /// are released when this returns, because no thread may spin while other subjects are measured.
+    /// Measures `calls` calls, after `warm` calls that are not measured. Returns the mean times of a call.
+    /// All resources are released when this returns, because no thread may spin while other subjects are
+    /// measured.
     ///
     /// # Errors
     /// If the measurement fails.
@@ -172,7 +173,7 @@ struct Framed {
     spin: bool,
     there: Packets,
     back: Packets,
-    /// See [`Exchanged`].
+    /// The divisor of the time, as in [`Exchanged`].
     divisor: f64,
 }
 

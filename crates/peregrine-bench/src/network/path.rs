@@ -29,7 +29,7 @@ impl Path {
     pub(crate) const GROUPS: [&[Self]; 2] =
         [&Self::INTERNET, &[Self::Ethernet, Self::EthernetPacket]];
 
-    /// Returns its name in every row.
+    /// Returns the name of the path in every row.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Udp => "udp",

@@ -16,7 +16,7 @@ pub(crate) const ORDER: &str = "blast-order";
 /// A row of the tables.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Penalty {
-    /// Its name in every row.
+    /// The name of the case in every row of results.
     pub(crate) case: &'static str,
     /// The size of each packet in bytes, with its IP header.
     bytes: usize,

@@ -2,9 +2,9 @@
 //! without the network stack.
 //!
 //! `xdp-pingpong`, `blast-ack` (of several frames) and `packet-pingpong` are one program on different
-//! devices: as many frames as the message needs, and one frame back. Outgoing data is in its frames already,
-//! and only the number of the trip is written. Incoming payloads are copied into contiguous memory, and each
-//! frame is returned to the kernel at once.
+//! devices: as many frames as the message needs, and as many back as the answer needs. Outgoing data is in
+//! its frames already, and only the number of the trip is written. Incoming payloads are copied into
+//! contiguous memory, and each frame is returned to the kernel at once.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -37,7 +37,7 @@ const FRAME: usize = 2048;
 /// The number of bytes that stay free before each packet, so that packets are aligned.
 const HEADROOM: usize = 14;
 const _: () = assert!((HEADROOM + LINK).is_multiple_of(16));
-/// The number of frames of a message that are sent before the far side has acknowledged any.
+/// The largest number of frames of a message that are sent before the far side has acknowledged any.
 const WINDOW: usize = 64;
 /// The endpoint of both sides: a byte that marks our frames, and the number of the only socket.
 const ENDPOINT: [u8; 2] = [0x70, 0];

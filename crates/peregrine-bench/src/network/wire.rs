@@ -1,9 +1,10 @@
 //! The limits: the smallest programs that exchange a message and its answer across a network.
 //!
-//! `udp-pingpong` and `blast-ack` are one program: as many packets as the message needs, and one packet back.
-//! On both sides, the packets and their headers are contiguous in memory. Nothing is gathered or scattered,
-//! and the receiver reads only a number. A message of many packets is sent in batches that the kernel
-//! segments (GSO). The client's socket is connected, the server's is not.
+//! `udp-pingpong` and `blast-ack` are one program: as many packets as the message needs, and as many back as
+//! the answer needs. An answer without data is one packet. On both sides, the packets and their headers are
+//! contiguous in memory. Nothing is gathered or scattered, and the receiver reads only a number. A message of
+//! many packets is sent in batches that the kernel segments (GSO). The client's socket is connected, the
+//! server's is not.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

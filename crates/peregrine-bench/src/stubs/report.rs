@@ -160,7 +160,7 @@ fn table(title: &str, header: &[&str], text_columns: usize, rows: Vec<Vec<String
     format!("{title}\n\n{}\n\n", table.trim_fmt())
 }
 
-/// Returns nanoseconds with three significant digits.
+/// Returns a time in nanoseconds as text with three significant digits.
 pub(crate) fn ns(ns: f64) -> String {
     match ns {
         ns if ns < 9.995 => format!("{ns:.2}"),

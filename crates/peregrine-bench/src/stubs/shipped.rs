@@ -218,7 +218,7 @@ fn frames() -> Result<Frames, Failure> {
     Ok(Frames::private(1, 1, PACKET)?)
 }
 
-/// Writes the arguments of a procedure into a frame, as its generated stub and a path do.
+/// A caller that writes the arguments of a procedure into a frame, as its generated stub and a path do.
 struct Caller {
     frames: Frames,
     user: User,

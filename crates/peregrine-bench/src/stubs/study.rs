@@ -19,7 +19,7 @@ pub(crate) struct Cell {
     pub(crate) design: Design,
     pub(crate) data: Data,
     pub(crate) marshals: bool,
-    /// Quartiles in nanoseconds, including the call of the stub.
+    /// The quartiles of the time in nanoseconds, including the call of the stub.
     pub(crate) ns: [f64; 3],
     pub(crate) prediction: Prediction,
 }

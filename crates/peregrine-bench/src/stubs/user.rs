@@ -7,7 +7,8 @@ pub(crate) const RECORDS: usize = 86;
 /// The number of bytes of the text.
 pub(crate) const TEXT: usize = 1024;
 
-/// One of the three data types: the position of its procedure in [`Three`](super::shipped::Three).
+/// One of the three data types. Its number is the position of its procedure in
+/// [`Three`](super::shipped::Three).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Data {
     /// An integer.
@@ -22,7 +23,7 @@ pub(crate) enum Data {
 impl Data {
     pub(crate) const ALL: [Self; 3] = [Self::One, Self::Array, Self::Structure];
 
-    /// Returns its notation in the paper.
+    /// Returns the notation of the type in the paper.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::One => "(I)",

@@ -216,7 +216,7 @@ pub(crate) fn server(listener: &Line, seed: u64, until: Instant) {
             let gone = loop {
                 match victim.line.receive() {
                     Ok((message, _)) if message.is_empty() => break true,
-                    // Reads doorbell and close messages, because unread ones would block the client's sends.
+                    // Rings and requests of the client are read, because unread ones would block its sends.
                     Ok(_) => {}
                     Err(error) => break error.kind() != std::io::ErrorKind::WouldBlock,
                 }

@@ -15,7 +15,7 @@ use super::wire::{
     Session, Token, UNBIND, VERSION, bind, bound, describe, region_bytes, request, word, words,
 };
 
-/// The server that a wrong client attacks, and an honest client of the server.
+/// The server that a hostile client attacks, and an honest client of the server.
 #[derive(Clone, Copy)]
 pub(crate) struct Stage<'a> {
     pub(crate) directory: &'a Path,

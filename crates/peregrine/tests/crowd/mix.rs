@@ -1,4 +1,4 @@
-//! The mix: threads that call with and without time limits, and the checks of their calls.
+//! The mix: threads that call with short and long time limits, and the checks of their calls.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
@@ -75,7 +75,7 @@ pub(crate) const PATIENT: Duration = Duration::from_secs(10);
 /// The number of bytes of a large call. It needs several packets, and may be cancelled in the middle.
 pub(crate) const MANY_BYTES: usize = 20_000;
 
-/// The outcomes of the calls.
+/// The number of calls with each outcome.
 #[derive(Default)]
 struct Outcomes {
     returned: AtomicU64,

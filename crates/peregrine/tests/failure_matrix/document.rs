@@ -91,7 +91,7 @@ pub(super) fn plain(text: &str) -> String {
     either(plain, deaths).replace('|', "/")
 }
 
-/// Replaces one of two texts by both.
+/// Returns `text`. If it contains one of `texts`, both take the place of that one.
 fn either(text: String, texts: [&str; 2]) -> String {
     match texts.into_iter().find(|one| text.contains(one)) {
         Some(one) => text.replace(one, &texts.join(", or: ")),
@@ -109,12 +109,12 @@ impl Row {
         Way::ALL.into_iter().zip(&self.cells)
     }
 
-    /// Returns the first line of its section.
+    /// Returns the first line of the row's section.
     pub(crate) fn heading(&self) -> String {
         format!("\n## {}\n", self.case.title)
     }
 
-    /// Returns the lines of its table.
+    /// Returns the lines of the row's table.
     pub(crate) fn lines(&self) -> Vec<String> {
         self.seen().filter_map(|(way, cell)| cell.line(way)).collect()
     }
