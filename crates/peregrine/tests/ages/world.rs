@@ -20,7 +20,7 @@ pub(crate) enum Way {
     Local,
     Udp,
     Tcp,
-    /// From the near end of a link, which the thread has entered, to the far end.
+    /// Raw Ethernet from the near end of a link, which the thread has entered, to the far end.
     Ethernet,
 }
 
