@@ -107,7 +107,7 @@ impl Foreign {
                 memory.read(call + 4, &mut header).unwrap();
                 assert_eq!(header[..4], bytes("bound", 0)[32..36], "the binding's number");
                 check(&format!("call {case} header"), &header[4..20]);
-                assert_eq!(header[24..], [0; 4], "an ordinary call has no flags and extensions");
+                assert_eq!(header[24..], [0; 4], "an ordinary call has no flags or extensions");
                 let mut message = bytes(&format!("call {case}"), 0);
                 memory.read(call + 32, &mut message).unwrap();
                 check(&format!("call {case}"), &message);
