@@ -59,8 +59,8 @@ const ACROSS: [Across; 13] = [
     across(THREADS, "udp", "loopback", "block", &["echo-each", "echo-shared"], 1.40, 1.10),
 ];
 
-/// The longest time in which a caller must notice that its server has failed, in nanoseconds: case, on the
-/// same machine, across a network.
+/// The longest time in nanoseconds in which a caller must notice that its server has failed: case, time if
+/// the server is on the same machine, time if it is across a network.
 const DEATHS_NOTICED: [(&str, f64, f64); 4] = [
     ("death-p50", 10e6, 2.5e9),
     ("death-p99", 100e6, 5e9),
@@ -68,16 +68,17 @@ const DEATHS_NOTICED: [(&str, f64, f64); 4] = [
     ("cut-p99", 100e6, 5e9),
 ];
 
-/// The marks of binding, compared with the system calls that it needs: must, reach. For other costs of
-/// binding no minimum is known.
+/// The marks of binding, compared with the system calls that it needs: case; must, reach. Other costs of
+/// binding have no such mark, because no minimum is known for them.
 const BINDS: [(&str, f64, f64); 2] = [("bind-session", 2.0, 1.5), ("bind-further", 2.0, 1.5)];
-/// The longest time in nanoseconds from the return of the server to the first call that succeeds.
+/// The longest time in nanoseconds from the restart of the server to the first call that succeeds.
 const BACK: f64 = 50e6;
 /// The mark of calls to a server of the other byte order, compared with the same calls to a server of this
 /// byte order.
 const SWAPPED: (&str, f64, f64) = ("in-1m-swapped", 1.30, 1.05);
 
-/// The limits with one frame in each direction: the XDP program runs in the driver or after it.
+/// The names of the limits that send one frame in each direction. The XDP program runs in the driver for the
+/// first limit, and after the driver for the second.
 const XDP_PINGPONG: [&str; 2] = ["xdp-pingpong", "xdp-pingpong-behind"];
 
 /// Case, path, link and wait of a row, and the limits to which it may be compared; must, reach.
@@ -99,13 +100,13 @@ const fn across(
     Across { key: [case, path, link, wait], limits, mark: Mark::Ratio(must, reach) }
 }
 
-/// Returns the mark that the row's figure has to reach, if there is one for such a row.
+/// Returns the mark of a row, if it has one.
 pub(crate) fn of(row: &Row) -> Option<Mark> {
     if let Some(marked) = DEATHS_NOTICED.iter().find(|m| m.0 == row.case) {
         let local = row.path == Some("local");
         return Some(Mark::Within(if local { marked.1 } else { marked.2 }));
     }
-    // The whole `peregrine call`, on this machine.
+    // A whole `peregrine call` has a mark only if the server is on this machine.
     if row.case == crate::command::CASE {
         return (row.path == Some("local")).then_some(Mark::Within(5e6));
     }

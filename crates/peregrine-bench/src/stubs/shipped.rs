@@ -1,6 +1,6 @@
 //! The costs of Peregrine's own stubs for the three types, compared with copies of as many bytes.
 //!
-//! * `value`: `Value::encode` and `Value::decode` of the type, as an argument by value: arrays of fixed
+//! * `value`: `Value::encode` and `Value::decode` of the type, as an argument by value. Its arrays have fixed
 //!   lengths.
 //! * `stub`: a generated stub: the client's until the message is complete in its frame, and the server's from
 //!   there to the procedure (copying the arguments, as a path does) and back.
@@ -64,7 +64,7 @@ pub(crate) fn description() -> Described {
     Described::parse(&text).expect("a description by the macro")
 }
 
-/// Ignores its arguments.
+/// An object that ignores the arguments of its procedures.
 #[derive(Debug)]
 struct Object;
 
@@ -140,7 +140,7 @@ impl Row {
     pub(crate) const ALL: [Self; 6] =
         [Self::Copy, Self::Value, Self::Swapped, Self::Stub, Self::Compiled, Self::Interpreted];
 
-    /// Returns the row with which it is compared.
+    /// Returns the row with which this row is compared.
     pub(crate) const fn base(self) -> Self {
         match self {
             Self::Interpreted => Self::Compiled,
@@ -210,7 +210,7 @@ fn of_value<T: Value + Clone + 'static, R: Representation>(value: &T, marshals: 
     Repeated::calling(boxed, packet, decode::<T, R>)
 }
 
-/// The bytes of the structure as a value.
+/// The number of bytes of the structure as a value.
 pub(crate) const STRUCTURE_BYTES: usize = 3 * 4 + 4 * INTEGERS + 12 * RECORDS + 4 + 4 + 1024;
 
 /// Returns frames of the size of a message, like those of bindings.
@@ -218,7 +218,7 @@ fn frames() -> Result<Frames, Failure> {
     Ok(Frames::private(1, 1, PACKET)?)
 }
 
-/// Writes the arguments of a procedure into a frame, as its generated stub and a path do.
+/// A caller that writes the arguments of a procedure into a frame, as its generated stub and a path do.
 struct Caller {
     frames: Frames,
     user: User,
@@ -226,7 +226,7 @@ struct Caller {
     labelled: Labelled,
 }
 
-/// The layout of a message: the bytes of its head, and of the whole.
+/// The layout of a message: the number of bytes of its head, and of the whole message.
 type Layout = (usize, usize);
 
 impl Caller {
@@ -236,7 +236,7 @@ impl Caller {
         Ok(Self { frames: frames()?, user, records: Placed::boxed(e), labelled: f })
     }
 
-    /// Writes the message into one frame this many times; returns its layout.
+    /// Writes the message into one frame `times` times. Returns its layout.
     fn run(&self, data: Data, times: u32) -> Option<Layout> {
         let mut frame = self.frames.take(|| None, |_| false, OnExhausted::Wait)?;
         frame.fill(|frame, space| self.fill(frame, space, data, times))
@@ -291,7 +291,7 @@ impl Caller {
     }
 }
 
-/// Serves a message in a frame.
+/// A server stub, and a message in a frame that it serves.
 struct Server {
     caller: Caller,
     layout: Layout,

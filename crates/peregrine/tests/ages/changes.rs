@@ -1,5 +1,5 @@
-//! Changes of an interface that clients and servers survive. In each module, `old` and `new` are the same
-//! interface at two times.
+//! Changes of an interface that clients and servers survive in at least one direction. In each module, `old`
+//! and `new` are two ages of the same interface.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use peregrine::{Binding, CallError, Lent, Out, Plain, Result, Value, interface};
 use crate::forbidden;
 use crate::interpreted::{Call, told};
 
-/// A change, and what calls between both ages return.
+/// A change, and the outcomes of calls between clients and servers of both ages.
 pub(crate) struct Change {
     pub(crate) name: &'static str,
     /// The outcome for a new client and an old server, in words.
@@ -29,14 +29,14 @@ pub(crate) struct Age {
     pub(crate) compiled: fn(Binding) -> Vec<String>,
     /// The same calls, for interpreted stubs.
     pub(crate) calls: &'static [Call],
-    /// What a server of the other age answers.
+    /// The outcomes that a client of this age must get from a server of the other age.
     pub(crate) expected: Expected,
 }
 
 pub(crate) enum Expected {
     /// The client is refused when it binds, by this rule.
     Refused(Rule),
-    /// One text for each call.
+    /// The client can bind, and its calls have these outcomes: one text for each call.
     Calls { compiled: &'static [&'static str], interpreted: &'static [&'static str] },
 }
 
@@ -57,7 +57,7 @@ macro_rules! age {
     };
 }
 
-/// Makes a client of a binding, and the names that each age uses.
+/// Defines the items that the module of each age needs.
 macro_rules! shop {
     () => {
         use super::super::*;
@@ -837,7 +837,8 @@ mod errors {
         }
     }
 
-    /// Returns a failed call, or the error of the procedure as the result.
+    /// Returns the error of a failed call. Every other outcome, also an error of the procedure, becomes a
+    /// text.
     fn of_old(outcome: std::result::Result<u32, old::Trouble>) -> Result<String> {
         match outcome {
             Err(old::Trouble::Call(error)) => Err(error),
