@@ -76,7 +76,7 @@ const RETURNED: u8 = b'r';
 const NOT_EXECUTED: u8 = b'n';
 const MAYBE: u8 = b'm';
 
-/// The number of calls, and how many clients and threads make them.
+/// The number of calls, the number of clients that make them, and the number of threads of each client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub(crate) calls: u32,
@@ -102,8 +102,8 @@ impl Load {
         std::fs::write(directory.join(format!("outcomes{number}")), outcomes).unwrap();
     }
 
-    /// Checks all outcomes against what ran, which it asks the server over the local path. Returns how many
-    /// calls returned, how many were not executed, and how many may have been executed.
+    /// Asks the server over the local path which calls ran, and checks all outcomes against that. Returns how
+    /// many calls returned, how many were not executed, and how many may have been executed.
     pub(crate) fn check(self, directory: &Path) -> [u32; 3] {
         let outcomes: Vec<u8> = (0..self.clients)
             .flat_map(|client| std::fs::read(directory.join(format!("outcomes{client}"))).unwrap())
