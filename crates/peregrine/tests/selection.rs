@@ -86,7 +86,7 @@ fn fastest_working_path_is_selected() {
         assert_eq!(chosen, path);
         assert!(reasons[0].contains(&format!("asks for {scheme}")), "{reasons:?}");
     }
-    // Without its name in the runtime directory, only its endpoints are left.
+    // Without the server's name in the runtime directory, only the server's endpoints are left.
     let other = tempfile::tempdir().unwrap();
     std::fs::rename(directory.path().join("way"), other.path().join("way")).unwrap();
     let (chosen, verdicts, reasons) = bound(&at, &options);
@@ -94,7 +94,7 @@ fn fastest_working_path_is_selected() {
     assert!(reasons[1].contains("does not speak raw Ethernet"), "{reasons:?}");
     std::fs::rename(other.path().join("way"), directory.path().join("way")).unwrap();
 
-    // Another local server has the name. The address means the server that listens at the port.
+    // Another local server has the same name. The address means the server that listens at the port.
     let tcp = server("other", &["tcp:127.0.0.1:0"]);
     for file in ["other", ".other.lock"] {
         std::fs::rename(directory.path().join(file), other.path().join(file)).unwrap();

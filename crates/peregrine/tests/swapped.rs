@@ -88,7 +88,7 @@ impl Servers {
     }
 }
 
-/// Runs the contract with servers of this byte order.
+/// Runs the contract over a path, with servers of the other byte order.
 fn keeps_the_contract(way: Way) {
     let servers = Servers::new();
     let make = |object: Object| {
@@ -156,7 +156,7 @@ struct Mixed {
     bytes: [u8; 4],
 }
 
-/// Some bit patterns are invalid.
+/// A plain type of which some bit patterns are invalid.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Plain)]
 #[repr(C)]
 struct Marked {
@@ -229,7 +229,7 @@ impl Large for Thing {
         let all: Vec<u16> = (0..words.capacity()).map(|n| n as u16).collect();
         words.put(&all).expect("room");
         (0..many.capacity()).for_each(|n| many.put(&[mixed(n)]).expect("room"));
-        // Fills only a part.
+        // This fills only half of the buffer.
         (0..some.capacity() / 2).for_each(|n| some.put(&[marked(n)]).expect("room"));
         Ok(())
     }
@@ -244,7 +244,7 @@ impl Large for Thing {
     }
 }
 
-/// Lengths around the limits of pieces, chunks and packets, and multiples of none.
+/// Lengths near the limits of pieces, chunks and packets. They are not multiples of these limits.
 const LENGTHS: [usize; 6] = [0, 1, 341, 342, 5_001, 43_691];
 
 fn large_messages(client: &LargeClient) {
@@ -398,8 +398,8 @@ fn described<T: Value>() -> Described {
     Described::parse(&all.canonical_text()).expect("a description")
 }
 
-/// The swapped form is what the description makes of the native form. It is read back, and no part of it is
-/// valid.
+/// Checks that the swapped form of a value is what the description makes of the native form. The swapped form
+/// can be read back, but no beginning of it is valid.
 fn swaps<T: Value + PartialEq + Debug>(value: &T) {
     let native = encoded::<T, Native>(value);
     let swapped = encoded::<T, Swapped>(value);

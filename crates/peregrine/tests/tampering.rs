@@ -1,5 +1,5 @@
-//! A client that changes its arguments in shared memory while the server copies them, and while the
-//! procedure runs. A procedure never sees two different values, except through `Lent`.
+//! A client that changes its arguments in shared memory while the server copies them, and while the procedure
+//! runs. A procedure never sees an argument change, except through `Lent`.
 
 mod support;
 
@@ -341,7 +341,7 @@ fn running_procedure_sees_only_lent_arguments_change() {
     let directory = support::own_directory();
     let (server, waits) = serve::<Waits>();
     let _running = server.spawn().unwrap();
-    // The last message is copied while the client still writes it.
+    // The server copies the last message while the client is still writing it.
     let cases = [
         (small(3), None),
         (all(1, 10), None),
