@@ -133,7 +133,10 @@ fn no_call_is_executed_twice_or_lost_silently_while_servers_die() {
     let mut once = book.clone();
     once.dedup();
     assert_eq!(once, book, "a call ran twice");
-    assert!(returned.iter().all(|number| book.binary_search(number).is_ok()), "a call returned but did not run");
+    assert!(
+        returned.iter().all(|number| book.binary_search(number).is_ok()),
+        "a call returned but did not run"
+    );
     assert!(
         book.len() <= returned.len() + uncertain,
         "a call that ran was neither returned nor uncertain"

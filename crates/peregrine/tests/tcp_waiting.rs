@@ -14,7 +14,7 @@ use support::{Process, role, until};
 
 /// Limit for events that must happen.
 const LIMIT: Duration = Duration::from_secs(30);
-/// Bytes of the argument of a large call.
+/// The size in bytes of the argument of a large call.
 const LARGE: usize = 1_000_000;
 
 #[interface]
@@ -24,8 +24,8 @@ trait Work {
     fn put_slowly(&self, #[max_len(4 << 20)] bytes: &[u8]) -> peregrine::Result<u64>;
     /// Waits until a file of this name exists.
     fn wait_for(&self, file: &str) -> peregrine::Result<()>;
-    /// Waits until a file of this name exists. Then has the server at `by` call this one with a large
-    /// argument.
+    /// Waits until a file of this name exists. Then calls the server at `by`, which calls this server, at
+    /// `own`, with a large argument.
     fn wait_and_nest(&self, file: &str, by: &str, own: &str) -> peregrine::Result<u64>;
     /// Calls the server at `back` with a large argument.
     fn call_back(&self, back: &str) -> peregrine::Result<u64>;
@@ -231,8 +231,8 @@ fn nested_call_does_not_wait_for_memory_of_calls_that_wait_for_it() {
     WorkClient::bind(&address).unwrap();
     std::fs::write(directory.path().join("go"), "").unwrap();
     assert_eq!(nests.join().unwrap().expect("a nested call that succeeds"), LARGE as u64);
-    // Calls that arrived before the procedure began its nested call cannot be that nested call: they are
-    // held. Others that occupied its memory may be refused, as not executed.
+    // Calls that arrived before the procedure began its nested call cannot be that nested call, so the server
+    // keeps them. Later calls that occupy the memory for the nested call may be refused, as not executed.
     let answers = answers(streams);
     let ran = answers.iter().filter(|answer| **answer == 0).count();
     let refused = answers.iter().filter(|answer| **answer == 2).count();

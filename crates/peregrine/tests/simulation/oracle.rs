@@ -12,9 +12,9 @@ use crate::network::Token;
 pub(crate) struct Plan {
     pub(crate) total: u32,
     pub(crate) result: u32,
-    /// How long the procedure runs. `None`: it never ends.
+    /// How long the procedure runs, in nanoseconds. `None`: it never ends.
     pub(crate) runs_for: Option<u64>,
-    /// When the client cancels the call.
+    /// The time from the beginning of the call until the client cancels it, in nanoseconds.
     pub(crate) cancels_after: Option<u64>,
     /// Whether the procedure checks for cancellation, and then ends.
     pub(crate) checks_cancellation: bool,
@@ -26,7 +26,7 @@ pub(crate) enum Ending {
     Failed(Executed, FailureReason),
     /// Like `Failed`, over a stream.
     StreamFailed(Executed, StreamFailure),
-    /// The client that made it crashed.
+    /// The client that made the call crashed.
     Lost,
 }
 

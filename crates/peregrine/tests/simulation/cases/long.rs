@@ -52,7 +52,7 @@ fn case_52_calls_wait_for_a_free_worker() {
     finish(&mut world);
     assert!(world.oracle.all_ok());
     assert_eq!(world.oracle.resent, 0);
-    // Without room in the queue they are refused, and not executed.
+    // Calls for which the queue has no place are refused, and not executed.
     let server = ServerOptions { workers: 1, queue: 1, ..SERVER_OPTIONS };
     let mut world = world_of(&vec![vec![slow]; 8], server, LASTING);
     finish(&mut world);
