@@ -48,13 +48,13 @@ impl Counted for Object {
         Ok(())
     }
     fn give(&self, mut into: Out<'_, u8>) -> peregrine::Result<()> {
-        into.put(&[7; 100]).expect("room");
+        into.put(&[7; 100]).expect("enough space");
         Ok(())
     }
     fn fill(&self, mut into: Out<'_, u8>) -> peregrine::Result<()> {
         static ALL: [u8; 200_000] = [7; 200_000];
         let room = into.capacity();
-        into.put(&ALL[..room]).expect("room");
+        into.put(&ALL[..room]).expect("enough space");
         Ok(())
     }
     fn lend(&self, bytes: Lent<'_, u8>) -> peregrine::Result<u8> {
@@ -81,7 +81,7 @@ fn interpreted() -> GenericServer {
                 Dynamic::U8(last[0])
             }
             [GenericParameter::Out(into)] => {
-                into.put(&[7; 100]).expect("room");
+                into.put(&[7; 100]).expect("enough space");
                 Dynamic::Unit
             }
             _ => Dynamic::Unit,

@@ -480,8 +480,8 @@ impl Serve for Replies {
         *self.3.lock().unwrap() = request.raw().copied.to_vec();
         reply.expect(self.2.len());
         for (i, (bytes, capacity)) in self.2.iter().enumerate() {
-            let block = reply.block(*capacity).expect("room");
-            block.write(0, bytes).expect("room");
+            let block = reply.block(*capacity).expect("enough space");
+            block.write(0, bytes).expect("enough space");
             reply.filled(i, bytes.len())?;
         }
         reply.raw(Answer::Ok, &self.1)

@@ -88,14 +88,14 @@ impl Large for Object {
     }
     fn give(&self, seed: u64, mut into: Out<'_, u8>) -> peregrine::Result<()> {
         let bytes = bytes_of(seed, into.capacity());
-        into.put(&bytes).expect("room");
+        into.put(&bytes).expect("enough space");
         Ok(())
     }
     fn drip(&self, seed: u64, mut into: Out<'_, u8>) -> peregrine::Result<()> {
         let mut bytes = bytes_of(seed, into.capacity());
         let first = std::mem::replace(&mut bytes[0], 0);
         for part in bytes.chunks(5000) {
-            into.put(part).expect("room");
+            into.put(part).expect("enough space");
             std::thread::sleep(Duration::from_micros(50));
         }
         into.set(0, first).expect("it is filled");
@@ -109,8 +109,8 @@ impl Large for Object {
     ) -> peregrine::Result<()> {
         let bytes = bytes_of(seed, one.capacity().min(other.capacity()) * 3 / 4);
         for part in bytes.chunks(9000) {
-            one.put(part).expect("room");
-            other.put(part).expect("room");
+            one.put(part).expect("enough space");
+            other.put(part).expect("enough space");
         }
         Ok(())
     }
@@ -118,7 +118,7 @@ impl Large for Object {
         Ok(bytes_of(seed, length as usize))
     }
     fn spoil(&self, mut into: Out<'_, u8>) -> peregrine::Result<()> {
-        into.put(&vec![9; into.capacity()]).expect("room");
+        into.put(&vec![9; into.capacity()]).expect("enough space");
         panic!("spoilt");
     }
     fn invert(&self, bytes: &mut [u8]) -> peregrine::Result<()> {
@@ -386,7 +386,7 @@ impl Huge for Object {
     fn fill(&self, byte: u8, mut into: Out<'_, u8>) -> peregrine::Result<()> {
         let bytes = vec![byte; 1 << 20];
         while into.remaining() > 0 {
-            into.put(&bytes[..into.remaining().min(bytes.len())]).expect("room");
+            into.put(&bytes[..into.remaining().min(bytes.len())]).expect("enough space");
         }
         Ok(())
     }

@@ -137,7 +137,7 @@ fn send_slow(server: &Process, line: &Line, messages: &[&[u8]]) -> std::net::Tcp
     // The server is stopped, so that it does not receive the message before our copy is closed.
     server.signal(libc::SIGSTOP);
     let (last, others) = messages.split_last().expect("a message");
-    others.iter().for_each(|message| line.send(message).expect("room"));
+    others.iter().for_each(|message| line.send(message).expect("enough space"));
     line.send_with(last, &[file.as_fd()]).expect("an old kernel takes descriptors");
     drop::<OwnedFd>(file);
     server.signal(libc::SIGCONT);

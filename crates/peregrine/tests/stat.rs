@@ -69,7 +69,7 @@ impl Work for Object {
         if bytes.is_empty() { Err(Refused::Empty) } else { Ok(bytes.len() as u64) }
     }
     fn fill(&self, bytes: u32, mut into: Out<'_, u8>) -> peregrine::Result<()> {
-        into.put(&vec![7; bytes as usize]).expect("room");
+        into.put(&vec![7; bytes as usize]).expect("enough space");
         Ok(())
     }
     fn panic(&self) -> peregrine::Result<()> {

@@ -227,10 +227,10 @@ impl Large for Thing {
         mut some: Out<'_, Marked>,
     ) -> peregrine::Result<()> {
         let all: Vec<u16> = (0..words.capacity()).map(|n| n as u16).collect();
-        words.put(&all).expect("room");
-        (0..many.capacity()).for_each(|n| many.put(&[mixed(n)]).expect("room"));
+        words.put(&all).expect("enough space");
+        (0..many.capacity()).for_each(|n| many.put(&[mixed(n)]).expect("enough space"));
         // This fills only half of the buffer.
-        (0..some.capacity() / 2).for_each(|n| some.put(&[marked(n)]).expect("room"));
+        (0..some.capacity() / 2).for_each(|n| some.put(&[marked(n)]).expect("enough space"));
         Ok(())
     }
     fn turn(&self, many: &mut [Mixed], huge: &mut [u128]) -> peregrine::Result<()> {
@@ -322,7 +322,7 @@ impl Serve for Saying {
         if let Some(bytes) = self.1 {
             reply.expect(1);
             let block = reply.block(bytes.len()).ok_or(Refusal::from(Invalid::TooLong))?;
-            block.write(0, bytes).expect("room");
+            block.write(0, bytes).expect("enough space");
             reply.filled(0, bytes.len())?;
         }
         reply.raw(peregrine::call::Answer::Ok, self.0)
@@ -371,7 +371,7 @@ enum Tree {
 fn encoded<T: Value, R: Representation>(value: &T) -> Vec<u8> {
     let mut memory = vec![0xaa; 1 << 16];
     let mut writer = Writer::<R>::represented(Space::of_mut(&mut memory));
-    value.encode(&mut writer).expect("room");
+    value.encode(&mut writer).expect("enough space");
     writer.flush();
     let bytes = writer.len();
     memory.truncate(bytes);

@@ -91,7 +91,7 @@ impl<P: Pause> Look for Compiled<P> {
     ) -> peregrine::Result<()> {
         // The procedure's own output must not change either.
         words[0] = 77;
-        into.put(&[5; 3]).expect("room");
+        into.put(&[5; 3]).expect("enough space");
         let view = || {
             let flags: Vec<u8> = flags.iter().map(|flag| u8::from(*flag)).collect();
             let string = text(string);
@@ -110,7 +110,7 @@ fn interpreted(pause: Arc<impl Pause>) -> GenericServer {
     GenericServer::new(described, move |call| {
         for parameter in call.parameters() {
             if let GenericParameter::Out(into) = parameter {
-                into.put(&[5; 3]).expect("room");
+                into.put(&[5; 3]).expect("enough space");
             }
         }
         let parameters = &*call.parameters();

@@ -17,7 +17,7 @@ impl Echo for Same {
         Ok(x ^ u64::from(thread) << 40)
     }
     fn bytes(&self, from: &[u8], mut into: Out<'_, u8>) -> peregrine::Result<u32> {
-        into.put(from).expect("room for the data");
+        into.put(from).expect("space for the data");
         Ok(from.len() as u32)
     }
 }

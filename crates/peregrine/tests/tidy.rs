@@ -284,7 +284,7 @@ fn wrong_edges(files: &[(String, String)]) -> Vec<String> {
     for (path, text) in files {
         let Some(from) = room(path) else { continue };
         let Some(allowed) = allowed.get(from) else {
-            wrong.push(format!("{path}: the room `{from}` stands in no list of edges"));
+            wrong.push(format!("{path}: the room `{from}` is in no list of edges"));
             continue;
         };
         for to in rooms_used(text) {
@@ -398,7 +398,7 @@ fn upward(edges: &[(&str, &[&str])]) -> BTreeSet<(String, String)> {
     let mut upward = BTreeSet::new();
     for (from, to) in edges {
         for to in *to {
-            let to_place = place(to).unwrap_or_else(|| panic!("`{to}` is no room"));
+            let to_place = place(to).unwrap_or_else(|| panic!("`{to}` is not a room"));
             if Some(to_place) >= place(from) {
                 upward.insert(((*from).to_owned(), (*to).to_owned()));
             }
@@ -422,7 +422,7 @@ fn misplaced_unsafe(files: &[(String, String)]) -> Vec<String> {
     for (path, text) in files {
         let allowed = UNSAFE.iter().any(|(place, _)| path.starts_with(place));
         if !allowed && text.lines().any(|line| has_word(code(line), "unsafe")) {
-            wrong.push(format!("{path}: `unsafe` may not stand here"));
+            wrong.push(format!("{path}: `unsafe` is not allowed here"));
         }
     }
     wrong

@@ -62,7 +62,7 @@ impl Wide for Bytes {
     }
     fn fetch(&self, bytes: u32, mut into: Out<'_, u8>) -> peregrine::Result<()> {
         let all: Vec<u8> = (0..bytes as usize).map(byte).collect();
-        into.put(&all).expect("room");
+        into.put(&all).expect("enough space");
         Ok(())
     }
 }

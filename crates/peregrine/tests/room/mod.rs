@@ -134,7 +134,7 @@ impl Room for Inside {
     }
     fn read(&self, bytes: u32, mut into: Out<'_, u8>) -> peregrine::Result<()> {
         let all: Vec<u8> = (0..bytes as usize).map(byte).collect();
-        into.put(&all).expect("room");
+        into.put(&all).expect("enough space");
         Ok(())
     }
     fn sum(&self, bytes: &[u8]) -> peregrine::Result<u64> {

@@ -244,7 +244,7 @@ impl Session {
     /// Does the same as [`post`](Self::post), with extensions.
     pub(crate) fn post_extended(&mut self, astack: u32, procedure: u32, extensions: &[u8]) -> u32 {
         let space = &self.region.memory;
-        space.write(self.region.call(astack) + 32, extensions).expect("the region has room");
+        space.write(self.region.call(astack) + 32, extensions).expect("the region is large enough");
         self.post_header(astack, &[procedure, 0, 0, 0, u32::MAX, extensions.len() as u32])
     }
 
@@ -260,7 +260,7 @@ impl Session {
         there: u32,
     ) -> u32 {
         let (space, head) = (&self.region.memory, words(head));
-        space.write(self.region.call(astack) + 32, &head).expect("the region has room");
+        space.write(self.region.call(astack) + 32, &head).expect("the region is large enough");
         let [progress, _] = self.region.progress(astack);
         self.region.word(progress).store(there, Ordering::Release);
         self.post_header(astack, &[procedure, head.len() as u32, copied, total, u32::MAX, 1 << 15])
@@ -275,8 +275,8 @@ impl Session {
         let message = *sequence << 3 | 1;
         let call = self.region.call(astack);
         let space = &self.region.memory;
-        space.write(call + 4, &words(&[self.binding])).expect("the region has room");
-        space.write(call + 8, &words(header)).expect("the region has room");
+        space.write(call + 4, &words(&[self.binding])).expect("the region is large enough");
+        space.write(call + 8, &words(header)).expect("the region is large enough");
         let before = self.region.memory.word(call).swap(message, Ordering::AcqRel);
         if before == 0 {
             let _ = self.line.send(&request(RING, astack));

@@ -57,17 +57,17 @@ impl Tally for Counts {
             std::thread::sleep(Duration::from_millis(1));
         }
         let bytes: Vec<u8> = (0..back as usize).map(|at| byte(id, at)).collect();
-        into.put(&bytes).expect("room");
+        into.put(&bytes).expect("enough space");
         Ok(answer(id, load))
     }
     fn counts(&self, mut into: Out<'_, u8>) -> peregrine::Result<u64> {
         let each: Vec<u8> = self.each.iter().map(|count| count.load(Ordering::SeqCst)).collect();
-        into.put(&each).expect("room");
+        into.put(&each).expect("enough space");
         Ok(self.all.load(Ordering::SeqCst))
     }
     fn read(&self, bytes: u32, mut into: Out<'_, u8>) -> peregrine::Result<()> {
         let bytes: Vec<u8> = (0..bytes as usize).map(|at| byte(7, at)).collect();
-        into.put(&bytes).expect("room");
+        into.put(&bytes).expect("enough space");
         Ok(())
     }
 }
