@@ -103,9 +103,9 @@ impl Caller {
 
 /// A limit for events that must happen.
 const LIMIT: Duration = Duration::from_secs(20);
-/// Longer than it takes another thread to start polling, on an otherwise idle machine.
+/// A time longer than another thread needs to start polling, on an otherwise idle machine.
 const SOON: Duration = Duration::from_millis(200);
-/// The number of times that a test is tried, because the machine may be busy.
+/// The greatest number of times that a test is tried, because the machine may be busy.
 const TRIES: usize = 10;
 
 /// A server, and callers in this process. After `gather`, one thread of the server polls all their A-stacks.

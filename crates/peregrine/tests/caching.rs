@@ -10,10 +10,10 @@ use peregrine::counters::WaitCounts;
 use peregrine::{Running, Server, stat, sys};
 use services::{Nothing, Null, NullClient, NullServer};
 
-/// Longer than a server spins to avoid the cost of a sleep (at most 100 us), and shorter than it keeps
-/// polling (10 ms).
+/// A pause longer than the time for which a server spins to avoid the cost of a sleep (at most 100 us), and
+/// shorter than the time for which it keeps polling (10 ms).
 const SOON: Duration = Duration::from_millis(2);
-/// Longer than a server keeps polling.
+/// A pause longer than the time for which a server keeps polling.
 const LATE: Duration = Duration::from_millis(30);
 /// The number of calls that `spun` makes with each client.
 const CALLS: u64 = 20;

@@ -67,7 +67,7 @@ impl Counted for Object {
     }
 }
 
-/// Serves the same procedures by an interpreted stub.
+/// Makes a server of the same procedures with an interpreted stub.
 fn interpreted() -> GenericServer {
     let described = Described::parse(&CountedClient::INTERFACE.canonical_text()).unwrap();
     GenericServer::new(described, |call| {
@@ -233,7 +233,7 @@ fn copies(call: impl FnOnce()) -> [u64; 3] {
 }
 
 /// Checks LRPC's Table III, in bytes. Arguments by value are copied as A and E, lent arguments only as A, and
-/// results only as F. E includes the head, which here is a count of 4 bytes and padding up to the first
+/// results only as F. Copy E includes the head, which here is a count of 4 bytes and padding up to the first
 /// block.
 #[test]
 fn every_byte_is_copied_as_often_as_in_lrpc() {

@@ -201,7 +201,7 @@ fn job_goes_to_a_live_caller() {
         let jobs = stage.bound();
         let mut dead = stage.start(&format!("next {} 1", stage.address));
         assert!(eventually(LIMIT, || jobs.waiting().unwrap() == 1), "the caller waits");
-        // Longer than the limit for silent callers: a live caller is not treated as dead.
+        // This is longer than the limit for silent callers: a live caller is not treated as dead.
         std::thread::sleep(Duration::from_secs(4));
         assert_eq!((jobs.waiting().unwrap(), jobs.cancelled().unwrap()), (1, 0));
         let killed = Instant::now();
@@ -246,7 +246,7 @@ fn many_dead_callers_leave_nothing() {
         let (mut killed, mut longest) = (0, Duration::ZERO);
         while killed < count {
             let mut callers = stage.start(&format!("next {} {TOGETHER}", stage.address));
-            // Some calls run, some are about to run, and some wait for a thread.
+            // At this point, some calls run, some are about to run, and some wait for a thread.
             let begun = Instant::now();
             jobs.waiting().unwrap();
             longest = longest.max(begun.elapsed());

@@ -55,7 +55,7 @@ impl Seen {
 
 struct Object {
     seen: Arc<Seen>,
-    /// The server of nested calls.
+    /// A client of the server of nested calls.
     nested: Option<ClockClient>,
 }
 

@@ -141,13 +141,13 @@ fn child() {
             println!("\nready");
             running.wait();
         }
-        // Listens on raw Ethernet.
+        // A server that listens on raw Ethernet.
         ["serves", at] => {
             let running = server.listen_beyond_this_machine(at).unwrap().spawn().unwrap();
             println!("\nat {}", running.addresses()[0].place());
             running.wait();
         }
-        // Has no permission for raw Ethernet, neither as a server nor as a client.
+        // A process that has no permission for raw Ethernet, neither as a server nor as a client.
         ["unprivileged", at, to] => {
             drop(server);
             support::become_user(61_234, 61_234, &[]);

@@ -49,7 +49,8 @@ fn counts(link: &Link, device: EthernetDevice) {
         println!("{}", client.binding().explain().summary());
         let of = |call: &mut dyn FnMut()| frames_of(&bridge, call);
         assert_eq!(of(&mut || client.null().unwrap()), [2, 1, 1]);
-        // A fragment has at most 1424 bytes. One batch is sent without intermediate acknowledgements.
+        // A fragment has at most 1424 bytes. A message is sent as one batch, without intermediate
+        // acknowledgements.
         for (bytes, fragments) in [(1024, 1), (1360, 1), (2500, 2), (2800, 2), (2900, 3)] {
             let sent = vec![1; bytes];
             let sum = of(&mut || assert_eq!(client.sum(&sent).unwrap(), bytes as u64));

@@ -81,7 +81,7 @@ fn child() {
     }
 }
 
-/// Calls from several threads until the test ends.
+/// Makes calls from several threads until the test ends.
 fn client(ledger: &LedgerClient, first: u64, directory: &Path) {
     let next = AtomicU64::new(first);
     println!("\nready");
@@ -104,7 +104,7 @@ fn client(ledger: &LedgerClient, first: u64, directory: &Path) {
     );
 }
 
-/// Opens a socket for each of many threads, and later calls with one of them.
+/// Makes calls from many threads, so that each opens a socket. Later makes calls with one of these sockets.
 fn idle(ledger: &LedgerClient, directory: &Path) {
     let (all, end) = (Barrier::new(IDLE), Barrier::new(IDLE + 1));
     std::thread::scope(|scope| {
@@ -237,12 +237,13 @@ impl Scene {
                     frame[at] ^= 1 << noise.below(8);
                 }
             }
-            // A replay from another machine, or from another endpoint.
+            // A replay from another machine.
             5 => {
                 let hardware = noise.bytes(6);
                 frame[6..12].copy_from_slice(&hardware);
                 frame[6] &= 0xfe;
             }
+            // A replay from another endpoint.
             6 => {
                 let endpoint = noise.bytes(2);
                 frame[16..18].copy_from_slice(&endpoint);

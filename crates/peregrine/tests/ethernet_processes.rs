@@ -55,7 +55,7 @@ fn child() {
             println!("\nat {}/ledger", running.addresses()[0]);
             running.wait();
         }
-        // Listens at an address without a scheme, with a device if one is named.
+        // A server that listens at an address without a scheme. It requests a device if the role names one.
         "plain" => {
             let book = Book::of(&directory);
             let mut server = Server::new().export("ledger", LedgerServer::new(book)).unwrap();
@@ -67,7 +67,7 @@ fn child() {
             println!("\nat {:?}", running.addresses());
             running.wait();
         }
-        // Calls until the test ends, each time with a new number. Every call must return.
+        // Makes calls until the test ends, each time with a new number. Every call must return.
         "caller" => {
             let ledger = LedgerClient::bind(words[1]).unwrap();
             println!("\nby {}", ledger.binding().explain().summary());
@@ -135,8 +135,8 @@ fn memory_has(pid: u32, wanted: &str) -> bool {
     )
 }
 
-/// Exchanges echoes over TCP and UDP while `going` is set, and returns the number of each. A lost TCP
-/// echo fails the test.
+/// Exchanges echoes over TCP and UDP while `going` is set, and returns their numbers over TCP and over UDP. A
+/// lost TCP echo fails the test.
 fn ordinary_traffic(going: &AtomicBool) -> [u64; 2] {
     let mut stream = TcpStream::connect((ENDS[SERVERS], ECHO)).unwrap();
     stream.set_nodelay(true).unwrap();
@@ -441,7 +441,7 @@ const BUSY: Duration = Duration::from_secs(1);
 /// Observations about servers that each live for a moment.
 #[derive(Default)]
 struct ShortLives {
-    /// Calls that returned while their server lived.
+    /// The number of calls that returned while their server lived.
     returned: u64,
     /// The longest time from the start of a server until every caller had a result from it. One server in
     /// five lives until then.

@@ -251,7 +251,7 @@ fn call_in_a_forked_child_is_not_executed() {
     let _test = Test::start(|server| server);
     let gate = GateClient::bind("gate").unwrap();
     assert_eq!(gate.pass(1).unwrap(), 1);
-    // SAFETY: the child only calls, which fails before it touches anything, and exits.
+    // SAFETY: the child only makes a call, which fails before it touches anything, and exits.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let forked = gate

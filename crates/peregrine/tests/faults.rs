@@ -97,8 +97,8 @@ fn serve(at: Option<&str>) -> (Running, String, Receiver<Fault>) {
     (running, address, faults)
 }
 
-/// Checks that the owner is notified of each export in `names`, in any order. The order is open because an
-/// object is dropped by the last thread that ran its calls.
+/// Checks that the owner is notified of the fault of each export in `names`, in any order. The order is open
+/// because an object is dropped by the last thread that ran its calls.
 #[track_caller]
 fn faults_are_reported(faults: &Receiver<Fault>, mut names: Vec<String>) {
     while !names.is_empty() {

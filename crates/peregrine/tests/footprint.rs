@@ -1,5 +1,5 @@
-//! The cost of an idle session and an idle binding, for client and server together: exact counts of memory
-//! in one process that is both.
+//! The cost of an idle session and an idle binding, for client and server together: exact counts of memory in
+//! one process that is both client and server.
 
 mod services;
 mod support;
@@ -51,7 +51,7 @@ fn in_use(directory: &Path) -> (i64, usize) {
     (last.0 + last.1, open)
 }
 
-/// Repeats the count until `is_due` holds, or for 10 s. On a slow machine it does not hold at once.
+/// Repeats the count until `is_due` holds, or for 10 s. On a slow machine it may not hold at once.
 fn in_use_when(directory: &Path, is_due: impl Fn((i64, usize)) -> bool) -> (i64, usize) {
     let limit = Instant::now() + Duration::from_secs(10);
     loop {

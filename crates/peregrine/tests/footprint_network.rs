@@ -36,7 +36,7 @@ fn child() {
     std::process::exit(0);
 }
 
-/// A child process, which ends when this is dropped.
+/// A child process, which ends when this value is dropped.
 struct Clients(Child, BufReader<std::process::ChildStderr>);
 
 impl Clients {

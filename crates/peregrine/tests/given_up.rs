@@ -350,7 +350,7 @@ fn kill_callers(stage: &Stage, address: &str) {
     callers.iter_mut().for_each(support::Process::kill);
 }
 
-/// Calls and waits, as a child process; in the test itself this does nothing.
+/// Runs in child processes: makes a call that waits. In the test itself this does nothing.
 #[test]
 fn caller() {
     let Some(address) = support::role() else { return };

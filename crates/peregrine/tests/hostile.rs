@@ -82,7 +82,7 @@ fn child() {
         "client-of-a-slow-server" => {
             let is_old = words[1] == "of-an-old-kernel";
             if is_old {
-                // SO_PASSRIGHTS, by which a newer kernel rejects descriptors.
+                // This is SO_PASSRIGHTS, the option by which a newer kernel rejects descriptors.
                 support::without_socket_option(83);
             }
             client_of_a_slow_server(&directory, is_old);
@@ -100,7 +100,7 @@ fn child() {
             println!("\nready");
             running.unwrap().wait();
         }
-        // Occupies both threads of a server, one of them with a nested call.
+        // A client that occupies both threads of a server, one of them with a nested call.
         "keeps-threads" => {
             println!("\nready");
             let wait = |nested| WaitsClient::bind("waits").unwrap().wait(nested, 60_000);
@@ -412,8 +412,8 @@ fn requeued_thread_releases_its_session() {
     let (directory, server, mut canary) = stage();
     let before = Vitals::of(server.id());
     let mut after = before;
-    // The thread releases the session long before it would end for lack of work. A slow machine may need
-    // more than one attempt.
+    // The server's thread releases the session long before it would end for lack of work. A slow machine may
+    // need more than one attempt.
     let gone = (0..3).any(|_| {
         let mut session = Session::new(directory.path(), "vault", 2).expect("a session");
         assert_eq!(session.ping(0, LIMIT), Some(0));
@@ -693,7 +693,7 @@ fn client_of_a_flooding_server(directory: &Path) {
                 Err(_) => std::thread::yield_now(),
             }
         }
-        // The client still processes a message that follows all these.
+        // The client still processes a message that follows all these withdrawals.
         while accepted.send(&words(&[wire::REVOKED, 1])).is_err() {}
         assert!(eventually(LIMIT, || !vault.is_alive()), "the binding was withdrawn");
         (received, vault)

@@ -1,5 +1,5 @@
 //! Large arguments and results. The receiver copies them while the sender is still writing them. The other
-//! side may stop or die meanwhile, and their memory is released afterwards.
+//! side may stop or die meanwhile, and the memory of the messages is released afterwards.
 
 mod support;
 

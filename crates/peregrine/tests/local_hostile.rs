@@ -181,7 +181,7 @@ fn descriptors_that_close_slowly_do_not_block_a_server_on_an_old_kernel() {
 /// still serves bound clients.
 #[test]
 fn server_accepts_no_client_while_too_many_sockets_wait_to_be_closed() {
-    /// The threads that close such sockets, all of which may be blocked.
+    /// The number of threads that close such sockets. All of them may be blocked.
     const CLOSERS: usize = 16;
     let directory = tempfile::tempdir().unwrap();
     let server = Process::start("child", "server-of-an-old-kernel", directory.path());

@@ -91,7 +91,7 @@ fn child() {
     running.wait();
 }
 
-/// The limit of each nested call. If threads waited for each other, the call would never end.
+/// The time limit of each nested call. Without it, a call would never end if threads waited for each other.
 const LIMIT: Duration = Duration::from_secs(20);
 
 fn calls_that_nest_find_a_thread_and_know_their_way(carrier: &str) {

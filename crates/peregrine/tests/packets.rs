@@ -52,7 +52,7 @@ struct Seen {
     packets: AtomicU64,
     calls: AtomicU64,
     results: AtomicU64,
-    /// Fragments of calls, and of results, that are still to be corrupted.
+    /// How many fragments of calls, and of results, are still to be corrupted.
     damage: [AtomicU64; 2],
     stopped: AtomicBool,
 }
@@ -204,7 +204,7 @@ fn narrow() {
     let (mut into, seen) = ([0; 3000], &relay.seen);
     packets_are([2, 1, 1], seen, || client.null().unwrap());
     packets_are([2, 1, 1], seen, || assert_eq!(client.sum(&[1; 1024]).unwrap(), 1024));
-    // Fragments of 1408 bytes; one batch needs no acknowledgement in between.
+    // A fragment has 1408 bytes. One batch needs no acknowledgement in between.
     packets_are([3, 2, 1], seen, || assert_eq!(client.sum(&[1; 2500]).unwrap(), 2500));
     packets_are([4, 3, 1], seen, || assert_eq!(client.sum(&[1; 3000]).unwrap(), 3000));
     packets_are([4, 1, 3], seen, || client.fill(3, Out::from(&mut into)).unwrap());
@@ -318,8 +318,8 @@ fn restarted_server_is_distinguished_from_its_predecessor() {
     support::until("the address is free", || UdpSocket::bind(server).is_ok());
     let (_running, again) = serve(&format!("udp:{server}"));
     assert_eq!(again, server);
-    // A server that has run for longer than the packets of a call live reports that an unknown handle is
-    // not one of its own.
+    // When a server has run for longer than a packet of a call can be in flight, it reports that an unknown
+    // handle is not one of its own.
     std::thread::sleep(Duration::from_secs(2));
     for _ in 0..3 {
         let error = client.null().unwrap_err();

@@ -74,7 +74,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// How long a forked child outlives its parent.
 const LINGERS: Duration = Duration::from_secs(8);
 
-/// The roles of child processes. Without a role this does nothing.
+/// Runs in child processes with a role; without a role this does nothing.
 #[test]
 fn child() {
     let directory = support::directory;

@@ -17,8 +17,8 @@ use peregrine::{
 use support::link::{ENDS, Link, at_near_end};
 use support::{KeepGoing, Process, alone, own_directory, role, until};
 
-/// The roles of child processes: the interface exported as `growing`, and an endpoint at which the server
-/// listens. Without a role this does nothing.
+/// Runs in child processes. The role is the interface exported as `growing`, and an endpoint at which the
+/// server listens. Without a role this does nothing.
 #[test]
 fn child() {
     let Some(role) = role() else { return };
@@ -492,7 +492,7 @@ fn uncertain_first_attempt_stays_uncertain_after_a_retry() {
     std::thread::scope(|scope| {
         let caller = scope.spawn(|| client.version());
         until("the call has begun", || first.passed() == 1);
-        // The next server starts before the first one stops, and its only thread is busy.
+        // The next server starts before the first one stops, and the only thread of the next server is busy.
         one.withdraw("growing");
         let other = serve(&second, 1);
         let place = other.addresses()[0].place().clone();

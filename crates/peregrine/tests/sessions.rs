@@ -358,7 +358,7 @@ fn closing_a_session_allocates_no_memory() {
     });
     let (client, region) = bound;
     until("the end is noticed", || !client.is_alive());
-    // Waits, because the client is notified of the end more than once.
+    // Wait, because the client is notified of the end more than once.
     std::thread::sleep(Duration::from_millis(50));
     assert!(occupied(&region) <= USED, "{} bytes", occupied(&region));
 }

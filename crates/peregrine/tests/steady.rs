@@ -32,7 +32,7 @@ fn calls() -> u64 {
 struct Costs {
     /// The number of times that threads that serve calls slept.
     sleeps: u64,
-    /// The numbers of retransmitted packets of the server, and of duplicate packets that it received.
+    /// How many packets the server retransmitted, and how many duplicate packets it received.
     again: [u64; 2],
     /// The number of datagrams that both namespaces have received.
     datagrams: u64,

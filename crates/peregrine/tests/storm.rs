@@ -1,5 +1,5 @@
-//! Hundreds of clients and servers are killed at random moments. Other processes observe only that the
-//! killed ones are gone, and no resources of the killed processes remain.
+//! Hundreds of clients and servers are killed at random moments. Other processes observe only that the killed
+//! processes are gone, and no resources of the killed processes remain.
 //!
 //! `PEREGRINE_SOAK=600` sets the duration of each test in seconds. `PEREGRINE_SEED=n` repeats the moments
 //! of an earlier run; each test prints its seed.
@@ -186,7 +186,7 @@ struct Outcomes {
     binds: u64,
 }
 
-/// Outcomes that all threads have seen so far.
+/// How many binds and calls of all threads have succeeded so far.
 #[derive(Default)]
 struct Seen {
     binds: AtomicU64,

@@ -28,7 +28,7 @@ enum Way {
     Local,
     Tcp,
     Udp,
-    /// From the near end of a link, which the thread has entered, to the far end.
+    /// Raw Ethernet, from the near end of a link, which the thread has entered, to the far end.
     Ethernet,
 }
 
@@ -292,7 +292,7 @@ fn large_messages_are_converted_over_raw_ethernet() {
 fn converts_large_messages(way: Way) {
     let servers = Servers::new();
     let binding = servers.bind(way, SwappedServer::new(LargeServer::new(Thing)));
-    // Several times, so that the local path uses each of its copy strategies.
+    // The calls are made several times, so that the local path uses each of its copy strategies.
     for _ in 0..3 {
         large_messages(&LargeClient { binding: binding.clone() });
     }

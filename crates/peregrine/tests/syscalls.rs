@@ -14,7 +14,7 @@ use services::{Nothing, Null, NullClient, NullServer};
 use support::link::{ENDS, Link, in_namespace};
 
 const PART: &str = "PEREGRINE_SYSCALLS_PART";
-/// The namespace at the far end of a link. The child is at the near end.
+/// The environment variable with the namespace at the far end of a link. The child is at the near end.
 const FAR: &str = "PEREGRINE_SYSCALLS_FAR";
 const CALLS: u64 = 500;
 
@@ -239,7 +239,7 @@ fn polling_call_makes_no_system_call_and_blocking_call_makes_four() {
     let _alone = support::alone();
     let all = |each: [f64; 4]| each.iter().sum();
     let neither_look_nor_wake = |[.., others]: [f64; 4]| others;
-    // One after the other, because all of them use the same processors.
+    // The parts run one after the other, because all of them use the same processors.
     at_most("spin", None, 0.0, all);
     at_most("block", None, 4.0, all);
     // The deadline needs clocks that are read without a system call.

@@ -585,7 +585,8 @@ fn banned_names_and_macros_do_not_occur() {
     assert_eq!(banned_macros("x", "eprintln!(); // todo!").len(), 0);
 }
 
-/// Returns paths and hosts that exist on one machine only. They are in parts here, as this file is checked.
+/// Returns paths and hosts that exist on one machine only. They are written in parts, because this file is
+/// checked, too.
 fn of_one_machine(path: &str, text: &str) -> Vec<String> {
     let places = [["/wo", "rk/"], ["/ro", "ot/"], ["crates", ".io"], ["artifact", "ory"]];
     let mut wrong = Vec::new();
@@ -691,7 +692,7 @@ fn no_public_item_names_a_crate_below_version_1() {
 
 /// Rooms without sockets, clocks, threads and randomness.
 const PURE: [&str; 3] = ["interface", "protocol", "value"];
-/// Names that would bring these in. Only `value` may use `sys`, which reads and writes files for it.
+/// Names of sockets, clocks, threads and randomness. Only `value` may use `sys`, to read and write files.
 const IMPURE: [&str; 10] = [
     "std::net",
     "std::os",

@@ -103,8 +103,8 @@ fn hello(number: u64) -> [u8; BIND_BYTES] {
     out
 }
 
-/// A sender on the link sends first bind packets with spoofed addresses of hosts that do not exist. Each
-/// answer waits in the server's send buffer until the kernel gives up resolving the address of its host.
+/// A sender on the link sends the first packets of binds, with spoofed addresses of hosts that do not exist.
+/// Each answer waits in the server's send buffer until the kernel gives up resolving the address of its host.
 #[test]
 fn answers_to_nonexistent_hosts_do_not_delay_calls() {
     const LONG: Duration = Duration::from_secs(5);

@@ -29,7 +29,8 @@ const RAIN: u16 = 7002;
 /// The port of the relay that loses two packets of a large result.
 const TWO: u16 = 7003;
 
-/// The fragments of a large result that are lost, once each. More than half of all serials lie between them.
+/// The numbers of the fragments of a large result that are each lost once. More than half of all serials lie
+/// between them.
 const LOST: [u32; 2] = [1000, 41_000];
 
 /// Impairments for small calls.

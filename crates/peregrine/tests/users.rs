@@ -44,6 +44,7 @@ trait Threads {
     fn thread(&self) -> peregrine::Result<i32>;
     /// Returns once `is_released` has been called.
     fn hold(&self) -> peregrine::Result<()>;
+    /// Ends all calls of `hold`, now and later.
     fn is_released(&self) -> peregrine::Result<()>;
 }
 

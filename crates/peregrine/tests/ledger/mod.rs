@@ -1,4 +1,5 @@
-//! A server that records every call it runs in a file, so that a test can read it after the server died.
+//! A server that writes the number of every call that it runs to a file, so that a test can read the numbers
+//! after the server died.
 
 // Each test program uses only some of these items.
 #![allow(dead_code)]

@@ -158,8 +158,8 @@ pub(crate) fn serve(server: Server, room: Inside, at: &str) -> (Running, String)
     (running, address)
 }
 
-/// Makes a runtime directory for this test. Because it is a property of the process, tests run one at a
-/// time.
+/// Makes a runtime directory for this test. The runtime directory belongs to the process, so tests run one at
+/// a time.
 pub(crate) fn home() -> (std::sync::MutexGuard<'static, ()>, tempfile::TempDir) {
     let alone = support::alone();
     (alone, support::own_directory())
@@ -580,7 +580,8 @@ pub(crate) fn long_call_is_not_given_up(by: Carrier) {
     let _home = home();
     let (_running, address) = serve(Server::new().threads(1), Inside::of(1), &by.loopback());
     let room = RoomClient::bind(&address).unwrap();
-    // Longer than a client waits for a silent server. With `PEREGRINE_SOAK` it is longer still.
+    // The call takes longer than a client waits for a silent server. With `PEREGRINE_SOAK` it takes longer
+    // still.
     let ms = if std::env::var_os("PEREGRINE_SOAK").is_some() { 10_000 } else { 3_500 };
     assert_eq!(room.sleep(ms).unwrap(), ms);
     assert_eq!(room.ran().unwrap(), 1);

@@ -39,10 +39,10 @@ pub(crate) struct Activity {
     binding: Option<BindExchange>,
     /// Whether the last handle was refused, which shows that the socket reaches a server.
     refused: bool,
-    /// The incarnation of the server to which it was last bound.
+    /// The incarnation of the server to which the activity was last bound.
     incarnation: Option<u64>,
     pub(crate) client_end: Option<ClientEnd>,
-    /// The number of its socket. It changes when the socket cannot be used any more.
+    /// The number of the activity's socket, which changes when the socket cannot be used any more.
     socket: u32,
     /// Whether any packet of the call has left the machine.
     left: bool,

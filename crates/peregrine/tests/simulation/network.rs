@@ -37,7 +37,7 @@ const FRAME: u64 = 1514;
 pub(crate) struct Packet {
     pub(crate) from: Address,
     pub(crate) to: Address,
-    /// The client's socket that sent it, or that receives it.
+    /// The client's socket that sends or receives the packet.
     pub(crate) socket: u32,
     pub(crate) bytes: Vec<u8>,
     pub(crate) data: Option<(Token, Range<u32>)>,
@@ -80,7 +80,7 @@ pub(crate) struct Link {
     pub(crate) no_route: bool,
     /// Sending a packet larger than this fails (`EMSGSIZE`).
     pub(crate) narrow: usize,
-    /// Bytes per second. `None`: no limit.
+    /// The rate in bytes per second. `None`: no limit.
     pub(crate) rate: Option<u64>,
     /// The largest number of bytes that wait to be sent. A packet beyond that is lost.
     pub(crate) queue: u64,
@@ -194,7 +194,7 @@ impl Link {
         self.state.loses
     }
 
-    /// Returns how long a packet waits for those before it, or `None` if the queue is full.
+    /// Returns how long a packet waits for the packets before it, or `None` if the queue is full.
     fn wait(&mut self, now: u64, bytes: u64) -> Option<u64> {
         self.state.carried += bytes;
         let Some(rate) = self.rate else { return Some(0) };

@@ -6,15 +6,15 @@ use std::collections::BTreeMap;
 use crate::network::{Address, host_of, machine_of};
 use crate::random::Random;
 
-/// The lowest bit of the number of the machine's address, in an [`Address`].
+/// The position of the lowest bit of the number of the machine's address, in an [`Address`].
 const HOME_AT: u32 = 8;
-/// The lowest bit of the port, in an [`Address`].
+/// The position of the lowest bit of the port, in an [`Address`].
 const PORT_AT: u32 = 16;
 
 /// The flow of a client's socket.
 #[derive(Clone, Copy, Debug)]
 struct Flow {
-    /// The number of the socket's address among those of the machine.
+    /// The number of the socket's address among the addresses of the machine.
     home: u32,
     state: State,
 }

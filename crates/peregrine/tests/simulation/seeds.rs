@@ -38,7 +38,7 @@ fn link(random: &mut Random, weather: Weather) -> Link {
             let bits = *random.pick(&[1_000_000, 10_000_000, 100_000_000, 1_000_000_000]);
             link = Link::shaped(bits, delay);
             if random.chance(300) {
-                // This queue overflows.
+                // Such a short queue overflows.
                 link.queue = random.range(5..50) * 1514;
             }
         }

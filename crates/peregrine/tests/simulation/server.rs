@@ -306,7 +306,7 @@ impl Server {
         Some(grant.with(&[record.server_end.granted_handle()]))
     }
 
-    /// Checks the clients of running procedures. Returns whether any procedure runs.
+    /// Checks the clients of calls that run or wait. Returns whether there are any such calls.
     pub(crate) fn check_callers(&mut self, time: u64, now: Moment, oracle: &mut Oracle) -> bool {
         for place in 0..self.options.places {
             let record = &mut self.records[place as usize];
@@ -383,7 +383,7 @@ impl Server {
         }
     }
 
-    /// Returns the calls whose procedures run.
+    /// Returns the calls whose procedures run or wait in the queue.
     pub(crate) fn running(&self) -> impl Iterator<Item = Token> {
         self.records.iter().filter_map(|record| record.running)
     }

@@ -21,7 +21,7 @@ pub(crate) enum Event {
     Wake(Address, usize),
     /// A procedure of the server of this incarnation ends: the place of its record, and its call.
     Finish(u64, u32, Token),
-    /// The record at a place has more to send, at the server of this incarnation.
+    /// A record of the server of this incarnation has more to send: the place of the record.
     Flush(u64, u32),
     Change(Change),
     /// A server of this incarnation checks the clients of its procedures.
@@ -45,9 +45,9 @@ pub(crate) enum Change {
     Freeze(Address, u64),
     /// Whether all packets to the server are lost, and all packets to the client.
     Cut(bool, bool),
-    /// Larger packets are lost in both directions.
+    /// Packets with more bytes than this are lost in both directions.
     Mtu(usize),
-    /// Sending larger packets fails on both sides.
+    /// Sending packets with more bytes than this fails on both sides.
     Narrow(usize),
     /// Whether sending fails at the clients, and at the server.
     NoRoute(bool, bool),
@@ -64,7 +64,7 @@ pub(crate) enum Change {
 #[derive(Clone, Copy, Debug)]
 struct Clock {
     offset: u64,
-    /// Its error, in millionths.
+    /// The error of its rate, in millionths.
     drift: i64,
 }
 

@@ -12,7 +12,7 @@ use super::impairments::{Impairments, InFlight};
 use super::link::Link;
 use super::tap::{PEREGRINE_TYPE, Tap, VNET_HEADER_BYTES, ether_type};
 
-/// Bytes of a frame before Peregrine's packet: the Ethernet header and Peregrine's link header.
+/// The number of bytes of a frame before Peregrine's packet: the Ethernet header and Peregrine's link header.
 pub(crate) const LINK_HEADER_BYTES: usize = 18;
 const FRAME_MAX: usize = (1 << 16) + 64;
 
@@ -97,8 +97,8 @@ impl Drop for Bridge {
     }
 }
 
-/// Returns the bytes of the largest packet in a frame. The frame may be a segmentation offload batch
-/// that is still to be cut.
+/// Returns the size in bytes of the largest IP packet in a frame. The frame may be a batch that segmentation
+/// offload has still to cut.
 fn packet_bytes(frame: &[u8]) -> usize {
     const ETHERNET: usize = 14;
     const IP_AND_UDP: usize = 28;

@@ -156,7 +156,7 @@ impl Link {
     }
 
     /// Makes two ends that a router in the middle joins. Its routes to both ends take packets of at most
-    /// `mtu` bytes. It reports longer packets to their sender by ICMP.
+    /// `mtu` bytes. The router reports longer packets to their sender by ICMP.
     ///
     /// # Errors
     /// As for [`new`](Self::new).

@@ -89,7 +89,7 @@ impl Process {
         line.trim().to_owned()
     }
 
-    /// Writes a line to its standard input.
+    /// Writes a line to the child's standard input.
     pub(crate) fn write_line(&mut self, line: &str) {
         let input = self.child.stdin.as_mut().expect("a pipe");
         writeln!(input, "{line}").expect("the child reads its input");

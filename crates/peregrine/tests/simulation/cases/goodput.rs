@@ -78,8 +78,8 @@ fn received_bytes(world: &mut World, bytes: u32, first: usize, until: u64) -> [f
     received_bytes
 }
 
-/// A result occupies the link for a third of a second, so the round trip between two calls of a
-/// single client costs it little of its share.
+/// A result occupies the link for a third of a second, so the round trip between two calls of a single client
+/// costs the client little of its share.
 #[test]
 fn eight_handles_of_one_peer_share_the_rate_of_one() {
     for (mbit, rtt) in [(20, 40), (100, 20)] {
@@ -95,8 +95,8 @@ fn eight_handles_of_one_peer_share_the_rate_of_one() {
     }
 }
 
-/// A receiver accepts 1,024 positions in 10 ms. On a path of 300 ms that is 30 times as many as on
-/// one of 1 ms. A sender that still assumed the shorter path would use a third of the link.
+/// A receiver accepts 1,024 positions in 10 ms, so a path of 300 ms holds 30 times as many positions as a
+/// path of 1 ms. A sender that still assumed the shorter path would use a third of the link.
 #[test]
 fn large_messages_use_the_link_after_a_change_of_the_round_trip() {
     let bytes = 32 * MEBIBYTE;

@@ -28,10 +28,10 @@ pub(crate) const GIVEN_UP: u32 = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CallerState {
     Nothing,
-    /// The message of its call is in the send queue.
+    /// The message of the caller's call is in the send queue.
     Sends(Token),
     Waits(Token),
-    /// It has given its call up. Its frame is not free before the reply arrives.
+    /// The caller has given its call up. Its frame is not free before the reply arrives.
     Captured,
 }
 

@@ -7,7 +7,7 @@ use crate::random::Random;
 /// Why an end can no longer use a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Broken {
-    /// The other end closed it, and all its bytes have been read.
+    /// The other end closed the connection, and all its bytes have been read.
     Closed,
     /// The connection was reset.
     Reset,
