@@ -42,9 +42,9 @@ const GIVE: u32 = 0;
 const NULL: u32 = 1;
 const TAKE: u32 = 2;
 const PIECE: u32 = 1408;
-/// The kind of answer, as a number in a reply: the call was executed without an error.
+/// The number in a reply for a call that was executed without an error.
 const OK: u32 = 0;
-/// The kind of answer: the call was not executed.
+/// The number in a reply for a call that was not executed.
 const NOT_EXECUTED: u32 = 2;
 
 fn serve() -> (Running, SocketAddr) {
@@ -243,7 +243,8 @@ fn unacknowledged_results_are_bounded_in_bytes() {
     let bound = limits::RETAINED_BYTES_MAX + limits::SPARE_BYTES_MAX + (16 << 20);
     println!("{} MiB more are resident, of {} MiB", grown >> 20, bound >> 20);
     assert!(grown <= bound, "{grown} bytes");
-    // The end of a handle releases its result. The packet is repeated, because it may be lost.
+    // A packet that ends a handle releases the result of the handle. The packet is repeated, because it may
+    // be lost.
     support::until("results are released", || {
         for caller in 0..100 {
             hosts[0].send(hosts[0].header(caller, PacketKind::Bye, 1), &[]);

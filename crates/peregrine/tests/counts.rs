@@ -90,10 +90,9 @@ fn interpreted() -> GenericServer {
     })
 }
 
-/// Checks that each call allocates `due` times, by comparing 2 n calls with n calls.
-/// Unrelated threads (the test runner's, or one that starts because the machine is slow) allocate now and
-/// then, but far less than half a time per call. So the result is rounded, and the count is repeated until
-/// it matches.
+/// Checks that each call allocates `due` times, by comparing 2 n calls with n calls. Unrelated threads (the
+/// test runner's, or one that starts because the machine is slow) also allocate, but far less often than once
+/// in two calls. So the result is rounded, and the count is repeated until it matches.
 #[track_caller]
 fn allocates(due: u64, mut call: impl FnMut()) {
     const CALLS: u64 = 200;
@@ -155,7 +154,7 @@ fn allocates_for_owned_types_only(client: &CountedClient) {
     allocates(3, || drop(client.owned("falcon".to_owned())));
 }
 
-/// Checks both devices, with payload checks (the default) and without.
+/// Checks each choice of the device, with payload checks (the default) and without.
 #[test]
 fn call_over_raw_ethernet_allocates_only_for_its_owned_types() {
     let _alone = support::alone();
@@ -306,7 +305,7 @@ fn sleeps_at_most(most: f64, wait: Wait) {
         let round = |calls: u64| {
             let before = sleeps();
             (0..calls).for_each(|_| client.null().unwrap());
-            // The count of a thread that has ended is lost.
+            // The count of a thread that has ended is lost, so the sum may become smaller.
             sleeps().saturating_sub(before)
         };
         round(100);

@@ -128,7 +128,8 @@ fn memory_has(pid: u32, wanted: &str) -> bool {
             (from..to).step_by(chunk.len() - wanted.len()).any(|at| {
                 let most = chunk.len().min((to - at) as usize);
                 let read = memory.read_at(&mut chunk[..most], at).unwrap_or(0);
-                // Invalid text around the wanted text does not prevent a match, and this search is fast.
+                // The conversion replaces invalid bytes around the wanted text, so it does not prevent a
+                // match. Such a search is fast.
                 String::from_utf8_lossy(&chunk[..read]).contains(wanted)
             })
         },
@@ -177,8 +178,8 @@ fn server(link: &Link, port: u16, directory: &Path) -> (Process, String) {
     (process, address)
 }
 
-/// Starts a process at the near end that makes calls. Returns the process after its first calls, with its
-/// description of its device.
+/// Starts a process at the near end that makes calls. Returns the process after its first calls, and the text
+/// by which the process describes its device.
 fn caller(link: &Link, address: &str, first: u64, directory: &Path) -> (Process, String) {
     let role = format!("caller {address} {first}");
     let mut process = link.launch(CLIENTS, "child", &role, directory);
@@ -281,7 +282,7 @@ fn xdp_program_is_attached_only_on_request() {
         assert!(summary.starts_with("ethernet: AF_PACKET (AF_XDP only where"), "{summary}");
         assert_eq!(ledger.enter(1, 0).unwrap(), 2);
         assert!(!has_program(link, CLIENTS), "AF_XDP was not requested");
-        // The server's operator and the binding client can each request it.
+        // The server's operator and the binding client can each request AF_XDP.
         let (name, device) = (format!("plain {} any", PORT + 1), EthernetDevice::Any);
         let own = path.join("asked");
         std::fs::create_dir(&own).unwrap();
@@ -597,7 +598,7 @@ fn silent_link_is_replaced_by_udp() {
         println!(
             "{returned} returned, {not_executed} not executed, {maybe} unknown; then {explanation}"
         );
-        // The long call was in progress, and each caller may have had one in progress.
+        // The long call was in progress, and each caller may have had a call in progress.
         assert!((1..=4).contains(&maybe), "{maybe} are unknown");
         // A new binding finds the server over UDP, but no frame reaches it.
         let impatient = BindOptions::default().bind_timeout(Duration::from_millis(500));

@@ -83,7 +83,7 @@ fn deadline_ends_the_wait_and_the_a_stack_is_released_later() {
         let impatient = gate.with_timeout(Duration::from_millis(30));
         test.give_up_inside(&impatient, Duration::from_millis(30));
 
-        // The only A-stack is captured, so no other call can begin. It is reported as not executed.
+        // The only A-stack is captured, so no other call can begin. This call is reported as not executed.
         let error = impatient.pass(2).unwrap_err();
         assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::No), "{error}");
         assert_eq!(error.phase(), Phase::Marshal);
@@ -108,8 +108,8 @@ fn overload_is_refused_as_not_executed_and_is_temporary() {
     std::thread::scope(|scope| {
         let first = scope.spawn(|| gate.wait(1));
         assert_eq!(test.entered.recv_timeout(LIMIT), Ok(1));
-        // The only thread is busy: one more call waits, and the next ones are refused. If the call that is
-        // made below is first in the queue, this one is refused and repeated.
+        // The only thread is busy: one more call waits, and further calls are refused. If the call that is
+        // made below is first in the queue, the call of this thread is refused and repeated.
         let queued = scope.spawn(|| {
             loop {
                 match gate.wait(2) {
@@ -251,7 +251,7 @@ fn call_in_a_forked_child_is_not_executed() {
     let _test = Test::start(|server| server);
     let gate = GateClient::bind("gate").unwrap();
     assert_eq!(gate.pass(1).unwrap(), 1);
-    // SAFETY: the child only makes a call, which fails before it touches anything, and exits.
+    // SAFETY: the child makes one call, which fails before it touches anything. Then the child exits.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let forked = gate

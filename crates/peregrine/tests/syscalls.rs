@@ -18,7 +18,7 @@ const PART: &str = "PEREGRINE_SYSCALLS_PART";
 const FAR: &str = "PEREGRINE_SYSCALLS_FAR";
 const CALLS: u64 = 500;
 
-/// Marks where counting begins and ends, by a system call that nothing else here makes.
+/// Marks where counting begins and ends, by a system call that nothing else in this program makes.
 fn mark() {
     // SAFETY: takes no arguments.
     unsafe { libc::syscall(libc::SYS_getpgrp) };

@@ -228,7 +228,7 @@ fn code(line: &str) -> &str {
     line.find("//").map_or(line, |at| &line[..at])
 }
 
-/// Returns the rooms that a file names with `crate::`, in `use` (also of groups) and inline.
+/// Returns the rooms that a file names with `crate::`: in `use` declarations, also with braces, and inline.
 fn rooms_used(text: &str) -> BTreeSet<String> {
     let code: String = text.lines().map(code).collect::<Vec<_>>().join("\n");
     let mut rooms = BTreeSet::new();

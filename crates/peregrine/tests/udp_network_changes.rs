@@ -67,7 +67,7 @@ impl Wide for Bytes {
     }
 }
 
-/// Sends `bytes` bytes, and fetches as many.
+/// Sends `bytes` bytes to the server, and fetches the same number of bytes from it.
 fn to_and_fro(wide: &WideClient, bytes: usize) {
     let all: Vec<u8> = (0..bytes).map(byte).collect();
     let begun = Instant::now();
@@ -158,8 +158,9 @@ fn large_messages_pass_a_router_with_a_narrow_link_over_ipv6() {
     });
 }
 
-/// The MTU of the server's own interface becomes smaller than the agreed fragments. The server learns that
-/// from its kernel at its first packet and informs the client, so no packet is lost.
+/// The MTU of the server's own interface becomes smaller than the agreed fragments. The server's kernel
+/// reports this when the server sends its first packet. The server then informs the client, so no packet is
+/// lost.
 #[test]
 fn results_fit_an_interface_that_became_narrower() {
     let _alone = alone();
@@ -301,7 +302,8 @@ fn calls_succeed_after_the_client_address_changed() {
         assert_eq!(ledger.enter(2, 0).unwrap(), 3);
         within(LONG, begun);
 
-        // The address changes during a call: its result cannot arrive, and the next call succeeds.
+        // The address changes during a call: the result of this call cannot arrive, but the next call
+        // succeeds.
         std::thread::scope(|scope| {
             let caller = scope.spawn(|| ledger.enter(3, 5_000));
             until("the call runs", || Book::read(home.path()).contains(&3));
@@ -424,7 +426,7 @@ fn short_limits_find_a_new_flow_when_only_the_bind_fails() {
     assert!(entered.windows(2).all(|pair| pair[0] != pair[1]), "a call ran twice");
 }
 
-/// A name has several addresses, most of which do not answer. Each path finds the one that answers.
+/// A name has several addresses, most of which do not answer. Each path finds the address that answers.
 #[test]
 fn dead_addresses_of_a_name_do_not_hide_the_live_one() {
     let _alone = alone();
@@ -522,7 +524,7 @@ fn hold_books(outcomes: &[Outcomes], homes: &[&Path]) -> Vec<usize> {
 /// once, at one of the servers. Returns the bindings and the number of calls that ran at each server.
 fn calls_succeed(address: &str, nat: &Nat, servers: &[&Served]) -> (Vec<LedgerClient>, Vec<usize>) {
     const CALLS: u64 = 10_000;
-    // These are more threads than have a socket of their own.
+    // There are more threads than sockets, so some threads share a socket.
     const THREADS: u64 = 24;
     let next = AtomicU64::new(0);
     let options = BindOptions::default().astacks(32);
