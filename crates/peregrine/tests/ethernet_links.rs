@@ -66,7 +66,8 @@ fn at_near_end(link: Result<Link, String>, case: impl FnOnce(&Link) + Send) {
     link::at_near_end(link, case);
 }
 
-/// Runs `check` with a client of a [`Bytes`] server at the far end. `client` and `server` are their devices.
+/// Runs `check` with a client of a [`Bytes`] server at the far end. The client uses the device `client`, and
+/// the server uses the device `server`.
 fn bytes_by(
     scheme: &str,
     client: EthernetDevice,

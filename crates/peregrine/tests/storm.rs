@@ -251,7 +251,7 @@ fn outcomes_are_true_when_servers_are_killed_at_any_moment() {
     let book = directory.path().join("book.bin");
     let mut noise = Noise::new(seed());
     let (next, going) = (AtomicU64::new(0), AtomicBool::new(true));
-    // Resources of this process after its first binding was dropped.
+    // Measure the resources of this process after its first binding was dropped.
     let mut first = Process::start("child", "server", directory.path());
     assert_eq!(LedgerClient::bind("ledger").unwrap().enter(u64::MAX - 1).unwrap(), u64::MAX);
     first.kill();

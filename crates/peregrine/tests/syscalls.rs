@@ -249,8 +249,8 @@ fn polling_call_makes_no_system_call_and_blocking_call_makes_four() {
     // A call needs two system calls to send and two to receive.
     at_most("tcp block", None, 4.0, all);
     at_most("udp block", None, 4.0, all);
-    // Tracing makes procedures so slow that a second thread of the server is woken to receive meanwhile,
-    // for each call. `tests/counts.rs` tests that no thread sleeps otherwise.
+    // Tracing makes procedures so slow that each call wakes a second thread of the server, which receives
+    // meanwhile. `tests/counts.rs` tests that no thread sleeps otherwise.
     at_most("udp spin", None, 2.0, neither_look_nor_wake);
 }
 

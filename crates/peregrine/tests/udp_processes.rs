@@ -220,7 +220,7 @@ fn a_thousand_clients_leave_no_resources() {
     let mut entered = Book::read(directory.path());
     entered.retain(|number| *number < 1 << 40);
     entered.sort_unstable();
-    assert!(entered.iter().copied().eq(0..1401), "each once");
+    assert!(entered.iter().copied().eq(0..1401), "each call ran once");
     // These bindings remain: that of this process, that of `describe`, and those of clients that sent no
     // close message, or asked for handles twice because the answer was late.
     let mut bindings = 0;

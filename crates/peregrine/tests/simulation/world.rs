@@ -561,7 +561,7 @@ impl World {
         self.at(next, Event::Attack);
     }
 
-    /// Replays a packet from another address.
+    /// Returns an earlier packet, with the attacker's address as its source.
     fn replayed(&mut self) -> Packet {
         let seen = self.seen.clone();
         Packet { from: ATTACKER, to: SERVER, ..self.random.pick(&seen).clone() }
