@@ -126,7 +126,9 @@ pub(crate) fn names() -> PossibleValuesParser {
             .chain(crate::network::other_cases())
             .chain(calls)
             .chain(swapped)
-            .chain(crate::bind::CASES),
+            .chain(crate::bind::CASES)
+            .chain(crate::growth::CALLS)
+            .chain([crate::growth::BIND]),
     )
 }
 

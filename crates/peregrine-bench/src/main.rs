@@ -16,6 +16,7 @@ mod cost;
 mod crowd;
 mod death;
 mod goodput;
+mod growth;
 #[cfg(feature = "peers")]
 mod iceoryx;
 mod interfaces;
@@ -100,6 +101,9 @@ enum Experiment {
     /// after its server has been restarted, how soon the death of a server is noticed, and calls to a server
     /// of the other byte order.
     Bind(Selection),
+    /// Calls to a server whose interface has grown, each compared with the interpreted call to an equal server.
+    /// Also the time of binding to such a server.
+    Growth(Selection),
     /// The costs of ten designs of stubs, and of Peregrine's: the study of Chung, Lazowska, Notkin and
     /// Zahorjan on this machine.
     Stubs {
@@ -286,6 +290,10 @@ fn run(arguments: Arguments) -> Result<(), Box<dyn Error + Send + Sync>> {
         Experiment::Swapped(selection) => {
             let allowed = machine::processors();
             ("swapped", selection.format, swapped::measure(&selection, &allowed, &progress)?)
+        }
+        Experiment::Growth(selection) => {
+            let allowed = machine::processors();
+            ("growth", selection.format, growth::measure(&selection, &allowed, &progress)?)
         }
         Experiment::Stubs { selection, picture } => {
             return stubs::run(&selection, &picture, &progress);

@@ -10,6 +10,8 @@ pub(crate) enum Mark {
     Ratio(f64, f64),
     /// The required maximum of the time, in nanoseconds.
     Within(f64),
+    /// The required maximum of the difference between the time and the limit's time, in nanoseconds.
+    More(f64),
 }
 
 /// The marks of rows with one caller and one binding: case, wait, placement, limit; must, reach.
@@ -77,6 +79,12 @@ const BACK: f64 = 50e6;
 /// byte order.
 const SWAPPED: (&str, f64, f64) = ("in-1m-swapped", 1.30, 1.05);
 
+/// The mark of calls of a procedure that the client converts, compared with the interpreted call of an equal
+/// procedure; must, reach. The compiled and the interpreted client have the same mark.
+const GROWN: (f64, f64) = (1.50, 1.20);
+/// How much longer, in nanoseconds, it may take to bind to a server of whose 100 procedures each differs.
+const GROWN_BIND: f64 = 1e6;
+
 /// The names of the limits that send one frame in each direction. The XDP program runs in the driver for the
 /// first limit, and after the driver for the second.
 const XDP_PINGPONG: [&str; 2] = ["xdp-pingpong", "xdp-pingpong-behind"];
@@ -116,6 +124,12 @@ pub(crate) fn of(row: &Row) -> Option<Mark> {
     let limit = row.limit?;
     if let Some(marked) = BINDS.iter().find(|m| m.0 == row.case) {
         return row.ratio.map(|_| Mark::Ratio(marked.1, marked.2));
+    }
+    if crate::growth::CALLS.contains(&row.case) {
+        return row.ratio.map(|_| Mark::Ratio(GROWN.0, GROWN.1));
+    }
+    if row.case == crate::growth::BIND {
+        return Some(Mark::More(GROWN_BIND));
     }
     if row.case == SWAPPED.0 {
         return row.ratio.map(|_| Mark::Ratio(SWAPPED.1, SWAPPED.2));

@@ -144,6 +144,10 @@ impl Row {
             (Some(Mark::Ratio(must, reach)), Some(ratio), _) => {
                 [must, reach].map(|mark| format!("{mark:.2} {}", word(ratio <= mark)))
             }
+            (Some(Mark::More(ns)), _, Some(ours)) => {
+                let more = ours - self.limit_ns.unwrap_or(0.0);
+                [format!("+{} {}", time(Some(ns)), word(more <= ns)), String::new()]
+            }
             (Some(Mark::Within(ns)), _, Some(ours)) => {
                 let must = format!("{} {}", time(Some(ns)), word(ours <= ns));
                 [must, String::new()]

@@ -55,6 +55,8 @@ pub(crate) struct Picture {
 }
 
 pub(crate) use report::{control, copying, ns, rounded};
+pub(crate) use shipped::{Calling, Labelled, ThreeClient, Triple, equal_server};
+pub(crate) use user::Data;
 
 /// Measures only the model's parameters for marshalling.
 pub(crate) fn measured(rounds: usize, slice: Duration) -> Result<Measured, Failure> {

@@ -10,13 +10,14 @@
 use std::cell::RefCell;
 use std::hint::black_box;
 use std::rc::Rc;
+use std::sync::Arc;
 
-use peregrine::call::{Call, EStack, FrameGuard, Frames, Incoming, Limit, execute};
+use peregrine::call::{Call, EStack, FrameGuard, Frames, Incoming, Limit, Serve, execute};
 use peregrine::interface::Described;
 use peregrine::value::{
     Block, Native, Reader, Representation, Space, Swapped, Window, Writer, plain_slice,
 };
-use peregrine::{Argument, Dynamic, GenericClient, OnExhausted, Plain, Value, interface};
+use peregrine::{Argument, Binding, Dynamic, GenericClient, OnExhausted, Plain, Value, interface};
 
 use super::Used;
 use super::repeated::Repeated;
@@ -91,6 +92,11 @@ impl Three for Object {
         black_box((a, b, c, d, e, f));
         Ok(())
     }
+}
+
+/// Returns a server of these procedures, whose object ignores the arguments.
+pub(crate) fn equal_server() -> Arc<dyn Serve> {
+    Arc::new(ThreeServer::new(Object))
 }
 
 /// The structure as one value.
@@ -360,11 +366,17 @@ fn plain<T: Plain>(values: &Dynamic) -> Option<&[T]> {
 
 impl Calling {
     pub(crate) fn shared() -> Shared {
+        let compiled = ThreeClient::in_process(Object);
+        Rc::new(RefCell::new(Self::over(compiled.binding().clone())))
+    }
+
+    /// Makes both clients of a binding.
+    pub(crate) fn over(binding: Binding) -> Self {
         let user = User::full();
         let Structure { e, f, .. } = Structure::of(&user);
-        let compiled = ThreeClient::in_process(Object);
+        let compiled = ThreeClient { binding };
         let interpreted = GenericClient::over(compiled.binding().clone(), description());
-        Rc::new(RefCell::new(Self {
+        Self {
             compiled,
             interpreted,
             one: user.one.into(),
@@ -375,10 +387,11 @@ impl Calling {
             result: Dynamic::Unit,
             labelled: f,
             user,
-        }))
+        }
     }
 
-    fn compiled(&self, data: Data) -> Option<()> {
+    /// Makes a call by the compiled client. Returns `None` if it fails.
+    pub(crate) fn compiled(&self, data: Data) -> Option<()> {
         let Self { compiled, user, array, records, labelled, .. } = self;
         let called = match data {
             Data::One => compiled.one(user.one),
@@ -395,7 +408,8 @@ impl Calling {
         called.ok()
     }
 
-    fn interpreted(&mut self, data: Data) -> Option<()> {
+    /// Makes a call by the interpreted client. Returns `None` if it fails.
+    pub(crate) fn interpreted(&mut self, data: Data) -> Option<()> {
         let Self { interpreted, one, numbers, array, records, label, result, .. } = self;
         let [a, b, c] = numbers;
         let number = data as u32;
