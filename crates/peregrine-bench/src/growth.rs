@@ -222,16 +222,24 @@ fn calls(selection: &Selection, progress: &Progress) -> Result<Vec<Row>, Failure
     let mut records = in_process(Arc::new(records::ThreeServer::new(records::Object)))?;
     progress.show("calls");
     let slice = selection.slice();
-    let samples = in_turn(selection.rounds(), 1 + CALLS.len(), |which| match which {
-        0 => timed(slice, || black_box(&mut equal).interpreted(Data::Structure)),
-        1 => timed(slice, || black_box(&grown).compiled(Data::Structure)),
-        2 => timed(slice, || black_box(&mut grown).interpreted(Data::Structure)),
-        3 => timed(slice, || black_box(&records).compiled(Data::Structure)),
-        _ => timed(slice, || black_box(&mut records).interpreted(Data::Structure)),
+    let cases: Vec<_> = CALLS.into_iter().filter(|case| selection.has_case(case)).collect();
+    let samples = in_turn(selection.rounds(), 1 + cases.len(), |which| {
+        match which.checked_sub(1).map(|which| cases[which]) {
+            None => timed(slice, || black_box(&mut equal).interpreted(Data::Structure)),
+            Some("grown-compiled") => timed(slice, || black_box(&grown).compiled(Data::Structure)),
+            Some("grown-interpreted") => {
+                timed(slice, || black_box(&mut grown).interpreted(Data::Structure))
+            }
+            Some("grown-records-compiled") => {
+                timed(slice, || black_box(&records).compiled(Data::Structure))
+            }
+            Some(_) => timed(slice, || black_box(&mut records).interpreted(Data::Structure)),
+        }
     })?;
     let (limit, _) = split(&samples[0]);
-    let rows = CALLS.into_iter().zip(&samples[1..]).filter(|(case, _)| selection.has_case(case));
-    Ok(rows
+    Ok(cases
+        .into_iter()
+        .zip(&samples[1..])
         .map(|(case, samples)| {
             let (ours, _) = split(samples);
             let row = Row { path: Some("in-process"), bindings: 1, ..Row::new(case) };
