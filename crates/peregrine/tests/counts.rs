@@ -155,6 +155,104 @@ fn allocates_for_owned_types_only(client: &CountedClient) {
 }
 
 /// Checks each choice of the device, with payload checks (the default) and without.
+/// The interface of a client and that of a server that has grown.
+mod grown {
+    pub(crate) mod old {
+        use peregrine::{Out, Plain, Result, Value, interface};
+
+        #[derive(Clone, Copy, Debug, PartialEq, Value)]
+        pub(crate) struct Item {
+            pub(crate) price: u32,
+            pub(crate) sizes: [u16; 4],
+        }
+
+        #[derive(Clone, Copy, Debug, PartialEq, Plain)]
+        #[repr(C)]
+        pub(crate) struct Point {
+            pub(crate) x: u32,
+            pub(crate) y: u32,
+        }
+
+        #[interface]
+        pub(crate) trait Shop {
+            fn put(&self, item: &Item, text: &str) -> Result<Item>;
+            fn move_all(&self, points: &mut [Point]) -> Result<()>;
+            fn all(&self, into: Out<'_, Point>) -> Result<u64>;
+        }
+    }
+
+    pub(crate) mod new {
+        use peregrine::{Out, Plain, Result, Value, interface};
+
+        #[derive(Clone, Copy, Debug, PartialEq, Value)]
+        pub(crate) struct Item {
+            #[default(7)]
+            unit: u8,
+            price: u32,
+            sizes: [u16; 4],
+            again: Option<u64>,
+        }
+
+        #[derive(Clone, Copy, Debug, PartialEq, Plain)]
+        #[repr(C)]
+        pub(crate) struct Point {
+            x: u32,
+            #[default(9)]
+            z: u32,
+            y: u32,
+        }
+
+        #[interface]
+        pub(crate) trait Shop {
+            fn put(&self, item: &Item, text: &str, #[default(3)] times: u32) -> Result<Item>;
+            fn move_all(&self, points: &mut [Point]) -> Result<()>;
+            fn all(&self, into: Out<'_, Point>) -> Result<u64>;
+        }
+
+        pub(crate) struct Object;
+
+        impl Shop for Object {
+            fn put(&self, item: &Item, text: &str, times: u32) -> Result<Item> {
+                assert_eq!((item.unit, text.len(), times), (7, 30, 3));
+                Ok(Item { price: item.price + 1, ..*item })
+            }
+            fn move_all(&self, points: &mut [Point]) -> Result<()> {
+                points.iter_mut().for_each(|one| one.x += one.z);
+                Ok(())
+            }
+            fn all(&self, mut into: Out<'_, Point>) -> Result<u64> {
+                into.put(&[Point { x: 1, z: 2, y: 3 }; 100]).expect("enough space");
+                Ok(100)
+            }
+        }
+    }
+}
+
+#[test]
+fn converted_call_does_not_allocate() {
+    use grown::{new, old, old::Shop as _};
+    let _alone = support::alone();
+    let _directory = support::own_directory();
+    let server = Server::new().export("shop", new::ShopServer::new(new::Object)).unwrap();
+    let server = server.listen("tcp:127.0.0.1:0").unwrap().listen("udp:127.0.0.1:0").unwrap();
+    let running = server.spawn().unwrap();
+    let mut clients = vec![old::ShopClient::bind("shop").unwrap()];
+    for address in running.addresses() {
+        clients.push(old::ShopClient::bind(&format!("{address}/shop")).unwrap());
+    }
+    for client in &clients {
+        let item = old::Item { price: 4, sizes: [1, 2, 3, 4] };
+        let text = "as long as it is in the server";
+        let mut points = [old::Point { x: 0, y: 5 }; 200];
+        let mut into = [old::Point { x: 0, y: 0 }; 100];
+        allocates(0, || assert_eq!(client.put(&item, text).unwrap().price, 5));
+        allocates(0, || client.move_all(&mut points).unwrap());
+        assert_eq!((points[0].x % 9, points[199].y), (0, 5));
+        allocates(0, || assert_eq!(client.all(Out::from(&mut into[..])).unwrap(), 100));
+        assert_eq!(into, [old::Point { x: 1, y: 3 }; 100]);
+    }
+}
+
 #[test]
 fn call_over_raw_ethernet_allocates_only_for_its_owned_types() {
     let _alone = support::alone();
