@@ -29,6 +29,7 @@ fn child() {
     let server = match growing {
         "before" => server.export("growing", BeforeServer::new(Version(1, Door::default()))),
         "after" => server.export("growing", AfterServer::new(Version(2, Door::default()))),
+        "later" => server.export("growing", LaterServer::new(Version(3, Door::default()))),
         "other" => server.export("growing", OtherServer::new(Version(2, Door::default()))),
         _ => panic!("unknown role `{growing}`"),
     };
@@ -328,6 +329,13 @@ mod growing {
         fn version(&self) -> peregrine::Result<u32>;
     }
 
+    /// Has no procedure `more`, and a parameter that older clients do not send.
+    #[peregrine::interface(name = "Growing")]
+    pub(crate) trait Later {
+        #[idempotent]
+        fn version(&self, #[default(5)] add: u32) -> peregrine::Result<u32>;
+    }
+
     #[peregrine::interface(name = "Growing")]
     pub(crate) trait Other {
         fn version(&self, of: String) -> peregrine::Result<u64>;
@@ -351,15 +359,24 @@ mod growing {
 
     impl After for Version {
         fn more(&self) -> peregrine::Result<u32> {
-            panic!("no client can call this procedure")
+            Ok(self.0 + 10)
         }
         fn version(&self) -> peregrine::Result<u32> {
             Ok(self.0)
         }
     }
+
+    impl Later for Version {
+        fn version(&self, add: u32) -> peregrine::Result<u32> {
+            Ok(self.0 + add)
+        }
+    }
 }
 
-use growing::{AfterServer, Before, BeforeClient, BeforeServer, OtherServer, Version};
+use growing::{
+    After, AfterClient, AfterServer, Before, BeforeClient, BeforeServer, LaterServer, OtherServer,
+    Version,
+};
 
 /// A door that counts calls and blocks them while it is shut.
 #[derive(Clone, Default)]
@@ -414,6 +431,36 @@ fn server_restarted_with_a_larger_interface_is_called_as_before() {
         stop(before);
         let _after = place.serve("after");
         until("the new server is found", || client.version().is_ok_and(|version| version == 2));
+    });
+}
+
+/// The servers of a binding are of different ages: the client converts the calls to one of them, and knows
+/// which procedures it lacks.
+#[test]
+fn binding_goes_on_with_servers_of_other_ages() {
+    let _alone = alone();
+    let directory = own_directory();
+    on_every_path("growing", directory.path(), |place| {
+        let server = place.serve("after");
+        let client = AfterClient::bind(place.address).unwrap();
+        assert_eq!(client.binding().path(), place.path);
+        let same_age = || {
+            assert_eq!((client.version().unwrap(), client.more().unwrap()), (2, 12));
+            assert!(client.binding().lacks().is_empty());
+        };
+        same_age();
+        stop(server);
+        let later = place.serve("later");
+        until("the later server is found", || client.version().is_ok_and(|version| version == 8));
+        assert_eq!(client.binding().lacks(), ["more"]);
+        let error = client.more().unwrap_err();
+        assert_eq!((error.kind(), error.executed()), (Kind::NoSuchProcedure, Executed::No));
+        assert!(error.to_string().contains("`more`"), "{error}");
+        assert_eq!(client.version().unwrap(), 8);
+        stop(later);
+        let _again = place.serve("after");
+        until("the first server is found", || client.version().is_ok_and(|version| version == 2));
+        same_age();
     });
 }
 
