@@ -347,8 +347,7 @@ impl Server {
             exports.push(server_export(&core));
         }
         core.exports.lock().extend(exports);
-        let paths = Paths::new(&core, self.connections);
-        let paths = paths.map_err(failed("cannot allocate memory for the local path"))?;
+        let paths = Paths::new(&core, self.connections)?;
         let all = paths.all();
         core.disclosed.measure(all.iter().map(Arc::downgrade));
         let (addresses, pid) = (Vec::new(), std::process::id());
@@ -356,14 +355,13 @@ impl Server {
         let drain = self.signals.unwrap_or(STOP);
         let mut running = Running { stop, drain, core, paths, all, addresses, signals, pid };
         for listening in self.listeners {
-            let endpoint = running.paths.open(listening, self.ethernet)?;
+            let endpoint = running.paths.open_endpoint(listening, self.ethernet)?;
             running.addresses.push(endpoint);
         }
         let listens = running.addresses.iter().map(ToString::to_string).collect();
         let _ = running.core.listens.set(listens);
         for (export, published) in named.iter().zip(published) {
-            let opened = running.paths.local.open(export, published);
-            opened.map_err(failed("cannot watch the socket of an export"))?;
+            running.paths.open_export(export, published)?;
         }
         Ok(running)
     }
@@ -490,7 +488,7 @@ impl Running {
     /// # Ok::<(), peregrine::CallError>(())
     /// ```
     pub fn losses(&self) -> Losses {
-        self.paths.datagrams.losses()
+        self.paths.losses()
     }
 
     /// Returns the number of threads that run procedures or wait for calls now.
