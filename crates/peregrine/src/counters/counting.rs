@@ -20,7 +20,8 @@ const LONG: u64 = 4_000;
 /// number is timed.
 const SELDOM: u64 = 128;
 
-/// The calls that a thread serves.
+/// The server half whose calls a thread serves. The numbers are in the threads' rows. Readers do not count
+/// threads with other numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ThreadKind {
     Local = 1,

@@ -39,6 +39,10 @@ pub(super) const HISTOGRAMS_AT: usize = LANES_AT + COUNTED_THREADS * COUNTED_BIN
 pub(crate) const PAGE_BYTES: usize =
     HISTOGRAMS_AT + COUNTED_THREADS * COUNTED_EXPORTS * HISTOGRAM_BYTES;
 
+/// The number of server halves of paths: local, TCP, datagrams. The header has a word of threads and a word of
+/// captured calls for each. A further server half needs a new version of the layout.
+pub(crate) const SERVER_HALVES: usize = 3;
+
 /// Words of the header. `CAPTURED` and `QUEUED` are gauges, as of the last request.
 pub(super) mod header {
     pub(crate) const WORDS: usize = 32;
@@ -173,6 +177,8 @@ const _: () = {
     assert!(COUNTED_EXPORTS <= 64 && COUNTED_EXPORTS <= COUNTED_BINDINGS);
     assert!(COUNTED_BINDINGS.is_multiple_of(64));
     assert!(header::WORDS * WORD <= HEADER_BYTES && header::QUEUED < header::WORDS);
+    assert!(header::THREADS_SHARED + SERVER_HALVES <= header::CAPTURED);
+    assert!(header::CAPTURED + SERVER_HALVES <= header::QUEUED);
     assert!(thread::WORDS * WORD == THREAD_BYTES && thread::RUNS < thread::WORDS);
     assert!(export::WORDS * WORD == EXPORT_BYTES && export::PAST + COUNTS <= export::WORDS);
     assert!(export::NAME * WORD + TEXT_BYTES <= export::INTERFACE * WORD);

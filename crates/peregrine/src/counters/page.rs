@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use super::counting::ThreadKind;
 use super::layout::{
-    COUNTS, GROUP, MAGIC, PAGE_BYTES, TEXT_BYTES, VERSION, binding, binding_at, export, export_at,
-    header, lane, lane_at, row, session, session_at, thread, thread_at,
+    COUNTS, GROUP, MAGIC, PAGE_BYTES, SERVER_HALVES, TEXT_BYTES, VERSION, binding, binding_at,
+    export, export_at, header, lane, lane_at, row, session, session_at, thread, thread_at,
 };
 use crate::call::{CallerInfo, PathKind};
 use crate::interface::InterfaceRef;
@@ -62,8 +62,8 @@ impl Places {
 /// Values that are computed only on request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Gauges {
-    /// The numbers of abandoned calls that still run: local, TCP, datagrams. Other paths are not counted.
-    pub(crate) captured: Vec<u64>,
+    /// The numbers of abandoned calls that still run: local, TCP, datagrams.
+    pub(crate) captured: [u64; SERVER_HALVES],
     /// The number of calls that wait for a thread.
     pub(crate) queued: u64,
 }
@@ -193,7 +193,13 @@ impl Page {
 
     /// Returns the number of threads of a kind that share a row.
     fn threads_shared(&self, kind: ThreadKind) -> &AtomicU64 {
-        self.word(0, header::THREADS_SHARED + kind as usize - 1)
+        // The header has no word for another kind.
+        let at = match kind {
+            ThreadKind::Local => 0,
+            ThreadKind::Stream => 1,
+            ThreadKind::Datagram => 2,
+        };
+        self.word(0, header::THREADS_SHARED + at)
     }
 
     pub(super) fn leave_thread(&self, number: usize, kind: ThreadKind) {
@@ -210,7 +216,7 @@ impl Page {
     /// Stores the values that are computed only on request.
     pub(crate) fn set_gauges(&self, gauges: &Gauges) {
         let words: &[AtomicU64; header::WORDS] = self.memory.longs(0);
-        for (at, captured) in gauges.captured.iter().take(3).enumerate() {
+        for (at, captured) in gauges.captured.iter().enumerate() {
             words[header::CAPTURED + at].store(*captured, Ordering::Relaxed);
         }
         words[header::QUEUED].store(gauges.queued, Ordering::Relaxed);

@@ -15,7 +15,7 @@ use self::paths::{Listening, Paths};
 use crate::address::Endpoint;
 use crate::binding::EthernetDevice;
 use crate::call::{Exported, Serve, Wait};
-use crate::counters::Page;
+use crate::counters::{Page, SERVER_HALVES};
 use crate::directory::{self, Audience, Published};
 use crate::error::{CallError, NO_THREAD, Phase};
 use crate::keeper::{Keeper, Watch};
@@ -349,7 +349,7 @@ impl Server {
         core.exports.lock().extend(exports);
         let paths = Paths::new(&core, self.connections)?;
         let all = paths.all();
-        core.disclosed.measure(all.iter().map(Arc::downgrade));
+        core.disclosed.measure(all.each_ref().map(Arc::downgrade));
         let (addresses, pid) = (Vec::new(), std::process::id());
         // From here on, an error drops `running`, which closes everything that is open.
         let drain = self.signals.unwrap_or(STOP);
@@ -380,7 +380,7 @@ pub struct Running {
     drain: Duration,
     core: Arc<ServerCore>,
     paths: Paths,
-    all: Vec<Arc<dyn ServerPath>>,
+    all: [Arc<dyn ServerPath>; SERVER_HALVES],
     addresses: Vec<Endpoint>,
     /// The watch of the signals. It continues until the drain has ended, because a second signal shortens the
     /// drain.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::address::Endpoint;
 use crate::binding::EthernetDevice;
+use crate::counters::SERVER_HALVES;
 use crate::device::tcp::Listener;
 use crate::device::udp::Udp;
 use crate::directory::Published;
@@ -41,8 +42,8 @@ impl Paths {
     }
 
     /// Returns all paths. The counters of captured calls have the same order.
-    pub(super) fn all(&self) -> Vec<Arc<dyn ServerPath>> {
-        vec![
+    pub(super) fn all(&self) -> [Arc<dyn ServerPath>; SERVER_HALVES] {
+        [
             Arc::clone(&self.local) as Arc<dyn ServerPath>,
             Arc::clone(&self.stream) as _,
             Arc::clone(&self.datagrams) as _,
