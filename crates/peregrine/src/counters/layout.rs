@@ -5,7 +5,7 @@
 //! | 0 | header | 4,096 bytes |
 //! | [`THREADS_AT`] | a row for each thread that serves calls; only it writes there | 128 bytes |
 //! | [`EXPORTS_AT`] | a row for each export | 256 bytes |
-//! | [`SESSIONS_AT`] | a row for each session, connection or association | 128 bytes |
+//! | [`SESSIONS_AT`] | a row for each session | 128 bytes |
 //! | [`BINDINGS_AT`] | a row for each binding; the first ones count all bindings to an export that have no row | 128 bytes |
 //! | [`LANES_AT`] | for each thread, for each binding: what it has counted there | 64 bytes |
 //! | [`HISTOGRAMS_AT`] | for each thread, for each export: how long calls took | 2,304 bytes |

@@ -79,7 +79,7 @@ pub(crate) struct Visitor {
     pub(crate) hardware: Option<[u8; 6]>,
 }
 
-/// The numbers of paths in rows.
+/// The numbers of paths in rows of sessions. A path needs a number: readers refuse a row with another one.
 pub(super) const PATHS: [(PathKind, u64); 4] =
     [(PathKind::Local, 1), (PathKind::Tcp, 2), (PathKind::Udp, 3), (PathKind::Ethernet, 4)];
 
@@ -276,12 +276,13 @@ impl ExportCounters {
         }
     }
 
-    /// Returns the counters of a new binding to the export, in the session with this number.
+    /// Returns the counters of a new binding to the export, in the session or connection with this number.
     pub(crate) fn tally(&self, session: u64) -> Tally {
         Tally::new(&self.page, self.row, session, None)
     }
 
-    /// Returns the counters of a new binding to the export, if the binding is also a session.
+    /// Returns the counters of a new binding to the export, on a path that has neither sessions nor
+    /// connections, such as datagrams. The binding counts as a session. `visitor` is its client.
     pub(crate) fn tally_of(&self, visitor: &Visitor) -> Tally {
         let session = SessionCounters::new(&self.page, visitor);
         Tally::new(&self.page, self.row, session.number(), Some(session))
