@@ -1,4 +1,4 @@
-//! Compiles the C program of the feature `peers`: ONC RPC by the C library.
+//! Compiles the C program of the feature `peers`, which calls by ONC RPC (libtirpc).
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -1,5 +1,5 @@
-//! Arbitrary datagrams from a known client and from unknown ones. The service accepts them, executes valid
-//! calls, and keeps no state when their clients are forgotten.
+//! Arbitrary datagrams from a known client and from unknown clients. The service accepts them, executes valid
+//! calls, and keeps no state of a client that it has forgotten.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| peregrine_fuzz::datagrams::run(bytes));

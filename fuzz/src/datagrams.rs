@@ -1,5 +1,5 @@
-//! Arbitrary datagrams from a known client and from unknown ones. The service accepts them, executes valid
-//! calls, and keeps no state when their clients are forgotten.
+//! Arbitrary datagrams from a known client and from unknown clients. The service accepts them, executes valid
+//! calls, and keeps no state of a client that it has forgotten.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ thread_local! {
     };
 }
 
-/// Input: as in [`Datagrams::take`].
+/// Passes an input to the service. [`Datagrams::take`] describes the form of the input.
 pub fn run(bytes: &[u8]) {
     SERVICE.with_borrow_mut(|service| service.take(bytes));
 }

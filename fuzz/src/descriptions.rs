@@ -1,4 +1,5 @@
-//! Descriptions of interfaces by peers, in each form. Tests of `peregrine-idl` replay the corpus.
+//! Descriptions of interfaces as peers send them, in each of their forms. Tests of `peregrine-idl` replay the
+//! corpus.
 
 use peregrine::interface::{Described, InterfaceRef};
 use peregrine::stub::Program;
@@ -6,7 +7,8 @@ use peregrine::stub::Program;
 /// Parses bytes as a description. The first byte selects the form.
 ///
 /// # Panics
-/// If a parsed description is printed differently, or if the printed text is parsed as another description.
+/// Panics if a parsed description is printed differently, or if the printed text is parsed as another
+/// description.
 pub fn run(bytes: &[u8]) {
     let Some((form, text)) = bytes.split_first() else { return };
     let Ok(text) = core::str::from_utf8(text) else { return };

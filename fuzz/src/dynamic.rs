@@ -10,7 +10,7 @@ use peregrine::{
     Argument, BindOptions, Binding, Dynamic, GenericClient, GenericParameter, GenericServer, Out,
 };
 
-/// Answers every call with these bytes.
+/// A server that answers every call with the same bytes, in the given byte order.
 struct FixedAnswer(InterfaceRef, Vec<u8>, ByteOrder);
 
 impl Serve for FixedAnswer {
@@ -28,10 +28,12 @@ impl Serve for FixedAnswer {
     }
 }
 
-/// Input: a description, 0xff, and a message that begins with its lengths.
+/// Runs the interpreted stubs of an interface. Input: a description, the byte 0xff, and a message. The server
+/// stub takes the first three bytes of the message as procedure, length of the head, and copied bytes. The
+/// client stub gets all of the message as its reply.
 ///
 /// # Panics
-/// If the server's answer lies outside the memory of the reply, or is `PostAgain`.
+/// Panics if the server's answer lies outside the memory of the reply, or is `PostAgain`.
 pub fn run(bytes: &[u8]) {
     let Some(end) = bytes.iter().position(|byte| *byte == 0xff) else { return };
     let Ok(text) = core::str::from_utf8(&bytes[..end]) else { return };

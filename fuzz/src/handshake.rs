@@ -1,9 +1,10 @@
-//! Messages of the handshake of either side: what is parsed is emitted again in the same bytes.
+//! Messages of either side of the handshake: a message that is parsed is emitted again in the same bytes.
 
 use peregrine::fuzzing::{answer, request};
 
-/// Checks that a parsed message can be emitted, and that the result is parsed as the same. It may differ from
-/// the input only in padding, which is zero when it is emitted.
+/// Checks that a parsed message can be emitted, and that the emitted bytes are parsed as the same message.
+/// The emitted bytes may differ from the input only in padding, which is emitted as zeros. `read` parses a
+/// message and returns the bytes in which it is emitted.
 fn check_round_trip(read: fn(&[u8]) -> Option<Vec<u8>>, bytes: &[u8]) {
     let Some(written) = read(bytes) else { return };
     assert_eq!(read(&written).as_ref(), Some(&written));
@@ -16,7 +17,7 @@ fn check_round_trip(read: fn(&[u8]) -> Option<Vec<u8>>, bytes: &[u8]) {
     }
 }
 
-/// Input: a message.
+/// Checks an input, which is a message, as a message of each side.
 pub fn run(bytes: &[u8]) {
     check_round_trip(request, bytes);
     check_round_trip(answer, bytes);

@@ -1,5 +1,5 @@
 //! The types and the interface that the targets share, and most of the targets. Tests of the workspace
-//! compile them, too, and replay their corpora.
+//! compile the targets, too, and replay their corpora.
 
 #[cfg(feature = "json")]
 pub mod dynamic;
@@ -79,7 +79,7 @@ pub enum Colour {
 #[derive(Clone, Debug, PartialEq, Value)]
 pub struct Nothing {}
 
-/// Every kind of parameter.
+/// An interface with every kind of parameter.
 #[interface(version = 3)]
 pub trait Everything {
     fn nothing(&self) -> peregrine::Result<()>;
@@ -199,7 +199,7 @@ impl Everything for Object {
     }
 }
 
-/// Encodes a value; `None` if it is longer than a head.
+/// Encodes a value. Returns `None` if it is longer than [`HEAD_BYTES`].
 pub fn encode<T: Value, R: Representation>(value: &T) -> Option<Vec<u8>> {
     let mut memory = vec![0xaa; HEAD_BYTES];
     let mut head = Writer::<R>::represented(Space::of_mut(&mut memory));
@@ -210,7 +210,7 @@ pub fn encode<T: Value, R: Representation>(value: &T) -> Option<Vec<u8>> {
     Some(memory)
 }
 
-/// Decodes the value at the start of some bytes. Also returns its length.
+/// Decodes the value at the start of `bytes`. Also returns its encoded length.
 pub fn decode<T: Value, R: Representation>(bytes: &[u8]) -> Option<(T, usize)> {
     let mut head = Reader::<R>::represented(Window::from(bytes));
     let value = T::decode(&mut head).ok()?;

@@ -6,8 +6,8 @@ use peregrine::value::{Reader, Space, Value, Window};
 
 use super::{EverythingServer, Object};
 
-/// Input: procedure (255 is `PING`), kibibytes of reply, three lengths of 16 bits (the largest value
-/// represents the largest one of 32 bits), the message.
+/// Runs a call. Input: the procedure (255 is `PING`); the size of the reply beyond 4 KiB, in kibibytes; three
+/// lengths of 16 bits, of which the largest value represents the largest number of 32 bits; the message.
 pub fn run(bytes: &[u8]) {
     let Some((header, message)) = bytes.split_at_checked(8) else { return };
     let length = |at: usize| match u16::from_le_bytes([header[at], header[at + 1]]) {

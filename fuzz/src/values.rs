@@ -7,7 +7,7 @@ use peregrine::{CallError, Plain, Value};
 
 use super::{Colour, List, Nothing, Point, Shade, Shape, Tree, decode, encode};
 
-/// Input: the number of a type, then bytes.
+/// Decodes a value of one of several types. Input: the number of the type, then the bytes of the value.
 pub fn run(bytes: &[u8]) {
     let Some((kind, bytes)) = bytes.split_first() else { return };
     match kind % 28 {
@@ -36,7 +36,7 @@ pub fn run(bytes: &[u8]) {
         20 => check_round_trip::<Vec<[Vec<Shade>; 2]>>(bytes),
         21 => check_round_trip::<Result<Box<Shape>, Vec<List>>>(bytes),
         22 => {
-            // An error is relayed as text, so it is decoded as another error.
+            // An error is relayed as text, so a decoded error is not encoded in the same bytes.
             let _ = decode::<CallError, Native>(bytes).map(|(error, _)| error.to_string());
         }
         23 => block::<Point>(bytes),
@@ -53,8 +53,8 @@ fn check_round_trip<T: Value>(bytes: &[u8]) {
     check_round_trip_in::<T, Swapped>(bytes);
 }
 
-/// Checks that a decoded value is encoded in as many bytes, which differ only in padding, and is decoded
-/// again.
+/// Checks that a decoded value is encoded in the same number of bytes as it was decoded from. The new bytes
+/// must differ from the old ones only in padding, and must be decoded as the same value.
 fn check_round_trip_in<T: Value, R: Representation>(bytes: &[u8]) {
     let Some((value, taken)) = decode::<T, R>(bytes) else { return };
     let written = encode::<T, R>(&value).expect("a decoded value can be encoded");

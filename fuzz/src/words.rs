@@ -40,8 +40,8 @@ impl Model {
     }
 }
 
-/// Returns a value for a word: often one of the 32 smallest or of the 32 largest, otherwise the bytes of
-/// the input as they are.
+/// Returns a value for a word: often one of the 32 smallest or of the 32 largest numbers, otherwise the
+/// number in `bytes`.
 fn value(bytes: [u8; 4]) -> u32 {
     match bytes[0] {
         0..128 => u32::from(bytes[0] & 31),
@@ -50,7 +50,8 @@ fn value(bytes: [u8; 4]) -> u32 {
     }
 }
 
-/// Input: steps of five bytes. The first byte selects the operation.
+/// Does the same operations on a word and on the model. Input: five bytes for each operation. The first of
+/// them selects the operation.
 pub fn run(bytes: &[u8]) {
     let word = Word::default();
     let (mut model, mut sequence) = (Away, 0u32);

@@ -25,7 +25,7 @@ trait Counted {
     fn take(&self, #[max_len(3000)] bytes: &[u8]) -> peregrine::Result<()>;
 }
 
-/// Ignores its arguments.
+/// An object that ignores the arguments of its procedures.
 struct Object;
 
 impl Counted for Object {

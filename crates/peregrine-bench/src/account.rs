@@ -22,7 +22,7 @@ use crate::statistics::median;
 use crate::subject::{self, Failure, Subject};
 use crate::{Progress, Selection, machine};
 
-/// The calls of a round whose stamps fit into the buffer.
+/// The number of calls in a round. Their stamps fit into the buffer.
 const CALLS: usize = 3000;
 
 /// The steps of a round trip. The limit has no procedure, so it reports two of the server's steps as one.
@@ -42,13 +42,13 @@ struct Account {
     ours: Side,
 }
 
-/// The steps of Peregrine, or of the limit.
+/// The times of Peregrine, or of the limit, in nanoseconds.
 #[derive(Clone, Debug, Default)]
 struct Side {
-    /// By step. For the limit, the third step is contained in the fourth.
+    /// The time of each of [`STEPS`]. For the limit, the fourth step contains the third.
     steps: Vec<f64>,
-    /// The time between a word that is ready and a word that is written, in each direction. It is part of the
-    /// crossings.
+    /// The time from the moment at which a word is ready until it has been written, in each direction. It is
+    /// a part of the step in which the word crosses.
     posts: [f64; 2],
     /// The round trip without stamps.
     whole: f64,
@@ -59,7 +59,8 @@ impl Side {
         self.steps.iter().sum()
     }
 
-    /// Returns the difference between the sum and the whole, as a fraction of the whole.
+    /// Returns the difference between the sum of the steps and the round trip, as a fraction of the round
+    /// trip.
     fn deviation(&self) -> f64 {
         self.sum() / self.whole - 1.0
     }
@@ -162,12 +163,12 @@ fn ticks_per_ns() -> f64 {
     (last - first) as f64 / took.as_nanos() as f64
 }
 
-/// Returns the steps, averaged over the calls for which both sides recorded all moments.
+/// Returns the steps, averaged over the last calls for which both sides recorded all moments.
 fn side_of([client, server]: &[Vec<Stamp>; 2], per_ns: f64) -> Result<Side, Failure> {
     let [ready, posted, seen, run] =
         [Moment::Ready, Moment::Posted, Moment::Seen, Moment::Run].map(|moment| moment as u64);
     // The stamps of a client's call are Ready, Posted, Seen. Those of a server are Seen, perhaps Run, Ready,
-    // Posted. Stamps before the first of these belong to the call that fetched the stamps.
+    // Posted. A server's stamps before its first Seen belong to the call that fetched the stamps.
     let calls: Vec<_> = client.chunk_by(|_, next| next.1 != ready).collect();
     let begun = server.iter().position(|stamp| stamp.1 == seen).unwrap_or(server.len());
     let served: Vec<_> = server[begun..].chunk_by(|_, next| next.1 != seen).collect();
@@ -248,7 +249,8 @@ fn table(account: &Account) -> String {
     };
     for (step, what) in STEPS.iter().enumerate() {
         add(what, limit.steps[step], ours.steps[step]);
-        // A crossing begins when the processor owns every line that was written.
+        // The step of a crossing includes the time until the sending processor owns every line that it
+        // writes. That time is also shown separately.
         match step {
             1 => add("  of which until it is written", limit.posts[0], ours.posts[0]),
             4 => add("  of which until it is written", limit.posts[1], ours.posts[1]),

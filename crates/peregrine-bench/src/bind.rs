@@ -1,5 +1,5 @@
 //! The experiment `bind`: compares the time of binding with the time of the system calls that binding needs.
-//! It also measures how soon a binding works again after its server has returned.
+//! It also measures how soon a binding works again after its server has been restarted.
 //!
 //! The limit of a new session is two processes that connect, exchange one question and one answer, pass one
 //! memory descriptor, map the memory on both sides, and open a handle of each other's process. The limit of
@@ -32,10 +32,11 @@ use crate::statistics::percentile;
 use crate::subject::{Failure, Sample};
 use crate::{Progress, Selection};
 
-/// The cases of binding: one that creates a session, and one that joins an existing session.
+/// The case of a binding that creates a session.
 const SESSION: &str = "bind-session";
+/// The case of a binding that joins an existing session.
 const FURTHER: &str = "bind-further";
-/// The time from the return of a server to the first call that succeeds.
+/// The cases of the time from the restart of a server to the first call that succeeds.
 const REBIND: [&str; 2] = ["rebind-p50", "rebind-p99"];
 
 /// The names of all measurements.
@@ -43,21 +44,22 @@ pub(crate) const CASES: [&str; 4] = [SESSION, FURTHER, REBIND[0], REBIND[1]];
 
 /// The name of the export.
 const NAME: &str = "bound";
-/// The question that asks the raw server for a session.
+/// The first byte of a question that asks the raw server for a session.
 const A_SESSION: u8 = 1;
 /// The size of a session's memory in bytes: the same as Peregrine's. Binding accesses little of it.
 const MEMORY_BYTES: usize = 384 << 20;
-/// The sizes of a question and of an answer in bytes, about the same as Peregrine's.
+/// The size of a question in bytes, about the same as that of Peregrine's.
 const QUESTION: usize = 64;
+/// The size of an answer in bytes, about the same as that of Peregrine's.
 const ANSWER: usize = 56;
 
 /// Options of the server process.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Options {
-    /// The processor it runs on
+    /// The processor to run on
     #[arg(long)]
     cpu: Option<u32>,
-    /// The port at which it listens, too
+    /// The port at which it listens, in addition to the local path
     #[arg(long, default_value_t = 0)]
     port: u16,
 }
@@ -115,7 +117,7 @@ fn answer(listener: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Runs the raw client: the system calls that binding needs, and the disconnection.
+/// Runs the raw client of the case `what`: the system calls that binding needs, and the disconnection.
 fn raw(what: &str, address: &SocketAddrUnix) -> Result<(), Failure> {
     let server = raw_socket()?;
     connect(&server, address)?;
@@ -247,8 +249,8 @@ pub(crate) fn measure(
     Ok(rows)
 }
 
-/// Kills the server of a bound client, and starts another one in its place. Returns the time from the start
-/// of the new server until a call has succeeded.
+/// Kills the server of a bound client, and starts another one in its place. Returns the time from the moment
+/// at which the new server is ready until a call has succeeded.
 fn time_rebind(far: &mut Far, cpu: Option<u32>, path: &str) -> Result<Duration, Failure> {
     const LIMIT: Duration = Duration::from_secs(20);
     let address = match path {
@@ -264,8 +266,8 @@ fn time_rebind(far: &mut Far, cpu: Option<u32>, path: &str) -> Result<Duration, 
         match client.null() {
             Ok(()) => return Ok(back.elapsed()),
             Err(error) if back.elapsed() > LIMIT => return Err(error.into()),
-            // If a call was sent before the end of the server was known, it is unknown whether it was
-            // executed.
+            // A call that was sent before the client knew that the server had ended fails, because it may
+            // have been executed. The client then makes another call.
             Err(_) => {}
         }
     }

@@ -31,13 +31,15 @@ use crate::{Progress, Selection, machine};
 const FEW: u32 = 8;
 /// The number of calls before the measured ones. Fewer are made if they do not fit into [`WARM_TIME`].
 const WARM_CALLS: u32 = 300;
+/// The longest time of the calls before the measured ones.
 const WARM_TIME: Duration = Duration::from_millis(3);
 /// The pause between the slices of two subjects. After it, no thread of the server spins.
 const QUIET: Duration = Duration::from_millis(1);
-/// The number of orders to the only process for one sample.
+/// How many times the only process is asked to make calls for one sample.
 const ORDERS: usize = 24;
-/// The largest number of descriptors that a binding takes, and the number reserved for other uses.
+/// The largest number of descriptors that a binding takes.
 const OF_BINDING: u64 = 3;
+/// The number of descriptors that are reserved for other uses.
 const OTHERS: u64 = 128;
 
 /// Measures what was selected. This thread and the server run on two processors.
@@ -59,7 +61,7 @@ pub(crate) fn measure(
     let mut lone = Peer::start_as("lone-", there)?;
     for count in counts {
         if machine::descriptors() < u64::from(count) * OF_BINDING + OTHERS {
-            eprintln!("{count} bindings: skipped: a process may have too few descriptors");
+            eprintln!("{count} bindings: skipped: the limit of descriptors per process is too low");
             continue;
         }
         for spread in [false, true] {
@@ -80,8 +82,8 @@ fn rows_of(
     limits: &[(Limit, &[Sample])],
 ) -> Vec<Row> {
     let (ours, cpu) = split(ours);
-    // A single binding is compared with another single one, to check that both rows are alike. Other limits
-    // add nothing.
+    // A single binding is only compared with the single binding of another server. This is a check: both must
+    // take about the same time.
     let limits = if bindings == 1 { &limits[..1] } else { limits };
     let rows = limits.iter().map(|(limit, samples)| {
         let (limit_ns, _) = split(samples);
@@ -101,7 +103,7 @@ fn rows_of(
 /// Bindings of this process.
 struct Many(Vec<SmallClient>);
 
-/// Some of the bindings, which are called in rotation.
+/// The state of calls through `active` of the bindings, in rotation.
 struct Rotation {
     active: u32,
     next: usize,
@@ -154,8 +156,8 @@ impl Many {
 
     /// Makes `calls` calls, and returns the mean time of a call in nanoseconds.
     fn call(&self, rotation: &mut Rotation, calls: u32) -> peregrine::Result<f64> {
-        // The active bindings have equal distances, and the distance is odd. So if bindings are spread over
-        // exports, those of the rotation are spread, too.
+        // The distance between the indices of two active bindings is constant and odd. So if all bindings are
+        // spread over exports, the active ones are spread, too.
         let step = (self.0.len() / rotation.active as usize - 1) | 1;
         let end = step * rotation.active as usize;
         let start = Instant::now();
@@ -179,7 +181,8 @@ fn of_one_process(
     lone: &mut Peer,
 ) -> Result<Vec<Row>, Failure> {
     let cases = if spread { [TURN_SPREAD, ACTIVE_SPREAD] } else { [TURN, ACTIVE] };
-    // If all bindings are active, there is one row. A single binding cannot be spread.
+    // If at most `FEW` bindings exist, both cases are the same, and there is one row. A single binding cannot
+    // be spread.
     let cases = match count {
         1 if spread => &cases[..0],
         1..=FEW => &cases[..1],
@@ -222,15 +225,18 @@ fn quiet_all(peer: &Peer) -> Result<(), Failure> {
     (0..SPREAD).try_for_each(|number| quiet(&peer.spread_export(number)))
 }
 
-/// The times that processes reported: of all calls, and of the first call of each order.
+/// The times of calls that processes reported.
 #[derive(Default)]
 struct CallTimes {
+    /// The mean time of all calls, for each sample.
     all: Vec<Sample>,
+    /// The mean time of the first call after a request to make calls, for each sample.
     first: Vec<Sample>,
 }
 
 impl CallTimes {
-    /// Lets every process make some calls, one process at a time, and repeats this `rounds` times.
+    /// Asks every process to make some calls, one process at a time, and repeats this `rounds` times. Returns
+    /// the mean time of a call.
     fn measure_each(&mut self, crowd: &mut Crowd, rounds: usize) -> Result<Sample, Failure> {
         let (mut all, mut first) = (0.0, 0.0);
         for _ in 0..rounds {
@@ -265,7 +271,7 @@ fn of_a_process_each(
     let null = Case::named("null").expect("a case");
     let mut block = Subject::limit(Limit::OwnBlock, null);
     let (mut ours, mut one) = (CallTimes::default(), CallTimes::default());
-    // If there are few processes, each receives several orders per sample.
+    // If there are few processes, each is asked several times per sample.
     let again = ORDERS.div_ceil(count as usize);
     let samples = in_turn(selection.few_rounds(), 3, |subject| match subject {
         0 => ours.measure_each(&mut all, again),

@@ -24,12 +24,12 @@ pub(crate) struct Options {
     wait: Waiting,
 }
 
-/// Carries out orders until the parent has ended.
+/// Carries out the parent's commands until the parent has ended.
 pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error + Send + Sync>> {
     let mut slot = ChildSlot::open(&options.place)?;
     let bind = BindOptions::default().wait(options.wait.wait());
     let client = SmallClient::bind_with(&options.export, &bind)?;
-    // The server prepares for a binding during its first call.
+    // During the first call through a binding, the server prepares for it. That must not be measured.
     client.null()?;
     slot.ready();
     while let Some(order) = slot.next() {

@@ -7,15 +7,15 @@ use peregrine::Wait;
 /// One kind of call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Case {
-    /// Its name in every row.
+    /// The name of the case in every row.
     pub(crate) name: &'static str,
     /// The procedure that is called.
     pub(crate) procedure: Procedure,
-    /// The interface that it belongs to.
+    /// The interface to which the procedure belongs.
     pub(crate) size: Size,
-    /// Bytes of arguments.
+    /// The number of bytes of arguments.
     pub(crate) in_bytes: usize,
-    /// Bytes of results.
+    /// The number of bytes of results.
     pub(crate) out_bytes: usize,
 }
 
@@ -36,7 +36,7 @@ pub(crate) enum Procedure {
     Lend,
 }
 
-/// The interfaces that are measured.
+/// The interfaces that are measured, by the largest size of their data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Size {
     /// Up to 3000 bytes.
@@ -50,7 +50,7 @@ pub(crate) enum Size {
 }
 
 impl Size {
-    /// Returns its part of the name of an export.
+    /// Returns the name of the size, which is a part of the name of an export.
     const fn name(self) -> &'static str {
         match self {
             Self::Small => "small",
@@ -64,12 +64,12 @@ impl Size {
 /// The case in which the object itself is called, without any stub.
 pub(crate) const LOCAL_CALL: &str = "local-call";
 
-/// The bytes of a large call.
+/// The number of bytes of a large call.
 pub(crate) const LARGE: usize = 1 << 20;
-/// The bytes of the largest call.
+/// The number of bytes of the largest call.
 pub(crate) const HUGE: usize = 16 << 20;
 
-/// Calls to another process.
+/// The cases of calls to another process.
 pub(crate) const CASES: [Case; 16] = {
     use Procedure::{Add, Both, Give, Lend, Null, Take};
     use Size::{Large, Middle, Small};
@@ -93,7 +93,7 @@ pub(crate) const CASES: [Case; 16] = {
     ]
 };
 
-/// A call with much data across a network.
+/// The case of a call with 16 MiB of data across a network.
 pub(crate) const IN_16M: Case = case("in-16m", Procedure::Take, Size::Huge, HUGE, 0);
 
 /// The cases that are measured on the in-process path, too.
@@ -110,7 +110,7 @@ const fn case(
 }
 
 impl Case {
-    /// Returns the case of that name.
+    /// Returns the case with the name `name`.
     pub(crate) fn named(name: &str) -> Option<Self> {
         CASES.into_iter().find(|case| case.name == name)
     }
@@ -126,7 +126,9 @@ pub(crate) fn names() -> PossibleValuesParser {
             .chain(crate::network::other_cases())
             .chain(calls)
             .chain(swapped)
-            .chain(crate::bind::CASES),
+            .chain(crate::bind::CASES)
+            .chain(crate::growth::CALLS)
+            .chain([crate::growth::BIND]),
     )
 }
 
@@ -134,15 +136,17 @@ pub(crate) fn names() -> PossibleValuesParser {
 pub(crate) const THREADS: &str = "null-threads";
 /// Null calls by many processes.
 pub(crate) const PROCESSES: &str = "null-processes";
-/// Null calls through many bindings of one process in turn, without and with the bindings spread over several
-/// exports.
+/// Null calls through many bindings of one process, in rotation.
 pub(crate) const TURN: &str = "null-turn";
+/// As [`TURN`], with the bindings spread over several exports.
 pub(crate) const TURN_SPREAD: &str = "null-turn-spread";
-/// Null calls through eight of these bindings, while the others are idle.
+/// Null calls through eight of many bindings of one process, while the other bindings are idle.
 pub(crate) const ACTIVE: &str = "null-active";
+/// As [`ACTIVE`], with the bindings spread over several exports.
 pub(crate) const ACTIVE_SPREAD: &str = "null-active-spread";
-/// Null calls by one of many processes at a time: several in a row, and the first of these.
+/// Null calls by many processes. One process at a time makes a series of calls.
 pub(crate) const EACH: &str = "null-each";
+/// The first call of each series in [`EACH`].
 pub(crate) const EACH_FIRST: &str = "null-each-first";
 
 /// The cases with many callers or many bindings.
@@ -155,7 +159,7 @@ pub(crate) const CALLERS: [u32; 4] = [1, 2, 4, 8];
 /// The numbers of bindings.
 pub(crate) const BINDINGS: [u32; 4] = [1, 10, 100, 1000];
 
-/// The name of a system call as a case.
+/// The case in which a system call is made instead of a call of Peregrine.
 pub(crate) const SYSTEM_CALL: &str = "system-call";
 
 /// Where the two processes run.
@@ -173,7 +177,7 @@ impl Placement {
     /// All placements.
     pub(crate) const ALL: [Self; 3] = [Self::TwoCores, Self::OneCore, Self::Free];
 
-    /// Returns the name of this way to wait, as rows show it.
+    /// Returns the name of the placement, as rows show it.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::TwoCores => "two-cores",
@@ -217,7 +221,7 @@ impl Waiting {
         }
     }
 
-    /// Returns the library's option.
+    /// Returns the library's option for this way to wait.
     pub(crate) const fn wait(self) -> Wait {
         match self {
             Self::Spin => Wait::Spin,
@@ -227,7 +231,7 @@ impl Waiting {
     }
 }
 
-/// The export that the experiment `account` measures.
+/// The name of the export that the experiment `account` measures.
 pub(crate) const ACCOUNTED: &str = "spin-accounted";
 
 /// The number of exports of one server over which bindings are spread.
@@ -238,7 +242,7 @@ pub(crate) fn spread_name(number: usize) -> String {
     format!("spread-small-{}", number % SPREAD)
 }
 
-/// Returns the name of the export of an interface whose server waits in this way.
+/// Returns the name of the export of the interface `size` at the server that waits in the way `wait`.
 pub(crate) fn export_name(wait: Waiting, size: Size) -> String {
     format!("{}-{}", wait.name(), size.name())
 }
@@ -253,7 +257,7 @@ pub(crate) enum Limit {
     CopyThenRead,
     /// A futex wait and a futex wake-up each way.
     Futex,
-    /// The thread yields the processor until the word has changed.
+    /// Each side yields the processor until the other side has changed a word.
     Yield,
     /// Peregrine's calls with both sides spinning.
     OwnSpin,
@@ -266,7 +270,7 @@ pub(crate) enum Limit {
 }
 
 impl Limit {
-    /// Returns the name of this way to wait, as rows show it.
+    /// Returns the name of the limit, as rows show it.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Lines => "lines",

@@ -35,7 +35,7 @@ pub(crate) struct Options {
 /// The line that the child prints once clients can bind.
 pub(crate) const READY: &str = "ready";
 
-/// Returns the line that asks for an echo.
+/// Returns the line by which the parent asks the child to answer `trips` messages.
 pub(crate) fn echo_line(what: Exchange, trips: u32) -> String {
     let Exchange { way, in_bytes, out_bytes } = what;
     format!("echo {} {in_bytes} {out_bytes} {trips}\n", way.name())
@@ -68,7 +68,7 @@ fn serve(prefix: &str, wait: Waiting) -> Result<Running, CallError> {
 
 /// Serves and echoes until the parent has ended, even in the middle of an exchange.
 pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error + Send + Sync>> {
-    // This comes before any thread is started, so that all of them run on this processor.
+    // The process is pinned before it starts any thread, so that all its threads run on this processor.
     if let Some(cpu) = options.cpu {
         pin_to(cpu)?;
     }
@@ -78,7 +78,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error + Send + Sync>>
     std::thread::spawn(move || {
         for line in io::stdin().lock().lines() {
             let Ok(line) = line else { break };
-            // Other lines only make the kernel schedule this processor.
+            // Any other line only wakes this thread, so that the kernel schedules on this processor (see
+            // `Peer::cpu_time`).
             if let Some(echo) = echo_of(&line) {
                 let _ = sender.send(echo);
             }

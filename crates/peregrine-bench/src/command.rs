@@ -12,7 +12,7 @@ use crate::row::Row;
 use crate::subject::Failure;
 use crate::{Progress, Selection};
 
-/// The case of the rows.
+/// The name of the case in all rows of this experiment.
 pub(crate) const CASE: &str = "command";
 
 /// Returns the path of the command, which is built into the same directory as this program.
@@ -36,7 +36,7 @@ impl Drop for Server {
     }
 }
 
-/// The address of a server on each path.
+/// Paths, and the address of a server on each of them.
 type Addresses = Vec<(&'static str, String)>;
 
 /// Serves a directory with one file. Returns the server and its addresses.

@@ -1,4 +1,4 @@
-//! Many child processes that carry out orders, and their parent's side.
+//! Many child processes that carry out the commands of their parent: the parent's side.
 
 use std::io::{self, PipeWriter};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -10,21 +10,23 @@ use peregrine::sys::Memory;
 use crate::machine::cpu_time;
 use crate::orders::{self, Order, Place, READY, Report};
 
-/// Child processes that sleep until they receive orders. They end when this is dropped or this process ends.
+/// Child processes that sleep until they receive commands. They end when this is dropped or this process
+/// ends.
 #[derive(Debug)]
 pub(crate) struct Crowd {
     members: Vec<Member>,
     memory: Memory,
-    /// The memory that all share. The children open it under its descriptor number in this process.
+    /// The memory that all processes share. The children open it by its descriptor number in this process.
     _file: OwnedFd,
-    /// The other end is the standard input of all children. They end when it is closed.
+    /// The writing end of a pipe whose reading end is the standard input of all children. They end when this
+    /// end is closed.
     life: Option<PipeWriter>,
 }
 
 #[derive(Debug)]
 struct Member {
     child: Child,
-    /// The number of the last order.
+    /// The number of the last command that the child was given.
     given: u32,
 }
 
@@ -62,18 +64,18 @@ impl Crowd {
         self.members.len()
     }
 
-    /// Gives an order to a child. The child must have reported on the previous order, unless that order was
-    /// to serve.
+    /// Gives a command to the child `member`. The child must have reported on the previous command, unless
+    /// that was [`Order::Serve`].
     pub(crate) fn order(&mut self, member: usize, order: Order) {
         let given = &mut self.members[member].given;
         *given += 1;
         orders::give(&self.memory, member, *given, order);
     }
 
-    /// Waits for the report on the last order. The thread sleeps.
+    /// Sleeps until the child `member` has reported on its last command, and returns the report.
     ///
     /// # Errors
-    /// If the child has ended instead.
+    /// If the child ends before it has reported.
     pub(crate) fn report(&mut self, member: usize) -> io::Result<Report> {
         let Member { child, given } = &mut self.members[member];
         loop {

@@ -16,17 +16,18 @@ use crate::row::Row;
 use crate::statistics::percentile;
 use crate::subject::Failure;
 
-/// The cases of the rows: killed servers, and cut links.
+/// The cases of killed servers.
 pub(crate) const DEATHS: [&str; 2] = ["death-p50", "death-p99"];
+/// The cases of cut links.
 pub(crate) const CUTS: [&str; 2] = ["cut-p50", "cut-p99"];
 
-/// The duration of a procedure that does not end before its server does.
+/// The duration in milliseconds of a procedure that does not end before its server does.
 const LONG_MS: u32 = 60_000;
 /// The shortest time from the call to the kill. After it, the procedure runs and its caller sleeps.
 const RUNS: Duration = Duration::from_millis(5);
 
-/// The longest time from a call across a network to the failure of its server. It
-/// includes all early timer events of a call.
+/// The longest time from a call across a network to the failure of its server. All early timer events of a
+/// call fall into this time.
 const RUNS_MAX: Duration = Duration::from_millis(1500);
 
 /// Kills some servers of this machine, and makes some servers of other machines fail.
@@ -38,7 +39,7 @@ pub(crate) fn measure(
     let mut waited = Vec::with_capacity(rounds);
     for round in 0..rounds {
         progress.show(&format!("killing server {} of {rounds}", round + 1));
-        // Each round kills at another point of the period of every timer.
+        // In each round, the kill comes at another point of the period of every timer.
         let extra = Duration::from_micros(round as u64 * 367 % 5000);
         waited.push(once(RUNS + extra)?.as_nanos() as f64);
     }
@@ -55,7 +56,8 @@ pub(crate) fn measure(
             let (path, link) = (path.name(), link.name());
             progress
                 .show(&format!("{failure:?} over {path}, {link}: {} of {far_rounds}", round + 1));
-            // The moments are spread over the whole interval, in an order that matches no timer.
+            // The moments of failure are spread over the whole interval. Their sequence has no period, so it
+            // does not coincide with any timer.
             let part = (round as f64 * 0.618).fract();
             let runs = RUNS + (RUNS_MAX - RUNS).mul_f64(part);
             let took = gone::once(what, Waiting::Adaptive, runs, LONG_MS)?;
@@ -67,7 +69,7 @@ pub(crate) fn measure(
     Ok(rows)
 }
 
-/// Makes the rows of the median and the highest percentile of the times.
+/// Makes the rows of the median and of the 99th percentile of the times.
 fn rows(
     names: [&'static str; 2],
     path: &'static str,

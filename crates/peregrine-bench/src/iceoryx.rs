@@ -39,7 +39,7 @@ impl<const N: usize> Payload for [u8; N] {
     }
 }
 
-/// Answers requests of this many bytes.
+/// Answers requests of `bytes` bytes, which is 1 or 200.
 pub(crate) fn serve(slot: ChildSlot, bytes: usize) -> Result<(), Failure> {
     match bytes {
         200 => serve_of::<[u8; 200]>(slot),
@@ -47,7 +47,7 @@ pub(crate) fn serve(slot: ChildSlot, bytes: usize) -> Result<(), Failure> {
     }
 }
 
-/// Sends requests of this many bytes, on each order.
+/// Sends requests of `bytes` bytes, which is 1 or 200, as often as each command says.
 pub(crate) fn call(slot: ChildSlot, bytes: usize) -> Result<(), Failure> {
     match bytes {
         200 => call_of::<[u8; 200]>(slot),
@@ -55,8 +55,8 @@ pub(crate) fn call(slot: ChildSlot, bytes: usize) -> Result<(), Failure> {
     }
 }
 
-/// Returns the service of a size. Its directory and names are those of this run, so two runs do not influence
-/// each other.
+/// Returns the service whose requests are of the type `P`. Its directory and names are those of this run, so
+/// two runs do not influence each other.
 fn service<P: Payload>() -> Result<Service<P>, Failure> {
     set_log_level(LogLevel::Error);
     let directory = run_directory()?;

@@ -1,6 +1,7 @@
-//! The interfaces that are measured, by the size of their data, and the object that implements them.
+//! The interfaces that are measured, and the objects that implement them.
 //!
-//! An A-stack is as large as the largest message of its interface. So small calls use small A-stacks.
+//! An A-stack is as large as the largest message of its interface. So each size of data has a separate
+//! interface, and small calls use small A-stacks.
 
 use std::hint::black_box;
 use std::sync::LazyLock;
@@ -11,7 +12,7 @@ use peregrine::{Lent, Out, interface};
 
 use crate::cases::LARGE;
 
-/// Bytes of a cache line.
+/// The size of a cache line in bytes.
 pub(crate) const LINE: usize = 64;
 
 /// Calls of up to two packets.
@@ -27,7 +28,7 @@ pub(crate) trait Small {
     fn both(&self, #[max_len(3000)] bytes: &mut [u8]) -> peregrine::Result<()>;
     /// Returns bytes.
     fn give(&self, #[max_len(1440)] into: Out<'_, u8>) -> peregrine::Result<()>;
-    /// Sleeps for this many milliseconds.
+    /// Sleeps for `ms` milliseconds.
     fn sleep(&self, ms: u32) -> peregrine::Result<()>;
 }
 
@@ -79,10 +80,10 @@ pub(crate) struct Object;
 static BYTES: [u8; 1440] = [0x5a; 1440];
 /// The content of a large out buffer.
 static LARGE_BYTES: LazyLock<Vec<u8>> = LazyLock::new(|| vec![0x5a; LARGE]);
-/// The bytes of a lent argument that are read together. They fit into the L1 cache.
+/// The number of bytes of a lent argument that are read at a time. They fit into the L1 cache.
 const CHUNK: usize = 4096;
 
-/// Reads one word of each line, so that every line has to be transferred.
+/// Returns the sum of one word of each line. Every line has to be transferred for this.
 pub(crate) fn sum_of_lines(bytes: &[u8]) -> u64 {
     let word = |line: &[u8]| line.first_chunk().map_or(0, |word| u64::from_ne_bytes(*word));
     bytes.chunks_exact(LINE).map(word).fold(0, u64::wrapping_add)
@@ -116,7 +117,7 @@ impl Small for Object {
     #[inline(never)]
     fn give(&self, mut into: Out<'_, u8>) -> peregrine::Result<()> {
         let bytes = into.capacity().min(BYTES.len());
-        // The length was limited to the capacity of the buffer.
+        // This does not fail, because the length was limited to the capacity of the buffer.
         let _ = into.put(&black_box(&BYTES)[..bytes]);
         Ok(())
     }
@@ -151,7 +152,7 @@ impl Accounted for Object {
     fn stamps(&self, mut into: Out<'_, u64>) -> peregrine::Result<()> {
         let stamps = take_stamps().unwrap_or_default();
         let fit = stamps.len().min(into.capacity());
-        // The number was limited to the capacity of the buffer.
+        // This does not fail, because the number was limited to the capacity of the buffer.
         let _ = into.put(&stamps[..fit]);
         Ok(())
     }
@@ -169,7 +170,7 @@ impl Middle for Object {
     }
 }
 
-/// Does nothing with many bytes, as the limits of a network do.
+/// Ignores the bytes that it receives, as the limits of a network do.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unread;
 
@@ -202,7 +203,7 @@ impl Large for Object {
         let (mut chunk, mut sum) = ([0; CHUNK], 0_u64);
         for at in (0..bytes.len()).step_by(CHUNK) {
             let part = &mut chunk[..CHUNK.min(bytes.len() - at)];
-            // The length was taken from the argument, and any bits are a valid byte.
+            // This does not fail: the part is inside the argument, and any bits are a valid byte.
             let _ = bytes.copy_to(at, part);
             sum = sum.wrapping_add(sum_of_lines(black_box(part)));
         }
@@ -212,7 +213,7 @@ impl Large for Object {
 
     fn give(&self, mut into: Out<'_, u8>) -> peregrine::Result<()> {
         let bytes = into.capacity().min(LARGE);
-        // The length was limited to the capacity of the buffer.
+        // This does not fail, because the length was limited to the capacity of the buffer.
         let _ = into.put(&black_box(&LARGE_BYTES)[..bytes]);
         Ok(())
     }

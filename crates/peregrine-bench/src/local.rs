@@ -33,7 +33,7 @@ impl Filter {
         self.waits.is_empty() || self.waits.contains(&wait)
     }
 
-    /// Returns whether rows of this many callers and bindings are wanted.
+    /// Returns whether rows with `callers` callers and `bindings` bindings are wanted.
     pub(crate) fn has(&self, callers: u32, bindings: u32) -> bool {
         (self.callers.is_empty() || self.callers.contains(&callers))
             && (self.bindings.is_empty() || self.bindings.contains(&bindings))
@@ -54,7 +54,7 @@ pub(crate) fn measure(
             }
             for wait in Waiting::ALL.into_iter().filter(|wait| filter.has_wait(*wait)) {
                 if placement == Placement::OneCore && wait == Waiting::Spin {
-                    continue; // each side would keep the only processor from the other
+                    continue; // a side that polls would keep the other side off the only processor
                 }
                 for case in CASES.iter().filter(|case| selection.has_case(case.name)) {
                     let (wait_name, place) = (wait.name(), placement.name());
@@ -75,8 +75,8 @@ pub(crate) fn measure(
     Ok(rows)
 }
 
-/// Runs `body` in every selected placement, with a new peer. Each run has its own thread, so that its
-/// processor affinity ends with it.
+/// Runs `body` in every selected placement, with a new peer. Each run has its own thread, so that the
+/// processor affinity of a placement ends with the thread.
 pub(crate) fn in_each_placement(
     selection: &Selection,
     mut body: impl FnMut(Placement, &mut Peer) -> Result<(), Failure> + Send,
@@ -169,8 +169,8 @@ pub(crate) fn rounds(
     })
 }
 
-/// Measures this many subjects in every round, alternately forwards and backwards. Returns the samples by
-/// subject.
+/// Measures `subjects` subjects in each of `rounds` rounds, alternately forwards and backwards. `measure`
+/// takes the index of a subject. Returns the samples by subject.
 pub(crate) fn in_turn(
     rounds: usize,
     subjects: usize,

@@ -16,6 +16,7 @@ mod cost;
 mod crowd;
 mod death;
 mod goodput;
+mod growth;
 #[cfg(feature = "peers")]
 mod iceoryx;
 mod interfaces;
@@ -84,21 +85,25 @@ enum Experiment {
     },
     /// The time of each step of a call (needs the feature `stamps`).
     Account(Selection),
-    /// Other systems that call another process or machine, in the same rounds (needs the feature `peers`).
+    /// Calls by other systems to another process or machine, in the same rounds as Peregrine's calls (needs
+    /// the feature `peers`).
     Peers {
         #[command(flatten)]
         selection: Selection,
-        /// Only across a network
+        /// Only calls across a network
         #[arg(long)]
         network_only: bool,
     },
     /// Calls to a server of the other byte order, each compared with the same call to a server of this byte
     /// order.
     Swapped(Selection),
-    /// Costs that are fixed before the first call: binding compared with the system calls that it needs, how
-    /// soon a binding works again after its server has returned, how soon the death of a server is noticed,
-    /// and calls to a server of the other byte order.
+    /// The time of binding, compared with the system calls that it needs. Also how soon a binding works again
+    /// after its server has been restarted, how soon the death of a server is noticed, and calls to a server
+    /// of the other byte order.
     Bind(Selection),
+    /// Calls to a server whose interface has grown, each compared with the interpreted call to an equal server.
+    /// Also the time of binding to such a server.
+    Growth(Selection),
     /// The costs of ten designs of stubs, and of Peregrine's: the study of Chung, Lazowska, Notkin and
     /// Zahorjan on this machine.
     Stubs {
@@ -118,10 +123,10 @@ enum Experiment {
     /// together (needs root).
     Goodput(goodput::Options),
     /// Compares two builds of this program, measured alternately. The script `crates/peregrine-bench/compare`
-    /// builds two commits and starts this.
+    /// builds two commits and starts this experiment.
     #[command(hide = true)]
     Compare(compare::Options),
-    /// Compares the instructions per call of two builds. The same script starts this.
+    /// Compares the instructions per call of two builds. The same script starts this experiment.
     #[command(hide = true)]
     Instructions(compare::instructions::Options),
     /// The other process of a measurement.
@@ -139,20 +144,21 @@ enum Experiment {
     /// A server of either byte order.
     #[command(hide = true)]
     Declared(swapped::Options),
-    /// One of the two processes that call each other by another system.
+    /// The client or the server process of another system.
     #[cfg(feature = "peers")]
     #[command(hide = true)]
     OtherSystem(peers::Options),
-    /// One of the two processes that call each other across a network by another system.
+    /// The client or the server process of another system that calls across a network.
     #[cfg(feature = "peers")]
     #[command(hide = true)]
     OtherNetwork(network::other::Options),
 }
 
 impl Experiment {
-    /// Returns whether the command runs in the environment in which it was started: as a process of an
-    /// experiment, or because it contacts the user's servers. All other commands get a new runtime directory
-    /// and network namespace.
+    /// Returns whether the command runs in the environment in which it was started. All other commands get a
+    /// new runtime directory and network namespace. A process of an experiment uses the directory and the
+    /// namespace of its experiment. `cost` contacts the user's servers. A comparison only starts other
+    /// commands, each of which gets a new directory and namespace.
     const fn runs_here(&self) -> bool {
         match self {
             Self::Compare(_) | Self::Instructions(_) => true,
@@ -198,10 +204,10 @@ pub(crate) struct Deaths {
     /// How the result is shown
     #[arg(long, value_enum, default_value_t)]
     format: Format,
-    /// Servers of this machine killed
+    /// How many servers on this machine are killed
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
-    /// Servers that fail across each network, for each kind of failure
+    /// How many servers fail across each network, for each kind of failure
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     far_rounds: Option<u32>,
 }
@@ -211,7 +217,7 @@ impl Selection {
         self.rounds.unwrap_or(if self.quick { 7 } else { 25 }).max(1) as usize
     }
 
-    /// Returns the rounds of long measurements: many callers, many bindings.
+    /// Returns the number of rounds of long measurements, which have many callers or many bindings.
     fn few_rounds(&self) -> usize {
         self.rounds.unwrap_or(if self.quick { 5 } else { 15 }).max(1) as usize
     }
@@ -246,7 +252,7 @@ impl Progress {
         Self { shown: std::io::stderr().is_terminal() }
     }
 
-    /// Replaces the line.
+    /// Replaces the text of the line.
     pub(crate) fn show(&self, text: &str) {
         if self.shown {
             let _ = write!(std::io::stderr(), "\r\x1b[K{text}");
@@ -285,6 +291,10 @@ fn run(arguments: Arguments) -> Result<(), Box<dyn Error + Send + Sync>> {
             let allowed = machine::processors();
             ("swapped", selection.format, swapped::measure(&selection, &allowed, &progress)?)
         }
+        Experiment::Growth(selection) => {
+            let allowed = machine::processors();
+            ("growth", selection.format, growth::measure(&selection, &allowed, &progress)?)
+        }
         Experiment::Stubs { selection, picture } => {
             return stubs::run(&selection, &picture, &progress);
         }
@@ -312,7 +322,7 @@ fn run(arguments: Arguments) -> Result<(), Box<dyn Error + Send + Sync>> {
         }
         Experiment::Bind(selection) => {
             let mut rows = Vec::new();
-            // This comes before this process is bound to one processor.
+            // The processors are listed before this process is pinned to one of them.
             let allowed = machine::processors();
             if selection.cases.is_empty() {
                 let rounds = if selection.quick { (20, 5) } else { (100, 20) };

@@ -10,6 +10,8 @@ pub(crate) enum Mark {
     Ratio(f64, f64),
     /// The required maximum of the time, in nanoseconds.
     Within(f64),
+    /// The required maximum of the difference between the time and the limit's time, in nanoseconds.
+    More(f64),
 }
 
 /// The marks of rows with one caller and one binding: case, wait, placement, limit; must, reach.
@@ -59,8 +61,8 @@ const ACROSS: [Across; 13] = [
     across(THREADS, "udp", "loopback", "block", &["echo-each", "echo-shared"], 1.40, 1.10),
 ];
 
-/// The longest time in which a caller must notice that its server has failed, in nanoseconds: case, on the
-/// same machine, across a network.
+/// The longest time in nanoseconds in which a caller must notice that its server has failed: case, time if
+/// the server is on the same machine, time if it is across a network.
 const DEATHS_NOTICED: [(&str, f64, f64); 4] = [
     ("death-p50", 10e6, 2.5e9),
     ("death-p99", 100e6, 5e9),
@@ -68,16 +70,23 @@ const DEATHS_NOTICED: [(&str, f64, f64); 4] = [
     ("cut-p99", 100e6, 5e9),
 ];
 
-/// The marks of binding, compared with the system calls that it needs: must, reach. For other costs of
-/// binding no minimum is known.
+/// The marks of binding, compared with the system calls that it needs: case; must, reach. Other costs of
+/// binding have no such mark, because no minimum is known for them.
 const BINDS: [(&str, f64, f64); 2] = [("bind-session", 2.0, 1.5), ("bind-further", 2.0, 1.5)];
-/// The longest time in nanoseconds from the return of the server to the first call that succeeds.
+/// The longest time in nanoseconds from the restart of the server to the first call that succeeds.
 const BACK: f64 = 50e6;
 /// The mark of calls to a server of the other byte order, compared with the same calls to a server of this
 /// byte order.
 const SWAPPED: (&str, f64, f64) = ("in-1m-swapped", 1.30, 1.05);
 
-/// The limits with one frame in each direction: the XDP program runs in the driver or after it.
+/// The mark of calls of a procedure that the client converts, compared with the interpreted call of an equal
+/// procedure; must, reach. The compiled and the interpreted client have the same mark.
+const GROWN: (f64, f64) = (1.50, 1.20);
+/// How much longer, in nanoseconds, it may take to bind to a server of whose 100 procedures each differs.
+const GROWN_BIND: f64 = 1e6;
+
+/// The names of the limits that send one frame in each direction. The XDP program runs in the driver for the
+/// first limit, and after the driver for the second.
 const XDP_PINGPONG: [&str; 2] = ["xdp-pingpong", "xdp-pingpong-behind"];
 
 /// Case, path, link and wait of a row, and the limits to which it may be compared; must, reach.
@@ -99,13 +108,13 @@ const fn across(
     Across { key: [case, path, link, wait], limits, mark: Mark::Ratio(must, reach) }
 }
 
-/// Returns the mark that the row's figure has to reach, if there is one for such a row.
+/// Returns the mark of a row, if it has one.
 pub(crate) fn of(row: &Row) -> Option<Mark> {
     if let Some(marked) = DEATHS_NOTICED.iter().find(|m| m.0 == row.case) {
         let local = row.path == Some("local");
         return Some(Mark::Within(if local { marked.1 } else { marked.2 }));
     }
-    // The whole `peregrine call`, on this machine.
+    // A whole `peregrine call` has a mark only if the server is on this machine.
     if row.case == crate::command::CASE {
         return (row.path == Some("local")).then_some(Mark::Within(5e6));
     }
@@ -115,6 +124,12 @@ pub(crate) fn of(row: &Row) -> Option<Mark> {
     let limit = row.limit?;
     if let Some(marked) = BINDS.iter().find(|m| m.0 == row.case) {
         return row.ratio.map(|_| Mark::Ratio(marked.1, marked.2));
+    }
+    if crate::growth::CALLS.contains(&row.case) {
+        return row.ratio.map(|_| Mark::Ratio(GROWN.0, GROWN.1));
+    }
+    if row.case == crate::growth::BIND {
+        return Some(Mark::More(GROWN_BIND));
     }
     if row.case == SWAPPED.0 {
         return row.ratio.map(|_| Mark::Ratio(SWAPPED.1, SWAPPED.2));

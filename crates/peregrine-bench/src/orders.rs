@@ -1,12 +1,12 @@
-//! The orders to a child process, and its reports. Each child has a slot of shared memory, on which each side
-//! sleeps until the other has written.
+//! The commands that a parent gives to its child processes ([`Order`]), and their [reports](Report). Each
+//! child has a slot of shared memory. Each side sleeps until the other has written to the slot.
 //!
 //! | at | written by | what |
 //! |---|---|---|
-//! | 0 | parent (waits: child) | the number of the order; [`END`] ends the child |
-//! | 4 | parent | the kind of the order |
+//! | 0 | parent (the child waits for it) | the number of the command; [`END`] ends the child |
+//! | 4 | parent | the kind of the command |
 //! | 8 | parent | its two numbers |
-//! | 128 | child (waits: parent) | the number of the order that has been carried out |
+//! | 128 | child (the parent waits for it) | the number of the command that has been carried out |
 //! | 136 | child | the report |
 
 use std::fs::File;
@@ -24,7 +24,7 @@ use peregrine::value::bytes_of;
 
 use crate::window::Window;
 
-/// The bytes of a slot.
+/// The size of a slot in bytes.
 const SLOT: usize = 256;
 const KIND: usize = 4;
 const NUMBERS: usize = 8;
@@ -32,45 +32,46 @@ const DONE: usize = 128;
 const REPORT: usize = 136;
 const EACH: usize = 160;
 
-/// The number of the last order.
+/// The number that ends a child, in place of the number of a command.
 const END: u32 = u32::MAX;
 /// The number under which a child reports that it is ready.
 pub(crate) const READY: u32 = 1;
 
-/// The number of calls of an order that are timed one by one.
+/// The number of calls of [`Order::Singly`].
 pub(crate) const SINGLY: usize = 8;
 
 const _: () = assert!(REPORT + 3 * 8 <= EACH && EACH + 4 * SINGLY <= SLOT);
 
-/// The work of an order.
+/// A command: the work that a child has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     /// Nothing. The child reports at once.
     Idle,
-    /// To call during this window, together with others.
+    /// To call during this window, at the same time as other children.
     Window(Window),
     /// To make [`SINGLY`] calls, one after the other, each timed by itself.
     Singly,
-    /// To make some calls, then some more that are timed together.
+    /// To make the first number of calls, then the second number of calls, which are timed together.
     Calls(u32, u32),
-    /// To serve until the next order arrives. There is no report.
+    /// To serve until the next command arrives. There is no report.
     Serve,
 }
 
-/// The result of an order.
+/// The result of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Report {
-    /// The calls that count.
+    /// The number of calls that count.
     pub(crate) calls: u64,
-    /// All calls.
+    /// The number of all calls.
     pub(crate) all: u64,
-    /// The time of the calls that were timed together, or the delay with which a window was begun.
+    /// The time in nanoseconds of the calls that were timed together, or the delay with which the child began
+    /// a window.
     pub(crate) ns: u64,
-    /// The times of the calls that were timed one by one.
+    /// The times in nanoseconds of the calls that were timed one by one.
     pub(crate) each_ns: [u32; SINGLY],
 }
 
-/// Returns the bytes of memory for this many slots.
+/// Returns the size in bytes of memory for `slots` slots.
 pub(crate) const fn memory_bytes(slots: usize) -> usize {
     (slots * SLOT).next_multiple_of(4096)
 }
@@ -81,7 +82,8 @@ fn long(memory: &Memory, at: usize) -> u64 {
     u64::from_ne_bytes(bytes)
 }
 
-/// Gives an order. Its number differs from that of the previous one and from [`END`].
+/// Gives a command to the child of a slot. `number` must differ from the number of the previous command and
+/// from [`END`].
 pub(crate) fn give(memory: &Memory, slot: usize, number: u32, order: Order) {
     let (kind, numbers) = match order {
         Order::Idle => (0, [0; 2]),
@@ -98,8 +100,8 @@ pub(crate) fn give(memory: &Memory, slot: usize, number: u32, order: Order) {
     futex_wake(memory.word(at));
 }
 
-/// Returns the report on an order. If it has not arrived, sleeps for at most `WAIT_MAX`; then returns `None`
-/// if it still has not arrived.
+/// Returns the report on the command `number`. If it has not arrived, sleeps for at most `WAIT_MAX`. If it
+/// then still has not arrived, returns `None`.
 pub(crate) fn reported(memory: &Memory, slot: usize, number: u32) -> Option<Report> {
     const WAIT_MAX: Duration = Duration::from_millis(200);
     let at = slot * SLOT;
@@ -117,7 +119,7 @@ pub(crate) fn reported(memory: &Memory, slot: usize, number: u32) -> Option<Repo
     })
 }
 
-/// The place of a child's orders.
+/// Where a child receives its commands.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Place {
     /// The file of the memory that is shared with the parent
@@ -151,10 +153,10 @@ pub(crate) struct ChildSlot {
 }
 
 impl ChildSlot {
-    /// Maps the slot, and moves to the processor. From now on this process ends when its standard input does.
-    /// So it ends with its parent, however that ends.
+    /// Maps the slot, and moves this process to the processor. From now on this process ends when its
+    /// standard input ends. So it ends with its parent, in whatever way the parent ends.
     pub(crate) fn open(place: &Place) -> io::Result<Self> {
-        // This comes before any thread is started, so that all of them run on this processor.
+        // The process is pinned before it starts any thread, so that all its threads run on this processor.
         if let Some(cpu) = place.cpu {
             pin_to(cpu)?;
         }
@@ -166,12 +168,12 @@ impl ChildSlot {
         Ok(Self { memory, at, taken: 0 })
     }
 
-    /// Reports that the process is ready for orders.
+    /// Reports that the process is ready for commands.
     pub(crate) fn ready(&self) {
         self.done(READY, Report::default());
     }
 
-    /// Sleeps until the next order arrives, and returns it; `None` if the input has ended.
+    /// Sleeps until the next command arrives, and returns it; `None` if the input has ended.
     pub(crate) fn next(&mut self) -> Option<Order> {
         let word = self.memory.word(self.at);
         let number = loop {
@@ -196,13 +198,13 @@ impl ChildSlot {
         })
     }
 
-    /// Returns whether another order has arrived, or the input has ended.
+    /// Returns whether another command has arrived, or the input has ended.
     #[cfg(any(test, feature = "peers"))]
     pub(crate) fn is_superseded(&self) -> bool {
         self.memory.word(self.at).load(Ordering::Relaxed) != self.taken
     }
 
-    /// Reports that the last order was carried out.
+    /// Reports that the last command was carried out.
     pub(crate) fn report(&self, report: Report) {
         self.done(self.taken, report);
     }
@@ -219,7 +221,8 @@ impl ChildSlot {
     }
 }
 
-/// Waits for the end of the input, asks the process to end, and ends it if it does not.
+/// Waits until the standard input ends. Then gives the command [`END`], and ends this process if it still
+/// runs after a second.
 fn end_with_input(order: &AtomicU32) {
     let (mut input, mut none) = (io::stdin().lock(), [0; 64]);
     while matches!(input.read(&mut none), Ok(1..)) {}

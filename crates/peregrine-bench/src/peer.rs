@@ -1,4 +1,4 @@
-//! The parent's side of the other process: starts it, gives it orders, kills it.
+//! The parent's side of the other process: starts it, gives it commands, kills it.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -21,7 +21,7 @@ pub(crate) struct Peer {
     orders: ChildStdin,
     memory: Memory,
     prefix: &'static str,
-    /// The memory that both share. The child opens it under its descriptor number in this process.
+    /// The memory that both processes share. The child opens it by its descriptor number in this process.
     _file: OwnedFd,
     /// Whether this process wants the child to end.
     ending: Arc<AtomicBool>,
@@ -70,7 +70,8 @@ impl Peer {
         Ok(pingpong::exchange(&mut self.memory, what, warm, trips))
     }
 
-    /// Returns the name of the child's export of an interface whose server waits in this way.
+    /// Returns the name of the child's export of the interface `size` at the server that waits in the way
+    /// `wait`.
     pub(crate) fn export(&self, wait: Waiting, size: Size) -> String {
         format!("{}{}", self.prefix, export_name(wait, size))
     }
@@ -83,7 +84,7 @@ impl Peer {
     /// Returns the processor time of both processes.
     pub(crate) fn cpu_time(&mut self) -> io::Result<Duration> {
         // The kernel updates the processor time of another process's thread only when it schedules on that
-        // thread's processor. Waking a thread there makes it do so.
+        // thread's processor. It does so when a thread on that processor is woken.
         self.orders.write_all(b"poke\n")?;
         std::thread::yield_now();
         Ok(own_cpu_time() + cpu_time(self.child.id())?)

@@ -70,7 +70,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     }
 }
 
-/// Carries out a client's orders.
+/// Carries out the commands that a client receives.
 pub(crate) fn call_as_ordered(
     mut slot: ChildSlot,
     mut call: impl FnMut(&ChildSlot) -> Result<(), Failure>,
@@ -93,7 +93,7 @@ pub(crate) fn call_as_ordered(
     Ok(())
 }
 
-/// Returns the directory of this run, which is removed after it.
+/// Returns the directory of this run, which is removed after the run.
 pub(crate) fn run_directory() -> Result<PathBuf, Failure> {
     let directory =
         std::env::var_os("PEREGRINE_DIR").ok_or("there is no directory for this run")?;
@@ -139,7 +139,7 @@ impl Pair {
         Ok(Sample { ns, cpu_ns: None })
     }
 
-    /// Makes this many calls while the server is awake. Returns the nanoseconds of each.
+    /// Makes `calls` calls while the server is awake. Returns the mean time of a call in nanoseconds.
     fn calls(&mut self, calls: u32) -> Result<f64, Failure> {
         self.server.order(0, Order::Serve);
         self.client.order(0, Order::Calls(WARM_CALLS, calls));
@@ -162,7 +162,7 @@ pub(crate) fn measure(selection: &Selection, progress: &Progress) -> Result<Vec<
                 continue;
             }
             progress.show(&format!("peers: {}", case.name));
-            // Neither system accepts a message without a byte.
+            // Neither system accepts an empty message.
             let bytes = case.in_bytes.max(1);
             let mut ours = Waiting::ALL.map(|wait| Subject::remote(case, wait));
             let mut theirs = [

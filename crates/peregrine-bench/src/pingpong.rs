@@ -21,16 +21,18 @@ use crate::interfaces::{LINE, sum_of_lines};
 
 /// The distance from a word to its payload, which is in the same line.
 const PAYLOAD: usize = 16;
-/// The offset of the way back, on lines that nothing else shares. It differs from that of the way there
-/// modulo a page. Otherwise loads would wait for stores that only seem to have the same address (4K
-/// aliasing).
+/// The offset of the word and payload that the child writes, on lines that nothing else shares. Modulo a
+/// page, it differs from the offset of what the parent writes. Otherwise loads would wait for stores that
+/// only seem to have the same address (4K aliasing).
 const BACK: usize = (PAYLOAD + LARGE).next_multiple_of(4096) + 2048 + 128;
-/// The bytes of memory that both sides share.
+/// The size in bytes of the memory that both sides share.
 pub(crate) const MEMORY: usize = 2 * BACK;
-/// The receiver copies payloads up to this size. Of larger ones it reads one word per line.
+/// The size in bytes of the largest payload that the receiver only copies. Of larger payloads it reads one
+/// word per line.
 const COPIED_MAX: usize = 4096;
-/// Above this size it is faster to copy the whole payload at once and then to read the copy than to fetch its
-/// lines one by one (measured for 1 MiB: 72 us instead of 120 us).
+/// The size in bytes of the largest payload that the receiver reads in place. A larger payload is first
+/// copied as a whole, and then read. This is faster than to fetch its lines one by one (measured for 1 MiB:
+/// 72 us instead of 120 us).
 const IN_PLACE_MAX: usize = 256 << 10;
 
 /// How a word is handed over, and how the receiver waits for it.
@@ -47,7 +49,7 @@ pub(crate) enum Way {
 }
 
 impl Way {
-    /// Returns its name in orders.
+    /// Returns the name of the way, as the parent writes it to the child.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Spin => "spin",
@@ -57,27 +59,27 @@ impl Way {
         }
     }
 
-    /// Returns the way of this name.
+    /// Returns the way with the name `name`.
     pub(crate) fn named(name: &str) -> Option<Self> {
         let all = [Self::Spin, Self::Futex, Self::Yield, Self::Stamped];
         all.into_iter().find(|way| way.name() == name)
     }
 }
 
-/// The payloads: this many bytes in each direction.
+/// One kind of exchange: how words are handed over, and how large the payloads are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Exchange {
     /// How words are handed over.
     pub(crate) way: Way,
-    /// Bytes to the child.
+    /// The number of bytes to the child.
     pub(crate) in_bytes: usize,
-    /// Bytes back.
+    /// The number of bytes from the child.
     pub(crate) out_bytes: usize,
 }
 
 trait HandOver {
     fn publish(word: &AtomicU32, value: u32);
-    /// Waits until the word is `value`. Until then it has the previous value.
+    /// Waits until the word is `value`. Until then the word is `value - 1`.
     fn receive(word: &AtomicU32, value: u32);
 }
 
@@ -86,7 +88,8 @@ struct Futex;
 struct Yield;
 struct Stamped;
 
-// Nothing here reads a clock. Both processes end when the other one does: see `peer.rs` and `child.rs`.
+// No implementation reads a clock, so none has a timeout. It needs none, because each process ends when the
+// other one ends: see `peer.rs` and `child.rs`.
 impl HandOver for Spin {
     #[inline(always)]
     fn publish(word: &AtomicU32, value: u32) {
@@ -278,7 +281,7 @@ pub(crate) fn exchange(memory: &mut Memory, what: Exchange, warm: u32, trips: u3
     of_all_sizes!(lead, what)(memory, warm, trips)
 }
 
-/// Answers this many messages.
+/// Answers `trips` messages.
 ///
 /// # Panics
 /// If no case has these sizes.

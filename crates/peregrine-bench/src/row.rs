@@ -25,21 +25,21 @@ pub(crate) enum Format {
 pub(crate) struct Row {
     /// The kind of call.
     pub(crate) case: &'static str,
-    /// in-process, local, ethernet, udp, tcp.
+    /// The path: in-process, local, ethernet, udp, tcp.
     pub(crate) path: Option<&'static str>,
-    /// memory, loopback, veth.
+    /// The link: memory, loopback, veth.
     pub(crate) link: Option<&'static str>,
     /// How both sides wait.
     pub(crate) wait: Option<&'static str>,
     /// Where both sides run.
     pub(crate) placement: Option<&'static str>,
-    /// The number of threads that call concurrently.
+    /// The number of threads or processes that call concurrently.
     pub(crate) callers: u32,
     /// The number of bindings through which they call.
     pub(crate) bindings: u32,
-    /// Round trip.
+    /// Peregrine's round trip.
     pub(crate) ours_ns: Option<f64>,
-    /// Processor time of both sides.
+    /// The processor time of both sides.
     pub(crate) cpu_ns: Option<f64>,
     /// The limit with which Peregrine is compared.
     pub(crate) limit: Option<&'static str>,
@@ -66,14 +66,15 @@ impl Row {
         self
     }
 
-    /// Sets the results of a limit of all rounds.
+    /// Sets a limit, and its results of all rounds.
     pub(crate) fn limit(mut self, name: &'static str, limit: &[f64]) -> Self {
         self.limit = Some(name);
         self.limit_ns = Some(median(limit));
         self
     }
 
-    /// Computes the ratio of each round. Disturbances by the machine affect both sides of a round.
+    /// Computes the ratio of each round. A disturbance by the machine affects both sides of a
+    /// round, so it hardly changes their ratio.
     pub(crate) fn ratio(mut self, ours: &[f64], limit: &[f64]) -> Self {
         let pairs = ours.iter().zip(limit);
         let ratios: Vec<f64> = pairs.map(|(ours, limit)| ours / limit).collect();
@@ -136,12 +137,16 @@ impl Row {
         ]
     }
 
-    /// Returns the texts of the marks.
+    /// Returns the cells of the columns `must` and `reach`.
     fn marked(&self) -> [String; 2] {
         let word = |met: bool| if met { "met" } else { "missed" };
         match (marks::of(self), self.ratio, self.ours_ns) {
             (Some(Mark::Ratio(must, reach)), Some(ratio), _) => {
                 [must, reach].map(|mark| format!("{mark:.2} {}", word(ratio <= mark)))
+            }
+            (Some(Mark::More(ns)), _, Some(ours)) => {
+                let more = ours - self.limit_ns.unwrap_or(0.0);
+                [format!("+{} {}", time(Some(ns)), word(more <= ns)), String::new()]
             }
             (Some(Mark::Within(ns)), _, Some(ours)) => {
                 let must = format!("{} {}", time(Some(ns)), word(ours <= ns));
@@ -152,7 +157,7 @@ impl Row {
     }
 }
 
-/// Returns a time with its unit.
+/// Returns a time in nanoseconds as text, with a unit that fits its size.
 pub(crate) fn time(ns: Option<f64>) -> String {
     match ns {
         None => "-".into(),

@@ -8,7 +8,8 @@ use std::process::ExitCode;
 
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-/// Set in the process that measures. Shows that its directory exists, and which process created it.
+/// The name of the environment variable that is set in the process that measures. It shows that the directory
+/// exists. Its value is the id of the process that created the directory.
 const INSIDE: &str = "PEREGRINE_BENCH_INSIDE";
 
 /// A directory that is removed when this is dropped.
@@ -62,14 +63,15 @@ pub(crate) fn inside() -> bool {
     std::env::var_os(INSIDE).is_some()
 }
 
-/// Lets the kernel kill this process when the thread ends that started it.
+/// Asks the kernel to kill this process when the thread that started it ends.
 pub(crate) fn end_with_parent() {
     // If this fails, the run still works.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
 }
 
-/// Lets the kernel kill this process when the process ends that created the directory. Exits at once if that
-/// process has ended already. Nothing would read the result, and the children of this process end with it.
+/// Asks the kernel to kill this process when the process that created the directory ends. Exits at once if
+/// that process has ended already. Nothing would read the result, and the children of this process end with
+/// it.
 pub(crate) fn end_with_creator() {
     end_with_parent();
     let creator = std::env::var(INSIDE).ok().and_then(|pid| pid.parse().ok());
@@ -79,7 +81,7 @@ pub(crate) fn end_with_creator() {
 }
 
 /// Runs this program again, if possible in a new network namespace. Its `$PEREGRINE_DIR` is a new directory,
-/// which is removed afterwards, however that run ends.
+/// which is removed afterwards, in whatever way that run ends.
 pub(crate) fn enter() -> Result<ExitCode, Box<dyn Error + Send + Sync>> {
     let directory = RunDirectory::make()?;
     let status = crate::network::link::enter()?

@@ -21,7 +21,7 @@ fn socket() -> rustix::io::Result<rustix::fd::OwnedFd> {
     socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
 }
 
-/// Answers messages of this many bytes.
+/// Answers messages of `bytes` bytes.
 pub(crate) fn serve(mut slot: ChildSlot, bytes: usize) -> Result<(), Failure> {
     let listener = socket()?;
     bind(&listener, &address(bytes)?)?;
@@ -36,7 +36,7 @@ pub(crate) fn serve(mut slot: ChildSlot, bytes: usize) -> Result<(), Failure> {
         Ok::<(), rustix::io::Errno>(())
     });
     slot.ready();
-    // The thread blocks while there are no messages, so it needs no order to stop.
+    // The thread blocks while there are no messages, so it needs no command to stop.
     while let Some(order) = slot.next() {
         if order == Order::Idle {
             slot.report(Report::default());
@@ -45,7 +45,7 @@ pub(crate) fn serve(mut slot: ChildSlot, bytes: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Sends messages of this many bytes, on each order.
+/// Sends messages of `bytes` bytes, as often as each command says.
 pub(crate) fn call(slot: ChildSlot, bytes: usize) -> Result<(), Failure> {
     let server = socket()?;
     connect(&server, &address(bytes)?)?;

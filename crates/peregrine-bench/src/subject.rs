@@ -20,13 +20,13 @@ pub(crate) type Failure = Box<dyn Error + Send + Sync>;
 /// The result of one slice, in nanoseconds per call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
-    /// Round trip.
+    /// The time of a round trip.
     pub(crate) ns: f64,
     /// The processor time of both processes.
     pub(crate) cpu_ns: Option<f64>,
 }
 
-/// An operation that is measured, and its last time.
+/// An operation that is measured, and the time that it took in the last slice.
 #[derive(Clone, Debug)]
 pub(crate) struct Subject {
     what: What,
@@ -49,6 +49,7 @@ const WARM_TRIPS: u32 = 64;
 /// The number of calls through a new binding before the measured ones. Fewer are made if they do not fit into
 /// [`WARM_TIME`].
 const WARM_CALLS: u32 = 300;
+/// The longest time of the calls before the measured ones.
 const WARM_TIME: Duration = Duration::from_millis(3);
 
 impl Subject {
@@ -56,7 +57,7 @@ impl Subject {
         Self { what, last_ns: None }
     }
 
-    /// Returns the limit of a case.
+    /// Returns the subject that measures `limit` for a case.
     pub(crate) const fn limit(limit: Limit, case: Case) -> Self {
         let way = match limit {
             Limit::OwnSpin => return Self::remote(case, Waiting::Spin),
@@ -74,17 +75,17 @@ impl Subject {
         }))
     }
 
-    /// Returns calls to the other process.
+    /// Returns the subject that calls the other process.
     pub(crate) const fn remote(case: Case, wait: Waiting) -> Self {
         Self::new(What::Remote(case, wait))
     }
 
-    /// Returns calls through the stubs within this process.
+    /// Returns the subject that calls through the stubs within this process.
     pub(crate) const fn in_process(case: Case) -> Self {
         Self::new(What::InProcess(case))
     }
 
-    /// Returns calls of the object itself.
+    /// Returns the subject that calls the object itself.
     pub(crate) const fn object(procedure: Procedure) -> Self {
         Self::new(What::Object(procedure))
     }
@@ -131,8 +132,8 @@ fn per_call(took: Duration, calls: u32) -> f64 {
     took.as_nanos() as f64 / f64::from(calls)
 }
 
-/// Makes calls through a binding that exists for this slice only. A server thread that spins for it must not
-/// exist while the limit is measured.
+/// Makes calls through a binding that exists for this slice only. While the limit is measured, no server
+/// thread may spin for the binding.
 fn remote(
     peer: &mut Peer,
     case: Case,
@@ -192,7 +193,7 @@ pub(crate) fn server_stamps() -> Result<Vec<u64>, Failure> {
     Ok(stamps)
 }
 
-/// Waits until the server's threads have left the closed sessions.
+/// Waits until the server's threads have left the closed sessions of the export `name`.
 pub(crate) fn quiet(name: &str) -> Result<(), Failure> {
     let start = Instant::now();
     while peregrine::describe(name)?.bindings > 0 {
@@ -233,7 +234,7 @@ impl Client {
         })
     }
 
-    /// Returns the time of this many calls of a case, with arguments from the buffer.
+    /// Returns the time of `calls` calls of a case, with arguments from the buffer.
     pub(crate) fn run(
         &self,
         case: Case,

@@ -54,7 +54,7 @@ const OUT_1M: &str = "out-1m-swapped";
 /// The names of all measurements.
 pub(crate) const CASES: [&str; 4] = [ADD, IN_1M, IN_1M_MIXED, OUT_1M];
 
-/// A server that declares any byte order, and ignores it.
+/// A server that declares a byte order, and ignores it.
 struct Declared(ByteOrder);
 
 static LARGE_BYTES: [u8; LARGE] = [0x5a; LARGE];
@@ -146,7 +146,7 @@ impl Far {
         Err("the other process ended".into())
     }
 
-    /// Binds on a path to the server of a name.
+    /// Binds to the export `name` on a path.
     fn bind(&self, path: &str, name: &str) -> Result<WordsClient, Failure> {
         let at = self.addresses.iter().find(|address| address.starts_with(path));
         let address = at.map_or_else(|| name.to_owned(), |at| format!("{at}/{name}"));
@@ -161,7 +161,7 @@ impl Drop for Far {
     }
 }
 
-/// Calls through one binding, for the time of a slice.
+/// A binding, and the arguments of calls through it.
 struct Calls {
     client: WordsClient,
     words: Vec<u32>,

@@ -21,7 +21,7 @@ use crate::subject::{Failure, Sample, Subject, quiet};
 use crate::window::{Counted, Window, now_ns};
 use crate::{Progress, Selection, machine};
 
-/// The kind of callers.
+/// The callers of a row.
 enum Callers {
     /// Threads of this process that share one binding.
     Threads(u32, Waiting),
@@ -29,7 +29,8 @@ enum Callers {
     Processes(Crowd),
 }
 
-/// The first delay from the order to call until calls count. After it, all callers have begun.
+/// The delay in nanoseconds from the command to call until calls count, in the first attempt. In this time
+/// all callers usually begin. Each further attempt doubles it.
 const LEAD_NS: u64 = 5_000_000;
 /// The number of windows that are tried before the measurement fails because callers begin too late.
 const ATTEMPTS: u32 = 5;
@@ -86,7 +87,7 @@ pub(crate) fn measure(
     Ok(rows)
 }
 
-/// Starts this many processes, each bound to the small export of a server.
+/// Starts `count` processes, each bound to the small export of a server.
 pub(crate) fn crowd(
     peer: &Peer,
     wait: Waiting,
@@ -102,7 +103,7 @@ pub(crate) fn crowd(
     })?)
 }
 
-/// Measures callers, and one caller on the processor `here` of a separate server, round by round.
+/// Measures `callers`, and one caller on the processor `here` that calls a separate server, round by round.
 fn compare_with_one(
     selection: &Selection,
     row: Row,
@@ -161,7 +162,7 @@ fn cpu_time(callers: &Callers, peer: &mut Peer) -> Result<Duration, Failure> {
     Ok(peer.cpu_time()? + crowd)
 }
 
-/// Runs threads that share a binding, which exists for this window only.
+/// Runs threads that share a binding. The binding exists for this window only.
 fn threads(
     peer: &Peer,
     count: u32,

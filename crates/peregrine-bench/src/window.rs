@@ -20,16 +20,18 @@ pub(crate) struct Window {
 /// The counts of one caller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counted {
-    /// The calls inside the window.
+    /// The number of calls inside the window.
     pub(crate) calls: u64,
-    /// All calls, including those before and after the window.
+    /// The number of all calls, including those before and after the window.
     pub(crate) all: u64,
-    /// The delay with which the caller began after the window's start; 0 if it was in time.
+    /// The delay in nanoseconds with which the caller began after the window's start; 0 if it was in time.
     pub(crate) late_ns: u64,
 }
 
-/// The time for which a caller calls between two readings of the clock: at most a two-thousandth of a window.
+/// The time in nanoseconds for which a caller calls between two readings of the clock: at most a
+/// two-thousandth of a window.
 const LOOK_NS: u64 = 5000;
+/// The largest number of calls between two readings of the clock.
 const CALLS_MAX: u64 = 128;
 
 /// Returns the current time.
@@ -39,17 +41,17 @@ pub(crate) fn now_ns() -> u64 {
 }
 
 impl Window {
-    /// Makes a window of `ns` that begins `in_ns` after `now`.
+    /// Makes a window of `ns` nanoseconds that begins `in_ns` nanoseconds after `now`.
     pub(crate) const fn after(now: u64, in_ns: u64, ns: u64) -> Self {
         Self { begins_ns: now + in_ns, ends_ns: now + in_ns + ns }
     }
 
-    /// Returns its length.
+    /// Returns the length of the window in nanoseconds.
     pub(crate) const fn ns(self) -> u64 {
         self.ends_ns - self.begins_ns
     }
 
-    /// Calls until the window has ended.
+    /// Calls `call` until the window has ended, and counts the calls.
     ///
     /// # Errors
     /// That of the first call that fails.
@@ -79,16 +81,18 @@ impl Window {
     }
 }
 
-/// The first delay from the order to call until calls count. After it, all callers have begun.
+/// The delay in nanoseconds from the command to call until calls count, in the first attempt. In this time
+/// all callers usually begin. Each further attempt doubles it.
 const LEAD_NS: u64 = 20_000_000;
 /// The number of windows that are tried before the measurement fails because callers begin too late.
 const ATTEMPTS: u32 = 5;
 
-/// Returns the length of a window divided by all calls made in it, and the processor time of all calls, if
-/// that is known. `call` makes the window when all is ready, and returns the counts of each caller.
+/// Returns the length of a window divided by all calls made in it, and the processor time per call, if that
+/// is known. `call` makes the window when all callers are ready. It returns the counts of each caller, and
+/// perhaps the processor time.
 ///
 /// # Errors
-/// Those of `call`, or if callers always begin too late.
+/// If `call` fails, or callers begin too late in every attempt.
 pub(crate) fn sample(
     length: Duration,
     mut call: impl FnMut(&dyn Fn(u64) -> Window) -> Result<(Vec<Counted>, Option<Duration>), Failure>,
@@ -115,7 +119,7 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// Returns the counts of calls of `each` nanoseconds from `start` on.
+    /// Returns the counts of a caller that begins at `start`, and whose calls take `each` nanoseconds.
     fn counted(window: Window, start: u64, each: u64) -> Counted {
         let clock = Cell::new(start);
         let call = || {

@@ -1,4 +1,4 @@
-//! Evaluates the expression of `#[default(...)]`, as far as it is written with literals.
+//! Evaluates the expression of `#[default(...)]`, if it consists of literals.
 //!
 //! The compiler evaluates any expression. A text without a compiler can only have literals, and what is made
 //! of them: structs, variants, tuples, arrays, `vec![]`, `Some`, `None`, and texts.
@@ -251,7 +251,7 @@ impl Encoder<'_> {
         Ok(())
     }
 
-    /// Appends the fields of a plain value, which are not aligned in it.
+    /// Appends the fields of a plain value, without padding between them.
     fn plain_fields(&mut self, input: ParseStream<'_>, fields: &[DescribedField]) -> Result<()> {
         for (field, tokens) in fields.iter().zip(written(input, fields)?) {
             let mut one = Encoder { bytes: Vec::new(), ..*self };
@@ -325,7 +325,7 @@ fn unknown(span: Span, variant: &str) -> Error {
     Error::new(span, format!("there is no variant `{variant}`"))
 }
 
-/// Consumes `Default::default()`, if it is next.
+/// Consumes `Default::default()` if it is next. Returns whether it was.
 fn is_default(input: ParseStream<'_>) -> bool {
     let ahead = input.fork();
     let is_next = || -> Result<bool> {
@@ -348,7 +348,7 @@ fn is_default(input: ParseStream<'_>) -> bool {
     false
 }
 
-/// Parses a text: a literal, or one that is made into a `String`.
+/// Parses a text: a literal, or an expression that makes a `String`.
 fn text(input: ParseStream<'_>) -> Result<String> {
     if input.peek(LitStr) {
         let text = input.parse::<LitStr>()?.value();

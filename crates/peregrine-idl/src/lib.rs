@@ -11,14 +11,14 @@
 //!
 //! * one trait, with the attributes of `#[interface]` (`name`, `version`, `max_len`) and methods that
 //!   take `&self` and return `Result<T, E>` or `peregrine::Result<T>`;
-//! * structs and enums. They are plain with `#[derive(Plain)]`, and values without;
+//! * structs and enums. They are plain if they have `#[derive(Plain)]`, and otherwise structured values;
 //! * the attributes by which interfaces grow: `#[default]`, `#[was]`, `#[widens]` and `#[other]`. The
 //!   expression of a default consists of literals;
 //! * types of the standard library that are values, such as `Duration`, `HashMap` and `PathBuf`, and types
 //!   with parameters, such as `Page<Item>`;
 //! * modules that contain structs and enums, one level deep;
 //! * `use` declarations and `impl` blocks, which are skipped, and comments;
-//! * documentation. That of the trait and of its methods is kept.
+//! * documentation comments, of which those of the trait and of its methods are kept.
 //!
 //! A name that is not a name in Rust may be in quotes: `fn "get-size"(&self) -> ...`. Interfaces that
 //! other languages describe can have such names.

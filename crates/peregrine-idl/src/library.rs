@@ -22,7 +22,7 @@ const TEXT: &str = "
     struct PathBuf { bytes: Vec<u8> }
 ";
 
-/// Each type: its name, its path in Rust, and its body in a canonical text without the numbers of types.
+/// For each type, its name, its path in Rust, and its body in a canonical text without the numbers of types.
 const PRINTED: &[(&str, &str, &str)] = &[
     ("Duration", "std::time::Duration", "struct {secs: u64, nanos: u32}"),
     ("SystemTime", "std::time::SystemTime", "struct {secs: i64, nanos: u32}"),

@@ -64,7 +64,7 @@ fn name(name: &str) -> String {
     }
 }
 
-/// Finds the types that have the name of an earlier type or of a type of the language.
+/// Returns for each type whether it has the name of an earlier type or of a type of the language.
 fn in_modules(described: &Described) -> Vec<bool> {
     // `#[interface]` generates types, too.
     let ident = ident(&described.name);
@@ -74,7 +74,8 @@ fn in_modules(described: &Described) -> Vec<bool> {
     names.map(|name| !seen.insert(name) || is_one_of(TAKEN, name)).collect()
 }
 
-/// Finds the types that contain each other. They are boxed, because they would have no size otherwise.
+/// Returns for each type the number of its cycle. Types that contain each other have the same number. They
+/// are boxed, because they would have no size otherwise.
 ///
 /// This is Tarjan's algorithm without recursion, because a description may have a long chain of types.
 fn cycles(described: &Described) -> Vec<u32> {
@@ -120,7 +121,7 @@ fn cycles(described: &Described) -> Vec<u32> {
     cycle
 }
 
-/// Returns the named types that a type contains directly, without a sequence between.
+/// Returns the named types that a type contains directly, without a sequence in between.
 fn inside(named: &DescribedNamed) -> Vec<usize> {
     fn all(ty: &DescribedType, into: &mut Vec<usize>) {
         match ty {
@@ -190,7 +191,7 @@ impl<'a> Printer<'a> {
         }
         self.line(format_args!("}}"));
         for (number, named) in types.iter().enumerate() {
-            // The library defines `CallError`, and the standard library others.
+            // Peregrine defines `CallError`, and the standard library defines other types.
             let is_defined = self.described.is_call_error(&DescribedType::Named(number))
                 || library::path_of(self.described, named).is_some();
             if !is_defined {
@@ -294,7 +295,7 @@ impl<'a> Printer<'a> {
             DescribedType::Text => "String".into(),
             DescribedType::Array(one, count) => format!("[{}; {count}]", inner(one)),
             DescribedType::Sequence(one) => match within {
-                // A vector has a size without a box.
+                // A vector has a known size, so its elements need no box.
                 Some(_) => format!("Vec<{}>", self.unboxed(one, within)),
                 None => format!("Vec<{}>", inner(one)),
             },

@@ -63,7 +63,8 @@ pub(crate) fn described(source: Source) -> Result<Described> {
         alignments.push(align);
         defined.push((path, span));
         if described.types.len() > TYPES_MAX {
-            let what = format!("more than {TYPES_MAX} types, with those with parameters");
+            let what =
+                format!("more than {TYPES_MAX} types, counting each use with other arguments");
             return Err(Error::new(used, what));
         }
     }
@@ -87,7 +88,8 @@ pub(crate) fn described(source: Source) -> Result<Described> {
     checked(described, &spans.collect::<Vec<_>>())
 }
 
-/// The largest number of types. A type with parameters that contains itself with other ones has no end.
+/// The largest number of types. A type that contains itself with other arguments would give types without
+/// end.
 const TYPES_MAX: usize = 1 << 16;
 
 /// A default that is evaluated when all types are known.
@@ -97,7 +99,7 @@ struct Pending {
     span: Span,
 }
 
-/// The place of a field or of a parameter, by numbers.
+/// The place of a field or of a parameter: the number of its procedure or type, then the numbers within that.
 #[derive(Clone, Copy)]
 enum Place {
     Parameter(usize, usize),
@@ -106,7 +108,7 @@ enum Place {
 }
 
 impl Place {
-    /// Returns the type, unless it is a buffer, and the growth.
+    /// Returns the type of the field or parameter, unless it is a buffer, and its growth.
     fn of(self, all: &mut Described) -> Option<(Option<DescribedType>, &mut DescribedGrowth)> {
         fn field(
             one: &mut DescribedField,
@@ -210,7 +212,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// Returns the path of a type as it is defined.
+    /// Returns the path under which a type is defined.
     fn path(&self, TypeName { path, module, .. }: &TypeName) -> String {
         let within = module.as_ref().map(|module| format!("{module}::{path}"));
         let within = within.filter(|one| self.types.contains_key(one));
@@ -262,7 +264,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// Returns an argument, which has no parameters.
+    /// Resolves a type that was an argument, in which no type parameters remain.
     fn ty_of(&mut self, closed: &Type) -> DescribedType {
         let arguments = core::mem::take(&mut self.arguments);
         let ty = self.ty(closed);
@@ -393,7 +395,7 @@ impl Sizes<'_> {
     }
 }
 
-/// Returns the named type in an array of arrays.
+/// Returns the number of the named type that `ty` is, or that is in its arrays.
 fn plain_part(ty: &DescribedType) -> Option<usize> {
     match ty {
         DescribedType::Array(one, _) => plain_part(one),

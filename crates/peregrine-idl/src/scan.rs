@@ -16,8 +16,8 @@ use crate::error::ParseError;
 /// ```
 pub const NESTING_MAX: usize = 128;
 
-/// The largest number of characters of a number. The parser takes a time that is quadratic in it. A `u128`
-/// has at most 130 binary digits and prefix characters; the rest leaves room for `_`.
+/// The largest number of characters of a number. The time that the parser takes is quadratic in this number.
+/// A `u128` has at most 130 binary digits and prefix characters. The other characters may be `_`.
 ///
 /// ```
 /// let digits = "9".repeat(peregrine_idl::NUMBER_LETTERS_MAX + 1);
@@ -29,7 +29,7 @@ pub const NUMBER_LETTERS_MAX: usize = 256;
 /// Returns all tokens of a text.
 pub(crate) fn tokens(text: &str) -> Result<TokenStream, ParseError> {
     let tokens = TokenStream::from_str(text).map_err(|error| unreadable(text, &error))?;
-    // This does not recurse. It keeps the groups around the current one, each with the tokens after it.
+    // This loop does not recurse. `around` has the tokens that follow in each group around the current token.
     let mut around = vec![tokens.clone().into_iter()];
     while let Some(inner) = around.last_mut() {
         match inner.next() {

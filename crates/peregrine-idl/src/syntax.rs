@@ -17,7 +17,7 @@ pub(crate) enum Kind {
 /// Everything in a text.
 pub(crate) struct Source {
     pub(crate) root: Trait,
-    /// Types by their paths: the name, after that of the module if there is one.
+    /// The types by their paths. A path is the name of a type, after the name of its module if there is one.
     pub(crate) types: HashMap<String, Definition>,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Parameter {
     pub(crate) growth: Growth,
 }
 
-/// How a field or a parameter may differ from that of a peer.
+/// How a field or a parameter may differ between client and server.
 pub(crate) struct Growth {
     pub(crate) was: Vec<String>,
     pub(crate) widens: bool,
@@ -96,7 +96,7 @@ pub(crate) enum Body {
     Enum(Vec<Variant>),
 }
 
-/// A variant with fields.
+/// A variant of an enum that is not plain.
 pub(crate) struct Variant {
     pub(crate) name: String,
     pub(crate) fields: Vec<Field>,

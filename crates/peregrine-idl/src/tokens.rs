@@ -36,7 +36,7 @@ fn quoted(token: &str) -> String {
     format!("`{shown}{more}`")
 }
 
-/// Consumes a keyword or a sign if it is next. Returns whether it was.
+/// Consumes a keyword or a sign if it is the next token. Returns whether it was.
 pub(crate) fn keyword<T: Parse>(input: ParseStream<'_>) -> bool {
     input.parse::<T>().is_ok()
 }
@@ -46,7 +46,7 @@ pub(crate) fn sign<T: Parse>(input: ParseStream<'_>, wanted: &str) -> Result<()>
     if keyword::<T>(input) { Ok(()) } else { Err(expected(input, wanted)) }
 }
 
-/// Consumes a name, and returns its position, too. It may be a keyword or be in quotes.
+/// Consumes a name, and returns it and its position. The name may be a keyword or be in quotes.
 pub(crate) fn name(input: ParseStream<'_>) -> Result<(String, Span)> {
     let span = input.span();
     if input.peek(Ident::peek_any) {

@@ -18,5 +18,5 @@ fn corpus_of_descriptions_is_accepted() {
         assert!(ran.is_ok(), "{} fails", path.display());
         count += 1;
     }
-    assert!(count > 10, "the corpus is gone");
+    assert!(count > 10, "most of the corpus is missing");
 }

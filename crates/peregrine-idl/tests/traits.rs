@@ -335,7 +335,7 @@ fn names_and_bounds_are_found_where_the_compiler_finds_them() {
          X#2 = struct {inner: u16}\n\
          X#3 = struct {outer: u8}\n"
     );
-    // A type with the name of a generated one is printed in a separate module.
+    // A type with the name of a generated type is printed in a separate module.
     let text = "interface A version 0\nf() -> AClient#0 or unit\nAClient#0 = struct {}\n";
     assert!(to_trait(&Described::parse(text).unwrap()).contains("pub mod m0 {"));
 }
@@ -433,7 +433,7 @@ fn deep_nesting_is_refused_without_stack_overflow() {
         ("/*", "/*", "", "this comment has no `*/`"),
         ("", "\"", "", "expected a"),
     ] {
-        // Any recursion without a bound overflows the stack long before the largest text does.
+        // A recursion without a bound would overflow the stack on a much shorter text.
         let text = filled(CANONICAL_BYTES_MAX / 8, start, again, end);
         match parse_trait(&text) {
             Ok(_) => assert_eq!(said, "", "{start}{again}...{end} is read"),

@@ -26,7 +26,7 @@ pub(crate) struct Method {
     pub(crate) ident: Ident,
     pub(crate) docs: String,
     pub(crate) idempotent: bool,
-    /// Its earlier names.
+    /// The earlier names of the method.
     pub(crate) was: Vec<LitStr>,
     pub(crate) parameters: Vec<Parameter>,
     pub(crate) returns: Type,
@@ -68,12 +68,12 @@ pub(crate) enum Form {
 }
 
 impl Form {
-    /// Whether the parameter is a buffer, whose length can be bounded.
+    /// Returns whether the parameter is a buffer, whose length can be bounded.
     pub(crate) const fn is_buffer(self) -> bool {
         !matches!(self, Self::Value | Self::Borrowed | Self::InOut)
     }
 
-    /// Whether the parameter is sent in both directions.
+    /// Returns whether the parameter is sent in both directions.
     pub(crate) const fn is_in_out(self) -> bool {
         matches!(self, Self::InOut | Self::InOutSlice)
     }
@@ -94,10 +94,10 @@ const TAKEN: &[&str] = &[
     "fmt",
 ];
 
-/// Bytes of an interface's name, as of an export's.
+/// The largest number of bytes of an interface's name. It is the same for an export's name.
 const NAME_BYTES_MAX: usize = 64;
 
-/// Checks the trait, and removes the attributes from it that only this crate understands.
+/// Checks the trait, and removes from it the attributes that only this crate understands.
 pub(crate) fn interface(
     arguments: Arguments,
     item: &mut ItemTrait,
@@ -194,7 +194,7 @@ fn report_item(item: &TraitItem, errors: &mut Errors) {
     errors.at(item, text);
 }
 
-/// Reports conditional compilation: client and server would have different interfaces.
+/// Reports conditional compilation: client and server could have different interfaces.
 fn conditional(attributes: &[Attribute], advice: &str, errors: &mut Errors) {
     for attribute in attributes {
         if attribute.path().is_ident("cfg") || attribute.path().is_ident("cfg_attr") {
@@ -355,9 +355,10 @@ fn returns(function: &TraitItemFn, errors: &mut Errors) -> Type {
     (**returns).clone()
 }
 
-/// Reports the errors of the standard library that a method cannot fail with, each once.
+/// Reports methods whose error is a type of the standard library that cannot hold a failed call. Reports each
+/// such type once.
 ///
-/// The trait bounds of the stubs would report them too, but for each method, and with the advice to
+/// The trait bounds of the stubs would report these types, too, but for each method. The advice would be to
 /// implement a trait that only the standard library can implement for them.
 fn foreign_errors(methods: &[Method], errors: &mut Errors) {
     let mut seen = Vec::new();
@@ -388,7 +389,7 @@ impl From<peregrine::CallError> for Error {{
     }
 }
 
-/// The error in a `Result`, and its name, if it is one that many programs fail with.
+/// Returns the error type in a `Result`, and its name, if it is `String` or `std::io::Error`.
 fn foreign_error(returns: &Type) -> Option<(&Type, &'static str)> {
     let is = |path: &TypePath, names: [&str; 2]| {
         let segments: Vec<String> =
@@ -506,7 +507,7 @@ fn borrowed(reference: &TypeReference, errors: &mut Errors) -> Option<(Form, Typ
     Some((form, ty.clone()))
 }
 
-/// `Out<'_, T>` or `Lent<'_, T>`.
+/// Returns the form and the element type of `Out<'_, T>` or `Lent<'_, T>`.
 fn buffer(path: &TypePath, form: Form, errors: &mut Errors) -> Option<(Form, Type)> {
     let last = path.path.segments.last()?;
     let mut elements = Vec::new();
@@ -640,7 +641,7 @@ fn path_type(path: &TypePath, place: Place, errors: &mut Errors) {
     }
 }
 
-/// Whether a path names a primitive type, as in `core::primitive::usize`.
+/// Returns whether a path names a primitive type, as in `core::primitive::usize`.
 fn is_primitive(path: &Path, name: &str) -> bool {
     let mut last = path.segments.iter().rev();
     last.next().is_some_and(|one| one.ident == name)

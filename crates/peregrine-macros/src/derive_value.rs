@@ -1,4 +1,5 @@
-//! `#[derive(Value)]`: the fields one after the other; for an enum, after the number of the variant.
+//! `#[derive(Value)]`: sends the fields one after the other. Those of an enum follow the number of the
+//! variant.
 
 use proc_macro2::{Ident, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
@@ -67,7 +68,7 @@ pub(crate) fn expand(mut input: DeriveInput) -> syn::Result<TokenStream> {
     })
 }
 
-/// Requires every type parameter to be a value, and reports lifetimes.
+/// Requires every type parameter to be a value, and reports a lifetime parameter as an error.
 fn bound_parameters(generics: &mut Generics) -> syn::Result<()> {
     for parameter in &mut generics.params {
         match parameter {

@@ -44,8 +44,8 @@ fn stubs(item_trait: &ItemTrait, model: &Interface) -> TokenStream {
     quote!(#item_trait #client #server #shared)
 }
 
-/// Implements the trait for `Arc`, `Box` and `&` of an object that implements it, so that a shared
-/// object can be served.
+/// Generates implementations of the trait for `Arc`, `Box` and `&` of an object that implements it, so that a
+/// shared object can be served.
 fn shared(item_trait: &ItemTrait, model: &Interface) -> TokenStream {
     let ident = &model.ident;
     let methods: TokenStream = model.methods.iter().map(forwarded).collect();
@@ -70,12 +70,12 @@ fn shared(item_trait: &ItemTrait, model: &Interface) -> TokenStream {
     }
 }
 
-/// Generates a method that calls the same method of the object behind `self`.
+/// Generates a method that calls the same method of the object to which `self` points.
 fn forwarded(method: &Method) -> TokenStream {
     let Method { ident, returns, parameters, .. } = method;
     let names: Vec<_> = parameters.iter().map(|parameter| &parameter.ident).collect();
     let types = parameters.iter().map(|parameter| &parameter.written);
-    // An error of a type is reported once, in the trait.
+    // This name gets another span, so that the compiler reports an error of a type only in the trait.
     let mut called = ident.clone();
     called.set_span(Span::call_site());
     quote! {
@@ -116,7 +116,7 @@ fn client(model: &Interface, names: &Names) -> TokenStream {
             /// Binds to the export at a name or address.
             ///
             /// # Errors
-            /// If there is no such export, or it has another interface.
+            /// If there is no such export, or the client cannot use its interface.
             #visibility fn bind(
                 address: &str,
             ) -> ::core::result::Result<Self, ::peregrine::__rt::CallError> {
@@ -163,8 +163,8 @@ fn client(model: &Interface, names: &Names) -> TokenStream {
                 }
             }
 
-            /// Returns a client that calls any server of this process through the same stubs, also one
-            /// whose interface is older or newer, for tests.
+            /// Returns a client that calls a server of this process through the same stubs, for tests. The
+            /// interface of the server may be older or newer.
             ///
             /// # Errors
             /// If the client cannot use the server's interface.
@@ -202,7 +202,7 @@ fn client(model: &Interface, names: &Names) -> TokenStream {
                 &self.binding
             }
 
-            /// Whether the connection to the server is open, as far as known without a call.
+            /// Returns whether the connection to the server is open, as far as is known without a call.
             #visibility fn is_alive(&self) -> bool {
                 self.binding.is_alive()
             }
@@ -294,7 +294,7 @@ fn described_parameter(parameter: &Parameter) -> TokenStream {
     }
 }
 
-/// Generates the bound of a buffer as an argument of the runtime.
+/// Generates the bound of a buffer, as an argument for a function of the library.
 fn limit(max_len: Option<&Expr>) -> TokenStream {
     match max_len {
         Some(max_len) => quote! {
@@ -419,7 +419,7 @@ fn client_method(number: u32, method: &Method) -> TokenStream {
     }
 }
 
-/// Generates the result of a method as a plain `Result`.
+/// Generates the conversion of the result of a method to a `Result`.
 fn as_result(outcome: &Type) -> TokenStream {
     quote_spanned! {outcome.span()=>
         <#outcome as ::peregrine::__rt::Outcome>::as_result(&__result)
@@ -483,9 +483,9 @@ fn server(model: &Interface, names: &Names) -> TokenStream {
 struct Received {
     take: TokenStream,
     pass: TokenStream,
-    /// Records or copies the block that goes back.
+    /// Records how much of the block was filled, or copies the values to the block.
     block: TokenStream,
-    /// Appends the value that goes back to the head.
+    /// Appends an in-out value to the head.
     head: TokenStream,
 }
 

@@ -8,7 +8,7 @@ use syn::{Attribute, Error, Expr, ExprLit, Fields, Lit, LitStr, Meta, Token, Var
 /// The names of the attributes of fields and parameters.
 const NAMES: [&str; 3] = ["default", "was", "widens"];
 
-/// How a field or a parameter may differ from that of a peer.
+/// How a field or a parameter may differ between client and server.
 #[derive(Default)]
 pub(crate) struct Growth {
     was: Vec<LitStr>,
@@ -16,12 +16,13 @@ pub(crate) struct Growth {
     default: Option<Default>,
 }
 
-/// The value that is used where the peer does not know the field or parameter.
+/// The value that is used if the peer does not know the field or parameter.
 enum Default {
-    /// That of the type.
+    /// The value of `Default::default()`.
     OfType,
+    /// The value of this expression.
     Expression(Expr),
-    /// No elements.
+    /// A buffer without elements.
     Empty,
 }
 
@@ -60,7 +61,7 @@ impl Growth {
         Self::of(&own)
     }
 
-    /// Returns the default as that of a buffer, which can only be empty.
+    /// Returns the growth of a parameter that is a buffer. Its default can only be an empty buffer.
     pub(crate) fn of_buffer(mut self) -> syn::Result<Self> {
         match self.default {
             None => {}
@@ -79,7 +80,7 @@ impl Growth {
         self.default.is_some()
     }
 
-    /// Returns the growth of a field or parameter of this type as constant data.
+    /// Returns the growth of a field or parameter of type `ty`, as constant data.
     pub(crate) fn described(&self, ty: &impl ToTokens) -> TokenStream {
         let Self { was, widens, default } = self;
         if was.is_empty() && !widens && default.is_none() {
@@ -141,7 +142,7 @@ pub(crate) fn was(attributes: &[Attribute]) -> syn::Result<Vec<LitStr>> {
     Ok(all)
 }
 
-/// Returns whether a variant stands for the unknown ones.
+/// Returns whether a variant has the attribute `#[other]`: it receives all variants that are not known.
 pub(crate) fn is_other(variant: &Variant) -> syn::Result<bool> {
     let mut found = variant.attrs.iter().filter(|one| one.path().is_ident("other"));
     let Some(attribute) = found.next() else { return Ok(false) };
@@ -160,7 +161,7 @@ pub(crate) fn is_other(variant: &Variant) -> syn::Result<bool> {
     Ok(true)
 }
 
-/// Reports a second variant for unknown ones.
+/// Reports a second variant with the attribute `#[other]`.
 pub(crate) fn one_other<'a>(variants: impl IntoIterator<Item = &'a Variant>) -> syn::Result<()> {
     let mut found = false;
     for variant in variants {

@@ -1,8 +1,8 @@
 //! The `#[interface]` attribute and the derives of Peregrine; use them through `peregrine`.
 //!
 //! `parse` turns tokens into syntax. `check` turns syntax into a model, or reports all errors at once.
-//! `expand` writes the stubs of the model. Tokens do not show whether a type is a value: trait bounds
-//! check this, and `types` has the compiler report each wrong type once, where it is written.
+//! `expand` writes the stubs of the model. Tokens do not show whether a type is a value: trait bounds check
+//! this, and `types` makes the compiler report each wrong type once, where it is written.
 
 mod check;
 mod derive_plain;
@@ -50,7 +50,8 @@ use proc_macro::TokenStream;
 /// - `#[default]` or `#[default(expression)]` on a parameter: the value that a server gets from a client
 ///   without the parameter. Such a parameter may be added and removed. The default of a buffer is empty.
 /// - `#[was("old")]` on a method or parameter: its name in older interfaces.
-/// - `#[widens]` on a parameter: the width of its integers may differ, as of `u32` and `u64`.
+/// - `#[widens]` on a parameter: the width of its integers may differ on the two sides, as `u32` and
+///   `u64` do.
 #[proc_macro_attribute]
 pub fn interface(arguments: TokenStream, item: TokenStream) -> TokenStream {
     expand::interface(arguments.into(), item.into()).into()
@@ -70,7 +71,7 @@ pub fn derive_plain(item: TokenStream) -> TokenStream {
     expanded.unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
-/// Makes a struct or an enum of values a value: its fields are sent one after the other.
+/// Makes a struct or an enum a value. Its fields must be values, and are sent one after the other.
 ///
 /// Type parameters must be values too. A type may be recursive through `Box`, `Vec` or `Option`, with up
 /// to 256 levels (`limits::DEPTH_MAX`).
@@ -88,7 +89,7 @@ pub fn derive_plain(item: TokenStream) -> TokenStream {
 /// - `#[other]` on a variant, such as `Unknown(String)`: it receives variants that are not known here, with
 ///   their names.
 /// - `#[was("old")]` on a field or variant: its name in older programs.
-/// - `#[widens]` on a field: the width of its integers may differ, as of `u32` and `u64`.
+/// - `#[widens]` on a field: the width of its integers may differ on the two sides, as `u32` and `u64` do.
 #[proc_macro_derive(Value, attributes(default, list, other, was, widens))]
 pub fn derive_value(item: TokenStream) -> TokenStream {
     let expanded = syn::parse(item).and_then(derive_value::expand);

@@ -14,7 +14,7 @@ pub(crate) struct Arguments {
     pub(crate) max_len: Option<Expr>,
 }
 
-/// Reads the arguments; reports wrong ones and skips them.
+/// Reads the arguments. Reports wrong arguments, and skips them.
 pub(crate) fn arguments(tokens: TokenStream, errors: &mut Errors) -> Arguments {
     let mut arguments = Arguments::default();
     let parser = Punctuated::<Argument, Token![,]>::parse_terminated;

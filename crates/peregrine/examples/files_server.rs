@@ -10,7 +10,8 @@ use peregrine::{Out, Server};
 struct Disk(PathBuf);
 
 impl Disk {
-    /// Opens a file, which must be in the directory. A path cannot leave it by `..`, `/` or a symbolic link.
+    /// Opens a file, which must be in the directory. A path cannot leave the directory by `..`, `/` or a
+    /// symbolic link.
     fn open(&self, path: &str) -> io::Result<File> {
         let path = self.0.join(path).canonicalize()?;
         if path.starts_with(&self.0) {

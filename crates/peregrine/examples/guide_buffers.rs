@@ -19,7 +19,7 @@ pub trait Samples {
     fn bytes(&self, file: Lent<'_, u8>) -> peregrine::Result<u64>;
     /// Out: the procedure fills the buffer of the caller.
     fn ramp(&self, into: Out<'_, Sample>) -> peregrine::Result<()>;
-    /// In-out: travels both ways.
+    /// In-out: the values travel with the call, and back with the result.
     fn sort(&self, values: &mut [u64]) -> peregrine::Result<()>;
 }
 

@@ -18,7 +18,7 @@ struct Sieve;
 impl Search for Sieve {
     fn prime(&self, limit: u64) -> peregrine::Result<u64> {
         let caller = peregrine::caller().expect("a procedure has a caller");
-        // Leave some of the time for the way back.
+        // Leave some of the time for the result to reach the caller.
         let in_time = |_: &u64| caller.remaining().is_none_or(|left| left.as_millis() > 20);
         let is_prime = |n: &u64| (2..*n).take_while(|d| d * d <= *n).all(|d| !n.is_multiple_of(d));
         Ok((2..limit).take_while(in_time).filter(is_prime).last().unwrap_or(2))

@@ -20,9 +20,9 @@ impl Printer for Paperless {
 }
 
 fn main() -> peregrine::Result<()> {
-    // 32 procedures run at a time, and 100 calls of each user wait. More are refused.
+    // At most 32 procedures run, and at most 100 calls of each user wait. Other calls are refused.
     let server = Server::new().threads(32).queue(100);
-    // The printer is open to members of group 7 too.
+    // Members of group 7 may use the printer, too.
     let options = ExportOptions::default().groups([7]);
     let server = server.export_with("printer", PrinterServer::new(Paperless), options)?;
     let server = server.on_fault(|fault| eprintln!("printer: {fault}"));
@@ -30,7 +30,7 @@ fn main() -> peregrine::Result<()> {
 
     println!("{} pages", PrinterClient::bind("printer")?.print("hello")?);
 
-    // At the end: no new calls, and a minute for those that run.
+    // At the end, the server accepts no new calls, and running calls have a minute to end.
     if !running.drain(Duration::from_secs(60)) {
         eprintln!("a call has not ended within a minute");
     }

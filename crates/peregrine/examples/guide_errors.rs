@@ -20,7 +20,7 @@ pub trait Accounts {
 pub enum AccountError {
     /// There is no such account.
     Unknown(String),
-    /// There is no result.
+    /// The call failed.
     Call(CallError),
 }
 

@@ -3,7 +3,7 @@
 use peregrine::directory::Directory;
 use peregrine::{Address, BindOptions, CallError, Place, Server, interface};
 
-/// Tells the time.
+/// Counts ticks.
 #[interface]
 pub trait Clock {
     /// Returns how many ticks have passed.
@@ -36,7 +36,7 @@ fn main() -> peregrine::Result<()> {
     let running = server.listen("udp:127.0.0.1:0")?.spawn()?;
     let place = Everywhere(running.addresses()[0].place().clone());
     let options = BindOptions::default().directory(place);
-    // Names of this machine come first. A prefix asks for another path.
+    // Names on this machine are found first. A prefix selects another path.
     println!("by {}", ClockClient::bind_with("clock", &options)?.binding().path());
     println!("by {}", ClockClient::bind_with("udp:clock", &options)?.binding().path());
     Ok(())

@@ -2,7 +2,7 @@
 
 use peregrine::{Server, interface};
 
-/// Tells by which path it was called.
+/// Reports by which path it was called.
 #[interface]
 pub trait Whereabouts {
     /// Returns the path of this call, as the server sees it.

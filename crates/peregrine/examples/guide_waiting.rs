@@ -21,7 +21,7 @@ impl Adder for Sum {
 
 fn main() -> peregrine::Result<()> {
     let _running = Server::new().export("adder", AdderServer::new(Sum))?.spawn()?;
-    // 16 calls at a time. Callers and the server's threads sleep while they wait.
+    // At most 16 calls are in progress. Callers and the server's threads sleep while they wait.
     let options = BindOptions::default().astacks(16).wait(Wait::Block);
     let adder = AdderClient::bind_with("adder", &options)?;
     let add = |i| adder.add(i, i);

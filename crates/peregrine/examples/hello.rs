@@ -1,4 +1,5 @@
-//! The first program of README.md: `cargo run --example hello -- serve`, then without `serve`.
+//! The first program of README.md. Run `cargo run --example hello -- serve`, and then, in another terminal,
+//! `cargo run --example hello`.
 
 use peregrine::{Server, interface};
 

@@ -47,7 +47,7 @@ pub struct Place {
 /// | `local:files` | on this machine, by shared memory and nothing else |
 /// | `tcp:files@fs.example.org:7000` | by TCP and nothing else |
 /// | `@fs.example.org`, `@fs.example.org:7000` | the [description](crate::server_info) that the server there gives of itself |
-/// | `udp:`..., `eth:`... | the same by UDP, and by raw Ethernet to a server that reports at that UDP address where it is on the link |
+/// | `udp:`..., `eth:`... | the same by UDP, or by raw Ethernet: the client asks for the server's Ethernet address at that UDP address |
 ///
 /// ```
 /// use peregrine::{Address, PathKind};
@@ -85,12 +85,12 @@ pub enum Endpoint {
     Udp(Place),
     /// `eth:HOST:PORT`.
     Ethernet(Place),
-    /// `HOST:PORT`: all of these, raw Ethernet where that can be had.
+    /// `HOST:PORT`: TCP, UDP and, where it works, raw Ethernet.
     All(Place),
 }
 
 impl Endpoint {
-    /// The machine and the port.
+    /// Returns the machine and the port.
     pub const fn place(&self) -> &Place {
         match self {
             Self::Tcp(place) | Self::Udp(place) | Self::Ethernet(place) | Self::All(place) => place,
@@ -127,7 +127,7 @@ impl<'a> Cursor<'a> {
         found
     }
 
-    /// Returns the error that `what` was expected here.
+    /// Returns an error that says that `what` was expected at this position.
     #[cold]
     fn expected(&self, what: &str) -> CallError {
         let here = match self.rest() {
@@ -168,7 +168,7 @@ impl<'a> Cursor<'a> {
 
     fn host(&mut self) -> Result<String, CallError> {
         if !self.eat("[") {
-            // In an IPv6 address without brackets, the port ends at the second colon.
+            // An IPv6 address needs brackets, because the host ends at the first colon.
             let end = self.rest().find([':', '/', '[', ']', '@']).unwrap_or(self.rest().len());
             if end == 0 {
                 return Err(self.expected("a host"));
@@ -267,8 +267,9 @@ impl Place {
         self.port
     }
 
-    /// Returns the socket addresses of the host, at least one, with IPv4 and IPv6 alternating (RFC 8305).
-    /// So if one version does not work, it delays the other only once.
+    /// Returns the socket addresses of the host, at least one, with IPv4 and IPv6 alternating (RFC 8305). So
+    /// if one version of IP does not work, a client tries only one address of it before it tries the other
+    /// version.
     pub(crate) fn resolve(&self) -> Result<Vec<SocketAddr>, CallError> {
         let failed = |error: io::Error| {
             let text = format!("finding the host `{}`", self.host);
@@ -282,8 +283,8 @@ impl Place {
     }
 }
 
-/// Returns the addresses in their order, but with those of the first one's version and the others
-/// alternating.
+/// Returns the addresses without duplicates, with the two versions of IP alternating. The first address stays
+/// the first, and the addresses of one version keep their order.
 fn in_turn(found: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let like_first = found.first().is_some_and(SocketAddr::is_ipv6);
     let (first, other): (Vec<_>, Vec<_>) =
@@ -469,7 +470,7 @@ mod tests {
     }
 
     fn wrong(text: &str) -> String {
-        let error = text.parse::<Address>().err().unwrap_or_else(|| panic!("{text} is none"));
+        let error = text.parse::<Address>().err().unwrap_or_else(|| panic!("{text} was accepted"));
         assert_eq!(error.kind(), Kind::BadName);
         error.detail().to_owned()
     }

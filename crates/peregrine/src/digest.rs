@@ -29,7 +29,7 @@ pub fn sha256(message: &[u8]) -> [u8; 32] {
     for block in &mut blocks {
         compress(&mut state, block);
     }
-    // The rest of the message, one set bit, zeros, and the length in bits at the end of a block.
+    // `tail` has the rest of the message, one set bit, zeros, and the length in bits at the end of a block.
     let rest = blocks.remainder();
     let mut tail = [0u8; 128];
     tail[..rest.len()].copy_from_slice(rest);
@@ -80,8 +80,7 @@ mod tests {
         bytes.iter().map(|b| format!("{b:02x}")).collect()
     }
 
-    /// The short vectors of NIST's "Secure Hash Standard Validation System", and the two
-    /// lengths around which the padding takes a second block.
+    /// Test vectors of NIST. The padding of the third message takes a second block.
     #[test]
     fn known_hashes() {
         for (message, hash) in [

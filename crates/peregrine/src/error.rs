@@ -4,15 +4,15 @@ use core::fmt;
 use std::borrow::Cow;
 use std::error::Error;
 
-/// The result of a procedure that needs no error type of its own.
+/// The result of a procedure without its own error type.
 pub type Result<T, E = CallError> = core::result::Result<T, E>;
 
 /// Whether a failed call was executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Executed {
-    /// Certainly not: it was refused before the procedure began. It may be repeated.
+    /// The call was not executed: it was refused before the procedure began. It may be repeated.
     No,
-    /// Possibly: the outcome is unknown. If it is repeated, it may be executed twice.
+    /// The call may have been executed: the outcome is unknown. If it is repeated, it may be executed twice.
     Maybe,
 }
 
@@ -71,7 +71,7 @@ macro_rules! kinds {
                 match self { $(Self::$name => $text,)* }
             }
 
-            /// Returns what to do about it.
+            /// Returns what to do about an error of this kind.
             pub const fn advice(self) -> &'static str {
                 match self { $(Self::$name => $advice,)* }
             }
@@ -135,7 +135,7 @@ kinds! {
         "allow more time, or find out what keeps the server busy";
     /// The result cannot be read or does not fit.
     BadResult = 16, "the result is not readable",
-        "this is a fault of the server's program, of Peregrine, or of a stray write to shared memory: please report it if it is ours";
+        "this is a fault of the server's program, of Peregrine, or of a stray write to shared memory: please report it if the fault is in Peregrine";
     /// This process was forked from the one that bound.
     Forked = 17, "the binding belongs to the parent process",
         "bind again in the child";
@@ -214,7 +214,7 @@ impl CallError {
         }))
     }
 
-    /// Like [`CallError::new`], but not executed.
+    /// Returns an error of a call that was not executed.
     #[cold]
     pub(crate) fn not_executed(kind: Kind, phase: Phase, detail: impl Into<String>) -> Self {
         Self::new(kind, Executed::No, detail).in_phase(phase)
@@ -296,12 +296,12 @@ impl CallError {
         self.0.executed
     }
 
-    /// Returns the phase in which it failed.
+    /// Returns the phase in which the call, binding or export failed.
     pub fn phase(&self) -> Phase {
         self.0.phase
     }
 
-    /// Returns the address or name of the server. It is empty if there was none yet.
+    /// Returns the address or name of the server. It is empty if none is known.
     pub fn address(&self) -> &str {
         &self.0.address
     }
@@ -316,7 +316,7 @@ impl CallError {
         &self.0.detail
     }
 
-    /// Returns what to do about it.
+    /// Returns what to do about the error.
     pub fn advice(&self) -> &'static str {
         match (self.0.advice, self.0.kind, self.0.executed) {
             (Some(advice), ..) => advice,
@@ -379,7 +379,8 @@ pub(crate) fn unusable_memory(what: &'static str, error: std::io::Error) -> Call
     CallError::system(Phase::Bind, format!("mapping {what}"), error)
 }
 
-/// Returns the limit that an error of the operating system means, so that people know which one to raise.
+/// Returns a text that names the limit that was reached, if an error of the operating system says so. People
+/// then know which limit to raise.
 #[cold]
 pub(crate) fn limit_reached(error: &std::io::Error) -> Option<String> {
     let process = std::process::id();
@@ -443,7 +444,8 @@ mod tests {
 
     #[test]
     fn debug_shows_the_text_and_in_full_the_fields() {
-        let error = CallError::new(Kind::NotFound, Executed::No, "nobody exports it").at("files");
+        let error =
+            CallError::new(Kind::NotFound, Executed::No, "no server exports it").at("files");
         assert_eq!(format!("{error:?}"), error.to_string());
         let fields = format!("{error:#?}");
         for part in ["CallError", "kind: NotFound", "executed: No", "address: \"files\""] {

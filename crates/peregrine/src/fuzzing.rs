@@ -1,5 +1,5 @@
-//! What fuzz targets need of private types: built with `--cfg fuzzing` and for unit tests, part of no
-//! release.
+//! What fuzz targets need of private types. It is built with `--cfg fuzzing` and for unit tests, and is part
+//! of no release.
 
 #![allow(missing_docs)]
 
@@ -21,10 +21,11 @@ pub use crate::path::local::fuzzing::{Script, Word, WordLook, WordNotify, answer
 use crate::protocol::{description, stream};
 use crate::value::ByteOrder;
 
-/// A binding to a script of either byte order: its calls find the reply that the script laid ready.
+/// Returns a binding to a script, which takes the place of a server with the byte order `order`. Each call
+/// gets the reply that the script holds. `bytes`: the length of the largest message in bytes.
 ///
 /// # Errors
-/// If the kernel has no memory or descriptor left.
+/// Fails if the kernel has no memory or descriptor left.
 pub fn scripted(
     interface: impl Into<InterfaceRef>,
     bytes: usize,
@@ -42,7 +43,7 @@ pub fn scripted(
 /// Reads any bytes as a message of a stream.
 ///
 /// # Panics
-/// If what was read is not written as it came.
+/// Panics if a message that was read is written in other bytes.
 pub fn stream_message(bytes: &[u8]) {
     let Some((header, body)) = bytes.split_first_chunk() else { return };
     if let Ok(header) = stream::Header::from_bytes(header) {

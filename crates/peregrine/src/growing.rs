@@ -1,7 +1,7 @@
-//! `Growing`: a table by number whose entries are made in groups, when they are first used.
+//! `Growing`: a table whose entries are made in groups, when one entry of a group is first used.
 //!
-//! Most sessions have room for more calls than they ever make at the same time. The first [`GROUP`] entries
-//! exist from the beginning. Later entries cost nothing until a call uses one of them.
+//! Most sessions allow more calls at the same time than they ever make. The first [`GROUP`] entries exist
+//! from the beginning. Later entries cost nothing until a call uses one of them.
 
 use core::fmt;
 use core::ops::Index;
@@ -59,7 +59,7 @@ impl<T> Growing<T> {
                 let to = self.count.min(from + GROUP);
                 let make = || (from..to).map(|index| (self.make)(index as u32)).collect();
                 let entries = group.get_or_init(make);
-                // SYNC: growing. A thread that sets a flag and then visits all entries either sees this
+                // SYNC: growing. If a thread sets a flag and then visits all entries, the thread sees this
                 // group, or the user of this entry sees the flag.
                 fence(Ordering::SeqCst);
                 entries
@@ -68,7 +68,7 @@ impl<T> Growing<T> {
         entries.get(later % GROUP)
     }
 
-    /// Returns the entries that exist, in their order. The others were never used.
+    /// Returns the entries that exist, in their order. The other entries were never used.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         // SYNC: growing, in `beyond`.
         fence(Ordering::SeqCst);

@@ -1,7 +1,7 @@
 //! The keeper: one thread of each process, which sleeps until a descriptor or a timer is due.
 //!
-//! It watches sockets for requests and for the death of the other end, so that threads inside calls need
-//! only read memory. The first bind or export starts it. A forked child that binds gets its own.
+//! It watches sockets for requests and for the death of the other end, so that threads inside calls need only
+//! read memory. The first bind or export starts it. A forked child that binds gets its own keeper.
 
 use std::collections::HashMap;
 use std::io;
@@ -81,7 +81,7 @@ pub(crate) enum Next {
 /// The process's keeper.
 pub(crate) struct Keeper {
     epoll: OwnedFd,
-    /// Wakes the thread when a timer was set that may expire before its current timeout.
+    /// Wakes the keeper's thread when a timer was set that may expire before the thread's current timeout.
     wake_event: OwnedFd,
     watched: Mutex<HashMap<u64, Entry>>,
     next_key: AtomicU64,
@@ -130,8 +130,8 @@ impl Drop for Watch {
 impl Keeper {
     /// Returns the keeper of this process, and starts it first if necessary.
     pub(crate) fn of_process() -> io::Result<Arc<Self>> {
-        // A forked child leaves its parent's keeper alone: the child lacks its thread. Its descriptors stay
-        // open in the child, because closing them would change the parent's interest list.
+        // A forked child does not use its parent's keeper, because it does not have the keeper's thread. The
+        // keeper's descriptors stay open in the child: closing them would change the parent's interest list.
         static KEEPER: PerProcess<Mutex<Option<Arc<Keeper>>>> = PerProcess::new();
         let mut keeper = KEEPER.own().lock();
         if let Some(keeper) = &*keeper {
@@ -175,8 +175,8 @@ impl Keeper {
         Ok(watch)
     }
 
-    /// Calls a function when the timer expires that [`Watch::remind`] sets. The function sets the next
-    /// timer by returning [`Next::SleepAndTick`].
+    /// Calls `tick` when the timer that [`Watch::remind`] sets has expired. `tick` sets the next timer by
+    /// returning [`Next::SleepAndTick`].
     pub(crate) fn watch_timer(
         self: &Arc<Self>,
         tick: impl Fn() -> Next + Send + Sync + 'static,

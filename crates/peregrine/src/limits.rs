@@ -61,66 +61,66 @@ pub const DEPTH_MAX: u32 = 256;
 /// itself for each node, and needs about 80 bytes of stack for it in debug builds.
 pub const LIST_NODES_MAX: usize = 10_000;
 
-/// The largest sum in bytes of values that contain each other. For example, lists whose elements have 4 KiB
-/// may be nested 32 deep when they are received.
+/// The largest sum of the sizes in bytes of nested values. For example, lists whose elements have 4 KiB may
+/// be nested 32 deep when they are received.
 ///
-/// A value is on the stack, several times, until its place is known. The nesting alone would limit the
-/// number of stack frames, but not their size.
+/// While a value is decoded, several copies of it may be on the stack. A limit on the nesting alone would
+/// bound the number of stack frames, but not their size.
 pub const DEPTH_BYTES_MAX: usize = 128 << 10;
 
 /// The largest number of values without bytes (`Box<()>`, a struct without fields) in all sequences of a
 /// head.
 ///
-/// The number of bytes that are sent does not limit their number. So this limits the time and memory that a
+/// The size of a message does not limit the number of such values. So this limits the time and memory that a
 /// peer can make a process spend.
 pub const EMPTY_VALUES_MAX: usize = 1 << 16;
 
-/// Bytes of the canonical text of an interface that a peer describes.
+/// The largest size in bytes of the canonical text of an interface that a peer describes.
 pub const CANONICAL_BYTES_MAX: usize = 1 << 20;
 
 /// The largest nesting of types of any kind in interpreted stubs. A struct in a struct needs stack there,
 /// but not in compiled stubs.
 pub const INTERPRETED_DEPTH_MAX: u32 = 512;
 
-/// The largest nesting of types within one line of such a text. Reading and printing them is recursive.
+/// The largest nesting of types within one line of a canonical text. Reading and printing types is recursive.
 pub const CANONICAL_DEPTH_MAX: usize = 64;
 
-/// Bytes in the name of an export.
+/// The largest number of bytes in the name of an export.
 pub const NAME_BYTES_MAX: usize = 64;
 
-/// Bytes of a hosts file.
+/// The largest size of a hosts file in bytes.
 pub const HOSTS_BYTES_MAX: usize = 1 << 20;
 
-/// Addresses of one name in a hosts file.
+/// The largest number of addresses of one name in a hosts file.
 pub const OFFERS_MAX: usize = 64;
 
-/// Bytes of a message each way, unless the interface declares more, or both sides ask for more with
-/// `message_bytes` and `message_bytes_max`. Either side may lower it.
+/// The largest size in bytes of a message each way, unless the interface declares more, or both sides ask for
+/// more with `message_bytes` and `message_bytes_max`. Either side may lower it.
 ///
 /// Memory for a message is allocated when it is first touched, so this size does not make idle sessions
 /// more expensive.
 pub const MESSAGE_BYTES: usize = 16 << 20;
 
-/// Bytes that a client requests when it binds, unless its interface needs more or its options say less.
-/// Each server grants this size, and may grant up to [`MESSAGE_BYTES`]. If memory is short, the A-stacks of
-/// a session have this size.
+/// The message size in bytes that a client requests when it binds, unless its interface needs more or its
+/// options say less. A server grants this size unless its export allows less, and may grant up to
+/// [`MESSAGE_BYTES`]. If memory is short, the A-stacks of a session have this size.
 pub const MESSAGE_BYTES_ASKED: usize = 1 << 20;
 
-/// Bytes of private memory for arguments that a thread keeps between calls.
+/// The size in bytes of the private memory for arguments that a thread keeps between calls.
 pub const ESTACK_BYTES_KEPT: usize = 1 << 20;
 
-/// Bytes of each half of an A-stack that stay allocated once touched.
+/// The number of bytes of each half of an A-stack that stay allocated once touched.
 pub const ASTACK_BYTES_KEPT: usize = 64 << 10;
 
-/// The largest size of messages that an A-stack may have each way.
+/// The largest size in bytes of a message each way that a binding may ask for.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 30;
 
 /// The number of A-stacks that stay active while a session is idle.
 pub const ASTACKS: u32 = 8;
 
-/// The number of A-stacks that a session has room for, unless a binding asks for more. This is also the
-/// number of calls in flight between two processes before callers wait. With messages of 16 MiB, 227
-/// A-stacks fit [`REGION_BYTES_MAX`]. Memory that was never touched costs nothing.
+/// The number of A-stacks that a session has, unless a binding asks for more. This is also the number of
+/// calls in flight between two processes before callers wait. With messages of 16 MiB, 227 A-stacks fit
+/// [`REGION_BYTES_MAX`]. Memory that was never touched costs nothing.
 pub const ASTACKS_SPARSE: u32 = 256;
 
 /// The smallest number of A-stacks of a session, if the process has no address space for more.
@@ -129,67 +129,70 @@ pub const ASTACKS_SPARING: u32 = 4;
 /// The largest number of A-stacks that a binding may ask for.
 pub const ASTACKS_MAX: u32 = 1024;
 
-/// Bytes of the shared memory of one session: 4 GiB of messages, and for each of 1024 A-stacks 2 MiB each
-/// way, through which large messages are sent.
+/// The largest size in bytes of the shared memory of one session: 4 GiB of messages, and for each of 1024
+/// A-stacks 2 MiB each way, through which large messages are sent.
 pub const REGION_BYTES_MAX: usize = 8 << 30;
 
-/// The number of A-stacks of a session whose client is of another user than the server or root, unless
+/// The number of A-stacks of a session whose client belongs neither to the server's user nor to root, unless
 /// `ExportOptions::astacks_max` allows more.
 ///
 /// Memory that the server touches first is charged to the server, but the client determines what the server
 /// touches.
 pub const ASTACKS_OF_OTHERS: u32 = 64;
 
-/// Bytes of all regions of one such user with a server. This is enough for about 300 sessions, unless their
-/// exports have large messages. Most of this memory is never touched. The less is left, the fewer and
-/// smaller A-stacks a new session gets.
+/// The largest size in bytes of all regions together that one user has with a server, if this is neither the
+/// server's user nor root. This is enough for about 300 sessions, unless their exports have large messages.
+/// Most of this memory is never touched. The less is left, the fewer and smaller A-stacks a new session gets.
 pub const REGION_BYTES_PER_USER: usize = 32 << 30;
 
-/// The smallest size of messages of an A-stack each way. Each refusal with its text fits.
+/// The smallest message size in bytes of an A-stack each way. Every refusal with its text fits.
 pub const MESSAGE_BYTES_MIN: usize = 4096;
 
-/// Threads of a server that run procedures.
+/// The largest number of threads of a server that run procedures.
 pub const WORKERS_MAX: usize = 256;
 
-/// Threads of a server that wait for calls on connections, in addition to those that run procedures.
+/// The largest number of threads of a server that wait for calls on connections, in addition to those that
+/// run procedures.
 pub const READERS_MAX: usize = 64;
 
-/// The number of threads that a server starts in addition, to replace those that run abandoned calls. It
-/// applies separately to local calls, to calls over TCP, and to calls at each datagram socket.
+/// The largest number of additional threads that a server starts to replace those that run abandoned calls.
+/// The limit applies separately to local calls, to calls over TCP, and to calls at each datagram socket.
 pub const REPLACED_MAX: usize = 64;
 
-/// The number of calls that may wait for a thread of the server, for each user of this machine, and for all
-/// calls over networks.
+/// The number of calls that may wait for a thread of the server. It applies to each user of this machine, and
+/// to all calls over networks together.
 pub const QUEUE_MAX: usize = 1024;
 
-/// The number of sessions of a server.
+/// The largest number of sessions of a server.
 pub const SESSIONS_MAX: usize = 4096;
 
-/// The number of sessions of a server with processes of one user.
+/// The largest number of sessions of a server with processes of one user.
 pub const SESSIONS_PER_USER: usize = 2048;
 
-/// Bindings of one session.
+/// The largest number of bindings of one session.
 pub const BINDINGS_MAX: usize = 1 << 16;
 
-/// Bindings of one user with a server.
+/// The largest number of bindings that one user has with a server.
 pub const BINDINGS_PER_USER: usize = 1 << 18;
 
-/// Connections of one user that have not bound yet.
+/// The largest number of connections of one user that have not bound yet.
 pub const UNBOUND_PER_USER: usize = 256;
 
 /// The time that a connection has to bind.
 pub const UNBOUND_TIME: core::time::Duration = core::time::Duration::from_secs(5);
 
-/// The number of sockets that wait to be closed because a peer sent descriptors to them. Closing a
-/// descriptor that a peer chose may block for ever, so 16 threads do that, which may be lost.
+/// The number of sockets that may wait to be closed because a peer sent descriptors to them. Closing a
+/// descriptor that a peer chose may block for ever. So at most 16 separate threads close such sockets, and
+/// the server does not need these threads.
 ///
-/// While there are more, no client is admitted. From Linux 6.16 on, no descriptors arrive.
+/// While this number of sockets or more wait, no client is admitted. From Linux 6.16 on, no descriptors
+/// arrive.
 pub const CLOSING_MAX: usize = 256;
 
 /// The number of processes that a chain of nested calls may pass through.
 ///
-/// A call that returns to a process gets a thread beyond the limit of the pool there. So this limits the
-/// threads that circular calls can occupy.
+/// A call that comes back to a process gets a thread beyond the limit of the process's pool. So this limits
+/// the threads that circular calls can occupy.
 pub const CHAIN_MAX: usize = 32;
 
 /// How long a server's thread waits for a client in the middle of a message, for all waits together, in
@@ -197,89 +200,91 @@ pub const CHAIN_MAX: usize = 32;
 /// not executed, and the client posts it again once the whole message is in place.
 pub const STALL_TIME: core::time::Duration = core::time::Duration::from_millis(10);
 
-/// The same for all reads of a call's `Lent` buffers by its procedure, which then get an error. It is
-/// longer, because this call has begun and cannot be posted again.
+/// As [`STALL_TIME`], but for all reads of a call's `Lent` buffers by its procedure. Afterwards these reads
+/// fail. The time is longer, because this call has begun and cannot be posted again.
 pub const LENT_STALL_TIME: core::time::Duration = core::time::Duration::from_millis(100);
 
-/// The lowest rate in bytes per second of a large message that has used up [`STALL_TIME`] or
-/// [`LENT_STALL_TIME`]. Memory is twenty times as fast, so the client may be without a processor for most
-/// of the time.
+/// The lowest rate in bytes per second at which a large message may arrive once it has used up [`STALL_TIME`]
+/// or [`LENT_STALL_TIME`]. Memory is twenty times as fast, so a client reaches this rate even if it has no
+/// processor for most of the time.
 pub const ARRIVAL_BYTES_PER_SECOND: u64 = 256 << 20;
 
-/// The number of existing sessions that a client offers a server when it binds.
+/// The largest number of existing sessions that a client offers to a server when it binds.
 pub const TOKENS_MAX: usize = 8;
 
-/// Bytes of one message of the handshake.
+/// The largest size in bytes of one message of the handshake.
 pub const HANDSHAKE_BYTES_MAX: usize = 64 << 10;
 
-/// Bytes of the text of an error that is sent to a peer.
+/// The largest size in bytes of the text of an error that is sent to a peer.
 pub const TEXT_BYTES_MAX: usize = 2048;
 
-/// The number of network connections of a server.
+/// The largest number of network connections of a server.
 pub const CONNECTIONS_MAX: usize = 4096;
 
-/// The number of network connections from one host: one IPv4 address, or one /64 network of IPv6.
+/// The largest number of network connections of a server from one host: one IPv4 address, or one /64 network
+/// of IPv6.
 pub const CONNECTIONS_PER_HOST: usize = 256;
 
-/// The number of records of calls, in progress or past, that a server keeps at one datagram socket.
+/// The largest number of records of callers that a server keeps at one datagram socket.
 pub const CALLERS_MAX: usize = 1 << 14;
 
-/// The same for one group of hosts. A secret determines the group of a host.
+/// As [`CALLERS_MAX`], but for one group of hosts. A secret of the server determines the group of a host.
 pub const CALLERS_PER_HOST: usize = 1 << 12;
 
-/// Bytes of large results that a server keeps at one datagram socket until the clients acknowledge them, in
-/// addition to those that are being made.
+/// The largest number of bytes of large results that a server keeps at one datagram socket until the clients
+/// acknowledge them, in addition to results that are being made.
 ///
-/// The number of small results, of up to 1472 bytes, is limited: [`CALLERS_MAX`] of them have 24 MiB.
+/// Small results have up to 1472 bytes. There are at most [`CALLERS_MAX`] of them, which have 24 MiB.
 pub const RETAINED_BYTES_MAX: usize = 256 << 20;
 
-/// Bytes of large results that a server keeps at one datagram socket for one group of hosts, until the
-/// clients acknowledge them. A client acknowledges a result of 1 MiB or more at once, and other results
-/// with its next call, or within 100 ms.
+/// The largest number of bytes of large results that a server keeps at one datagram socket for one group of
+/// hosts, until the clients acknowledge them. A client acknowledges a result of 1 MiB or more at once, and
+/// other results with its next call, or within 100 ms.
 pub const RETAINED_BYTES_PER_HOST: usize = 64 << 20;
 
-/// Bytes of calls of several packets that have not ended, for one group of hosts at one datagram socket. If
-/// a host has only one such call, it may be larger. Over TCP, the same limit applies to messages of one
-/// host that have not arrived completely, or whose calls wait for a permit.
+/// The largest number of bytes of calls of several packets that have not ended, for one group of hosts at one
+/// datagram socket. If a host has only one such call, it may be larger. Over TCP, the same limit applies to
+/// messages of one host that have not arrived completely, or whose calls wait for a permit.
 pub const PARTIAL_BYTES_PER_HOST: usize = 64 << 20;
 
-/// Bytes of unused memory for calls, and of unused memory for results, that a datagram socket keeps.
+/// The largest number of bytes of unused memory that a datagram socket keeps for calls. The same number
+/// applies to results.
 pub const SPARE_BYTES_MAX: usize = 16 << 20;
 
-/// The number of threads of a process that have their own datagram socket to one server address. All others
-/// share one more socket.
+/// The number of threads of a process that have their own datagram socket to one server address. All other
+/// threads share one more socket.
 ///
-/// On its own socket, the kernel wakes a thread directly, and only there can a thread poll. With more
-/// callers, the processors are the bottleneck. Then a thread that receives for all costs little, and a
+/// If a thread has its own socket, the kernel wakes it directly, and the thread can poll. With more callers,
+/// the processors are the bottleneck. Then a thread that receives for all callers costs little, and a
 /// thousand sockets would use up the descriptors of the process.
 pub const SOCKETS_PER_SERVER: u32 = 16;
 
-/// Bindings of one network connection.
+/// The largest number of bindings of one network connection.
 pub const BINDINGS_PER_CONNECTION: usize = 4096;
 
-/// Bytes of messages that have not arrived completely, or whose calls wait for a permit, of all connections
-/// of a server. The same number applies to calls that wait or run at each datagram socket. Messages of up
-/// to 16 KiB are not counted: each connection has at most one.
+/// The largest number of bytes of messages of all connections of a server that have not arrived completely,
+/// or whose calls wait for a permit. The same number applies to calls that wait or run at each datagram
+/// socket. Messages of up to 16 KiB are not counted: each connection has at most one.
 pub const PARTIAL_BYTES_MAX: usize = 256 << 20;
 
-/// The time that a message may take to arrive over a connection, while other connections wait for memory.
-/// After it, the message must have arrived at [`MESSAGE_RATE`].
+/// The time that a message may take to arrive over a connection while other connections wait for memory, in
+/// addition to the time that [`MESSAGE_RATE`] allows for its bytes.
 pub const MESSAGE_TIME: core::time::Duration = core::time::Duration::from_secs(10);
 
-/// The lowest rate of such a message, in bytes per second.
+/// The lowest rate in bytes per second of a message that takes longer than [`MESSAGE_TIME`] to arrive.
 pub const MESSAGE_RATE: usize = 16 << 10;
 
-/// How long a thread of a server waits for a connection to read a reply: if others wait for a thread, and
-/// if none does.
+/// How long a thread of a server waits for a client to read a reply from its connection. The first time
+/// applies if other connections wait for a thread, the second if none does.
 pub const UNREAD_TIME: [core::time::Duration; 2] =
     [core::time::Duration::from_millis(100), core::time::Duration::from_secs(10)];
 
-/// How long the other end of a network connection may be silent, although it was asked (keep-alive) or owes
-/// an acknowledgement, until it counts as gone.
+/// How long the other end of a network connection may be silent until it counts as gone. During this time it
+/// receives keep-alives, or owes an acknowledgement.
 pub const SILENCE: core::time::Duration = core::time::Duration::from_secs(10);
 
-/// How long the server's machine may be silent over TCP, although it is asked, until a client that waits
-/// for a reply takes it to be gone.
+/// How long the server's machine may be silent over TCP, despite keep-alives, until it counts as gone for a
+/// client that waits for a reply.
 ///
 /// This is long enough for a network that is interrupted for a second.
 pub const CALL_SILENCE: core::time::Duration = core::time::Duration::from_millis(2300);
@@ -293,8 +298,8 @@ pub const COUNTED_EXPORTS: usize = 64;
 /// The number of sessions, connections and associations of a server that are shown.
 pub const COUNTED_SESSIONS: usize = 8192;
 
-/// The number of bindings of a server that are shown. [`COUNTED_EXPORTS`] of these rows stand for all other
-/// bindings.
+/// The number of rows for bindings of a server. [`COUNTED_EXPORTS`] of these rows count the bindings that
+/// have no other row, and are not shown.
 pub const COUNTED_BINDINGS: usize = 8192;
 
 /// The number of sessions, and of bindings, that a server shows over a network.

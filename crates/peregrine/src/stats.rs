@@ -1,6 +1,6 @@
 //! Exact counts for tests: copies of arguments and results. Release builds do not count.
 //!
-//! With the feature `stamps`, also moments of calls, to account for the time of a call.
+//! With the feature `stamps`, also moments of calls, which show how a call spends its time.
 
 /// LRPC's names for the copies of a call (Table III of the paper).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ mod counters {
     pub(super) static BYTES: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 }
 
-/// Counts a copy of this many bytes. Compiles to nothing in release builds.
+/// Counts a copy of `bytes` bytes. Compiles to nothing in release builds.
 #[inline(always)]
 pub(crate) fn count(copy: Copy, bytes: usize) {
     #[cfg(debug_assertions)]
@@ -29,7 +29,8 @@ pub(crate) fn count(copy: Copy, bytes: usize) {
     let _ = (copy, bytes);
 }
 
-/// Returns the bytes copied so far in this process as A, E and F, or `None` in release builds.
+/// Returns the numbers of bytes that this process has copied so far as A, E and F, or `None` in release
+/// builds.
 pub fn copied() -> Option<[u64; 3]> {
     #[cfg(debug_assertions)]
     return Some(core::array::from_fn(|i| {
@@ -45,9 +46,9 @@ pub fn copied() -> Option<[u64; 3]> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Moment {
-    /// Everything but the word has been written.
+    /// Everything has been written, except for the word of the call or reply.
     Ready = 0,
-    /// The word has been written. What was written before it has left this processor.
+    /// The word has been written, and no earlier write is still in this processor.
     Posted = 1,
     /// The word of the other side has been seen.
     Seen = 2,
@@ -56,7 +57,8 @@ pub enum Moment {
 }
 
 impl Moment {
-    /// The bits of a stamp above these are the clock of the processor.
+    /// The number of low bits of a stamp that contain the moment. The other bits are the clock of the
+    /// processor.
     pub const BITS: u32 = 2;
 }
 
@@ -68,7 +70,7 @@ mod stamps {
 }
 
 /// Records that a call passes a moment, if the feature `stamps` is set. Only one thread of a process may
-/// record: stamps of others are lost.
+/// record: if several threads do, stamps are lost.
 #[inline(always)]
 pub fn stamp(moment: Moment) {
     #[cfg(feature = "stamps")]

@@ -1,11 +1,11 @@
 //! Locks. Debug builds check the order in which a thread takes them.
 //!
-//! [`Mutex`], [`MutexGuard`] and [`Condvar`] wrap those of the standard library, without poisoning: a
-//! thread holds a lock while it panics only if the protected data is consistent. In debug builds, and so in
-//! all tests, each thread records the locks that it holds. It panics when it takes a lock whose [`Rank`] is
-//! not above the ranks of all locks that it holds, or a lock that it holds already. The message names both
+//! [`Mutex`], [`MutexGuard`] and [`Condvar`] wrap those of the standard library, without poisoning: a thread
+//! holds a lock while it panics only if the protected data is consistent. In debug builds, and so in all
+//! tests, each thread records the locks that it holds. It panics when it takes a lock whose [`Rank`] is not
+//! above the ranks of all locks that it holds, or a lock that it holds already. The message names both
 //! places. A deadlock shows only when two threads meet at the wrong moment. A wrong order shows as soon as
-//! one thread takes the locks once.
+//! one thread takes the locks in it.
 //!
 //! `try_lock` cannot block, so it may be called in any order. A lock that it took counts as held: later
 //! calls of `lock` are checked against it.
@@ -14,7 +14,8 @@ use core::ops::{Deref, DerefMut};
 use core::time::Duration;
 use std::sync::{self, PoisonError, TryLockError};
 
-/// The order: a thread that holds a lock takes only locks of a higher rank.
+/// The rank of a lock. A thread that holds a lock takes only locks of a higher rank. The text of each rank
+/// says what its locks protect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
     /// Held while a client binds again, for all clones of a binding.
@@ -31,13 +32,13 @@ pub(crate) enum Rank {
     Clients,
     /// The connection that the keeper watches.
     ClientWatch,
-    /// Bytes received on a server's connection that no thread reads at the moment.
+    /// The bytes that were received on a server's connection while no thread reads the connection.
     Received,
     /// A server's threads, and the calls that wait for them.
     Threads,
     /// Which thread receives for all callers (leader/follower).
     Receive,
-    /// A client's activity over datagrams. The thread that receives for all may hold two of these.
+    /// A client's activity over datagrams. The thread that receives for all may hold two locks of this rank.
     Activity,
     /// Handles that no activity uses yet.
     Handles,
@@ -47,7 +48,7 @@ pub(crate) enum Rank {
     Deferred,
     /// All records of a server's callers over datagrams.
     Callers,
-    /// One of these records.
+    /// One record of a caller.
     Record,
     /// Which callers have more to send, and when.
     Pacer,
@@ -120,7 +121,7 @@ impl<T: ?Sized> Mutex<T> {
     }
 
     /// As [`lock`](Self::lock), for a thread that may hold another lock of the same rank. Each call of this
-    /// has a comment that says why two such threads never wait for each other.
+    /// function has a comment that says why two such threads never wait for each other.
     #[track_caller]
     #[inline]
     pub(crate) fn lock_same_rank(&self) -> MutexGuard<'_, T> {
@@ -265,7 +266,7 @@ mod order {
         at: &'static Location<'static>,
     }
 
-    // It has no destructor, so it is usable until the thread ends. It does not allocate, because tests
+    // The array has no destructor, so it is usable until the thread ends. It is not allocated, because tests
     // count allocations.
     std::thread_local!(static HELD: RefCell<[Option<Lock>; HELD_MAX]> = const { RefCell::new([None; HELD_MAX]) });
 
@@ -302,8 +303,8 @@ mod order {
             lock.address == address || lock.rank > rank || (lock.rank == rank && !another)
         };
         let wrong = HELD.with_borrow(|held| held.iter().flatten().copied().find(is_wrong));
-        // A thread that panics already is spared: a second panic would abort, and the first message is the
-        // useful one.
+        // A thread that panics already does not panic here: a second panic would abort the process, and the
+        // first message is the useful one.
         let Some(Lock { address: held, rank: above, at }) =
             wrong.filter(|_| !std::thread::panicking())
         else {
@@ -316,7 +317,8 @@ mod order {
         } else {
             format!("wrong order of locks: {rank:?} is locked while {above:?} is held, since {at}")
         };
-        // Written directly, because the panic may be caught, or a test's output captured.
+        // The text is also written to standard error, because the panic may be caught, or a test's output
+        // captured.
         let _ = writeln!(std::io::stderr(), "{text} (at {})", Location::caller());
         panic!("{text}");
     }

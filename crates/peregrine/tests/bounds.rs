@@ -1,5 +1,5 @@
-//! Bounds of what hostile callers over UDP can make a server keep. The packets are written by hand, with
-//! the packet exchange compiled in as in the simulator.
+//! Bounds of what hostile callers over UDP can make a server keep. The tests write the packets themselves.
+//! For that, the sources of the packet exchange are compiled into this program, as into the simulator.
 
 #[allow(dead_code)]
 #[path = "../src/protocol/exchange/mod.rs"]
@@ -42,8 +42,9 @@ const GIVE: u32 = 0;
 const NULL: u32 = 1;
 const TAKE: u32 = 2;
 const PIECE: u32 = 1408;
-/// The numbers of two kinds of answers, as a reply contains them.
+/// The number in a reply for a call that was executed without an error.
 const OK: u32 = 0;
+/// The number in a reply for a call that was not executed.
 const NOT_EXECUTED: u32 = 2;
 
 fn serve() -> (Running, SocketAddr) {
@@ -53,7 +54,7 @@ fn serve() -> (Running, SocketAddr) {
     (running, address.strip_prefix("udp:").unwrap().parse().unwrap())
 }
 
-/// One host's socket, which can send any packet.
+/// The socket of one host, and the handles that the server has granted to it.
 struct Host {
     socket: UdpSocket,
     handles: Vec<Handle>,
@@ -120,7 +121,8 @@ impl Host {
         Header { piece: PIECE, credits: 2, ..Header::new(kind, handle, sequence) }
     }
 
-    /// Returns the answer to a caller's call of that number. A lost call is sent again.
+    /// Returns the shape of the answer to call `number` of `caller`. `call` sends the call, and is repeated
+    /// until an answer arrives.
     fn answer(&self, caller: usize, number: u32, call: impl Fn()) -> Shape {
         let sequence = self.handles[caller].sequence().wrapping_add(number);
         for _ in 0..20 {
@@ -135,7 +137,7 @@ impl Host {
                 }
                 assert_ne!(header.kind, PacketKind::Refused);
             }
-            // If the result was lost, the server sends it again.
+            // Ask the server to send the result again, in case it was lost.
             self.send(
                 Header {
                     flags: Flags::REPORT,
@@ -159,8 +161,8 @@ impl Host {
         self.send(Header { flags: Flags::ALL, ..header }, &[]);
     }
 
-    /// Makes calls from these callers until one is refused. Returns how many were not, and the bytes of a
-    /// result.
+    /// Calls `give` once from each of `callers`, until a call is refused. Returns the number of calls that
+    /// were not refused, and the size of a result in bytes.
     fn fill(&self, callers: core::ops::Range<usize>) -> (usize, usize) {
         let (mut filled, mut bytes) = (0, 0);
         for caller in callers {
@@ -182,7 +184,7 @@ fn resident() -> usize {
     pages * 4096
 }
 
-/// Returns how many results of `bytes` bytes are kept before a call is refused.
+/// Returns the number of results of `bytes` bytes that the server keeps for a host before it refuses a call.
 fn expected(bytes: usize) -> usize {
     let held = (HEADER_BYTES + bytes).next_multiple_of(4096);
     limits::RETAINED_BYTES_PER_HOST.div_ceil(held)
@@ -200,7 +202,7 @@ fn unacknowledged_results_are_bounded_in_bytes() {
     let one = Host::new(2, to, 100);
     let (filled, bytes) = one.fill(0..100);
     assert_eq!(filled, expected(bytes));
-    // No other call of that host runs either, and all of them are reported as not executed.
+    // The server refuses all other calls of that host, too, and reports them as not executed.
     for (number, what) in [(1, NULL), (2, GIVE)] {
         let refused = one.call(99, number, what);
         assert_eq!(refused.what, NOT_EXECUTED);
@@ -212,14 +214,14 @@ fn unacknowledged_results_are_bounded_in_bytes() {
         assert_eq!(honest.take(&[1; 100_000]).unwrap(), 100_000);
     }
     assert_eq!(honest.give().unwrap().len(), RESULT);
-    // An acknowledged result makes room for another one.
+    // The acknowledgement of a result frees memory for another result.
     one.acknowledge(3, 1);
     assert_eq!([one.call(3, 2, GIVE).what, one.call(4, 2, NULL).what], [OK, OK]);
     assert_eq!(one.call(98, 1, GIVE).what, OK, "a later call has acknowledged a result");
     assert_eq!(one.call(97, 1, GIVE).what, NOT_EXECUTED);
 
-    // When a few hosts have used the bound of all hosts, no call of any host runs. Hosts share bounds by a
-    // secret hash of their addresses, so a host whose share is used up already is not counted.
+    // When a few hosts have used the bound of all hosts, no call of any host runs. A secret hash of a host's
+    // address selects the bound of the host. A host whose bound an earlier host has used up is not counted.
     let all = limits::RETAINED_BYTES_MAX / limits::RETAINED_BYTES_PER_HOST;
     let mut hosts = Vec::new();
     for last in 3..9 {
@@ -241,7 +243,8 @@ fn unacknowledged_results_are_bounded_in_bytes() {
     let bound = limits::RETAINED_BYTES_MAX + limits::SPARE_BYTES_MAX + (16 << 20);
     println!("{} MiB more are resident, of {} MiB", grown >> 20, bound >> 20);
     assert!(grown <= bound, "{grown} bytes");
-    // The end of a handle releases its result. The packet is repeated, because it may be lost.
+    // A packet that ends a handle releases the result of the handle. The packet is repeated, because it may
+    // be lost.
     support::until("results are released", || {
         for caller in 0..100 {
             hosts[0].send(hosts[0].header(caller, PacketKind::Bye, 1), &[]);
@@ -263,7 +266,8 @@ fn incomplete_calls_are_bounded_in_bytes() {
         let call = Header { shape, fragment: 1, ..one.header(caller, PacketKind::Call, 1) };
         one.send(call, &[1; PIECE as usize]);
     };
-    // Any server thread may receive a packet first, so packets are sent one at a time, and repeated.
+    // Server threads may receive the packets in another order, so the test sends one packet at a time. It
+    // repeats the packet until the server answers.
     let receives = |caller: usize, kind, fragment| {
         let mut packet = [0; 2048];
         while let Ok(bytes) = one.socket.recv(&mut packet) {
@@ -289,7 +293,7 @@ fn incomplete_calls_are_bounded_in_bytes() {
     // Calls of one packet need none of this memory, and the calls of other hosts have a separate bound.
     assert_eq!(one.call(most + 1, 1, NULL).what, OK);
     assert_eq!(honest.take(&[1; 900_000]).unwrap(), 900_000);
-    // A call that is given up makes room for another one.
+    // The cancellation of a call frees memory for another call.
     support::until("a call is given up", || {
         one.send(one.header(0, PacketKind::Cancel, 1), &[]);
         receives(0, PacketKind::Released, 0)

@@ -16,7 +16,7 @@ use support::{Process, alone, role};
 trait Work {
     /// Returns which of the server's threads serves the call.
     fn quick(&self) -> peregrine::Result<u64>;
-    /// Reports that it has begun, and ends when the test lets it.
+    /// Counts itself in `began`, and returns when the test sends to `end`.
     fn long(&self) -> peregrine::Result<()>;
 }
 
@@ -39,13 +39,13 @@ impl Work for Worker {
     fn long(&self) -> peregrine::Result<()> {
         let end = self.end.lock().unwrap().take().expect("one at a time");
         self.began.fetch_add(1, Ordering::SeqCst);
-        // If the test fails, it drops the sender.
+        // This is an error if the test has failed and dropped the sender.
         let _ = end.recv_timeout(3 * LIMIT);
         Ok(())
     }
 }
 
-/// Runs in client processes. It calls without pause, with as many threads as its role says.
+/// Runs in client processes. The role is the number of threads, each of which calls without pause.
 #[test]
 fn child() {
     let Some(role) = role() else { return };
@@ -59,7 +59,7 @@ fn child() {
     });
 }
 
-/// What a caller does next.
+/// The procedure that a caller calls next.
 enum Call {
     Quick,
     Long,
@@ -103,12 +103,12 @@ impl Caller {
 
 /// A limit for events that must happen.
 const LIMIT: Duration = Duration::from_secs(20);
-/// Longer than it takes another thread to start polling, on an otherwise idle machine.
+/// A time longer than another thread needs to start polling, on an otherwise idle machine.
 const SOON: Duration = Duration::from_millis(200);
-/// How often a test is tried until the machine is otherwise idle.
+/// The greatest number of times that a test is tried, because the machine may be busy.
 const TRIES: usize = 10;
 
-/// A server, and callers whose A-stacks one thread has recently polled.
+/// A server, and callers in this process. After `gather`, one thread of the server polls all their A-stacks.
 struct Stage {
     callers: Vec<Caller>,
     began: Arc<AtomicU32>,
@@ -128,7 +128,7 @@ impl Stage {
         Self { callers, began, end, running }
     }
 
-    /// Calls one by one until one thread of the server serves all callers.
+    /// Lets the callers call one by one, until one thread of the server serves all of them.
     fn gather(&self) {
         let until = Instant::now() + LIMIT;
         for round in 1.. {
@@ -144,8 +144,8 @@ impl Stage {
                 break;
             }
             if round % 10 == 0 {
-                // Threads that sleep in turn never merge their A-stacks. Concurrent calls keep them awake
-                // together.
+                // If the server's threads sleep alternately, none of them takes over the A-stacks of another.
+                // Concurrent calls keep the threads awake at the same time.
                 self.callers.iter().for_each(|caller| caller.begin(Call::Quick));
                 for caller in &self.callers {
                     caller.end();
@@ -155,7 +155,8 @@ impl Stage {
         panic!("no thread serves all A-stacks");
     }
 
-    /// Makes the first caller's call, which runs until something is sent.
+    /// Lets the first caller begin a long call, and returns when its procedure runs. The procedure ends when
+    /// the test sends to the returned sender.
     fn occupy(&self) -> Sender<()> {
         let before = self.began.load(Ordering::SeqCst);
         let (sender, end) = channel();
@@ -168,7 +169,8 @@ impl Stage {
     }
 }
 
-/// Returns how long the other callers wait at most. All of them are served during the long procedure.
+/// Returns the longest time for which a caller waits while the long procedure of another caller runs. All
+/// callers must be served during that procedure.
 fn longest_wait_during_long_procedure(stage: &Stage) -> Duration {
     let mut longest = Duration::ZERO;
     for _ in 0..2 {

@@ -10,12 +10,12 @@ use peregrine::counters::WaitCounts;
 use peregrine::{Running, Server, stat, sys};
 use services::{Nothing, Null, NullClient, NullServer};
 
-/// Longer than a server spins to avoid the cost of a sleep (at most 100 us), and shorter than it keeps
-/// polling (10 ms).
+/// A pause longer than the time for which a server spins to avoid the cost of a sleep (at most 100 us), and
+/// shorter than the time for which it keeps polling (10 ms).
 const SOON: Duration = Duration::from_millis(2);
-/// Longer than a server keeps polling.
+/// A pause longer than the time for which a server keeps polling.
 const LATE: Duration = Duration::from_millis(30);
-/// Calls in a round.
+/// The number of calls that `spun` makes with each client.
 const CALLS: u64 = 20;
 
 /// Starts a server whose threads stay on processor 0. The client's thread is on processor 1.
@@ -48,8 +48,8 @@ fn spun(name: &str, pause: Duration, clients: &[&NullClient]) -> u64 {
     after.spun - before.spun
 }
 
-/// Returns whether a thread that yields the server's processor gets it back at once, as a polling server
-/// thread must. The servers sleep at that time.
+/// Returns whether processor 0 is otherwise idle: a thread that yields it gets it back at once. The servers
+/// sleep during this check.
 fn is_quiet() -> bool {
     std::thread::sleep(LATE);
     let offer = || {
@@ -73,7 +73,7 @@ fn has_two_processors() -> bool {
 
 #[test]
 fn server_keeps_polling_after_a_recent_call() {
-    /// Failed rounds on a processor that no other thread wanted, after which the test fails.
+    /// The number of failed rounds on an otherwise idle processor, after which the test fails.
     const QUIET_ROUNDS: u32 = 10;
     let _alone = support::alone();
     if !has_two_processors() {
@@ -89,12 +89,12 @@ fn server_keeps_polling_after_a_recent_call() {
             return;
         }
         quiet_rounds += u32::from(quiet_before && is_quiet());
-        assert!(quiet_rounds < QUIET_ROUNDS, "it slept between calls on an idle processor");
+        assert!(quiet_rounds < QUIET_ROUNDS, "the server slept between calls on an idle processor");
     }
     println!("skipped: other threads kept using the processor");
 }
 
-/// Runs however busy the processors are: other threads can only make the server sleep more often, and the
+/// Busy processors do not disturb this test: other threads can only make the server sleep more often, and the
 /// test requires that it sleeps.
 #[test]
 fn server_sleeps_long_after_its_last_call() {
@@ -104,7 +104,7 @@ fn server_sleeps_long_after_its_last_call() {
     }
     let _directory = support::own_directory();
     let (_running, client) = serve("sleeps");
-    assert!(spun("sleeps", LATE, &[&client]) < CALLS / 2, "it does not stop polling");
+    assert!(spun("sleeps", LATE, &[&client]) < CALLS / 2, "the server does not stop polling");
 }
 
 #[test]

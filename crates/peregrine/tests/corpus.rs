@@ -2,7 +2,7 @@
 //! Unit tests in `src/fuzzing/corpora.rs` and tests of `peregrine-idl` replay the others: see
 //! `fuzz/README.md`.
 
-// The targets' types exercise unusual shapes.
+// The types of the fuzz targets have unusual shapes on purpose.
 #[allow(dead_code, unreachable_pub, clippy::type_complexity, clippy::vec_box)]
 #[path = "../../../fuzz/src/lib.rs"]
 mod targets;

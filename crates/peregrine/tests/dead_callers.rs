@@ -1,5 +1,5 @@
-//! Callers that are killed or stopped while their procedures wait. The server notices it on every path,
-//! and keeps nothing for them.
+//! Callers that are killed or stopped while their procedures wait. On every path, the server notices that a
+//! caller is gone, and it keeps no resources for dead callers.
 
 #[path = "attack/mod.rs"]
 mod attack;
@@ -92,7 +92,8 @@ impl Jobs for Object {
 #[test]
 fn child() {
     let Some(role) = role() else { return };
-    // Over datagrams a server runs each dead caller's procedure for 2.5 seconds, on 64 to 128 threads.
+    // Over datagrams, the procedure of a dead caller runs for up to 2.5 seconds more. 64 to 128 threads run
+    // such procedures at the same time.
     no_longer_than(Duration::from_secs(100) + Duration::from_millis(100) * callers_to_kill());
     let words: Vec<&str> = role.split(' ').collect();
     match words[0] {
@@ -166,7 +167,8 @@ impl Stage<'_> {
     }
 }
 
-/// Runs a case on each of these paths that this machine supports.
+/// Runs `case` on each of the paths `schemes` that this machine supports. The environment variable
+/// `PEREGRINE_PATHS` may exclude some of them.
 fn on(schemes: &[&str], case: impl Fn(&Stage<'_>) + Sync) {
     let wanted = std::env::var("PEREGRINE_PATHS").ok();
     let wanted = |scheme: &str| {
@@ -199,7 +201,7 @@ fn job_goes_to_a_live_caller() {
         let jobs = stage.bound();
         let mut dead = stage.start(&format!("next {} 1", stage.address));
         assert!(eventually(LIMIT, || jobs.waiting().unwrap() == 1), "the caller waits");
-        // Longer than the limit for silent callers: a live caller is not treated as dead.
+        // This is longer than the limit for silent callers: a live caller is not treated as dead.
         std::thread::sleep(Duration::from_secs(4));
         assert_eq!((jobs.waiting().unwrap(), jobs.cancelled().unwrap()), (1, 0));
         let killed = Instant::now();
@@ -207,7 +209,7 @@ fn job_goes_to_a_live_caller() {
         assert!(eventually(LIMIT, || jobs.cancelled().unwrap() == 1), "its death is noticed");
         println!("noticed after {:?}", killed.elapsed());
         let mut alive = stage.start(&format!("next {} 1", stage.address));
-        assert!(eventually(LIMIT, || jobs.waiting().unwrap() == 1), "another one waits");
+        assert!(eventually(LIMIT, || jobs.waiting().unwrap() == 1), "another caller waits");
         jobs.put(7).unwrap();
         assert_eq!(alive.until("got "), "Ok(7)");
     });
@@ -244,7 +246,7 @@ fn many_dead_callers_leave_nothing() {
         let (mut killed, mut longest) = (0, Duration::ZERO);
         while killed < count {
             let mut callers = stage.start(&format!("next {} {TOGETHER}", stage.address));
-            // Some calls run, some are about to run, and some wait for a thread.
+            // At this point, some calls run, some are about to run, and some wait for a thread.
             let begun = Instant::now();
             jobs.waiting().unwrap();
             longest = longest.max(begun.elapsed());
@@ -261,7 +263,8 @@ fn many_dead_callers_leave_nothing() {
         assert!(cancelled > 0, "no call was cancelled");
         let mut after = before;
         let back = eventually(LIMIT, || {
-            // A superfluous thread that sleeps while receiving ends only after a packet wakes it.
+            // This call sends a packet: a superfluous thread that sleeps while it receives ends only when a
+            // packet wakes it.
             jobs.waiting().unwrap();
             after = Vitals::of(stage.server.id());
             after.is_back_to(before, 8, 64 << 10)

@@ -1,8 +1,9 @@
 //! Deadlines and given-up calls on every path: what a procedure learns of them, and which calls do not
 //! run.
 //!
-//! The tests do not depend on the speed of the machine. If a call must have begun, it is repeated until it
-//! has. The absence of an effect is checked after a later event that follows it in order.
+//! The tests do not depend on the speed of the machine. A test that needs a running procedure repeats the
+//! call until its procedure has begun. A test that expects no effect first waits for a later event, which the
+//! effect would precede.
 
 mod support;
 
@@ -54,7 +55,7 @@ impl Seen {
 
 struct Object {
     seen: Arc<Seen>,
-    /// The server of nested calls.
+    /// A client of the server of nested calls.
     nested: Option<ClockClient>,
 }
 
@@ -106,7 +107,7 @@ impl Clock for Object {
     }
 }
 
-/// A server at an endpoint (empty: the local path), and a server of its nested calls on the same path.
+/// A server at an endpoint (empty: the local path). A second server on the same path serves its nested calls.
 struct Stage {
     seen: Arc<Seen>,
     address: String,
@@ -210,7 +211,7 @@ fn learns_cancellation(endpoint: &str) {
     support::until("the procedure learns of the cancellation", noticed);
     client.null().unwrap();
     if !endpoint.starts_with("eth") {
-        // Its nested call was not sent.
+        // The nested call of that procedure was not sent.
         let nested_outcome = *stage.seen.nested_outcome.lock().unwrap();
         assert_eq!(nested_outcome, Some((Kind::TimedOut, Executed::No)));
         assert_eq!(stage.seen.counted.load(Ordering::SeqCst), 0);
@@ -251,7 +252,7 @@ fn does_not_run(endpoint: &str) {
         stage.seen.set(true);
         busy.join().unwrap().unwrap();
     });
-    // Many calls at once, so that the queue of waiting calls is processed completely.
+    // Many calls are made at once, so that the queue of waiting calls is processed completely.
     std::thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| (0..10).for_each(|_| client.null().unwrap()));
@@ -340,7 +341,7 @@ fn call_without_remaining_time_is_not_sent() {
     assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::No), "{error}");
 }
 
-/// The sockets accept or receive, but never answer.
+/// The sockets accept connections or receive datagrams, but never answer.
 #[test]
 fn binding_without_a_limit_ends_after_five_seconds() {
     let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

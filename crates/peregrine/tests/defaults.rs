@@ -1,5 +1,6 @@
-//! The defaults of a program that sets no option, on every path: how many calls are in flight, and how
-//! large messages may be. Also the texts of errors: each test follows the advice, and succeeds.
+//! The defaults of a program that sets no option, on every path: how many calls can be in flight, and how
+//! large messages may be. The texts of errors are tested, too: a test follows the advice of an error, and
+//! succeeds.
 
 mod support;
 
@@ -16,7 +17,7 @@ use peregrine::{
 use support::link::{ENDS, Link, at_near_end};
 use support::{Process, role};
 
-/// Ends calls of a test that would hang.
+/// The timeout of calls, so that a failing test does not hang.
 const LIMIT: Duration = Duration::from_secs(30);
 
 const MIB: usize = 1 << 20;
@@ -140,13 +141,13 @@ fn child() {
             println!("\nready");
             running.wait();
         }
-        // Listens on raw Ethernet.
+        // A server that listens on raw Ethernet.
         ["serves", at] => {
             let running = server.listen_beyond_this_machine(at).unwrap().spawn().unwrap();
             println!("\nat {}", running.addresses()[0].place());
             running.wait();
         }
-        // Has no permission for raw Ethernet, neither as a server nor as a client.
+        // A process that has no permission for raw Ethernet, neither as a server nor as a client.
         ["unprivileged", at, to] => {
             drop(server);
             support::become_user(61_234, 61_234, &[]);
@@ -298,7 +299,7 @@ fn overload_error_names_running_threads_and_waiting_calls() {
 fn messages_of_sixteen_mebibytes_need_no_option() {
     on_every_path(|address| {
         let office = OfficeClient::bind(address).unwrap();
-        // The message also contains the number of bytes.
+        // 64 bytes are left for the head of the message, which contains the number of bytes.
         for bytes in [MIB, limits::MESSAGE_BYTES - 64] {
             assert_eq!(office.count(&vec![1; bytes]).unwrap(), bytes as u64);
             assert_eq!(office.make(bytes as u64).unwrap().len(), bytes);
@@ -489,7 +490,7 @@ fn advice_on_endpoints_shows_their_format() {
     }
     let error = listen("0.0.0.0:0").unwrap_err();
     assert!(error.advice().contains("Server::listen_beyond_this_machine"), "{error}");
-    // A port that the system chooses, in place of 7000.
+    // Follow the advice, with a port that the system chooses.
     listen("127.0.0.1:0").unwrap();
     listen("tcp:127.0.0.1:0").unwrap();
 }

@@ -17,9 +17,10 @@ use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
 use support::{Process, alone, at_rest, descriptors, role, until};
 
 const LIMIT: Duration = Duration::from_secs(10);
-/// Descriptors that a session costs a client: its connection, and a handle to the server process.
+/// The number of descriptors that a session costs a client: one for its connection, and one for a handle to
+/// the server process.
 const SESSION: usize = 2;
-/// Descriptors that a process may open in addition to those that it has.
+/// The number of descriptors that a process may open in addition to those that it has open.
 const ROOM: usize = 40;
 
 /// Runs in child processes with a role; in the test itself this does nothing.
@@ -57,7 +58,7 @@ fn server_without_descriptors_reports_it_and_serves_its_clients() {
     let server = Process::start("child", "server", directory.path());
     let vault = VaultClient::bind("vault").unwrap();
     let mut canary = Session::new(directory.path(), "vault", 2).expect("a session");
-    // Subtracts the connection that `at_rest` makes.
+    // `at_rest` counts its own connection, which is subtracted here.
     let before = at_rest(directory.path(), "vault", [server.id()])[0] - 1;
     until("the server is at rest", || descriptors(server.id()) == before);
     let process = Pid::from_raw(server.id().cast_signed());
@@ -121,7 +122,8 @@ fn all_but(left: usize) -> Vec<File> {
     held
 }
 
-/// Repeats `attempt` with ever more free descriptors until it succeeds. Returns how many that took.
+/// Repeats `attempt` with more and more free descriptors until it succeeds. Returns the number of free
+/// descriptors that it needed, and its result.
 #[track_caller]
 fn needed<T>(mut attempt: impl FnMut() -> Result<T, CallError>) -> (usize, T) {
     for left in 0..ROOM {
@@ -135,10 +137,10 @@ fn needed<T>(mut attempt: impl FnMut() -> Result<T, CallError>) -> (usize, T) {
             }
         }
         // A failed attempt leaks no descriptor.
-        assert_eq!(all_but(0).len(), left, "{left} descriptors before it");
+        assert_eq!(all_but(0).len(), left, "a failed attempt leaks some of {left} descriptors");
         drop(held);
     }
-    panic!("the attempt needs more than {ROOM}");
+    panic!("the attempt needs more than {ROOM} descriptors");
 }
 
 fn client() {
@@ -146,7 +148,7 @@ fn client() {
     let room = room_for(std::process::id(), ROOM);
     setrlimit(Resource::Nofile, Rlimit { current: room, ..all }).unwrap();
     println!("\nready");
-    // The first bind also makes what a process needs once.
+    // The first bind also opens the descriptors that a process needs only once.
     let (first, vault) = needed(|| VaultClient::bind("vault"));
     (0..20).for_each(|n| check(&vault, n).unwrap());
     // A bound client can call without further descriptors.
@@ -186,8 +188,9 @@ fn client_without_descriptors_gets_an_error_and_can_retry() {
             break line;
         }
     };
-    // The line has the descriptors of a first bind, of a bind in the same session, and of a bind after the
-    // session was closed. The second bind needs one connection for a moment.
+    // The line contains the number of descriptors that each of three binds needed: a first bind, a bind in
+    // the same session, and a bind after the session was closed. The second bind needs one connection for a
+    // moment.
     println!("descriptors needed: {numbers}");
     assert_eq!(numbers.split(' ').nth(1), Some("1"));
     while client.line() != "done" {}

@@ -136,7 +136,8 @@ fn guide_shows_the_messages_of_the_compiler() {
     let files = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     let shown = files.filter(|file| file.extension().is_some_and(|end| end == "stderr"));
     let shown: Vec<String> = shown.map(|file| fs::read_to_string(file).unwrap()).collect();
-    // The name of the type differs, so the text around it must be in one line.
+    // The guide writes `T` for the name of a type. The texts before and after the name must be in one line of
+    // a message.
     let is_shown = |message: &str| {
         let parts: Vec<&str> = message.split("`T`").map(str::trim).collect();
         let has_all = |line: &str| parts.iter().all(|part| line.contains(part));
@@ -150,7 +151,7 @@ fn guide_shows_the_messages_of_the_compiler() {
 
 // The form of documents.
 
-/// Documents that programs write, and documents whose lines are not wrapped yet.
+/// Documents whose lines are not checked. Programs write some of them, and others are not wrapped yet.
 const UNJUDGED: [&str; 4] = ["docs/CLI.md", "docs/FAILURES.md", "ARCHITECTURE.md", "CHANGELOG.md"];
 const COLUMNS: usize = 100;
 
@@ -218,7 +219,8 @@ fn broken_links(path: &str, text: &str) -> Vec<String> {
             }
             continue;
         };
-        // GitHub's names of headings: lower case, letters, digits, `-` and `_`, with `-` for spaces.
+        // GitHub makes the anchor of a heading from its text in lower case: it keeps letters, digits, `-` and
+        // `_`, and replaces each space by `-`.
         let name = |heading: &str| -> String {
             let lower = heading.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
             lower.chars().filter(|c| c.is_alphanumeric() || "-_".contains(*c)).collect()

@@ -17,14 +17,16 @@ const ETHERNET: Carrier = Carrier { scheme: "eth", path: PathKind::Ethernet };
 fn by_both_devices(case: fn(Carrier)) {
     for packet in [false, true] {
         at_near_end(Link::new(), |_| {
-            // An interface has one XDP program. If it is not Peregrine's, AF_PACKET is used.
+            // An interface can have only one XDP program. If that program is not Peregrine's, Peregrine uses
+            // AF_PACKET.
             let _programs = packet.then(|| [attach_program(0), at_far_end(|| attach_program(1))]);
             case(ETHERNET);
         });
     }
 }
 
-/// Attaches an XDP program that is not Peregrine's to the interface of this thread's end.
+/// Attaches an XDP program that is not Peregrine's to the interface of end `end`. The calling thread must be
+/// in the namespace of that end.
 fn attach_program(end: usize) -> XdpProgram {
     let address: IpAddr = ENDS[end].parse().expect("an address");
     let interface = sys::interface_of(address).expect("an interface");

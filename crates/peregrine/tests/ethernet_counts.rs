@@ -13,9 +13,10 @@ use support::bridge::Bridge;
 use support::impairments::Impairments;
 use support::link::{ENDS, Link, at_far_end, at_near_end};
 
-/// Returns the frames of a call: all, of the call, of the result. Each call is counted separately, and
-/// most of them take equally many. The others met a busy machine: the client probed for a result that
-/// was not late, or two server threads received the two fragments of a call in the wrong order.
+/// Returns how many frames a call takes: in total, for the message of the call, and for its result. The
+/// frames of each call are counted separately, and more than half of the calls must take equally many. On a
+/// busy machine, a call may take more frames: the client probes for a result that is not late, or two server
+/// threads receive the two fragments of a call in the wrong order.
 fn frames_of(bridge: &Bridge, mut call: impl FnMut()) -> [u64; 3] {
     const CALLS: usize = 201;
     call();
@@ -48,7 +49,8 @@ fn counts(link: &Link, device: EthernetDevice) {
         println!("{}", client.binding().explain().summary());
         let of = |call: &mut dyn FnMut()| frames_of(&bridge, call);
         assert_eq!(of(&mut || client.null().unwrap()), [2, 1, 1]);
-        // A fragment has 1424 bytes. One batch is sent without intermediate acknowledgements.
+        // A fragment has at most 1424 bytes. A message is sent as one batch, without intermediate
+        // acknowledgements.
         for (bytes, fragments) in [(1024, 1), (1360, 1), (2500, 2), (2800, 2), (2900, 3)] {
             let sent = vec![1; bytes];
             let sum = of(&mut || assert_eq!(client.sum(&sent).unwrap(), bytes as u64));
@@ -58,7 +60,7 @@ fn counts(link: &Link, device: EthernetDevice) {
             assert_eq!(fill, [fragments + 1, 1, fragments], "a result of {bytes} bytes");
         }
     }
-    // Calls use no other frames. Each bind asks once over UDP where the server is.
+    // Calls send no other frames. Each bind asks once over UDP where the server is.
     let others = bridge.seen.others.load(Ordering::SeqCst);
     assert!(others < 100, "{others} frames are not Peregrine's");
 }

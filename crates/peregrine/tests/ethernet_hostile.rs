@@ -1,9 +1,9 @@
 //! Hostile frames on a link, sent to a server's endpoint and to a client's: random, truncated, damaged,
-//! replayed, forged, and as many as the link carries. Honest callers meanwhile keep their results, no
-//! call runs twice, no process grows, and frames of other programs arrive as usual.
+//! replayed, forged, and as many as the link carries. Meanwhile honest callers get their results, no call
+//! runs twice, the server does not grow, and frames of other programs arrive as usual.
 //!
-//! `PEREGRINE_SOAK=600` sends hostile frames for 600 seconds. `PEREGRINE_SEED=n`, which is printed, repeats
-//! them.
+//! `PEREGRINE_SOAK=600` sends hostile frames for 600 seconds. `PEREGRINE_SEED`, set to the seed that a run
+//! printed, repeats the hostile frames of that run.
 
 #[path = "attack/mod.rs"]
 mod attack;
@@ -28,14 +28,15 @@ use support::role;
 use support::tap::{PEREGRINE_TYPE, Tap, UNUSED_TYPE};
 
 const LIMIT: Duration = Duration::from_secs(20);
-/// How long hostile frames of all kinds are sent, and then as many of them as the link carries.
+/// How long hostile frames of all kinds are sent.
 const HOSTILE: Duration = Duration::from_millis(1500);
+/// How long the link is flooded with hostile frames afterwards.
 const FLOOD: Duration = Duration::from_millis(700);
 const CLIENT: usize = 0;
 const SERVER: usize = 1;
 const PORT: u16 = 7000;
 const THREADS: u64 = 3;
-/// Sockets of one process that are filled while they are idle.
+/// The number of sockets of one process that are filled with frames while they are idle.
 const IDLE: usize = 12;
 
 const FRAME_MAX: usize = 1514;
@@ -80,7 +81,7 @@ fn child() {
     }
 }
 
-/// Calls from several threads until the test ends.
+/// Makes calls from several threads until the test ends.
 fn client(ledger: &LedgerClient, first: u64, directory: &Path) {
     let next = AtomicU64::new(first);
     println!("\nready");
@@ -103,7 +104,7 @@ fn client(ledger: &LedgerClient, first: u64, directory: &Path) {
     );
 }
 
-/// Opens a socket for each of many threads, and later calls with one of them.
+/// Makes calls from many threads, so that each opens a socket. Later makes calls with one of these sockets.
 fn idle(ledger: &LedgerClient, directory: &Path) {
     let (all, end) = (Barrier::new(IDLE), Barrier::new(IDLE + 1));
     std::thread::scope(|scope| {
@@ -111,7 +112,8 @@ fn idle(ledger: &LedgerClient, directory: &Path) {
             let (all, end) = (&all, &end);
             scope.spawn(move || {
                 all.wait();
-                // Longer than it takes all threads to start, so that each has its own frame.
+                // The call takes longer than it takes all threads to start, so that each thread uses its own
+                // frame.
                 ledger.enter(number, 200).unwrap();
                 end.wait();
             });
@@ -163,7 +165,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap()
 }
 
-/// Returns the tag of the client's process in a frame to that end.
+/// Returns the tag of the client's process in a frame to the end `to`.
 fn tag(to: usize, frame: &[u8]) -> Option<u8> {
     frame.get(if to == SERVER { 16 } else { 14 }).copied()
 }
@@ -235,12 +237,13 @@ impl Scene {
                     frame[at] ^= 1 << noise.below(8);
                 }
             }
-            // A replay from another machine, or from another endpoint.
+            // A replay from another machine.
             5 => {
                 let hardware = noise.bytes(6);
                 frame[6..12].copy_from_slice(&hardware);
                 frame[6] &= 0xfe;
             }
+            // A replay from another endpoint.
             6 => {
                 let endpoint = noise.bytes(2);
                 frame[16..18].copy_from_slice(&endpoint);
@@ -303,7 +306,7 @@ fn honest_callers_keep_their_results(by: &str) {
     let link = &scene.link;
     let server = link.start(SERVER, "child", &format!("server {by}"), path);
     let accomplice = link.start(CLIENT, "child", "accomplice packet", path);
-    // No other client has sent anything yet.
+    // Only the accomplice has sent frames so far, so the first frame has its tag.
     let own = || locked(&scene.seen.honest[SERVER]).0.first().and_then(|frame| tag(SERVER, frame));
     assert!(eventually(LIMIT, || own().is_some()), "the accomplice calls");
     let own = own().expect("a tag");
@@ -356,7 +359,7 @@ fn honest_callers_keep_their_results(by: &str) {
     let mut entered = Book::read(path);
     entered.retain(|number| *number >= 1000);
     entered.sort_unstable();
-    assert!(entered.iter().copied().eq(1000..1000 + made), "each honest call, once");
+    assert!(entered.iter().copied().eq(1000..1000 + made), "each honest call ran once");
     let mut after = before[0];
     let back = eventually(LIMIT, || {
         after = Vitals::of(server.id());

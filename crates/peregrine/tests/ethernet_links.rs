@@ -40,7 +40,7 @@ impl Bytes for Object {
     }
     fn fill(&self, with: u8, mut into: Out<'_, u8>) -> peregrine::Result<()> {
         let all = vec![with; into.capacity()];
-        into.put(&all).expect("room");
+        into.put(&all).expect("enough space");
         Ok(())
     }
 }
@@ -66,7 +66,8 @@ fn at_near_end(link: Result<Link, String>, case: impl FnOnce(&Link) + Send) {
     link::at_near_end(link, case);
 }
 
-/// Runs `check` with a client of a [`Bytes`] server at the far end, each with a device.
+/// Runs `check` with a client of a [`Bytes`] server at the far end. The client uses the device `client`, and
+/// the server uses the device `server`.
 fn bytes_by(
     scheme: &str,
     client: EthernetDevice,
@@ -129,7 +130,7 @@ fn fragments_fit_the_smallest_mtu_of_the_network() {
                 assert_eq!(bytes.binding().path(), PathKind::Ethernet);
             });
             let vanished = bridge.seen.vanished.load(Ordering::SeqCst);
-            assert_eq!(vanished, 0, "fragments that the network does not take");
+            assert_eq!(vanished, 0, "some fragments were too large for the network");
         }
         bytes_by("udp", any, any, |bytes| {
             let begun = Instant::now();
@@ -152,8 +153,8 @@ fn fragments_fit_the_smallest_mtu_of_the_network() {
     }
 }
 
-/// Kills each server 20 to 300 ms after it starts. Callers find the next one, and no call waits long for
-/// a dead one. `PEREGRINE_SOAK=60 cargo test --test ethernet_links` takes a minute.
+/// Kills each server 20 to 300 ms after it starts. Callers find the next server, and no call waits long for a
+/// dead server. `PEREGRINE_SOAK=60 cargo test --test ethernet_links` takes a minute.
 #[test]
 fn callers_of_short_lived_servers_find_the_next_one() {
     let directory = tempfile::tempdir().unwrap();
@@ -206,8 +207,8 @@ fn callers_of_short_lived_servers_find_the_next_one() {
     });
 }
 
-/// Calls to a stopped server wait for their full time limits. They do not fail at once because there is
-/// no room for one more call.
+/// Calls to a stopped server wait for their full time limits. Calls that were given up must not use up the
+/// resources of later calls, which would then fail at once.
 #[test]
 fn callers_of_a_stopped_server_wait_for_their_limits() {
     const THREADS: u64 = 4;
@@ -231,7 +232,8 @@ fn callers_of_a_stopped_server_wait_for_their_limits() {
                     let (seen, impatient) = (&seen, &impatient);
                     scope.spawn(move || {
                         while Instant::now() < end {
-                            let error = impatient.swallow(&[1; 10]).expect_err("it is stopped");
+                            let error =
+                                impatient.swallow(&[1; 10]).expect_err("the server is stopped");
                             let kind = format!("{:?} {:?}", error.kind(), error.executed());
                             *seen.lock().unwrap().entry(kind).or_default() += 1;
                         }
@@ -244,13 +246,13 @@ fn callers_of_a_stopped_server_wait_for_their_limits() {
             let most = THREADS * (WHILE.as_millis() / MOMENT.as_millis()) as u64;
             assert!(all <= 2 * most, "{all} calls failed, most of them at once: {seen:?}");
             server.signal(libc::SIGCONT);
-            assert!(eventually(LIMIT, || ledger.swallow(&[1; 10]).is_ok()), "it continues");
+            assert!(eventually(LIMIT, || ledger.swallow(&[1; 10]).is_ok()), "the server continues");
         }
     });
 }
 
-/// Calls through one binding, which finds the server again by itself, while `going` is set. `slowest` gets
-/// the longest duration of a call in microseconds.
+/// Makes calls through one binding while `going` is set. The binding finds the next server by itself.
+/// `slowest` gets the longest duration of a call in microseconds.
 fn call_and_rebind(
     address: &str,
     next: &AtomicU64,

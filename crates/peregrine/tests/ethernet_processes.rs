@@ -26,10 +26,13 @@ use support::{KeepGoing, Process, role};
 
 /// How long a test waits for an event that should be immediate.
 const LIMIT: Duration = Duration::from_secs(20);
-/// The ends of the link.
+/// The end of the link with the clients.
 const CLIENTS: usize = 0;
+/// The end of the link with the servers.
 const SERVERS: usize = 1;
+/// The port of the echo server.
 const ECHO: u16 = 9000;
+/// The port of the first server, and of servers that take its place.
 const PORT: u16 = 7000;
 
 /// Runs in child processes with a role: `server PORT [packet]`, `plain PORT [any]`, `caller ADDRESS NUMBER`,
@@ -52,7 +55,7 @@ fn child() {
             println!("\nat {}/ledger", running.addresses()[0]);
             running.wait();
         }
-        // Listens at an address without a scheme, with a device if one is named.
+        // A server that listens at an address without a scheme. It requests a device if the role names one.
         "plain" => {
             let book = Book::of(&directory);
             let mut server = Server::new().export("ledger", LedgerServer::new(book)).unwrap();
@@ -64,7 +67,7 @@ fn child() {
             println!("\nat {:?}", running.addresses());
             running.wait();
         }
-        // Calls until the test ends, each time with a new number. Every call must return.
+        // Makes calls until the test ends, each time with a new number. Every call must return.
         "caller" => {
             let ledger = LedgerClient::bind(words[1]).unwrap();
             println!("\nby {}", ledger.binding().explain().summary());
@@ -121,19 +124,20 @@ fn memory_has(pid: u32, wanted: &str) -> bool {
             let (from, to) =
                 line.split(' ').next().and_then(|at| at.split_once('-')).expect("a map");
             let [from, to] = [from, to].map(|at| u64::from_str_radix(at, 16).expect("an address"));
-            // Chunks overlap, so that no match at the edge of two is missed.
+            // Chunks overlap, so that a match at the boundary of two chunks is not missed.
             (from..to).step_by(chunk.len() - wanted.len()).any(|at| {
                 let most = chunk.len().min((to - at) as usize);
                 let read = memory.read_at(&mut chunk[..most], at).unwrap_or(0);
-                // The text is found whatever surrounds it, and this search is fast.
+                // The conversion replaces invalid bytes around the wanted text, so it does not prevent a
+                // match. Such a search is fast.
                 String::from_utf8_lossy(&chunk[..read]).contains(wanted)
             })
         },
     )
 }
 
-/// Exchanges echoes over TCP and UDP while `going` is set, and returns the number of each. A lost TCP
-/// echo fails the test.
+/// Exchanges echoes over TCP and UDP while `going` is set, and returns their numbers over TCP and over UDP. A
+/// lost TCP echo fails the test.
 fn ordinary_traffic(going: &AtomicBool) -> [u64; 2] {
     let mut stream = TcpStream::connect((ENDS[SERVERS], ECHO)).unwrap();
     stream.set_nodelay(true).unwrap();
@@ -174,8 +178,8 @@ fn server(link: &Link, port: u16, directory: &Path) -> (Process, String) {
     (process, address)
 }
 
-/// Starts a process at the near end that calls. Returns it once it has called, with its description of
-/// its device.
+/// Starts a process at the near end that makes calls. Returns the process after its first calls, and the text
+/// by which the process describes its device.
 fn caller(link: &Link, address: &str, first: u64, directory: &Path) -> (Process, String) {
     let role = format!("caller {address} {first}");
     let mut process = link.launch(CLIENTS, "child", &role, directory);
@@ -222,12 +226,13 @@ fn processes_at_one_interface_do_not_interfere() {
                 );
             }
             assert!(has_program(link, CLIENTS));
-            // The memory contains Peregrine's own frames, so it would also contain others that arrived.
+            // The search finds arguments of Peregrine's calls in the server's memory. So it would also find
+            // the frames of other programs there.
             assert!(
                 memory_has(one.id(), &"\u{1}".repeat(1000)),
-                "an argument that arrived in a frame"
+                "the server's memory has no argument of a call"
             );
-            assert!(!memory_has(one.id(), ORDINARY), "another program's frame");
+            assert!(!memory_has(one.id(), ORDINARY), "the server has a frame of another program");
             stop(path);
             let made: Vec<u64> = callers
                 .iter_mut()
@@ -256,7 +261,8 @@ fn processes_at_one_interface_do_not_interfere() {
     });
 }
 
-/// Attaching an XDP program resets many network cards, and all frames of other programs pass it.
+/// Attaching an XDP program resets many network cards, and all frames of other programs then pass through the
+/// program.
 #[test]
 fn xdp_program_is_attached_only_on_request() {
     let directory = tempfile::tempdir().unwrap();
@@ -276,7 +282,7 @@ fn xdp_program_is_attached_only_on_request() {
         assert!(summary.starts_with("ethernet: AF_PACKET (AF_XDP only where"), "{summary}");
         assert_eq!(ledger.enter(1, 0).unwrap(), 2);
         assert!(!has_program(link, CLIENTS), "AF_XDP was not requested");
-        // The server's operator and the binding client can each request it.
+        // The server's operator and the binding client can each request AF_XDP.
         let (name, device) = (format!("plain {} any", PORT + 1), EthernetDevice::Any);
         let own = path.join("asked");
         std::fs::create_dir(&own).unwrap();
@@ -425,10 +431,10 @@ fn outcomes_are_correct_when_servers_are_killed_and_restarted() {
     });
 }
 
-/// A client treats a server as dead this long after it last received from it.
+/// The time after which a client treats a silent server as dead.
 const DEAD_AFTER: Duration = Duration::from_millis(2500);
-/// The duration of binding on a link that loses nothing: the client asks again after 500 ms of silence,
-/// and then waits twice as long.
+/// The longest duration of binding on a link that loses nothing: the client asks again after 500 ms of
+/// silence, and then waits twice as long.
 const BOUND_AFTER: Duration = Duration::from_millis(1500);
 /// The delay that a busy machine may add.
 const BUSY: Duration = Duration::from_secs(1);
@@ -436,11 +442,12 @@ const BUSY: Duration = Duration::from_secs(1);
 /// Observations about servers that each live for a moment.
 #[derive(Default)]
 struct ShortLives {
-    /// Calls that returned while their server lived.
+    /// The number of calls that returned while their server lived.
     returned: u64,
     /// The longest time from the start of a server until every caller had a result from it. One server in
     /// five lives until then.
     all_served: Duration,
+    /// The duration of the longest call.
     longest: Duration,
     /// The time from the death of the last server to the end of the last call.
     ended: Duration,
@@ -505,7 +512,7 @@ fn calls_to_short_lived_servers_end_soon() {
         // Each caller detects that the previous server is dead, binds, and gets a result.
         let bound = DEAD_AFTER + BOUND_AFTER + BUSY;
         assert!(lives.all_served < bound, "all were served after {:?}", lives.all_served);
-        // Without a server, binding takes no longer.
+        // When there is no server, binding fails within the same time.
         assert!(lives.ended < bound, "the last call ended after {:?}", lives.ended);
         // A call may meet two servers that die, and bind between them.
         let bound = bound + DEAD_AFTER;
@@ -591,7 +598,7 @@ fn silent_link_is_replaced_by_udp() {
         println!(
             "{returned} returned, {not_executed} not executed, {maybe} unknown; then {explanation}"
         );
-        // The long call was in progress, and each caller may have had one in progress.
+        // The long call was in progress, and each caller may have had a call in progress.
         assert!((1..=4).contains(&maybe), "{maybe} are unknown");
         // A new binding finds the server over UDP, but no frame reaches it.
         let impatient = BindOptions::default().bind_timeout(Duration::from_millis(500));
@@ -614,7 +621,7 @@ fn asking_for_the_queue_holder_does_not_block() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     at_near_end(Link::new(), |link| {
-        // The backlog of a listening socket in this namespace.
+        // This limits the backlog of listening sockets in this namespace.
         let backlog = Command::new("ip")
             .args(["netns", "exec", link.ends()[CLIENTS]])
             .args(["sh", "-c", "echo 2 > /proc/sys/net/core/somaxconn"])
@@ -625,7 +632,8 @@ fn asking_for_the_queue_holder_does_not_block() {
         assert!(by.starts_with("ethernet: AF_XDP"), "{by}");
         holder.signal(libc::SIGSTOP);
         let (sender, summaries) = std::sync::mpsc::channel();
-        // On another thread in this namespace, because a client that blocks here never returns.
+        // The clients run on another thread in this namespace, because a client that blocks here never
+        // returns.
         std::thread::spawn(move || {
             for number in 1 << 32..(1 << 32) + 8 {
                 let ledger = LedgerClient::bind(&address).unwrap();

@@ -25,7 +25,7 @@ mod old {
     }
 }
 
-/// A compatible interface: more procedures, another order, larger bounds, another type name.
+/// A compatible interface: more procedures, another order, other bounds, another type name.
 mod new {
     use super::*;
 

@@ -56,8 +56,8 @@ impl Test {
         Self { entered, open, running, _directory: directory, _alone: alone }
     }
 
-    /// Returns when a running call has been given up after `limit`. On a slow machine the limit may pass
-    /// before the call runs; then it does not run, and is tried again.
+    /// Returns when a running call has been given up after `limit`. On a slow machine, the limit may pass
+    /// before the procedure runs. The server then does not run it, and the call is repeated.
     fn give_up_inside(&self, impatient: &GateClient, limit: Duration) {
         let until = Instant::now() + LIMIT;
         loop {
@@ -83,7 +83,7 @@ fn deadline_ends_the_wait_and_the_a_stack_is_released_later() {
         let impatient = gate.with_timeout(Duration::from_millis(30));
         test.give_up_inside(&impatient, Duration::from_millis(30));
 
-        // The only A-stack is captured, so no other call can begin. It is reported as not executed.
+        // The only A-stack is captured, so no other call can begin. This call is reported as not executed.
         let error = impatient.pass(2).unwrap_err();
         assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::No), "{error}");
         assert_eq!(error.phase(), Phase::Marshal);
@@ -108,8 +108,8 @@ fn overload_is_refused_as_not_executed_and_is_temporary() {
     std::thread::scope(|scope| {
         let first = scope.spawn(|| gate.wait(1));
         assert_eq!(test.entered.recv_timeout(LIMIT), Ok(1));
-        // The only thread is busy: one more call waits, the next ones are refused. (If the other caller is
-        // first in the queue, this one is refused, and tries again.)
+        // The only thread is busy: one more call waits, and further calls are refused. If the call that is
+        // made below is first in the queue, the call of this thread is refused and repeated.
         let queued = scope.spawn(|| {
             loop {
                 match gate.wait(2) {
@@ -192,7 +192,7 @@ fn call_without_free_a_stack_waits_or_makes_more() {
             test.open.send(()).unwrap();
             assert_eq!(first.join().unwrap().unwrap(), 1);
         });
-        // Calls that are given up keep their A-stacks until they end.
+        // Calls that are given up keep their A-stacks until their procedures end.
         for x in [3, 4, 5].into_iter().filter(|_| exhausted == OnExhausted::More) {
             assert_eq!(impatient.wait(x).unwrap_err().executed(), Executed::Maybe);
             assert_eq!(gate.pass(x).unwrap(), x);
@@ -251,7 +251,7 @@ fn call_in_a_forked_child_is_not_executed() {
     let _test = Test::start(|server| server);
     let gate = GateClient::bind("gate").unwrap();
     assert_eq!(gate.pass(1).unwrap(), 1);
-    // SAFETY: the child only calls, which fails before it touches anything, and exits.
+    // SAFETY: the child makes one call, which fails before it touches anything. Then the child exits.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let forked = gate
@@ -261,7 +261,7 @@ fn call_in_a_forked_child_is_not_executed() {
         unsafe { libc::_exit(if forked { 0 } else { 1 }) };
     }
     let mut status = 0;
-    // SAFETY: our own child, and a place for its status.
+    // SAFETY: the child is ours, and the kernel writes one status.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0, "the child's call was not refused as forked");
     assert_eq!(gate.pass(3).unwrap(), 3);
@@ -312,7 +312,7 @@ fn forked_child_can_bind_anew() {
         unsafe { libc::_exit(if worked { 0 } else { 1 }) };
     }
     let mut status = 0;
-    // SAFETY: our own child, and a place for its status.
+    // SAFETY: the child is ours, and the kernel writes one status.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0, "the child could not bind again");
     assert_eq!(gate.pass(3).unwrap(), 3);
@@ -322,7 +322,7 @@ fn forked_child_can_bind_anew() {
 fn two_calls_that_ring_at_once_get_two_threads() {
     for round in 0..12 {
         let test = Test::start(|server| server);
-        // Start one thread, which becomes idle again.
+        // This call starts one thread of the server, which becomes idle again.
         GateClient::bind("gate").unwrap().pass(0).unwrap();
         let until = Instant::now() + LIMIT;
         while peregrine::describe("gate").unwrap().bindings > 0 {

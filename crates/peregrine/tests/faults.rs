@@ -12,13 +12,14 @@ use support::{Process, alone, own_directory, role, until};
 
 /// A limit for events that should be immediate.
 const LIMIT: Duration = Duration::from_secs(20);
-/// Number of exports whose objects panic when they are dropped, except the one that stays until the end.
+/// The number of exports that the test withdraws and whose objects panic when they are dropped. One more such
+/// export stays until the server ends.
 const FRAGILE: usize = 3;
 
 #[interface]
 trait Echo {
     fn echo(&self, x: u32) -> peregrine::Result<u32>;
-    /// Returns 7 when a file of this name exists. The caller's process makes it.
+    /// Returns 7 when a file of this name exists. The process of the caller makes the file.
     fn wait(&self, file: &str) -> peregrine::Result<u32>;
 }
 
@@ -51,8 +52,8 @@ fn fragile(number: usize) -> String {
     format!("fragile{number}")
 }
 
-/// Runs in client processes. It calls each fragile export until that is withdrawn, drops that client, and
-/// calls another export.
+/// Runs in client processes. It calls each fragile export until the export is withdrawn. Then it drops the
+/// client of this export, and calls another export.
 #[test]
 fn child() {
     let Some(at) = role() else { return };
@@ -96,8 +97,8 @@ fn serve(at: Option<&str>) -> (Running, String, Receiver<Fault>) {
     (running, address, faults)
 }
 
-/// Checks that the owner is notified of each of these exports, in any order. The order is open because an
-/// object is dropped by the last thread that ran its calls.
+/// Checks that the owner is notified of the fault of each export in `names`, in any order. The order is open
+/// because an object is dropped by the last thread that ran its calls.
 #[track_caller]
 fn faults_are_reported(faults: &Receiver<Fault>, mut names: Vec<String>) {
     while !names.is_empty() {
@@ -130,9 +131,10 @@ fn check_with_client(
         assert!(running.withdraw(&fragile(number)));
         assert_eq!(client.line(), format!("withdrawn {number}"));
     }
-    assert_eq!(client.line(), "waited 7", "a call that ran during the panics");
+    assert_eq!(client.line(), "waited 7", "a call that ran during the panics returns");
     drop(client);
-    // Over datagrams the server detects the client's end only when it needs room. A new binding suffices.
+    // Over datagrams, the server may still keep the bindings of the client that has ended. The faults are
+    // reported nevertheless, and new bindings work.
     faults_are_reported(faults, (0..FRAGILE).map(fragile).collect());
     let other = if address == "local" { "sound".into() } else { format!("{address}/sound") };
     assert_eq!(EchoClient::bind_with(&other, &options()).unwrap().echo(3).unwrap(), 3);

@@ -1,5 +1,5 @@
-//! Floods of packets at a waiting caller, from its server or an attacker in its place. The call still
-//! ends at its deadline.
+//! Floods of packets at a waiting caller, from its server or from an attacker in the server's place. The call
+//! still ends at its deadline.
 
 mod support;
 
@@ -47,12 +47,15 @@ fn caller_is_gone() -> bool {
     peregrine::caller().is_some_and(|caller| caller.is_cancelled())
 }
 
-/// The longest duration of a flood, much longer than the limit. A flood ends earlier with its call.
+/// The longest duration of a flood, which is much longer than [`LIMIT`]. A flood ends earlier when its call
+/// ends.
 const FLOOD: Duration = Duration::from_secs(8);
+/// The time limit of the call that is made during a flood.
 const LIMIT: Duration = Duration::from_millis(300);
 const WAITS: [Wait; 3] = [Wait::Spin, Wait::Adaptive, Wait::Block];
 
-/// Makes a call during a flood, of which `send` sends one packet. Checks that the call ends first.
+/// Makes a call during a flood. `send` sends one packet of the flood. Checks that the call ends before the
+/// flood.
 #[track_caller]
 fn call_during_flood(
     send: impl Fn() + Sync,
@@ -177,7 +180,7 @@ fn flood_does_not_delay_deadline_over_raw_ethernet() {
 
 /// Starts a server that reads no call, and sends withdrawals of unknown exports without pause.
 fn start_withdrawing_server(going: Arc<AtomicBool>) -> String {
-    /// The kind of that message.
+    /// The kind of a message that withdraws an export.
     const REVOKED: u8 = 68;
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
@@ -208,7 +211,8 @@ fn start_withdrawing_server(going: Arc<AtomicBool>) -> String {
 fn flood_does_not_delay_deadline_over_tcp() {
     let _alone = support::alone();
     for wait in WAITS {
-        // The caller waits to send a large call, and waits for the reply to a small one.
+        // The caller of the large call waits while it sends, and the caller of the small call waits for its
+        // reply.
         for bytes in [16 << 20, 16] {
             let going = Arc::new(AtomicBool::new(true));
             let options = BindOptions::default().wait(wait).rebind(peregrine::Rebind::Never);

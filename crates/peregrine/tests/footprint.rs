@@ -1,5 +1,5 @@
-//! The cost of an idle session and an idle binding, for client and server together: exact counts of memory
-//! in one process that is both.
+//! The cost of an idle session and an idle binding, for client and server together: exact counts of memory in
+//! one process that is both client and server.
 
 mod services;
 mod support;
@@ -15,7 +15,8 @@ use support::{at_rest, until};
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// Returns the bytes of regions. A page that is mapped twice counts once, because `Pss` halves it.
+/// Returns the resident bytes of all regions. A page that is mapped twice counts once, because `Pss` counts
+/// half of it for each mapping.
 fn region_bytes() -> i64 {
     let maps = std::fs::read_to_string("/proc/self/smaps").expect("what is mapped");
     let (mut bytes, mut inside) = (0, false);
@@ -31,7 +32,8 @@ fn region_bytes() -> i64 {
     bytes
 }
 
-/// Returns the memory and descriptors of both sides, after the server has processed all messages.
+/// Returns the bytes and the number of descriptors that both sides use, after the server has processed all
+/// messages.
 fn in_use(directory: &Path) -> (i64, usize) {
     let [open] = at_rest(directory, "null", [std::process::id()]);
     // The server frees the memory of its answer a moment after sending it. Wait until nothing changes any
@@ -49,7 +51,7 @@ fn in_use(directory: &Path) -> (i64, usize) {
     (last.0 + last.1, open)
 }
 
-/// Repeats the count until `is_due` holds, or for 10 s. On a slow machine it does not hold at once.
+/// Repeats the count until `is_due` holds, or for 10 s. On a slow machine it may not hold at once.
 fn in_use_when(directory: &Path, is_due: impl Fn((i64, usize)) -> bool) -> (i64, usize) {
     let limit = Instant::now() + Duration::from_secs(10);
     loop {
@@ -103,7 +105,7 @@ fn idle_sessions_and_bindings_cost_little_and_leak_nothing() {
         let is_little =
             |now: (i64, usize)| (now.0 - called.0) / BINDINGS <= BINDING_BYTES && now.1 == called.1;
         let idle = in_use_when(directory, is_little);
-        // In the second half of the rounds they are called, and are idle again.
+        // In the second half of the rounds, each of these bindings makes a call, and is idle again.
         if round >= 2 {
             more.iter().for_each(|client| client.null().unwrap());
         }
@@ -117,7 +119,8 @@ fn idle_sessions_and_bindings_cost_little_and_leak_nothing() {
         drop((more, session));
         until("all bindings are released", gone);
     }
-    // Tables keep their size, and threads of the test runner allocate now and then.
+    // A little growth is allowed: tables keep their size, and threads of the test runner allocate now and
+    // then.
     let grown = left[3] - left[1];
     assert!(grown < BINDINGS * 16, "{grown} bytes leaked by {} bindings", 2 * BINDINGS);
     drop(running);

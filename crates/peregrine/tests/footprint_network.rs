@@ -16,8 +16,8 @@ static COUNTING: Counting = Counting;
 
 const ADDRESS: &str = "PEREGRINE_FOOTPRINT_ADDRESS";
 
-/// Runs in child processes. It binds as many clients as it reads from its input, calls once with each, and
-/// stays idle.
+/// Runs in child processes. For each number that it reads from its input, it binds that many clients and
+/// makes a call with each. The clients then stay idle.
 #[test]
 fn child() {
     let Ok(address) = std::env::var(ADDRESS) else { return };
@@ -36,7 +36,7 @@ fn child() {
     std::process::exit(0);
 }
 
-/// A child process, which ends when this is dropped.
+/// A child process, which ends when this value is dropped.
 struct Clients(Child, BufReader<std::process::ChildStderr>);
 
 impl Clients {
@@ -100,7 +100,7 @@ fn idle_client_over_udp_costs_the_server_less_than_a_kilobyte() {
     println!("{} bytes per client over UDP that has just called", bytes());
     support::until("idle clients cost little", || bytes() <= CLIENT_BYTES);
     println!("{} bytes per idle client over UDP", bytes());
-    // A client whose answer was late has requested handles twice.
+    // A client that received an answer late has requested handles twice.
     let bindings = peregrine::describe("null").unwrap().bindings;
     assert!((1280..1400).contains(&bindings), "{bindings} of 1280 clients");
     drop(clients);
@@ -129,7 +129,7 @@ fn idle_connection_over_tcp_costs_the_server_little() {
         bytes(),
         children - before
     );
-    // Another binding on the same connection.
+    // Further bindings use the same connection.
     let before = in_use();
     more[0].bind(256);
     let bytes = || (in_use() - before) / 256;

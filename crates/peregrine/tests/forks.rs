@@ -12,7 +12,7 @@ use support::{KeepGoing, Process, alone, at_rest, role, until};
 
 #[interface]
 trait Who {
-    /// Returns the calling process as the server sees it.
+    /// Returns the number of the calling process, as the server sees it.
     fn calls(&self) -> peregrine::Result<u32>;
 }
 
@@ -61,7 +61,7 @@ fn bindings() -> [u32; 2] {
     ["one", "two"].map(|name| peregrine::describe(name).unwrap().bindings)
 }
 
-/// Returns the pages of this process's address space.
+/// Returns the number of pages of this process's address space.
 fn pages() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     text.split(' ').next().and_then(|pages| pages.parse().ok()).unwrap_or(0)
@@ -113,7 +113,7 @@ fn child_that_binds_has_a_new_session() {
     let one = WhoClient::bind("one").unwrap();
     let two = WhoClient::bind("two").unwrap();
     let open = open(directory.path(), &server);
-    // The parent calls meanwhile.
+    // The parent makes calls meanwhile.
     let going = AtomicBool::new(true);
     std::thread::scope(|scope| {
         let _keep_going = KeepGoing::new(&going);
@@ -147,8 +147,8 @@ fn child_that_binds_repeatedly_leaks_no_memory() {
     let directory = support::own_directory();
     let _server = Process::start("child", "server", directory.path());
     let _one = WhoClient::bind("one").unwrap();
-    // The first allocation of a thread takes pages once, and perhaps in a late round. A leak would take
-    // pages in every round, so the round that took least decides.
+    // The first allocation of a thread takes pages once, and perhaps in a late round. A leak would take pages
+    // in every round, so the round with the smallest growth decides.
     let grown = || {
         let _kept = WhoClient::bind("two").ok();
         let mut least = u64::MAX;

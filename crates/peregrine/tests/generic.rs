@@ -44,7 +44,7 @@ fn forward(client: &GenericClient, call: &mut GenericCall<'_>) -> GenericOutcome
     Ok(if ok { Ok(result) } else { Err(result) })
 }
 
-/// Makes a generic server that forwards calls by a generic client to the compiled server `to`.
+/// Makes a generic server that forwards calls through a generic client to the compiled server `to`.
 fn bridge(to: impl Serve + 'static) -> GenericServer {
     let inner = Binding::in_process(Arc::new(to), &BindOptions::default());
     let client = GenericClient::over(inner, described());
@@ -103,7 +103,7 @@ fn bridge_keeps_the_contract_on_every_path() {
 
 // The bytes of messages.
 
-/// A received message: procedure, head, copied blocks, lent blocks.
+/// A received message: number of the procedure, head, copied blocks, lent blocks.
 type Message = (u32, Vec<u8>, Vec<u8>, Vec<u8>);
 
 /// A server that records its calls and refuses them.
@@ -129,7 +129,7 @@ impl Serve for Recorder {
     }
 }
 
-/// Returns the whole message, the bytes of its head, and the end of its copied part.
+/// Returns the whole message, the size of its head, and the position where its copied part ends, in bytes.
 fn incoming(message: &Message) -> (Vec<u8>, usize, usize) {
     let (number, head, copied, lent) = message;
     let procedure = &described().procedures[*number as usize];
@@ -157,7 +157,8 @@ fn incoming(message: &Message) -> (Vec<u8>, usize, usize) {
     (whole, head.len(), at)
 }
 
-/// Returns a server's answer to a message: its kind, where its head is, and all of the reply's memory.
+/// Returns a server's answer to a message: its kind, the position and size of its head, and all of the
+/// reply's memory.
 fn answer(serve: &dyn Serve, message: &Message) -> (Answer, u32, u32, Vec<u8>) {
     let (whole, head_bytes, copied) = incoming(message);
     let incoming = Incoming {
@@ -242,7 +243,7 @@ prop_compose! {
         links in 0..9usize,
     ) -> Arguments {
         let (a, b, c, d, e, f, g) = numbers;
-        // Small enough that adding to them does not overflow.
+        // The numbers are so small that the procedures can add to them without overflow.
         let numbers = (a, b, c, f32::from(d), e, f, u32::from(g));
         Arguments { numbers, text, words, longs, bits, colours, people, person, place, room, links }
     }
@@ -422,7 +423,7 @@ fn generic_client_checks_its_arguments_and_names_the_error() {
         "numbers[1]: expected u32, got an i32"
     );
 
-    // The room is 15 bytes, of which 3 elements use 12. `filled` counts bytes.
+    // The memory has 15 bytes, of which 3 elements use 12. `filled` counts bytes.
     let list = Dynamic::List((1..=5).map(Dynamic::U32).collect());
     let mut memory = [0; 15];
     let mut out = Out::from(&mut memory);
@@ -479,8 +480,8 @@ impl Serve for Replies {
         *self.3.lock().unwrap() = request.raw().copied.to_vec();
         reply.expect(self.2.len());
         for (i, (bytes, capacity)) in self.2.iter().enumerate() {
-            let block = reply.block(*capacity).expect("room");
-            block.write(0, bytes).expect("room");
+            let block = reply.block(*capacity).expect("enough space");
+            block.write(0, bytes).expect("enough space");
             reply.filled(i, bytes.len())?;
         }
         reply.raw(Answer::Ok, &self.1)
@@ -529,7 +530,8 @@ fn failed_call_leaves_arguments_unchanged() {
         ("f(inout a: [bool]) -> unit or unit\n".to_owned(), vec![0, 1], vec![7, 7]),
         (format!("f(inout a: [P#0]) -> unit or unit\n{types}"), vec![0, 1, 2, 3], vec![4, 5, 6, 7]),
     ] {
-        // The reply is invalid: its head has a byte left over, or its bits are no values of the type.
+        // The reply is invalid: its head has a byte too many. In the first case, the bytes are also no values
+        // of `bool`.
         let (client, _) = replies(&text, &[1], &[(&back, back.len())]);
         let mut value = Dynamic::Plain(sent.clone());
         let error = client.call("f", &mut [Argument::InOut(&mut value)]).unwrap_err();

@@ -31,8 +31,9 @@ trait Work {
 const COUNT: u32 = 0;
 const UNTIL_CANCELLED: u32 = 1;
 const STAY: u32 = 2;
-/// The answer to a call that returned, and to a call that was not run.
+/// The answer to a call that returned.
 const OK: u32 = 0;
+/// The answer to a call that was not run.
 const NOT_EXECUTED: u32 = 2;
 
 #[derive(Default)]
@@ -131,7 +132,7 @@ impl Stage {
     }
 }
 
-/// Returns the number of a reply, and its answer.
+/// Receives a reply. Returns the number of its call, and its answer.
 #[track_caller]
 fn answer(stream: &mut TcpStream) -> (u32, u32) {
     let reply = receive(stream).expect("a reply");
@@ -172,14 +173,14 @@ fn word_in_shared_memory_cancels_a_call() {
     let _alone = support::alone();
     let stage = Stage::new(1);
     let mut session = stage.session(4);
-    // A running call.
+    // Give up a running call.
     let message = session.post(0, UNTIL_CANCELLED);
     stage.seen.await_entered(1);
     session.region.word(session.region.given_up(0)).store(message, Ordering::Relaxed);
     stage.seen.await_cancelled(1);
     assert_eq!(session.reply_to(message, 0, LONG), Some(OK));
 
-    // A waiting call. It needs a time limit, because only then does the server read the word.
+    // Give up a waiting call. It needs a time limit, because only then does the server read the word.
     let busy = session.post(1, STAY);
     stage.seen.await_entered(2);
     let message = session.post_extended(2, COUNT, &an_hour());
@@ -199,8 +200,8 @@ fn word_in_shared_memory_cancels_a_call() {
     stage.seen.await_cancelled(2);
 }
 
-/// A call's number has 29 bits, so it is used again after a wrap. The server must not apply to the second
-/// call what it knows of the first one, which waited for a thread.
+/// A call's number has 29 bits, so it is used again after a wrap. The server must not charge the second call
+/// with the time for which the first one waited for a thread.
 #[test]
 fn waiting_time_of_earlier_call_with_same_number_is_not_charged() {
     let _alone = support::alone();
@@ -232,7 +233,7 @@ fn call_over_a_connection_is_given_up_by_its_number() {
     let _alone = support::alone();
     let stage = Stage::new(1);
     let (mut stream, binding) = stage.connection();
-    // A running call. Numbers without a call are ignored.
+    // Give up a running call. Numbers without a call are ignored.
     stream.write_all(&call(binding, 1, UNTIL_CANCELLED, &[])).unwrap();
     stage.seen.await_entered(1);
     for number in [0, 2, u32::MAX] {
@@ -246,7 +247,7 @@ fn call_over_a_connection_is_given_up_by_its_number() {
     // A call that is received together with its cancellation does not run.
     stream.write_all(&[call(binding, 2, COUNT, &[]), abandon(3), abandon(2)].concat()).unwrap();
     assert_eq!(answer(&mut stream), (2, NOT_EXECUTED));
-    // Nor does a call that waits for a thread.
+    // A call that is given up while it waits for a thread does not run either.
     stream.write_all(&call(binding, 3, STAY, &[])).unwrap();
     stage.seen.await_entered(2);
     stream
@@ -311,7 +312,7 @@ fn invalid_extensions_are_ignored() {
 /// Procedures that never end occupy all threads, and their callers have given up. Other calls still run.
 fn captured_threads_are_replaced(stage: &Stage, address: &str, by: impl Fn(&str)) {
     const THREADS: u32 = 2;
-    // Shorter than the procedures run.
+    // The timeout is shorter than the time for which the procedures run.
     let options = BindOptions::default().timeout(LONG / 2);
     let honest = WorkClient::bind_with(address, &options).unwrap();
     honest.count().unwrap();
@@ -349,7 +350,7 @@ fn kill_callers(stage: &Stage, address: &str) {
     callers.iter_mut().for_each(support::Process::kill);
 }
 
-/// Calls and waits, as a child process; in the test itself this does nothing.
+/// Runs in child processes: makes a call that waits. In the test itself this does nothing.
 #[test]
 fn caller() {
     let Some(address) = support::role() else { return };
@@ -387,8 +388,8 @@ fn captured_threads_are_replaced_over_ethernet() {
     });
 }
 
-/// Runs the check with a server at an endpoint, for both ways to capture threads. The server of a link is at
-/// its far end.
+/// Runs the check with a server at an endpoint, for both ways to capture threads. On raw Ethernet, the server
+/// is at the far end of the link.
 fn captured_threads_are_replaced_at(endpoint: &str) {
     type By = dyn Fn(&Stage, &str);
     let ways: [&By; 2] = [&|_, address| time_out(address), &kill_callers];

@@ -1,8 +1,8 @@
-//! Hostile peers as real processes. Honest peers of the same server or client are not affected, and
-//! nothing of the hostile ones remains when they are gone.
+//! Hostile peers as real processes. Honest peers of the same server or client are not affected. When the
+//! hostile peers are gone, nothing of them remains in the server or client.
 //!
-//! `PEREGRINE_SOAK=600` sends noise for 600 seconds. `PEREGRINE_SEED=n`, which each hostile peer prints,
-//! repeats its noise.
+//! `PEREGRINE_SOAK=600` sends noise for 600 seconds. `PEREGRINE_SEED`, set to the seed that a run printed,
+//! repeats the noise of that run.
 
 mod attack;
 mod support;
@@ -23,7 +23,7 @@ use support::{Process, role};
 /// A server whose procedures wait, perhaps in a nested call.
 #[interface]
 trait Waits {
-    /// Waits `ms` milliseconds, in a call to the server `nested` if that is not empty.
+    /// Waits `ms` milliseconds, in a call to the server `nested` if that name is not empty.
     fn wait(&self, nested: &str, ms: u64) -> peregrine::Result<()>;
 }
 
@@ -42,7 +42,7 @@ impl Waits for Waiter {
 
 /// How long noise is sent by default.
 const NOISE: Duration = Duration::from_secs(2);
-/// A limit for what must end without intervention, with allowance for a busy machine.
+/// A limit for what must happen without intervention, also on a busy machine.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// Runs in child processes with a role; in the test itself this does nothing.
@@ -82,7 +82,7 @@ fn child() {
         "client-of-a-slow-server" => {
             let is_old = words[1] == "of-an-old-kernel";
             if is_old {
-                // SO_PASSRIGHTS, by which a newer kernel rejects descriptors.
+                // This is SO_PASSRIGHTS, the option by which a newer kernel rejects descriptors.
                 support::without_socket_option(83);
             }
             client_of_a_slow_server(&directory, is_old);
@@ -100,7 +100,7 @@ fn child() {
             println!("\nready");
             running.unwrap().wait();
         }
-        // Occupies both threads of a server, one of them with a nested call.
+        // A client that occupies both threads of a server, one of them with a nested call.
         "keeps-threads" => {
             println!("\nready");
             let wait = |nested| WaitsClient::bind("waits").unwrap().wait(nested, 60_000);
@@ -142,7 +142,7 @@ fn noise_in_a_region_affects_only_its_own_client() {
         for mut hostile in hostile {
             assert!(number(&mut hostile) > 0, "the noise made no call");
         }
-        // Idle threads end after five seconds.
+        // Idle threads end after five seconds, and then release their resources.
         let mut after = before;
         let back = eventually(LIMIT, || {
             after = watched.map(Vitals::of);
@@ -166,7 +166,7 @@ fn noise_in_a_region_affects_only_its_own_client() {
 fn client_of_both(time: Duration) {
     let honest = VaultClient::bind("vault").unwrap();
     check(&honest, 0).unwrap();
-    // The first failed bind makes state that its thread keeps.
+    // The first failed bind allocates state that its thread keeps.
     let _ = VaultClient::bind_with("trap", &impatient(Wait::Adaptive));
     let me = std::process::id();
     let mut before = Vitals::of(me);
@@ -187,8 +187,9 @@ fn client_of_both(time: Duration) {
     println!("\n{}\n{}", served.into_inner(), failed.into_inner());
 }
 
-/// The time limits of a call to the hostile server, and of a bind.
+/// The time limit of a call to the hostile server.
 const CALL: Duration = Duration::from_millis(30);
+/// The time limit of a bind to the hostile server.
 const BIND: Duration = Duration::from_millis(200);
 
 fn impatient(wait: Wait) -> BindOptions {
@@ -197,7 +198,7 @@ fn impatient(wait: Wait) -> BindOptions {
 
 /// Calls the honest server on some threads, and the hostile one on others.
 fn call_both(honest: &VaultClient, time: Duration, served: &AtomicU64, failed: &AtomicU64) {
-    /// What a busy machine may add to a time limit.
+    /// The time that a busy machine may add to a time limit.
     const SLACK: Duration = LIMIT;
     let start = Instant::now();
     let seen = |count: &AtomicU64| count.load(Ordering::Relaxed);
@@ -238,7 +239,7 @@ fn call_both(honest: &VaultClient, time: Duration, served: &AtomicU64, failed: &
     });
 }
 
-/// Makes calls whose results may be anything. Returns whether they succeeded.
+/// Makes calls whose results may be anything. Returns whether the first and the last call succeeded.
 fn call(vault: &VaultClient) -> bool {
     let mut buffer = [0; 32];
     let mut out = Out::from(&mut buffer);
@@ -247,7 +248,7 @@ fn call(vault: &VaultClient) -> bool {
     let mut offered = Vec::with_capacity(20);
     let _ = vault.copy("more", &[], Out::from(&mut offered));
     assert!(offered.len() <= offered.capacity());
-    // So large that the client receives the result while the server writes it.
+    // This buffer is so large that the client receives the result while the server is writing it.
     let mut large = Vec::with_capacity(50_000);
     let _ = vault.copy("more", &[], Out::from(&mut large));
     assert!(large.len() <= large.capacity());
@@ -298,7 +299,8 @@ fn invalid_client_handshakes_are_refused_without_side_effects() {
     }
 }
 
-/// Runs each faulty server on a thread, one after the other, and binds to it.
+/// Binds to each of the faulty servers, one after the other. The bind runs on another thread, and the server
+/// on this one.
 fn client_of_wrong_servers(directory: &Path) {
     let options = BindOptions::default().bind_timeout(Duration::from_millis(150));
     let listener = wire::listen(directory, "wrong");
@@ -341,7 +343,8 @@ fn invalid_server_handshakes_fail_the_bind() {
     assert_eq!(number(&mut client), wrong::SERVERS.len() as u64);
 }
 
-/// Starts a server, and makes an honest client by hand.
+/// Starts a server, and a session of an honest client. The test drives the session itself, without the
+/// library's client.
 fn stage() -> (tempfile::TempDir, Process, Session) {
     let directory = tempfile::tempdir().unwrap();
     let server = Process::start("child", "server", directory.path());
@@ -356,8 +359,8 @@ fn stop_process(process: &Process) {
     assert!(eventually(LIMIT, || is_halted(process.id())));
 }
 
-/// Only a client's own keeper writes `DEAD`, to other words. If a client writes it to the word on which
-/// the server waits, the server must still be able to sleep there.
+/// Only the keeper of a client writes `DEAD`, and not to the word on which a server waits. If a hostile
+/// client writes it there, the server must still be able to sleep at that word.
 #[test]
 fn invalid_words_cost_the_server_no_processor_time() {
     let (directory, server, _canary) = stage();
@@ -385,7 +388,8 @@ fn descriptor_that_closes_slowly_does_not_block_the_server() {
     let (directory, server, mut canary) = stage();
     let (file, _reader) = tricks::slow_to_close(Duration::from_secs(30));
     let line = Line::connect(directory.path(), "vault").unwrap();
-    // The server is stopped, so that it and not this process closes the last copy.
+    // The server is stopped, so that the server, and not this process, closes the last copy of the
+    // descriptor.
     stop_process(&server);
     let sent = line.send_with(&wire::describe(), &[file.as_fd()]);
     if sent.is_ok() {
@@ -408,8 +412,8 @@ fn requeued_thread_releases_its_session() {
     let (directory, server, mut canary) = stage();
     let before = Vitals::of(server.id());
     let mut after = before;
-    // The thread releases the session long before it would end for lack of work. A slow machine may need
-    // more than one attempt.
+    // The server's thread releases the session long before it would end for lack of work. A slow machine may
+    // need more than one attempt.
     let gone = (0..3).any(|_| {
         let mut session = Session::new(directory.path(), "vault", 2).expect("a session");
         assert_eq!(session.ping(0, LIMIT), Some(0));
@@ -422,7 +426,7 @@ fn requeued_thread_releases_its_session() {
             after = Vitals::of(server.id());
             after.regions <= before.regions
         };
-        // A leaked session fails all attempts.
+        // If the server leaks such sessions, all three attempts fail.
         eventually(Duration::from_secs(3), is_gone)
     });
     assert!(gone, "a dead session's memory stays: {before:?} became {after:?}");
@@ -453,8 +457,8 @@ fn flood_of_rings_does_not_delay_others() {
     assert!(worst < LIMIT, "{worst:?}");
 }
 
-/// All threads of a server wait inside procedures, one of them in a nested call. The keeper therefore
-/// checks whether each ringing call comes from inside that chain.
+/// All threads of a server wait inside procedures, one of them in a nested call. For each call that rings,
+/// the keeper therefore checks whether the call comes from inside the chain of that nested call.
 #[test]
 fn rings_of_calls_with_many_extensions_do_not_delay_others() {
     let directory = tempfile::tempdir().unwrap();
@@ -470,7 +474,7 @@ fn rings_of_calls_with_many_extensions_do_not_delay_others() {
             session.post_extended(astack, wire::PING, &tags);
         }
     }
-    // One thread, so that the server has a processor.
+    // Only one thread floods the server, so that the server gets a processor.
     let until = Instant::now() + soak(Duration::from_secs(2));
     let mut worst = Duration::ZERO;
     let rounds = std::thread::scope(|scope| {
@@ -496,7 +500,7 @@ fn rings_of_calls_with_many_extensions_do_not_delay_others() {
     println!("{rounds} rounds of rings; the longest honest request took {worst:?}");
 }
 
-/// The sessions of a user have a limit. When it is reached, the existing sessions still work.
+/// The number of a user's sessions is limited. When the limit is reached, the existing sessions still work.
 #[test]
 fn sessions_of_a_user_are_bounded() {
     use rustix::process::{Resource, getrlimit, setrlimit};
@@ -518,7 +522,7 @@ fn sessions_of_a_user_are_bounded() {
     assert_eq!(canary.ping(0, LIMIT), Some(0));
     let last = sessions.last_mut().unwrap();
     assert_eq!(last.ping(0, LIMIT), Some(0));
-    // A closed session makes room for another one.
+    // When a session is closed, another one can begin.
     drop(sessions.swap_remove(0));
     assert!(eventually(LIMIT, || Session::new(directory.path(), "vault", 1).is_ok()));
 }
@@ -529,17 +533,18 @@ fn unbound_connections_are_closed_after_their_time() {
     let (directory, server, mut canary) = stage();
     let before = Vitals::of(server.id());
     let connect = || Line::connect(directory.path(), "vault").unwrap();
-    // This one sends so many requests at once that the server pauses reading from it.
+    // This connection sends so many requests at once that the server pauses reading from it.
     let talker = connect();
     stop_process(&server);
     for _ in 0..100 {
-        talker.send(&wire::describe()).expect("room for requests");
+        talker.send(&wire::describe()).expect("the server's queue has space");
     }
     server.signal(libc::SIGCONT);
     for _ in 0..100 {
         assert_eq!(word(&talker.answer().0, 0), wire::DESCRIPTION);
     }
-    // More connections than allowed. Repeat if the first ones were closed before the last one was made.
+    // Make more connections than are allowed at one time. If the first connections were closed for being late
+    // before the last one was made, this is repeated.
     let is_full = || {
         let begun = Instant::now();
         let unbound: Vec<Line> = (0..300).map(|_| connect()).collect();
@@ -560,7 +565,7 @@ fn unbound_connections_are_closed_after_their_time() {
         after.descriptors <= before.descriptors
     });
     assert!(back, "unbound connections remain: {before:?} became {after:?}");
-    let mut late = Session::new(directory.path(), "vault", 1).expect("room again");
+    let mut late = Session::new(directory.path(), "vault", 1).expect("a session can begin again");
     assert_eq!(late.ping(0, LIMIT), Some(0));
 }
 
@@ -589,8 +594,8 @@ fn thief(directory: &Path, token: &str) {
 /// How long the descriptor takes to close.
 const SLOW: Duration = Duration::from_secs(8);
 
-/// After its answer to a bind, a server sends a descriptor that takes seconds to close. Clients that bind
-/// to it may have to wait, but no others. On an old kernel it can send one at any time.
+/// After its answer to a bind, a server sends a descriptor that takes seconds to close. Only clients that
+/// bind to this server may have to wait. On an old kernel, the server can send such a descriptor at any time.
 fn client_of_a_slow_server(directory: &Path, is_old: bool) {
     let [slow, quick] = ["slow", "quick"].map(|name| wire::listen(directory, name));
     println!("\nready");
@@ -613,7 +618,7 @@ fn client_of_a_slow_server(directory: &Path, is_old: bool) {
             let bound = scope.spawn(|| VaultClient::bind("slow").unwrap());
             let trap = accept(&slow);
             let (_, region) = wrong::good();
-            // A new session.
+            // The token is that of a new session.
             let message = wire::bound([100 + attempt; 16], 1, 1, 1 << 20);
             trap.send_with(&message, &[region.as_fd()]).unwrap();
             core::mem::forget(bound.join().unwrap());
@@ -625,12 +630,13 @@ fn client_of_a_slow_server(directory: &Path, is_old: bool) {
             let closing = std::thread::spawn(|| drop(file));
             eventually(SLOW / 8, || closing.is_finished())
         };
-        // The message must arrive before the client rejects descriptors. Repeat until it does.
+        // The message must arrive before the client rejects descriptors. This is repeated until it does.
         let sent = if is_old {
             (0..20).any(sends_later)
         } else {
             (0..50).any(|_| {
-                // Not joined: it may block for as long as the descriptor takes to close.
+                // This thread is not joined, because it may block for as long as the descriptor takes to
+                // close.
                 std::thread::spawn(|| VaultClient::bind("slow").map(drop));
                 let trap = accept(&slow);
                 let (file, reader) = tricks::slow_to_close(SLOW);
@@ -668,8 +674,8 @@ fn server_with_slowly_closing_descriptors_blocks_only_its_own_clients() {
     }
 }
 
-/// A server sends withdrawals for a second without pause, most of them of bindings that never existed.
-/// Prints how many of them this client has received.
+/// Runs a server that sends withdrawals for a second without pause, most of them of bindings that never
+/// existed. Prints how many withdrawals its client has received.
 fn client_of_a_flooding_server(directory: &Path) {
     let listener = wire::listen(directory, "talking");
     println!("\nready");
@@ -687,7 +693,7 @@ fn client_of_a_flooding_server(directory: &Path) {
                 Err(_) => std::thread::yield_now(),
             }
         }
-        // The client still processes a message that follows all these.
+        // The client still processes a message that follows all these withdrawals.
         while accepted.send(&words(&[wire::REVOKED, 1])).is_err() {}
         assert!(eventually(LIMIT, || !vault.is_alive()), "the binding was withdrawn");
         (received, vault)
@@ -712,6 +718,6 @@ fn flood_of_withdrawals_does_not_occupy_the_keeper() {
     let mut client = Process::start("child", "client-of-a-flooding-server", directory.path());
     let received = number(&mut client);
     println!("{received} messages in a second");
-    // The keeper reads at most 64 of them, and then rests for 5 ms.
+    // The keeper reads at most 64 messages, and then rests for 5 ms.
     assert!(received < 30_000, "the client received {received} messages in a second");
 }

@@ -1,5 +1,5 @@
-//! Large arguments and results. They are copied while they are written, the other side may stop or die
-//! meanwhile, and their memory is released afterwards.
+//! Large arguments and results. The receiver copies them while the sender is still writing them. The other
+//! side may stop or die meanwhile, and the memory of the messages is released afterwards.
 
 mod support;
 
@@ -69,7 +69,7 @@ fn sum<'a>(bytes: impl IntoIterator<Item = &'a u8>) -> u64 {
 
 fn sum_of_lent(lent: &Lent<'_, u8>) -> u64 {
     let mut all = vec![0; lent.len()];
-    // Piece by piece from the end, so that the first read waits for all bytes.
+    // The pieces are read from the end, so that the first read waits for all bytes.
     let mut at = all.len();
     while at > 0 {
         let from = at.saturating_sub(100_000);
@@ -88,14 +88,14 @@ impl Large for Object {
     }
     fn give(&self, seed: u64, mut into: Out<'_, u8>) -> peregrine::Result<()> {
         let bytes = bytes_of(seed, into.capacity());
-        into.put(&bytes).expect("room");
+        into.put(&bytes).expect("enough space");
         Ok(())
     }
     fn drip(&self, seed: u64, mut into: Out<'_, u8>) -> peregrine::Result<()> {
         let mut bytes = bytes_of(seed, into.capacity());
         let first = std::mem::replace(&mut bytes[0], 0);
         for part in bytes.chunks(5000) {
-            into.put(part).expect("room");
+            into.put(part).expect("enough space");
             std::thread::sleep(Duration::from_micros(50));
         }
         into.set(0, first).expect("it is filled");
@@ -109,8 +109,8 @@ impl Large for Object {
     ) -> peregrine::Result<()> {
         let bytes = bytes_of(seed, one.capacity().min(other.capacity()) * 3 / 4);
         for part in bytes.chunks(9000) {
-            one.put(part).expect("room");
-            other.put(part).expect("room");
+            one.put(part).expect("enough space");
+            other.put(part).expect("enough space");
         }
         Ok(())
     }
@@ -118,7 +118,7 @@ impl Large for Object {
         Ok(bytes_of(seed, length as usize))
     }
     fn spoil(&self, mut into: Out<'_, u8>) -> peregrine::Result<()> {
-        into.put(&vec![9; into.capacity()]).expect("room");
+        into.put(&vec![9; into.capacity()]).expect("enough space");
         panic!("spoilt");
     }
     fn invert(&self, bytes: &mut [u8]) -> peregrine::Result<()> {
@@ -213,8 +213,8 @@ fn messages_of_every_size_arrive_intact_in_every_direction() {
     assert!(bytes.iter().map(|byte| !byte).eq(bytes_of(3, MOST as usize)));
 }
 
-/// Successive messages use the room for large messages from beginning to end, and then from the beginning
-/// again. They arrive intact whatever the room contained, and whatever their sizes.
+/// Successive messages use the memory for large messages from beginning to end, and then from the beginning
+/// again. They arrive intact whatever that memory contained, and whatever their sizes.
 #[test]
 fn room_for_large_messages_is_reused_in_both_directions() {
     let _alone = alone();
@@ -236,7 +236,7 @@ fn room_for_large_messages_is_reused_in_both_directions() {
             client.invert(&mut bytes).unwrap();
             assert!(bytes == inverted, "{seed}");
             if seed % 16 == 0 {
-                // Small messages between them use other room.
+                // Small messages between the large ones use other memory.
                 client.null().unwrap();
                 assert_eq!(client.take(&inverted[..100]).unwrap(), sum(&inverted[..100]));
             }
@@ -244,8 +244,8 @@ fn room_for_large_messages_is_reused_in_both_directions() {
     }
 }
 
-/// The client receives a result while it is written. Bytes that change later are corrected, and each
-/// buffer gets its own bytes.
+/// The client copies a result while the procedure is still filling it. Bytes that the procedure changes after
+/// the client has copied them are corrected at the end, and each buffer gets its own bytes.
 #[test]
 fn results_are_correct_however_they_are_filled() {
     let _alone = alone();
@@ -284,7 +284,7 @@ fn call_to_server_stopped_during_its_result_ends_at_the_deadline() {
         let options = BindOptions::default().wait(wait);
         let client = LargeClient::bind_with("large", &options).unwrap();
         let mut buffer = vec![0; 1 << 20];
-        // The client receives the next result while it is written.
+        // After a large result, the client copies the next result while it is being written.
         client.give(1, Out::from(&mut buffer[..])).unwrap();
         let mut stopped = 0;
         for round in 0..50 {
@@ -322,7 +322,7 @@ fn death_of_server_during_its_result_is_detected() {
     let directory = support::own_directory();
     for (wait, after) in [(Wait::Adaptive, 3), (Wait::Spin, 6), (Wait::Block, 9), (Wait::Spin, 12)]
     {
-        // If the call returned before the server was killed, it is tried again.
+        // If the call returned before the server was killed, the attempt is repeated.
         let killed = (0..20).any(|_| dies_during_result(directory.path(), wait, after));
         assert!(killed, "the server never died during a result");
     }
@@ -386,7 +386,7 @@ impl Huge for Object {
     fn fill(&self, byte: u8, mut into: Out<'_, u8>) -> peregrine::Result<()> {
         let bytes = vec![byte; 1 << 20];
         while into.remaining() > 0 {
-            into.put(&bytes[..into.remaining().min(bytes.len())]).expect("room");
+            into.put(&bytes[..into.remaining().min(bytes.len())]).expect("enough space");
         }
         Ok(())
     }
@@ -443,7 +443,7 @@ fn memory_of_large_messages_is_released() {
     let before = resident();
     let bytes = bytes_of(1, 8 << 20);
     let expected = sum(&bytes);
-    // The memory is observed before it is released. A slow machine may need more than one attempt.
+    // The memory must be observed before it is released, so a slow machine may need more than one attempt.
     support::until("the message occupies the region", || {
         assert_eq!(client.take(&bytes).unwrap(), expected);
         resident() >= 8 << 20

@@ -1,5 +1,5 @@
-//! Large calls of one client to a server in another process, on every path. Together they exceed what the
-//! server keeps for one client at a time. They wait for each other, and all of them succeed.
+//! Large calls of one client to a server in another process, on every path. Together the calls have more
+//! bytes than the server keeps for one client at a time. They wait for each other, and all of them succeed.
 
 #[path = "contract/pressure.rs"]
 mod pressure;
@@ -49,7 +49,7 @@ fn child() {
     running.wait();
 }
 
-/// A case, which gets a function from the name of an export to its address.
+/// A case. It gets the path, and a function that returns the address of an export from its name.
 type Case = fn(PathKind, &dyn Fn(&str) -> String);
 
 fn run(case: Case, path: PathKind, mut server: Process) {

@@ -1,4 +1,5 @@
 //! Linked lists: longer ones than the stack could hold, on every path and by every kind of stub.
+#![allow(clippy::use_self, reason = "lists are also known by the names of their types")]
 
 mod support;
 
@@ -53,10 +54,9 @@ fn node(nodes: usize) -> Node {
 
 fn long(nodes: usize) -> Long<u16> {
     let end = Long { value: nodes as u16, next: None };
-    (1..nodes).rev().fold(end, |list, number| Long {
-        value: number as u16,
-        next: Some(Box::new(list)),
-    })
+    (1..nodes)
+        .rev()
+        .fold(end, |list, number| Long { value: number as u16, next: Some(Box::new(list)) })
 }
 
 fn cons(pairs: usize) -> Cons {
@@ -147,11 +147,8 @@ fn enums_and_last_children_are_lists() {
         right: Some(Box::new(tree)),
     });
     assert_eq!(round_trip(&right).value, 2);
-    let left = (0..129).fold(leaf(), |tree, _| Tree {
-        left: Some(Box::new(tree)),
-        value: 2,
-        right: None,
-    });
+    let left =
+        (0..129).fold(leaf(), |tree, _| Tree { left: Some(Box::new(tree)), value: 2, right: None });
     let error = encoded::<_, Native>(&left).unwrap_err();
     assert!(error.to_string().contains("at most 256 levels"), "{error}");
     let term = (0..200).fold(Term::Number(4), |term, _| Term::Not(Box::new(term)));

@@ -19,7 +19,7 @@ use support::{Process, role};
 
 /// A call that takes longer was delayed by the attack. The limit allows for busy machines.
 const PROMPT: Duration = Duration::from_secs(2);
-/// How long the clients send their bytes slowly.
+/// How long the hostile clients send their bytes slowly.
 const ATTACK: Duration = Duration::from_secs(5);
 
 /// With this option Linux 6.16 and later reject descriptors at a socket.
@@ -39,7 +39,8 @@ fn child() {
             }
             serve();
         }
-        // Calls until the test says stop; prints how many calls there were, and the longest in ms.
+        // Makes calls until the test ends. Prints the number of calls, and the duration of the longest one in
+        // ms.
         "client" => {
             let vault = VaultClient::bind("vault").unwrap();
             println!("\nready");
@@ -52,7 +53,7 @@ fn child() {
             }
             println!("\ncalls {calls}\nlongest {}", longest.as_millis());
         }
-        // Calls in eight threads until the test says stop, and ignores errors, because the memory of this
+        // Makes calls in eight threads until the test ends, and ignores errors, because the memory of this
         // process is overwritten.
         "scribbled" => {
             println!("\nready");
@@ -89,6 +90,7 @@ fn number(process: &mut Process, what: &str) -> u64 {
 }
 
 /// Runs 70 sessions of one process, more than the server has threads. Each sends 1 or 64 bytes every 3 ms.
+/// Returns how many of their calls were answered, and how many ran.
 fn trickling(what: &str) -> [u64; 2] {
     let directory = tempfile::tempdir().unwrap();
     let start = |what: &str| Process::start("child", what, directory.path());
@@ -128,14 +130,14 @@ fn slowly_written_buffers_do_not_block_procedures() {
 /// How long the descriptor takes to close: longer than the test.
 const SLOW: Duration = Duration::from_secs(30);
 
-/// Sends messages, the last one with a descriptor that closes slowly, so that the last copy of it is in the
-/// server's queue. The returned stream must live until the test has ended.
+/// Sends messages to the server, and a descriptor that closes slowly with the final message. The only copy of
+/// the descriptor is then in the server's queue. The returned stream must live until the test has ended.
 fn send_slow(server: &Process, line: &Line, messages: &[&[u8]]) -> std::net::TcpStream {
     let (file, reader) = tricks::slow_to_close(SLOW);
     // The server is stopped, so that it does not receive the message before our copy is closed.
     server.signal(libc::SIGSTOP);
     let (last, others) = messages.split_last().expect("a message");
-    others.iter().for_each(|message| line.send(message).expect("room"));
+    others.iter().for_each(|message| line.send(message).expect("enough space"));
     line.send_with(last, &[file.as_fd()]).expect("an old kernel takes descriptors");
     drop::<OwnedFd>(file);
     server.signal(libc::SIGCONT);
@@ -156,20 +158,20 @@ fn descriptors_that_close_slowly_do_not_block_a_server_on_an_old_kernel() {
     let connect = || Line::connect(directory.path(), "vault").unwrap();
     let mut canary = Session::new(directory.path(), "vault", 1).expect("a session");
     let mut readers = Vec::new();
-    // With a request that the server knows, and with an empty message.
+    // Send the descriptor with a request that the server knows, and with an empty message.
     for message in [wire::describe(), Vec::new()] {
         let line = connect();
         readers.push(send_slow(&server, &line, &[&message]));
         assert_responsive(directory.path(), &mut canary, "descriptor of an unbound connection");
         assert!(line.receive_all().is_empty(), "the connection was answered");
     }
-    // After messages that make the server close the connection, and with our end closed.
+    // Send the descriptor after messages that make the server close the connection, and then close our end.
     let line = connect();
     let messages = [&wire::describe()[..], b"nonsense", b"", b"", b""];
     readers.push(send_slow(&server, &line, &messages));
     drop(line);
     assert_responsive(directory.path(), &mut canary, "descriptor after the end");
-    // In a session.
+    // Send the descriptor in a session.
     let session = Session::new(directory.path(), "vault", 1).expect("a session");
     readers.push(send_slow(&server, &session.line, &[&wire::request(wire::RING, 0)]));
     assert_responsive(directory.path(), &mut canary, "descriptor of a session");
@@ -179,7 +181,7 @@ fn descriptors_that_close_slowly_do_not_block_a_server_on_an_old_kernel() {
 /// still serves bound clients.
 #[test]
 fn server_accepts_no_client_while_too_many_sockets_wait_to_be_closed() {
-    /// The threads that close such sockets, all of which may be blocked.
+    /// The number of threads that close such sockets. All of them may be blocked.
     const CLOSERS: usize = 16;
     let directory = tempfile::tempdir().unwrap();
     let server = Process::start("child", "server-of-an-old-kernel", directory.path());
@@ -197,7 +199,8 @@ fn server_accepts_no_client_while_too_many_sockets_wait_to_be_closed() {
     let slow = (0..CLOSERS).map(|_| (unbound(), tricks::slow_to_close(SLOW)));
     let (lines, slow): (Vec<_>, Vec<_>) = slow.unzip();
     let (files, readers): (Vec<_>, Vec<_>) = slow.into_iter().unzip();
-    // Stop it only once, as in `send_slow`. A second SIGSTOP would interrupt the blocked threads.
+    // The server is stopped, as in `send_slow`, but only once: a second SIGSTOP would interrupt the blocked
+    // threads.
     server.signal(libc::SIGSTOP);
     lines.iter().zip(files).for_each(|(line, file)| send_file(line, file));
     server.signal(libc::SIGCONT);
@@ -217,13 +220,14 @@ fn server_accepts_no_client_while_too_many_sockets_wait_to_be_closed() {
     assert!(eventually(PROMPT * 5, refuses), "a client is accepted although the limit is reached");
     assert_eq!(canary.ping(0, PROMPT), Some(0), "a bound client is not served");
     assert_eq!(closers(), CLOSERS);
-    // Reset the slow sockets.
+    // This resets the slow sockets, so that their closing ends.
     drop(readers);
     let accepts = || tricks::is_answered(&connect(), PROMPT);
     assert!(eventually(PROMPT * 5, accepts), "no client is accepted although no socket waits");
 }
 
-/// Calls without time limits. Each thread of a client whose memory is overwritten gets an error in the end.
+/// The calls have no time limits. In the end, each thread of a client whose memory is overwritten gets an
+/// error.
 #[test]
 fn calls_end_although_another_process_overwrites_their_memory() {
     let directory = tempfile::tempdir().unwrap();

@@ -259,7 +259,7 @@ fn plain_types_describe_their_bits() {
     }
 }
 
-/// Values of each kind, sent and returned.
+/// An interface that receives values of each kind and returns them.
 #[interface]
 trait Echo {
     fn shapes(&self, shapes: Vec<Shape<i16, 3>>) -> peregrine::Result<Vec<Shape<i16, 3>>>;

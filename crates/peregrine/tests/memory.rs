@@ -14,10 +14,10 @@ use peregrine::{Executed, Kind, PathKind, Server};
 use support::link::{ENDS, Link, at_near_end};
 use support::{Process, role, until};
 
-/// The limit of waits for events that must happen, on a busy machine.
+/// A limit for events that must happen, also on a busy machine.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// The roles of child processes. In the test itself this does nothing.
+/// Runs in child processes with a role; in the test itself this does nothing.
 #[test]
 fn child() {
     let Some(role) = role() else { return };
@@ -26,7 +26,7 @@ fn child() {
     let words: Vec<&str> = role.split(' ').collect();
     match words[0] {
         "server" => serve(),
-        // Also listens at an endpoint.
+        // A server that also listens at an endpoint.
         "listens" => {
             let server = Server::new().export("vault", VaultServer::new(Honest)).unwrap();
             let running = server.listen_beyond_this_machine(words[1]).unwrap().spawn().unwrap();
@@ -65,8 +65,8 @@ fn fill(directory: &Path) {
     assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
 }
 
-/// Serves and calls while the file system of the runtime directory is full: before the server starts, or
-/// only after.
+/// Serves and calls while the file system of the runtime directory is full. It is filled before the server
+/// starts, or afterwards if `late`.
 fn on_a_full_disk(directory: &Path, late: bool) {
     std::fs::create_dir(directory).unwrap();
     if let Err(why) = mount(directory) {
@@ -74,7 +74,7 @@ fn on_a_full_disk(directory: &Path, late: bool) {
         return;
     }
     if late {
-        // There is room for the sockets and locks of the first server only.
+        // The rest suffices for the sockets and locks of the first server only.
         std::fs::write(directory.join("filling"), [7; 60 << 10]).unwrap();
     } else {
         fill(directory);
@@ -86,7 +86,7 @@ fn on_a_full_disk(directory: &Path, late: bool) {
     let _client = Process::start("child", "client", directory);
     let mut session = Session::new(directory, "vault", 1).expect("a session");
     assert_eq!(session.ping(0, LIMIT), Some(0));
-    // Long enough for its threads to poll, each on its processor.
+    // This is long enough for the server's threads to poll, each on its processor.
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(session.ping(0, LIMIT), Some(0));
     drop(server);
@@ -110,7 +110,7 @@ fn full_file_system_of_the_runtime_directory_harms_no_server() {
     }
 }
 
-/// Returns the flags of each mapping of a process whose name contains `what`.
+/// Returns the flags of each mapping whose name contains `what`, in a process.
 fn flags_of(pid: u32, what: &str) -> Vec<String> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps")).expect("a child process");
     let mut flags = Vec::new();
@@ -149,29 +149,30 @@ fn shared_memory_stays_out_of_core_dumps() {
 }
 
 /// Binds to an address while the address space is too small for all frames, and then while it is large
-/// enough. If it is almost used up, the standard library cannot start a thread, and ends the process.
+/// enough. The address space is never almost used up: the standard library could then not start a thread, and
+/// would end the process.
 fn confined(address: &str, path: &str) {
     println!("\nready");
-    // In shared memory, each half of a frame has room in addition to its largest message.
+    // In shared memory, each half of a frame has more space than its largest message needs.
     let frames: u64 = if path == "Local" { 144 << 20 } else { 128 << 20 };
     let used = || {
         let text = std::fs::read_to_string("/proc/self/statm").unwrap();
         text.split(' ').next().unwrap().parse::<u64>().unwrap() * 4096
     };
-    // Binding starts a thread, and the standard library ends the process if there is no room for the second
+    // Binding starts a thread, and the standard library ends the process if there is no space for the signal
     // stack of that thread. So the thread is started before the limit is set.
     let vault = VaultClient::bind(address).unwrap();
     assert_eq!(format!("{:?}", vault.binding().path()), path);
     let most = used();
     drop(vault);
-    // Waits only for nine tenths of the frames, because the C library keeps 64 MiB for each thread that ever
-    // allocated.
+    // This waits for nine tenths of the frames only, because the C library keeps 64 MiB for each thread that
+    // ever allocated.
     until("the frames are unmapped", || used() + frames * 9 / 10 < most);
     let used = used();
     let (mut refused, mut bound) = (0, 0);
     for more in [frames / 6, frames / 3, frames * 2 / 3, 2 << 30] {
         let limit = libc::rlimit { rlim_cur: used + more, rlim_max: libc::RLIM_INFINITY };
-        // SAFETY: reads two numbers of this process.
+        // SAFETY: the kernel reads `limit`, which outlives the call.
         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
         match VaultClient::bind(address) {
             Ok(vault) => {

@@ -12,12 +12,12 @@ use support::{Process, role};
 
 #[interface]
 trait Node {
-    /// Calls through the named nodes, one letter each. Returns the processes through which the call has
-    /// reached the last node.
+    /// Makes a call through the nodes that `route` names, one letter each. Returns the processes through
+    /// which the call has reached the last node.
     fn pass(&self, route: &str) -> peregrine::Result<Vec<u32>>;
-    /// Calls like `pass`, this many times one after the other, from the first node only.
+    /// Makes `times` calls like `pass`, one after the other. Only the first node repeats the call.
     fn bounce(&self, route: &str, times: u32) -> peregrine::Result<Vec<u32>>;
-    /// Calls like `pass`. The last node takes this long.
+    /// Makes a call like `pass`. The procedure of the last node runs for `ms` milliseconds.
     fn linger(&self, route: &str, ms: u32) -> peregrine::Result<()>;
 }
 
@@ -69,7 +69,7 @@ impl Node for Relay {
     }
 }
 
-/// The roles of child processes, `CARRIER THREADS NAME`. In the test itself this does nothing.
+/// Runs in child processes with the role `CARRIER THREADS NAME`. In the test itself this does nothing.
 #[test]
 fn child() {
     let Some(role) = role() else { return };
@@ -91,14 +91,14 @@ fn child() {
     running.wait();
 }
 
-/// The limit of each nested call. If threads waited for each other, the call would never end.
+/// The time limit of each nested call. Without it, a call would never end if threads waited for each other.
 const LIMIT: Duration = Duration::from_secs(20);
 
 fn calls_that_nest_find_a_thread_and_know_their_way(carrier: &str) {
     let _alone = support::alone();
     let directory = support::own_directory();
-    // Each server has one thread. Without a further thread, a call that returns to its process would wait for
-    // itself.
+    // Each server has one thread. Without a further thread, a call that returns to a process on its way would
+    // wait for itself.
     let start = |name| Process::start("child", &format!("{carrier} 1 {name}"), directory.path());
     let mut nodes = ["a", "b", "c"].map(start);
     let [a, b, c] = [nodes[0].id(), nodes[1].id(), nodes[2].id()];
@@ -147,12 +147,13 @@ fn calls_that_nest_find_a_thread_and_know_their_way(carrier: &str) {
         ["ended", "gone", "no server listens", "not answer"].iter().any(|word| text.contains(word)),
         "{error}"
     );
-    // The other processes continue. The last one serves when its procedure has ended.
+    // The other processes continue. The last node serves calls again when its procedure has ended.
     assert_eq!(client.pass("").unwrap(), [own]);
     assert_eq!(client.pass("c").unwrap(), [own, a]);
 }
 
-/// Four threads make this many calls each, at the same time.
+/// Makes `times` calls on each of four threads, at the same time. Each call returns `expected`, or is refused
+/// because the server is overloaded.
 fn at_once(times: u32, call: impl Fn() -> Result<Vec<u32>, CallError> + Sync, expected: &[u32]) {
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -168,8 +169,8 @@ fn at_once(times: u32, call: impl Fn() -> Result<Vec<u32>, CallError> + Sync, ex
     });
 }
 
-/// Each call needs a thread of either process at each level: more than the limit of threads, and more than
-/// the threads that wait for calls.
+/// Each call needs a thread at each level, alternately in both processes. These are more than the limit of
+/// threads, and more than the threads that wait for calls.
 fn deeply_nested_calls_find_threads(carrier: &str) {
     let _alone = support::alone();
     let directory = support::own_directory();

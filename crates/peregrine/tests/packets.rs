@@ -34,14 +34,16 @@ impl Stay for Guest {
     }
     fn stay(&self) -> peregrine::Result<u32> {
         let begun = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
-        support::until("it may end", || self.ends.load(Ordering::SeqCst));
+        support::until("the call may end", || self.ends.load(Ordering::SeqCst));
         Ok(begun)
     }
 }
 
-/// Kinds of packets, at byte 3, and the bytes of their header.
+/// The kind of a packet of a call, which is at byte 3.
 const CALL: u8 = 1;
+/// The kind of a packet of a result.
 const RESULT: u8 = 2;
+/// The size of a packet's header in bytes.
 const HEADER: usize = 64;
 
 /// Packets that a relay has counted, and corruptions that it still has to make.
@@ -50,7 +52,7 @@ struct Seen {
     packets: AtomicU64,
     calls: AtomicU64,
     results: AtomicU64,
-    /// Fragments of calls, and of results, that are still to be corrupted.
+    /// How many fragments of calls, and of results, are still to be corrupted.
     damage: [AtomicU64; 2],
     stopped: AtomicBool,
 }
@@ -150,10 +152,10 @@ fn bind(to: SocketAddr, options: &BindOptions) -> BytesClient {
     BytesClient::bind_with(&format!("udp:{to}/bytes"), options).unwrap()
 }
 
-/// Checks the number of packets of a call: all, those of the call, those of the result. On a busy machine
-/// a client sometimes sends a probe, so one exact round of several is enough. A superfluous packet of
-/// every call appears in every round. An occasional superfluous packet is detected by `tests/steady.rs`,
-/// which allows no retransmission at all.
+/// Checks that a call takes `due` packets: in total, for the message of the call, and for its result. On a
+/// busy machine a client sometimes sends a probe, so one exact round of several is enough. A superfluous
+/// packet of every call appears in every round. An occasional superfluous packet is detected by
+/// `tests/steady.rs`, which allows no retransmission at all.
 #[track_caller]
 fn packets_are(due: [u64; 3], seen: &Seen, mut call: impl FnMut()) {
     const CALLS: u64 = 20;
@@ -186,8 +188,8 @@ fn small_call_takes_two_packets() {
     }
 }
 
-/// The environment variable of the child process that runs `narrow`. The child has a separate network
-/// namespace, whose packets have Ethernet's size.
+/// The environment variable that makes a child process run `narrow`. The child has its own network namespace,
+/// where a packet has at most 1,500 bytes, as on Ethernet.
 const NARROW: &str = "PEREGRINE_PACKETS_NARROW";
 
 #[test]
@@ -202,7 +204,7 @@ fn narrow() {
     let (mut into, seen) = ([0; 3000], &relay.seen);
     packets_are([2, 1, 1], seen, || client.null().unwrap());
     packets_are([2, 1, 1], seen, || assert_eq!(client.sum(&[1; 1024]).unwrap(), 1024));
-    // Fragments of 1408 bytes; one batch needs no acknowledgement in between.
+    // A fragment has 1408 bytes. One batch needs no acknowledgement in between.
     packets_are([3, 2, 1], seen, || assert_eq!(client.sum(&[1; 2500]).unwrap(), 2500));
     packets_are([4, 3, 1], seen, || assert_eq!(client.sum(&[1; 3000]).unwrap(), 3000));
     packets_are([4, 1, 3], seen, || client.fill(3, Out::from(&mut into)).unwrap());
@@ -282,12 +284,12 @@ fn call_cancelled_while_queued_is_not_run() {
     let running = server.listen("udp:127.0.0.1:0").unwrap().spawn().unwrap();
     let address = format!("{}/stay", running.addresses()[0]);
     let client = StayClient::bind(&address).unwrap();
-    // The only frame is released when the server has released the call.
+    // This client has one frame, which is released when the server has released the call.
     let other = StayClient::bind_with(&address, &BindOptions::default().astacks(1)).unwrap();
     let patient = StayClient::bind(&address);
     std::thread::scope(|scope| {
         let first = scope.spawn(|| client.stay().unwrap());
-        support::until("the first one runs", || begun.load(Ordering::SeqCst) == 1);
+        support::until("the first call runs", || begun.load(Ordering::SeqCst) == 1);
         let hasty = other.with_timeout(Duration::from_millis(50));
         let error = hasty.stay().unwrap_err();
         assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::Maybe), "{error}");
@@ -303,7 +305,7 @@ fn call_cancelled_while_queued_is_not_run() {
     });
 }
 
-/// A binding does not accept a restarted server at the same address as the server that it bound to.
+/// A binding recognizes that another server has started at the address of the server that it bound to.
 #[test]
 fn restarted_server_is_distinguished_from_its_predecessor() {
     let _alone = support::alone();
@@ -316,8 +318,8 @@ fn restarted_server_is_distinguished_from_its_predecessor() {
     support::until("the address is free", || UdpSocket::bind(server).is_ok());
     let (_running, again) = serve(&format!("udp:{server}"));
     assert_eq!(again, server);
-    // A server that has run for longer than the packets of a call live reports that an unknown handle is
-    // not one of its own.
+    // When a server has run for longer than a packet of a call can be in flight, it reports that an unknown
+    // handle is not one of its own.
     std::thread::sleep(Duration::from_secs(2));
     for _ in 0..3 {
         let error = client.null().unwrap_err();

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use peregrine::{BindOptions, Executed, Kind, Rebind, Server, interface};
 use support::{Process, role};
 
-/// A server that records every call that it runs in a file, which the test reads after its death.
+/// A server that writes the number of every call that it runs to a file. The test reads the file after the
+/// server's death.
 #[interface]
 trait Ledger {
     /// Records the number.
@@ -50,7 +51,7 @@ impl Ledger for Book {
     }
 }
 
-/// Forks a child without `exec` at each call; the child keeps every socket open.
+/// Forks a child without `exec` at each call of `linger`. The child keeps every socket open.
 struct Forking(Book);
 
 impl Ledger for Forking {
@@ -73,7 +74,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// How long a forked child outlives its parent.
 const LINGERS: Duration = Duration::from_secs(8);
 
-/// The roles of child processes. Without a role this does nothing.
+/// Runs in child processes with a role; without a role this does nothing.
 #[test]
 fn child() {
     let directory = support::directory;
@@ -163,7 +164,7 @@ fn call_may_be_executed_if_the_server_dies_while_running_it() {
     assert_eq!((error.kind(), error.executed()), (Kind::ServerGone, Executed::Maybe), "{error}");
 }
 
-/// Kills servers at random moments under load. Calls reported as not executed are not in the book, and
+/// Kills servers at random moments under load. Calls reported as not executed are not in the record, and
 /// calls that returned are.
 #[test]
 fn outcomes_are_true_when_servers_are_killed_under_load() {

@@ -17,8 +17,8 @@ use peregrine::{
 use support::link::{ENDS, Link, at_near_end};
 use support::{KeepGoing, Process, alone, own_directory, role, until};
 
-/// The roles of child processes: the interface exported as `growing`, and an endpoint at which the server
-/// listens. Without a role this does nothing.
+/// Runs in child processes. The role is the interface exported as `growing`, and an endpoint at which the
+/// server listens. Without a role this does nothing.
 #[test]
 fn child() {
     let Some(role) = role() else { return };
@@ -150,7 +150,7 @@ fn restarted_server_is_found_again() {
         // While no server runs, calls fail as before, and the error says why the rebind failed.
         let mut error = again.process().unwrap_err();
         while error.executed() == Executed::Maybe {
-            // A call sent before the client noticed the server's end.
+            // This call was sent before the client noticed that the server had ended.
             error = again.process().unwrap_err();
         }
         assert!(matches!(error.kind(), Kind::ServerGone | Kind::Unreachable), "{error}");
@@ -200,8 +200,8 @@ fn calls_take_the_fast_branch_again_after_a_rebind() {
     for rebinds in 1..=20 {
         let running = start();
         assert_eq!(client.process().unwrap(), std::process::id());
-        // A binding keeps what earlier calls may still use, and has room for eight servers. After eight
-        // rebinds only a new clone takes the fast branch.
+        // A binding keeps what earlier calls may still use, for at most eight servers. After eight rebinds
+        // only a new clone takes the fast branch.
         assert_eq!(is_fast(&client), rebinds <= 8, "{rebinds}");
         let clone = client.clone();
         assert_eq!(clone.process().unwrap(), std::process::id());
@@ -239,7 +239,7 @@ fn uncertain_calls_are_repeated_only_if_idempotent() {
                         true => twice.perhaps().unwrap_err(),
                         false => twice.once().unwrap_err(),
                     });
-                    until("it has begun", || {
+                    until("the call has begun", || {
                         directory.path().join("perhaps").exists()
                             || directory.path().join("once").exists()
                     });
@@ -313,7 +313,7 @@ fn concurrent_callers_all_rebind_to_the_next_server() {
     });
 }
 
-/// An interface, and its next version with more procedures.
+/// An interface, its next version with more procedures, and an incompatible interface of the same name.
 mod growing {
     #[peregrine::interface(name = "Growing")]
     pub(crate) trait Before {
@@ -491,14 +491,14 @@ fn uncertain_first_attempt_stays_uncertain_after_a_retry() {
     let client = BeforeClient::bind_with("tcp:alias", &options).unwrap();
     std::thread::scope(|scope| {
         let caller = scope.spawn(|| client.version());
-        until("it has begun", || first.passed() == 1);
-        // The next server starts before this one stops, and all of its threads are busy.
+        until("the call has begun", || first.passed() == 1);
+        // The next server starts before the first one stops, and the only thread of the next server is busy.
         one.withdraw("growing");
         let other = serve(&second, 1);
         let place = other.addresses()[0].place().clone();
         let busy = BeforeClient::bind(&format!("tcp:growing@{place}")).unwrap();
         let held = scope.spawn(move || busy.version());
-        until("it is busy", || second.passed() == 1);
+        until("the next server is busy", || second.passed() == 1);
         moving.to(format!("tcp:growing@{place}"));
         one.drain(Duration::from_millis(1));
         let error = caller.join().unwrap().unwrap_err();

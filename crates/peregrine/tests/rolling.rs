@@ -60,7 +60,8 @@ mod old {
     }
 }
 
-/// The next one: a field, a parameter, a procedure and an error more, and a wider price.
+/// The interface of the new servers. It has one more field, parameter, procedure and error, and a wider
+/// price.
 mod new {
     use peregrine::{CallError, Result, Value, interface};
 
@@ -179,7 +180,8 @@ impl Service<'_> {
     }
 }
 
-/// Calls without an end. Returns how many calls each age of server answered.
+/// Makes calls while `going` is set. Counts rounds of calls in `answered`, by the age of the server that
+/// answered the first call of the round.
 fn call_old(client: &old::ShopClient, going: &AtomicBool, answered: &[AtomicU64; 2]) {
     use old::Shop as _;
     let item = |price| old::Item { name: "tea".into(), price };
@@ -197,13 +199,14 @@ fn call_old(client: &old::ShopClient, going: &AtomicBool, answered: &[AtomicU64;
     }
 }
 
+/// Does the same as [`call_old`], with the new interface.
 fn call_new(client: &new::ShopClient, going: &AtomicBool, answered: &[AtomicU64; 2]) {
     use new::Shop as _;
     let item = |price| new::Item { name: "tea".into(), unit: "kg".into(), price };
     while going.load(Ordering::Relaxed) {
         let age = client.age().expect("the age");
         let sum = client.add(&[item(3), item(4)], 2).expect("the sum");
-        // An old server knows nothing of `times`.
+        // An old server does not get `times`.
         assert!(sum == 7 || sum == 14, "{sum}");
         let found = client.find("tea").expect("an item");
         let by_old = new::Item { unit: "piece".into(), ..item(3) };
@@ -223,7 +226,8 @@ fn call_new(client: &new::ShopClient, going: &AtomicBool, answered: &[AtomicU64;
     }
 }
 
-/// Replaces both servers while clients of both ages call through addresses of this kind.
+/// Replaces both servers while clients of both ages make calls. `address` returns the address of a place from
+/// its number and its port.
 fn upgrade(directory: &Path, address: impl Fn(usize, u16) -> String) {
     let ports = free_ports();
     let mut service = Service { directory, servers: [None, None], ports };
@@ -246,7 +250,7 @@ fn upgrade(directory: &Path, address: impl Fn(usize, u16) -> String) {
                 }
             });
         }
-        // Every client goes on.
+        // Waits until servers of this age have answered each client again.
         let goes_on = |age: usize| {
             let before = answered.each_ref().map(|one| one[age].load(Ordering::Relaxed));
             until("every client is answered", || {

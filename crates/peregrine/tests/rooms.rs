@@ -263,7 +263,7 @@ fn parts_of_a_path_use_only_those_below() {
 struct Step {
     from: String,
     to: String,
-    /// Whether it is a call of a trait that `call/` defines.
+    /// Whether the step is a call of a trait that `call/` defines.
     is_virtual: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Which path binding selects, and what it reports about the others. One unchanged client program uses
+//! Which path binding selects, and what it reports about the other paths. One unchanged client program uses
 //! four paths, depending only on what its server offers.
 
 mod support;
@@ -62,7 +62,7 @@ fn bound(address: &str, options: &BindOptions) -> (PathKind, [Verdict; 4], [Stri
 
 use Verdict::{Chosen, Excluded, Failed, NotNeeded};
 
-/// One test, because the environment belongs to the process.
+/// This is one test, because the environment belongs to the process.
 #[test]
 fn fastest_working_path_is_selected() {
     let _alone = alone();
@@ -73,7 +73,7 @@ fn fastest_working_path_is_selected() {
 
     let all = server("way", &["127.0.0.1:0"]);
     let at = format!("way@127.0.0.1:{}", port(&all));
-    // On this machine, by name and by address.
+    // Bind on this machine, by name and by address.
     let (chosen, verdicts, reasons) = bound("way", &options);
     assert_eq!((chosen, verdicts), (PathKind::Local, [Chosen, Excluded, Excluded, Excluded]));
     assert!(reasons[0].contains("process"), "{reasons:?}");
@@ -86,7 +86,7 @@ fn fastest_working_path_is_selected() {
         assert_eq!(chosen, path);
         assert!(reasons[0].contains(&format!("asks for {scheme}")), "{reasons:?}");
     }
-    // Without its name in the runtime directory, only its endpoints are left.
+    // Without the server's name in the runtime directory, only the server's endpoints are left.
     let other = tempfile::tempdir().unwrap();
     std::fs::rename(directory.path().join("way"), other.path().join("way")).unwrap();
     let (chosen, verdicts, reasons) = bound(&at, &options);
@@ -94,7 +94,7 @@ fn fastest_working_path_is_selected() {
     assert!(reasons[1].contains("does not speak raw Ethernet"), "{reasons:?}");
     std::fs::rename(other.path().join("way"), directory.path().join("way")).unwrap();
 
-    // Another local server has the name. The address means the server that listens at the port.
+    // Another local server has the same name. The address means the server that listens at the port.
     let tcp = server("other", &["tcp:127.0.0.1:0"]);
     for file in ["other", ".other.lock"] {
         std::fs::rename(directory.path().join(file), other.path().join(file)).unwrap();
@@ -104,7 +104,7 @@ fn fastest_working_path_is_selected() {
     assert_eq!((chosen, verdicts), (PathKind::Tcp, [Excluded, Failed, Failed, Chosen]));
     assert!(reasons[0].contains("does not listen at"), "{reasons:?}");
 
-    // A name that only the hosts file has. The export has another name.
+    // Bind to a name that only the hosts file has. The export has another name.
     let file = directory.path().join("hosts");
     std::fs::write(&file, format!("far tcp:way@127.0.0.1:{}\n", port(&all))).unwrap();
     let known = options.clone().directory(Hosts::of([file.clone()]));

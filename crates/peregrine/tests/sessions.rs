@@ -14,7 +14,7 @@ use peregrine::{BindOptions, Kind, Server, interface};
 use support::wire::{self, Line, Region, Session};
 use support::{Process, alone, at_rest, role, until};
 
-/// Descriptors of a session on each side: a socket and a handle to the other process.
+/// The number of descriptors of a session on each side: a socket and a handle to the other process.
 const SESSION: usize = 2;
 
 #[interface]
@@ -50,7 +50,7 @@ fn server_of(first: &str, second: &str) -> Server {
     server.export(second, WhichServer::new(Number(2))).unwrap()
 }
 
-/// The roles of child processes. Without a role this does nothing.
+/// Runs in child processes with a role; in the test itself this does nothing.
 #[test]
 fn child() {
     match role().as_deref() {
@@ -79,7 +79,8 @@ struct Open {
 }
 
 impl Open {
-    /// Takes the initial count: nothing is bound, and each process already holds what it needs once.
+    /// Makes the initial count, when nothing is bound and each process already has the descriptors that it
+    /// needs only once.
     fn begin(server: u32, directory: &Path) -> Self {
         drop(WhichClient::bind("one").unwrap());
         let processes = [std::process::id(), server];
@@ -131,7 +132,8 @@ fn a_hundred_bindings_share_one_session() {
         assert_eq!(peregrine::describe("one").unwrap().bindings, 51);
         assert_eq!(peregrine::describe("two").unwrap().bindings, 50);
 
-        // In any order: dropped bindings are released, and the remaining ones are served.
+        // Bindings may be dropped in any order: dropped bindings are released, and the remaining ones are
+        // served.
         drop(first);
         let (kept, gone): (Vec<_>, Vec<_>) = (0u32..).zip(more).partition(|(x, _)| x % 5 == round);
         drop(gone);
@@ -307,13 +309,13 @@ fn binding_whose_client_stopped_waiting_is_released() {
     }
     server.signal(libc::SIGCONT);
     open.sessions(1);
-    // The client releases the binding when the server's answer arrives too late.
+    // When an answer of the server arrives too late, the client releases the binding that the answer grants.
     let bindings = || ["one", "two"].map(|name| peregrine::describe(name).unwrap().bindings);
     until("bindings whose client stopped waiting are released", || bindings() == [1, 0]);
     assert_eq!(client.ask(2).unwrap(), (1, 2));
 }
 
-/// Returns the bytes of a region that occupy memory.
+/// Returns how many bytes of a region occupy memory.
 fn occupied(region: &OwnedFd) -> i64 {
     rustix::fs::fstat(region).expect("a region").st_blocks * 512
 }
@@ -325,7 +327,7 @@ fn closing_a_session_allocates_no_memory() {
     const USED: i64 = 64 << 10;
     let _alone = alone();
     let directory = support::own_directory();
-    // The client closes the session; this process keeps the region mapped a moment longer.
+    // The client closes the session. This process keeps the region open, to measure its memory.
     let server = start("server", directory.path());
     let [before] = at_rest(directory.path(), "one", [server.id()]);
     let line = Line::connect(directory.path(), "one").unwrap();
@@ -343,7 +345,7 @@ fn closing_a_session_allocates_no_memory() {
     let bound = std::thread::scope(|scope| {
         let bound = scope.spawn(|| WhichClient::bind("gone").unwrap());
         let mut line = None;
-        until("somebody comes", || {
+        until("a client connects", || {
             line = listener.accept().ok();
             line.is_some()
         });
@@ -356,7 +358,7 @@ fn closing_a_session_allocates_no_memory() {
     });
     let (client, region) = bound;
     until("the end is noticed", || !client.is_alive());
-    // Waits, because the client is notified of the end more than once.
+    // Wait, because the client is notified of the end more than once.
     std::thread::sleep(Duration::from_millis(50));
     assert!(occupied(&region) <= USED, "{} bytes", occupied(&region));
 }

@@ -1,5 +1,5 @@
-//! One UDP binding with more concurrent calls than sockets of single threads. The other calls share one
-//! socket, and one of their threads receives for all of them.
+//! One UDP binding with more concurrent calls than sockets that belong to a single thread. The remaining
+//! calls share one socket, and one of their threads receives for all of them.
 
 mod support;
 
@@ -67,7 +67,7 @@ impl Room for Inside {
     }
     fn read(&self, bytes: u32, mut into: Out<'_, u8>) -> peregrine::Result<()> {
         let all: Vec<u8> = (0..bytes as usize).map(byte).collect();
-        into.put(&all).expect("room");
+        into.put(&all).expect("enough space");
         Ok(())
     }
     fn sum(&self, bytes: &[u8]) -> peregrine::Result<u64> {
@@ -85,7 +85,7 @@ fn serve() -> (Running, String) {
 fn serve_behind(door: &Arc<AtomicBool>) -> (Running, String) {
     let (barrier, door) = (Barrier::new(CALLERS), Arc::clone(door));
     let room = Inside { barrier, ran: AtomicU32::new(0), door };
-    // Enough threads for all calls at the same time.
+    // The server has enough threads for all calls at the same time.
     let server = Server::new().threads(CALLERS).wait(Wait::Block);
     let server = server.export("room", RoomServer::new(room)).unwrap();
     let running = server.listen("udp:127.0.0.1:0").unwrap().spawn().unwrap();
@@ -98,7 +98,7 @@ fn home() -> (std::sync::MutexGuard<'static, ()>, tempfile::TempDir) {
     (support::alone(), support::own_directory())
 }
 
-/// The roles of child processes. Without a role this does nothing.
+/// Runs in child processes with a role; in the test itself this does nothing.
 #[test]
 fn child() {
     let Some(role) = role() else { return };
@@ -295,7 +295,8 @@ fn cancelled_frames_are_released_after_their_binding_is_dropped() {
         door.store(false, Ordering::SeqCst);
         all_at_once(&room, |_| assert_eq!(hasty.stay().unwrap_err().kind(), Kind::TimedOut));
         drop((room, hasty));
-        // The calls that get frames first wait for the others, and one thread receives for all.
+        // At first, only some of the calls have frames. They wait in `meet` for the other calls, and one
+        // thread receives for all of them.
         std::thread::scope(|scope| {
             let all = scope.spawn(|| all_at_once(&other, |_| other.null().unwrap()));
             std::thread::sleep(Duration::from_millis(300));
@@ -360,7 +361,7 @@ fn without_descriptors(address: &str) {
     let room = bind(address, BindOptions::default());
     let all = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(64), ..all }).unwrap();
-    // The first call uses the socket over which the binding was made; the second one needs another.
+    // The first call uses the socket over which the binding was made. The second call needs another socket.
     let held = all_descriptors();
     room.null().unwrap();
     let mut errors = Vec::new();
@@ -377,7 +378,7 @@ fn without_descriptors(address: &str) {
     }
     drop(held);
     room.null().unwrap();
-    // From the second call on there is a socket that others may share.
+    // The second call opens a socket, which further calls may share.
     support::until("two calls run concurrently", || {
         std::thread::scope(|scope| {
             for _ in 0..2 {

@@ -32,7 +32,7 @@ trait Work {
     fn stay(&self) -> peregrine::Result<()>;
 }
 
-/// An error that never occurs.
+/// The error of `size`.
 #[derive(Debug, peregrine::Value)]
 enum Refused {
     Empty,
@@ -69,7 +69,7 @@ impl Work for Object {
         if bytes.is_empty() { Err(Refused::Empty) } else { Ok(bytes.len() as u64) }
     }
     fn fill(&self, bytes: u32, mut into: Out<'_, u8>) -> peregrine::Result<()> {
-        into.put(&vec![7; bytes as usize]).expect("room");
+        into.put(&vec![7; bytes as usize]).expect("enough space");
         Ok(())
     }
     fn panic(&self) -> peregrine::Result<()> {
@@ -138,7 +138,7 @@ fn counts_agree_with_calls_on_each_path() {
         assert_eq!(told.export("idle").unwrap().counts, Default::default());
         assert!(told.server.waits.any(), "{address}: {:?}", told.server.waits);
 
-        // The head of a call is a length, and the bytes follow.
+        // The message of `size` has a head with the length, and the bytes follow.
         let before = work.counts;
         assert_eq!(client.size(&[1; 5000]).unwrap(), 5000);
         let mut buffer = Vec::with_capacity(9000);
@@ -184,7 +184,7 @@ fn counts_agree_with_calls_on_each_path() {
     }
 }
 
-/// Whether threads have waited.
+/// Says whether threads have waited.
 trait Waits {
     fn any(&self) -> bool;
 }
@@ -224,7 +224,7 @@ fn running_and_abandoned_calls_are_counted() {
     });
     let told = settled(|stat| stat.server.counts.in_flight == 0 && stat.server.captured == [0; 3]);
     assert_eq!(told.server.counts.calls, 6);
-    // Calls of a withdrawn export are refused, and counted as refused.
+    // A withdrawn export is no longer listed.
     running.withdraw("idle");
     let idle = stat("work").unwrap();
     assert!(idle.export("idle").is_none());
@@ -279,7 +279,7 @@ fn refused_calls_are_counted() {
         assert_eq!((told.server.counts.calls, told.server.counts.in_flight), (2, 2));
         door.open();
     });
-    // The arguments are invalid, so the procedure does not run.
+    // No procedure has this number, so none runs.
     let mut session = wire::Session::new(directory.path(), "work", 1).unwrap();
     let message = session.post(0, 77);
     assert_eq!(session.reply_to(message, 0, wire::LIMIT), Some(2), "not executed");
@@ -429,7 +429,7 @@ fn retransmitted_packets_are_counted() {
     assert_eq!(stat("idle").unwrap().server.captured, [0; 3]);
 }
 
-/// The roles of child processes. In the test itself this does nothing.
+/// Runs in child processes with a role; in the test itself this does nothing.
 #[test]
 fn child() {
     let Some(role) = role() else { return };
@@ -457,7 +457,7 @@ fn killed_clients_are_removed_from_the_counters() {
     for (number, address) in ["work", &*tcp].into_iter().enumerate() {
         let mut process = Process::start("child", address, directory.path());
         let runs = number as u32 + 1;
-        until("it calls", || door.entered.load(Ordering::SeqCst) == runs);
+        until("the child's call runs", || door.entered.load(Ordering::SeqCst) == runs);
         let told = stat("work").unwrap();
         assert_eq!((told.sessions.len(), told.bindings.len()), (1, 1));
         assert_eq!(told.bindings[0].counts.in_flight, 1);
@@ -533,8 +533,8 @@ fn counters_cannot_be_written_by_readers() {
         std::io::ErrorKind::PermissionDenied,
         "the counters could be mapped for writing"
     );
-    assert!(rustix::io::pwrite(&files[0], &[1], 0).is_err(), "written");
-    assert!(rustix::fs::ftruncate(&files[0], 0).is_err(), "cut off");
+    assert!(rustix::io::pwrite(&files[0], &[1], 0).is_err(), "the counters could be written");
+    assert!(rustix::fs::ftruncate(&files[0], 0).is_err(), "the counters could be truncated");
     let mode = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
     assert!(
         rustix::fs::fallocate(&files[0], mode, 0, 4096).is_err(),
@@ -575,7 +575,7 @@ fn invalid_counters_of_a_server_are_refused() {
         std::thread::scope(|scope| {
             let asks = scope.spawn(|| stat("false").unwrap_err());
             let mut line = None;
-            until("it comes", || {
+            until("a request comes", || {
                 line = listener.accept().ok();
                 line.is_some()
             });

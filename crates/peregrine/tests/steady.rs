@@ -32,10 +32,11 @@ fn calls() -> u64 {
 struct Costs {
     /// The number of times that threads that serve calls slept.
     sleeps: u64,
-    /// The numbers of retransmitted packets of the server, and of duplicate packets that it received.
+    /// How many packets the server retransmitted, and how many duplicate packets it received.
     again: [u64; 2],
-    /// The numbers of datagrams that both namespaces have received, and of those that they discarded.
+    /// The number of datagrams that both namespaces have received.
     datagrams: u64,
+    /// The number of datagrams that both namespaces have discarded.
     overflowed: u64,
 }
 
@@ -81,7 +82,7 @@ fn sleeps() -> u64 {
 /// Makes calls over one path from the near namespace of a link. The server is in the far one.
 fn steady(scheme: &str, device: EthernetDevice, kind: PathKind) {
     let calls = calls();
-    // All threads that are started after this run on this processor.
+    // All threads that are started after this line run on this processor.
     sys::pin_to(0).unwrap();
     let server = Server::new().wait(Wait::Block).ethernet_device(device);
     let server = server.export("bytes", BytesServer::new(Object)).unwrap();
@@ -118,8 +119,8 @@ fn steady(scheme: &str, device: EthernetDevice, kind: PathKind) {
     );
     assert_eq!(again, [0, 0], "retransmitted packets, and duplicate packets");
     assert_eq!((of(|costs| costs.overflowed), running.losses().overflowed), (0, 0));
-    // A lost packet is requested by a probe, and then sent for the first time as far as the server knows.
-    // But its call takes as long as the client waits before it probes.
+    // If a packet is lost, a probe of the client requests it, and the server does not count a retransmission.
+    // But the call then takes as long as the client waits before it probes.
     assert!(slowest < ASK_AFTER, "a call took {slowest:?}");
     // A call takes the fast path if it needs two packets, the thread that receives the first one runs it,
     // and its caller sleeps at most once. Any other call adds a packet or a sleep to these counts.

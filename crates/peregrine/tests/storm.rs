@@ -1,5 +1,5 @@
-//! Hundreds of clients and servers are killed at random moments. Other processes observe only that the
-//! killed ones are gone, and no resources of the killed processes remain.
+//! Hundreds of clients and servers are killed at random moments. Other processes observe only that the killed
+//! processes are gone, and no resources of the killed processes remain.
 //!
 //! `PEREGRINE_SOAK=600` sets the duration of each test in seconds. `PEREGRINE_SEED=n` repeats the moments
 //! of an earlier run; each test prints its seed.
@@ -26,7 +26,8 @@ const STORM: Duration = Duration::from_secs(4);
 /// The minimum number of kills of each test, however long it takes.
 const KILLS_MIN: u64 = 200;
 
-/// A server that records every call that it runs in a file, which the test reads after its death.
+/// A server that writes the number of every call of `enter` to a file. The test reads the file after the
+/// server's death.
 #[interface]
 trait Ledger {
     /// Records the number.
@@ -56,7 +57,7 @@ impl Ledger for Book {
     }
 }
 
-/// The roles of child processes. Without a role this does nothing.
+/// Runs in child processes with a role; in the test itself this does nothing.
 #[test]
 fn child() {
     let Some(role) = role() else { return };
@@ -93,7 +94,7 @@ fn child() {
     }
 }
 
-/// Returns the files of a directory except the books and `.processors`, which all servers share.
+/// Returns the files of a directory except `book.bin` and `.processors`, which all servers share.
 fn files(directory: &Path) -> HashSet<String> {
     let names = std::fs::read_dir(directory).expect("a directory").flatten();
     let names = names.map(|file| file.file_name().into_string().expect("a name of ours"));
@@ -121,7 +122,7 @@ fn clients_killed_at_any_moment_leave_no_resources() {
             while going.load(Ordering::Relaxed) {
                 assert_eq!(ledger.enter(calls).expect("an honest call"), calls + 1);
                 calls += 1;
-                // This keeps the book short.
+                // The pause limits the number of calls, all of which are recorded in a file.
                 std::thread::sleep(Duration::from_micros(200));
             }
             calls
@@ -138,7 +139,7 @@ fn clients_killed_at_any_moment_leave_no_resources() {
                 kills += 1;
             }
             if kills == KILLS_MIN / 4 && before.is_none() {
-                // The server has started its threads and touched its memory.
+                // By now, the server has started its threads and touched its memory.
                 clients.iter_mut().for_each(Process::kill);
                 clients.clear();
                 before = Some(settled(server.id()));
@@ -185,7 +186,7 @@ struct Outcomes {
     binds: u64,
 }
 
-/// Outcomes that all threads have seen so far.
+/// How many binds and calls of all threads have succeeded so far.
 #[derive(Default)]
 struct Seen {
     binds: AtomicU64,
@@ -250,7 +251,7 @@ fn outcomes_are_true_when_servers_are_killed_at_any_moment() {
     let book = directory.path().join("book.bin");
     let mut noise = Noise::new(seed());
     let (next, going) = (AtomicU64::new(0), AtomicBool::new(true));
-    // Resources of this process after its first binding was dropped.
+    // Measure the resources of this process after its first binding was dropped.
     let mut first = Process::start("child", "server", directory.path());
     assert_eq!(LedgerClient::bind("ledger").unwrap().enter(u64::MAX - 1).unwrap(), u64::MAX);
     first.kill();
@@ -306,7 +307,7 @@ fn outcomes_are_true_when_servers_are_killed_at_any_moment() {
         "{kills} servers were killed: {binds} binds, {returned} calls returned, {not_executed} not \
          executed, {maybe} open"
     );
-    assert!(seen.is_enough(), "too many kills for a meaningful test");
+    assert!(seen.is_enough(), "too few binds and calls for a meaningful test");
 
     // The records of millions of calls would count as memory growth.
     drop((outcomes, entered));

@@ -28,7 +28,7 @@ enum Way {
     Local,
     Tcp,
     Udp,
-    /// From the near end of a link, which the thread has entered, to the far end.
+    /// Raw Ethernet, from the near end of a link, which the thread has entered, to the far end.
     Ethernet,
 }
 
@@ -88,7 +88,7 @@ impl Servers {
     }
 }
 
-/// Runs the contract with servers of this byte order.
+/// Runs the contract over a path, with servers of the other byte order.
 fn keeps_the_contract(way: Way) {
     let servers = Servers::new();
     let make = |object: Object| {
@@ -156,7 +156,7 @@ struct Mixed {
     bytes: [u8; 4],
 }
 
-/// Some bit patterns are invalid.
+/// A plain type of which some bit patterns are invalid.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Plain)]
 #[repr(C)]
 struct Marked {
@@ -227,10 +227,10 @@ impl Large for Thing {
         mut some: Out<'_, Marked>,
     ) -> peregrine::Result<()> {
         let all: Vec<u16> = (0..words.capacity()).map(|n| n as u16).collect();
-        words.put(&all).expect("room");
-        (0..many.capacity()).for_each(|n| many.put(&[mixed(n)]).expect("room"));
-        // Fills only a part.
-        (0..some.capacity() / 2).for_each(|n| some.put(&[marked(n)]).expect("room"));
+        words.put(&all).expect("enough space");
+        (0..many.capacity()).for_each(|n| many.put(&[mixed(n)]).expect("enough space"));
+        // This fills only half of the buffer.
+        (0..some.capacity() / 2).for_each(|n| some.put(&[marked(n)]).expect("enough space"));
         Ok(())
     }
     fn turn(&self, many: &mut [Mixed], huge: &mut [u128]) -> peregrine::Result<()> {
@@ -244,7 +244,7 @@ impl Large for Thing {
     }
 }
 
-/// Lengths around the limits of pieces, chunks and packets, and multiples of none.
+/// Lengths near the limits of pieces, chunks and packets. They are not multiples of these limits.
 const LENGTHS: [usize; 6] = [0, 1, 341, 342, 5_001, 43_691];
 
 fn large_messages(client: &LargeClient) {
@@ -292,7 +292,7 @@ fn large_messages_are_converted_over_raw_ethernet() {
 fn converts_large_messages(way: Way) {
     let servers = Servers::new();
     let binding = servers.bind(way, SwappedServer::new(LargeServer::new(Thing)));
-    // Several times, so that the local path uses each of its copy strategies.
+    // The calls are made several times, so that the local path uses each of its copy strategies.
     for _ in 0..3 {
         large_messages(&LargeClient { binding: binding.clone() });
     }
@@ -322,7 +322,7 @@ impl Serve for Saying {
         if let Some(bytes) = self.1 {
             reply.expect(1);
             let block = reply.block(bytes.len()).ok_or(Refusal::from(Invalid::TooLong))?;
-            block.write(0, bytes).expect("room");
+            block.write(0, bytes).expect("enough space");
             reply.filled(0, bytes.len())?;
         }
         reply.raw(peregrine::call::Answer::Ok, self.0)
@@ -371,7 +371,7 @@ enum Tree {
 fn encoded<T: Value, R: Representation>(value: &T) -> Vec<u8> {
     let mut memory = vec![0xaa; 1 << 16];
     let mut writer = Writer::<R>::represented(Space::of_mut(&mut memory));
-    value.encode(&mut writer).expect("room");
+    value.encode(&mut writer).expect("enough space");
     writer.flush();
     let bytes = writer.len();
     memory.truncate(bytes);
@@ -398,8 +398,8 @@ fn described<T: Value>() -> Described {
     Described::parse(&all.canonical_text()).expect("a description")
 }
 
-/// The swapped form is what the description makes of the native form. It is read back, and no part of it is
-/// valid.
+/// Checks that the swapped form of a value is what the description makes of the native form. The swapped form
+/// can be read back, but no beginning of it is valid.
 fn swaps<T: Value + PartialEq + Debug>(value: &T) {
     let native = encoded::<T, Native>(value);
     let swapped = encoded::<T, Swapped>(value);

@@ -14,17 +14,17 @@ use services::{Nothing, Null, NullClient, NullServer};
 use support::link::{ENDS, Link, in_namespace};
 
 const PART: &str = "PEREGRINE_SYSCALLS_PART";
-/// The namespace at the far end of a link. The child is at the near end.
+/// The environment variable with the namespace at the far end of a link. The child is at the near end.
 const FAR: &str = "PEREGRINE_SYSCALLS_FAR";
 const CALLS: u64 = 500;
 
-/// Marks where counting begins and ends, by a system call that nothing else here makes.
+/// Marks where counting begins and ends, by a system call that nothing else in this program makes.
 fn mark() {
     // SAFETY: takes no arguments.
     unsafe { libc::syscall(libc::SYS_getpgrp) };
 }
 
-/// The traced process. In the test itself this does nothing.
+/// Runs in the traced process; in the test itself this does nothing.
 #[test]
 fn child() {
     let Ok(part) = std::env::var(PART) else { return };
@@ -119,7 +119,7 @@ fn what(number: u64) -> What {
     }
 }
 
-/// Counts the system calls of all threads between the marks, in the two counted parts, by purpose.
+/// Counts the system calls of all threads, by purpose, in each of the two parts between marks.
 fn count(part: &str, far: Option<&str>) -> io::Result<[[u64; 4]; 2]> {
     use libc::{PTRACE_O_EXITKILL, PTRACE_O_TRACECLONE, PTRACE_O_TRACESYSGOOD};
     let child = start(part, far)?;
@@ -154,7 +154,7 @@ fn count(part: &str, far: Option<&str>) -> io::Result<[[u64; 4]; 2]> {
         }
         let signal = libc::WSTOPSIG(status);
         if signal != libc::SIGTRAP | 0x80 {
-            // The first stop of a new thread, a clone event, or a signal for the child.
+            // This is the first stop of a new thread, a clone event, or a signal for the child.
             let own = signal != libc::SIGTRAP && signal != libc::SIGSTOP;
             keep_going(thread, if own { signal } else { 0 });
             continue;
@@ -176,7 +176,7 @@ fn count(part: &str, far: Option<&str>) -> io::Result<[[u64; 4]; 2]> {
                 continue;
             }
             if written <= 0 {
-                return Err(io::Error::other("the kernel tells no system call numbers"));
+                return Err(io::Error::other("the kernel does not report system call numbers"));
             }
             // SAFETY: the kernel has filled the part for this kind of stop.
             let stop = unsafe { registers.assume_init_ref() };
@@ -239,18 +239,18 @@ fn polling_call_makes_no_system_call_and_blocking_call_makes_four() {
     let _alone = support::alone();
     let all = |each: [f64; 4]| each.iter().sum();
     let neither_look_nor_wake = |[.., others]: [f64; 4]| others;
-    // One after the other, because all of them use the same processors.
+    // The parts run one after the other, because all of them use the same processors.
     at_most("spin", None, 0.0, all);
     at_most("block", None, 4.0, all);
     // The deadline needs clocks that are read without a system call.
     at_most("limited spin", None, 0.0, all);
     at_most("limited block", None, 4.0, all);
     at_most("hand over", None, 4.0, all);
-    // Two to send and two to receive.
+    // A call needs two system calls to send and two to receive.
     at_most("tcp block", None, 4.0, all);
     at_most("udp block", None, 4.0, all);
-    // Tracing makes procedures so slow that a second thread of the server is woken to receive meanwhile,
-    // for each call. `tests/counts.rs` tests that no thread sleeps otherwise.
+    // Tracing makes procedures so slow that each call wakes a second thread of the server, which receives
+    // meanwhile. `tests/counts.rs` tests that no thread sleeps otherwise.
     at_most("udp spin", None, 2.0, neither_look_nor_wake);
 }
 
@@ -270,7 +270,7 @@ fn polling_call_over_raw_ethernet_makes_system_calls_only_to_send() {
         let looks_and_others = |[looks, _, _, others]: [f64; 4]| looks + others;
         at_most("eth spin", far, 2.0, looks_and_others);
         at_most("packet spin", far, 2.0, looks_and_others);
-        // Two to send, and two to sleep.
+        // A call needs two system calls to send, and two to sleep.
         at_most("eth block", far, 4.0, |each| each.iter().sum());
     };
     std::thread::scope(|scope| scope.spawn(calls).join())

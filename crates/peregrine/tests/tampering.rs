@@ -1,5 +1,5 @@
-//! A client that changes its arguments in shared memory while the server copies them, and while the
-//! procedure runs. A procedure never sees two different values, except through `Lent`.
+//! A client that changes its arguments in shared memory while the server copies them, and while the procedure
+//! runs. A procedure never sees an argument change, except through `Lent`.
 
 mod support;
 
@@ -91,7 +91,7 @@ impl<P: Pause> Look for Compiled<P> {
     ) -> peregrine::Result<()> {
         // The procedure's own output must not change either.
         words[0] = 77;
-        into.put(&[5; 3]).expect("room");
+        into.put(&[5; 3]).expect("enough space");
         let view = || {
             let flags: Vec<u8> = flags.iter().map(|flag| u8::from(*flag)).collect();
             let string = text(string);
@@ -110,7 +110,7 @@ fn interpreted(pause: Arc<impl Pause>) -> GenericServer {
     GenericServer::new(described, move |call| {
         for parameter in call.parameters() {
             if let GenericParameter::Out(into) = parameter {
-                into.put(&[5; 3]).expect("room");
+                into.put(&[5; 3]).expect("enough space");
             }
         }
         let parameters = &*call.parameters();
@@ -341,7 +341,7 @@ fn running_procedure_sees_only_lent_arguments_change() {
     let directory = support::own_directory();
     let (server, waits) = serve::<Waits>();
     let _running = server.spawn().unwrap();
-    // The last message is copied while the client still writes it.
+    // The server copies the last message while the client is still writing it.
     let cases = [
         (small(3), None),
         (all(1, 10), None),

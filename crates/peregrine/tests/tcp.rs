@@ -115,7 +115,8 @@ fn congestion_controls_are_those_of_the_kernel() {
     RoomClient::bind_with(&address, &reno).unwrap().null().unwrap();
 }
 
-/// Returns the number of descriptors of this process when the servers of earlier tests have closed theirs.
+/// Returns the number of descriptors of this process, once the servers of earlier tests have closed their
+/// descriptors.
 fn settled() -> usize {
     let (mut last, mut same) = (0, 0);
     while same < 20 {

@@ -187,7 +187,7 @@ fn announced_lengths_are_not_trusted() {
     let _alone = support::alone();
     let target = Target::new(Server::new());
     let (mut stream, binding) = target.bound();
-    // Above the limit: the call is refused, and the bytes that arrive are discarded.
+    // A call above the size limit is refused, and its bytes are discarded.
     let mut large = call(binding, 1, 3 << 20);
     large.extend(call(binding, 2, 10));
     stream.write_all(&large).unwrap();
@@ -203,7 +203,8 @@ fn announced_lengths_are_not_trusted() {
         let told = receive(&mut stream).unwrap();
         assert_eq!((told.kind, told.words[0], told.words[2]), (REPLY, 3, 2), "{at}");
     }
-    // Many connections announce four GiB and do not send them.
+    // Many connections announce almost 1 MiB, and send only 32 bytes of it. These 32 bytes look like a header
+    // that announces 4 GiB.
     let memory = || {
         let text = std::fs::read_to_string("/proc/self/statm").unwrap();
         let pages: usize = text.split(' ').nth(1).unwrap().parse().unwrap();
@@ -229,7 +230,7 @@ fn announced_lengths_are_not_trusted() {
 #[test]
 fn slow_senders_and_unbound_connections_occupy_no_thread() {
     let _alone = support::alone();
-    // All calls may have arrived completely before the first one has run.
+    // The queue has a place for each call: all calls may arrive completely before the first one runs.
     let target = Target::new(Server::new().threads(2).queue(60));
     let mut slow: Vec<_> = (0..60).map(|_| target.bound()).collect();
     let message = call(slow[0].1, 1, 200);
@@ -264,7 +265,7 @@ fn client_that_reads_no_replies_is_disconnected() {
     for (stream, binding) in &mut deaf {
         stream.set_nonblocking(true).unwrap();
         let message = call(*binding, 1, 900_000);
-        // Until the server stops reading: many megabytes of replies are pending.
+        // Send until the server stops reading, because many megabytes of replies are pending.
         for _ in 0..20 {
             if stream.write_all(&message).is_err() {
                 break;
@@ -288,7 +289,8 @@ fn connections_of_one_host_are_bounded() {
             assert_eq!(told.map(|told| told.kind), Some(REFUSED));
             refused += 1;
         } else {
-            // Bound: an unbound connection would be closed after its time limit, which would make room.
+            // The connections are bound: an unbound one would be closed after its time limit, and the server
+            // would then accept another one.
             kept.push(target.bound());
         }
     }
@@ -298,7 +300,7 @@ fn connections_of_one_host_are_bounded() {
     // Open connections are served. When the others close, new connections are accepted again.
     assert_eq!(echo.echo(vec![1]).unwrap(), [1]);
     drop(kept);
-    support::until("there is room", || peregrine::describe(&target.address).is_ok());
+    support::until("a new connection is accepted", || peregrine::describe(&target.address).is_ok());
 }
 
 #[test]
@@ -377,7 +379,8 @@ fn announced_bytes_take_no_memory_and_disconnect_no_client() {
     let (mut honest, binding) = bound_from(1, at);
     assert!(pauses_and_is_served(&mut honest, binding, LARGE));
     let before = resident(server.id());
-    // Only the header of a call, without the bytes that it announces, from four hosts.
+    // These connections, from four hosts, send only the header of a call, without the bytes that it
+    // announces.
     let silent: Vec<_> = (0..1000)
         .map(|i| {
             let (mut stream, binding) = bound_from(2 + i as u8 % 4, at);
@@ -402,7 +405,7 @@ fn host_that_fills_its_memory_share_delays_only_itself() {
     let (server, at, _directory) = server_process();
     let before = resident(server.id());
     let (mut honest, binding) = bound_from(1, at);
-    // A large message without its last bytes on each of many connections.
+    // Each of many connections sends a large message without its last bytes.
     let message = call(0, 1, LARGE);
     let mut hostile: Vec<_> = (0..240)
         .map(|_| {
@@ -424,7 +427,7 @@ fn host_that_fills_its_memory_share_delays_only_itself() {
     let (mut small, binding) = bound_from(2, at);
     assert!(pauses_and_is_served(&mut small, binding, 1000));
     let grown = resident(server.id()).saturating_sub(before);
-    // The host's share, plus one message for each thread.
+    // The bound is the host's share, plus one message for each thread.
     assert!(grown < limits::PARTIAL_BYTES_PER_HOST + (64 << 20), "{grown} bytes of one host");
     // No waiting call is lost.
     for (stream, message) in &mut hostile {
@@ -441,7 +444,7 @@ fn liar(told: impl Fn(u32) -> Vec<u8> + Send + 'static) -> String {
     liar_of(1, told)
 }
 
-/// Like [`liar`], with a server that announces this representation of its values.
+/// Does the same as [`liar`], with a server that announces this representation of its values.
 fn liar_of(representation: u32, told: impl Fn(u32) -> Vec<u8> + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();

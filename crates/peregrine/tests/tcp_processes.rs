@@ -13,7 +13,7 @@ use support::{Process, role};
 
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// The roles of child processes. Without a role this does nothing.
+/// Runs in child processes with a role; in the test itself this does nothing.
 #[test]
 fn child() {
     let directory = support::directory;
@@ -132,8 +132,11 @@ fn no_call_is_executed_twice_or_lost_silently_while_servers_die() {
     let book = Book::read(directory.path());
     let mut once = book.clone();
     once.dedup();
-    assert_eq!(once, book, "nothing twice");
-    assert!(returned.iter().all(|number| book.binary_search(number).is_ok()), "nothing invented");
+    assert_eq!(once, book, "a call ran twice");
+    assert!(
+        returned.iter().all(|number| book.binary_search(number).is_ok()),
+        "a call returned but did not run"
+    );
     assert!(
         book.len() <= returned.len() + uncertain,
         "a call that ran was neither returned nor uncertain"

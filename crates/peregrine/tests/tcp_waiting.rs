@@ -14,18 +14,18 @@ use support::{Process, role, until};
 
 /// Limit for events that must happen.
 const LIMIT: Duration = Duration::from_secs(30);
-/// Bytes of the argument of a large call.
+/// The size in bytes of the argument of a large call.
 const LARGE: usize = 1_000_000;
 
 #[interface]
 trait Work {
     fn put(&self, bytes: Vec<u8>) -> peregrine::Result<u64>;
-    /// Runs for a while.
+    /// Runs for 100 ms.
     fn put_slowly(&self, #[max_len(4 << 20)] bytes: &[u8]) -> peregrine::Result<u64>;
-    /// Waits until a file of this name exists.
+    /// Waits until the file `file` exists.
     fn wait_for(&self, file: &str) -> peregrine::Result<()>;
-    /// Waits until a file of this name exists. Then has the server at `by` call this one with a large
-    /// argument.
+    /// Waits until the file `file` exists. Then calls the server at `by`, which calls this server, at `own`,
+    /// with a large argument.
     fn wait_and_nest(&self, file: &str, by: &str, own: &str) -> peregrine::Result<u64>;
     /// Calls the server at `back` with a large argument.
     fn call_back(&self, back: &str) -> peregrine::Result<u64>;
@@ -158,8 +158,8 @@ fn calls_waiting_for_a_permit_are_bounded_in_bytes() {
     assert_eq!(answers(streams), vec![0; CALLS]);
 }
 
-/// A client that stalls in the middle of a message occupies memory for which others wait. Its time limit
-/// for the message is 10 seconds, plus one second for each 16 KiB received.
+/// A connection that stalls in the middle of a message occupies memory for which other connections wait. The
+/// time limit for the message is 10 seconds, plus one second for each 16 KiB received.
 #[test]
 fn stalled_message_is_closed_while_others_wait_for_memory() {
     const CALLS: usize = 150;
@@ -206,8 +206,8 @@ fn large_calls_of_one_client_wait_for_each_other() {
     println!("{:?}", begun.elapsed());
 }
 
-/// A procedure waits for a nested call that needs memory, while calls that wait for the procedure
-/// occupy their host's whole share of it.
+/// A procedure makes a nested call that needs memory. At the same time, calls that wait for the procedure
+/// occupy all the memory that the server grants to their host.
 #[test]
 fn nested_call_does_not_wait_for_memory_of_calls_that_wait_for_it() {
     const CALLS: usize = 150;
@@ -226,13 +226,13 @@ fn nested_call_does_not_wait_for_memory_of_calls_that_wait_for_it() {
     until("calls that wait have taken their share", || {
         resident(server.id()).saturating_sub(before) > share / 4 * 3
     });
-    // The server reads connections in the order in which data arrived. Once it answers one more
-    // connection, it has read at least the beginning of all those messages.
+    // The server reads connections in the order in which data arrived. Once it answers one more connection,
+    // it has read at least the beginning of all the large calls.
     WorkClient::bind(&address).unwrap();
     std::fs::write(directory.path().join("go"), "").unwrap();
     assert_eq!(nests.join().unwrap().expect("a nested call that succeeds"), LARGE as u64);
-    // Calls that arrived before the procedure began its nested call cannot be that nested call: they are
-    // held. Others that occupied its memory may be refused, as not executed.
+    // Calls that arrived before the procedure began its nested call cannot be that nested call, so the server
+    // keeps them. Later calls that occupy the memory for the nested call may be refused, as not executed.
     let answers = answers(streams);
     let ran = answers.iter().filter(|answer| **answer == 0).count();
     let refused = answers.iter().filter(|answer| **answer == 2).count();

@@ -17,7 +17,7 @@ impl Echo for Same {
         Ok(x ^ u64::from(thread) << 40)
     }
     fn bytes(&self, from: &[u8], mut into: Out<'_, u8>) -> peregrine::Result<u32> {
-        into.put(from).expect("room for the data");
+        into.put(from).expect("space for the data");
         Ok(from.len() as u32)
     }
 }
@@ -28,7 +28,7 @@ fn results_of_eight_threads_are_not_mixed_up() {
     const CALLS: u64 = 1_000_000 / THREADS as u64;
     let _directory = support::own_directory();
     let running = Server::new().export("echo", EchoServer::new(Same)).unwrap().spawn().unwrap();
-    // There are fewer A-stacks than threads, so they change hands all the time.
+    // There are fewer A-stacks than threads, so each A-stack serves many threads in turn.
     let options = peregrine::BindOptions::default().astacks(5);
     let echo = EchoClient::bind_with("echo", &options).unwrap();
     std::thread::scope(|scope| {

@@ -1,5 +1,4 @@
-//! Checks the rules of the code by reading the source: which module uses which, where `unsafe` is allowed,
-//! names.
+//! Checks rules of the code by reading the source: which room uses which, where `unsafe` is allowed, names.
 //!
 //! Each rule is a function over text. A test passes it a text that violates the rule, so a rule that checks
 //! nothing fails.
@@ -7,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// What each room of `crates/peregrine/src` may use, lowest first. A room uses only rooms of earlier lines,
-/// except for [`UPWARD`].
+/// What each room (top-level module) of `crates/peregrine/src` may use, lowest first. A room uses only rooms
+/// of earlier lines, except for [`UPWARD`].
 const EDGES: &[(&str, &[&str])] = &[
     ("digest", &[]),
     ("error", &[]),
@@ -102,8 +101,7 @@ const EDGES: &[(&str, &[&str])] = &[
 const UPWARD: &[(&str, &str, &str)] =
     &[("binding", "stub", "`ping` is a call like any other, and `Binding` makes it")];
 
-/// What is done around each procedure, and the only files of the library that may contain it, in addition
-/// to `call/`.
+/// What surrounds the run of a procedure, and the only files that may contain it, besides those of `call/`.
 const SERVING: &[(&str, &[&str])] = &[
     ("tell_caller(", &["serving/procedure.rs"]),
     ("serve_call(", &["serving/procedure.rs"]),
@@ -116,8 +114,8 @@ const SERVING: &[(&str, &[&str])] = &[
     ("counting.end(", &["serving/procedure.rs"]),
     ("Refusal::given_up(", &["serving/procedure.rs"]),
     ("Refusal::late(", &["serving/procedure.rs"]),
-    // Panics of other kinds: of service threads, of the owner's hook, of the keeper's callbacks, and of
-    // objects that are dropped.
+    // Panics are also caught in service threads, in the owner's hook, in the keeper's callbacks, and when
+    // objects are dropped.
     (
         "catch_unwind(",
         &[
@@ -230,9 +228,7 @@ fn code(line: &str) -> &str {
     line.find("//").map_or(line, |at| &line[..at])
 }
 
-// Which room uses which.
-
-/// Returns the rooms that a file names with `crate::`, in `use` (also of groups) and inline.
+/// Returns the rooms that a file names with `crate::`: in `use` declarations, also with braces, and inline.
 fn rooms_used(text: &str) -> BTreeSet<String> {
     let code: String = text.lines().map(code).collect::<Vec<_>>().join("\n");
     let mut rooms = BTreeSet::new();
@@ -288,7 +284,7 @@ fn wrong_edges(files: &[(String, String)]) -> Vec<String> {
     for (path, text) in files {
         let Some(from) = room(path) else { continue };
         let Some(allowed) = allowed.get(from) else {
-            wrong.push(format!("{path}: the room `{from}` stands in no list of edges"));
+            wrong.push(format!("{path}: the room `{from}` is in no list of edges"));
             continue;
         };
         for to in rooms_used(text) {
@@ -314,7 +310,7 @@ fn rooms_use_only_those_below() {
 
 // No callback runs under the lock of the frames.
 
-/// Returns the types of functions that a function may take.
+/// Returns the lines of code in which a function or a closure is a parameter.
 fn functions_taken(text: &str) -> Vec<String> {
     let taken = |line: &&str| {
         let line = code(line);
@@ -323,7 +319,7 @@ fn functions_taken(text: &str) -> Vec<String> {
     text.lines().filter(taken).map(|line| format!("takes a function: {}", line.trim())).collect()
 }
 
-/// Returns where something is done around a procedure outside of its file.
+/// Returns the items of [`SERVING`] that a file contains but may not contain.
 fn ceremonies(path: &str, text: &str) -> Vec<String> {
     let Some(file) = path.strip_prefix("crates/peregrine/src/") else { return Vec::new() };
     let text = text.split("\nmod tests {").next().unwrap_or(text);
@@ -358,9 +354,7 @@ fn no_function_is_passed_to_the_file_with_the_lock_of_the_frames() {
     assert_eq!(functions_taken("// Fn(u32)\nfn f(index: u32) {}").len(), 0);
 }
 
-// Locks of the standard library, whose order is not checked.
-
-/// Returns uses of locks that are not those of `sync`.
+/// Returns uses of locks of the standard library, whose order is not checked, unlike that of `sync`'s locks.
 fn unchecked_locks(path: &str, text: &str) -> Vec<String> {
     let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
     let wrong = |line: &&str| {
@@ -398,13 +392,13 @@ fn only_checked_locks_are_used() {
     assert_eq!(unchecked_locks("x", "use crate::sync::Mutex;\nuse std::sync::Arc;").len(), 0);
 }
 
-/// Returns the edges that point to the same line or a later one.
+/// Returns the edges that point to the same line of the list or to a later one.
 fn upward(edges: &[(&str, &[&str])]) -> BTreeSet<(String, String)> {
     let place = |room: &str| edges.iter().position(|(one, _)| *one == room);
     let mut upward = BTreeSet::new();
     for (from, to) in edges {
         for to in *to {
-            let to_place = place(to).unwrap_or_else(|| panic!("`{to}` is no room"));
+            let to_place = place(to).unwrap_or_else(|| panic!("`{to}` is not a room"));
             if Some(to_place) >= place(from) {
                 upward.insert(((*from).to_owned(), (*to).to_owned()));
             }
@@ -428,13 +422,13 @@ fn misplaced_unsafe(files: &[(String, String)]) -> Vec<String> {
     for (path, text) in files {
         let allowed = UNSAFE.iter().any(|(place, _)| path.starts_with(place));
         if !allowed && text.lines().any(|line| has_word(code(line), "unsafe")) {
-            wrong.push(format!("{path}: `unsafe` may not stand here"));
+            wrong.push(format!("{path}: `unsafe` is not allowed here"));
         }
     }
     wrong
 }
 
-/// Returns blocks without an argument for their safety within the three preceding lines.
+/// Returns the `unsafe` blocks without an argument for their safety within the three preceding lines.
 fn unargued(path: &str, text: &str) -> Vec<String> {
     let lines: Vec<&str> = text.lines().collect();
     let mut wrong = Vec::new();
@@ -481,7 +475,7 @@ fn unsafe_is_only_where_allowed_and_is_argued() {
 #[test]
 fn files_that_may_have_unsafe_exist() {
     for (place, why) in UNSAFE {
-        assert!(root().join(place).exists(), "{place} ({why}) is no place any more");
+        assert!(root().join(place).exists(), "{place} ({why}) does not exist any more");
     }
 }
 
@@ -591,9 +585,8 @@ fn banned_names_and_macros_do_not_occur() {
     assert_eq!(banned_macros("x", "eprintln!(); // todo!").len(), 0);
 }
 
-// Names that exist on one machine only.
-
-/// Returns paths and hosts of one machine. They are written in parts, because this file is checked, too.
+/// Returns paths and hosts that exist on one machine only. They are written in parts, because this file is
+/// checked, too.
 fn of_one_machine(path: &str, text: &str) -> Vec<String> {
     let places = [["/wo", "rk/"], ["/ro", "ot/"], ["crates", ".io"], ["artifact", "ory"]];
     let mut wrong = Vec::new();
@@ -630,8 +623,6 @@ fn readme_names_the_two_commands() {
     assert_eq!(missing_commands(&readme), Vec::<&str>::new());
     assert_eq!(missing_commands("cargo run").len(), 2);
 }
-
-// Tests that documents name.
 
 /// Returns the tests that a document names and that `has` does not find. A test is named as `tests/FILE.rs`
 /// or `tests/FILE.rs::FUNCTION`, in the crate of the library unless a longer path is given.
@@ -677,8 +668,7 @@ fn tests_that_documents_name_exist() {
     assert_eq!(is("`tests/tidy.rs::{has_test, no_such}` `tests/none.rs` `tests/tidy.rs::x`"), 3);
 }
 
-/// Returns the parts of a `pub` line that name a crate with a version below 1, whose interface may change
-/// at any time.
+/// Returns the `pub` lines that name a crate below version 1, whose interface may change at any time.
 fn exposed(path: &str, text: &str) -> Vec<String> {
     let public = |line: &&str| line.trim_start().starts_with("pub ");
     let young = |line: &&str| ["libc::", "crc32c::"].iter().any(|name| code(line).contains(name));
@@ -702,7 +692,7 @@ fn no_public_item_names_a_crate_below_version_1() {
 
 /// Rooms without sockets, clocks, threads and randomness.
 const PURE: [&str; 3] = ["interface", "protocol", "value"];
-/// Names that would bring these in. Only `value` may use `sys`, which moves its files.
+/// Names of sockets, clocks, threads and randomness. Only `value` may use `sys`, to read and write files.
 const IMPURE: [&str; 10] = [
     "std::net",
     "std::os",
@@ -716,8 +706,7 @@ const IMPURE: [&str; 10] = [
     "SystemTime::now",
 ];
 
-/// Types of the standard library that are values. `value/library.rs` makes bytes of them, and reads no
-/// clock.
+/// Types of the standard library that are values. `value/library.rs` only makes bytes of them.
 const VALUES: [&str; 2] = ["use std::time::SystemTime;", "use std::os::unix::ffi::"];
 
 fn impure(path: &str, text: &str) -> Vec<String> {
@@ -749,8 +738,7 @@ fn pure_rooms_use_no_socket_clock_thread_or_randomness() {
 
 // The map names what exists.
 
-/// Returns places in the code that a document names between backticks: names that end in `.rs`, `.c` or
-/// `/`.
+/// Returns the places in the code that a document names: names in backticks that end in `.rs`, `.c` or `/`.
 fn places_named(text: &str) -> impl Iterator<Item = &str> {
     let quoted = text.split('`').skip(1).step_by(2);
     quoted.filter(|name| [".rs", ".c", "/"].iter().any(|end| name.ends_with(end)))

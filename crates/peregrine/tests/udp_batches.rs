@@ -107,8 +107,8 @@ fn messages_of_large_packets_arrive_whole() {
     in_every_mode();
 }
 
-/// The environment variable of the child process that runs `narrow`. The child has a separate network
-/// namespace, whose packets have Ethernet's size.
+/// The environment variable that makes a child process run `narrow`. The child has its own network namespace,
+/// where a packet has at most 1,500 bytes, as on Ethernet.
 const NARROW: &str = "PEREGRINE_TRAINS_NARROW";
 
 #[test]

@@ -54,8 +54,7 @@ impl Seen {
     }
 }
 
-/// The roles of child processes: `server` and `flood SEED ADDRESS`; in the test itself this does
-/// nothing.
+/// Runs in child processes with a role: `server`, `flood SEED ADDRESS`. In the test itself this does nothing.
 #[test]
 fn child() {
     let Some(role) = role() else { return };
@@ -135,7 +134,7 @@ fn flood(seed: u64, server: &str) {
 /// Returns a datagram that no honest client sends at this moment.
 fn hostile(noise: &mut Noise, honest: &Seen, own: &Seen) -> Vec<u8> {
     match noise.below(8) {
-        // A datagram repeated from its original sender's address.
+        // A datagram of an honest client, repeated.
         0 | 1 => honest.one(noise),
         // Truncated, or longer than its header states.
         2 => {
@@ -241,7 +240,7 @@ fn who_repeats_an_old_call_gets_no_result() {
                 relay.step(&mut |datagram| seen.note(datagram));
             }
         });
-        // One handle for both calls.
+        // Both calls use the same handle.
         let options = BindOptions::default().astacks(1);
         let ledger = LedgerClient::bind_with(&through, &options).unwrap();
         assert_eq!(ledger.enter(1, 0).unwrap(), 2);
@@ -250,8 +249,8 @@ fn who_repeats_an_old_call_gets_no_result() {
         let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
         stranger.set_nonblocking(true).unwrap();
         let long = scope.spawn(move || ledger.enter(2, 500));
-        assert!(eventually(LIMIT, || Book::read(directory.path()) == [1, 2]), "it runs");
-        // The client sends probes now and then, after which the server knows it again.
+        assert!(eventually(LIMIT, || Book::read(directory.path()) == [1, 2]), "the long call runs");
+        // The client sends probes now and then, which show the server the client's address again.
         while !long.is_finished() {
             stranger.send_to(&old, place).unwrap();
             std::thread::sleep(Duration::from_millis(1));

@@ -1,5 +1,5 @@
-//! A server's UDP socket with several addresses and hosts. The server answers from the address that
-//! received the request, and answers to hosts that do not exist delay no other client.
+//! A server's UDP socket with several addresses, and with clients on several hosts. The server answers from
+//! the address that received the request, and answers to hosts that do not exist delay no other client.
 
 // The whole packet exchange is compiled in, but this test uses only a small part of it.
 #[allow(dead_code)]
@@ -28,8 +28,7 @@ fn at_near_end(case: impl FnOnce(&Link) + Send) {
     link::at_near_end(Link::new(), case);
 }
 
-/// The role of a child process: serves at the address that its role names. Without a role this does
-/// nothing.
+/// Runs in a child process, and serves at the address that its role names. Without a role this does nothing.
 #[test]
 fn child() {
     let Some(at) = role() else { return };
@@ -94,7 +93,7 @@ fn server_answers_from_the_address_that_was_asked_over_ipv6() {
     });
 }
 
-/// The first packet of a bind request.
+/// Returns the first packet of a bind request.
 fn hello(number: u64) -> [u8; BIND_BYTES] {
     let mut nonce = [0; 12];
     nonce[..8].copy_from_slice(&number.to_le_bytes());
@@ -104,8 +103,8 @@ fn hello(number: u64) -> [u8; BIND_BYTES] {
     out
 }
 
-/// A sender on the link sends first bind packets with spoofed addresses of hosts that do not exist. Each
-/// answer waits in the server's send buffer until the kernel gives up resolving the address of its host.
+/// A sender on the link sends the first packets of binds, with spoofed addresses of hosts that do not exist.
+/// Each answer waits in the server's send buffer until the kernel gives up resolving the address of its host.
 #[test]
 fn answers_to_nonexistent_hosts_do_not_delay_calls() {
     const LONG: Duration = Duration::from_secs(5);

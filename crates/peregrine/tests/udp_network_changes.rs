@@ -21,8 +21,8 @@ use support::{Process, alone, role, until};
 /// A call that takes longer than this is considered hung.
 const LONG: Duration = Duration::from_secs(20);
 
-/// The roles of child processes: `ENDPOINT...` to serve there, `binds`, or `fetches ADDRESS`. Without a role
-/// this does nothing.
+/// Runs in child processes with a role: `ENDPOINT...` to serve there, `binds`, or `fetches ADDRESS`. Without
+/// a role this does nothing.
 #[test]
 fn child() {
     let Some(role) = role() else { return };
@@ -62,12 +62,12 @@ impl Wide for Bytes {
     }
     fn fetch(&self, bytes: u32, mut into: Out<'_, u8>) -> peregrine::Result<()> {
         let all: Vec<u8> = (0..bytes as usize).map(byte).collect();
-        into.put(&all).expect("room");
+        into.put(&all).expect("enough space");
         Ok(())
     }
 }
 
-/// Sends `bytes` bytes, and fetches as many.
+/// Sends `bytes` bytes to the server, and fetches the same number of bytes from it.
 fn to_and_fro(wide: &WideClient, bytes: usize) {
     let all: Vec<u8> = (0..bytes).map(byte).collect();
     let begun = Instant::now();
@@ -120,12 +120,12 @@ fn large_messages_pass_a_router_with_a_narrow_link() {
     for which in 0..3 {
         assert_eq!(fragments(&link, which), 0, "fragments at {which}");
     }
-    // The opposite direction first: a small call with a large result.
+    // Now the first large message goes in the opposite direction: it is the result of a small call.
     let link = Link::routed(1400).unwrap();
     let home = tempfile::tempdir().unwrap();
     let _server = link.start(1, "child", &format!("udp:{}:7014", ENDS[1]), home.path());
     let address = format!("udp:wide@{}:7014", ENDS[1]);
-    // From a process that has no information about the path yet.
+    // The client is a process that has no information about the path yet.
     let mut client = link.launch(0, "child", &format!("fetches {address}"), home.path());
     println!("received a result of 1 MiB in {}", client.until("ended"));
     for which in 0..3 {
@@ -158,8 +158,9 @@ fn large_messages_pass_a_router_with_a_narrow_link_over_ipv6() {
     });
 }
 
-/// The MTU of the server's own interface becomes smaller than the agreed fragments. The server learns that
-/// from its kernel at its first packet and informs the client, so no packet is lost.
+/// The MTU of the server's own interface becomes smaller than the agreed fragments. The server's kernel
+/// reports this when the server sends its first packet. The server then informs the client, so no packet is
+/// lost.
 #[test]
 fn results_fit_an_interface_that_became_narrower() {
     let _alone = alone();
@@ -190,8 +191,8 @@ fn results_fit_an_interface_that_became_narrower() {
             println!("received {bytes} bytes in {took:?}");
             took
         };
-        // The result is one packet at the agreed size, and two at the new size. The server sends the two
-        // without a probe.
+        // The result is one packet at the agreed size, and two at the new size. The server sends these two
+        // packets without a probe.
         let took = fetch(&patient, 1250);
         assert!(took < silence, "{took:?}");
         fetch(&wide, 1 << 20);
@@ -253,7 +254,7 @@ fn large_messages_pass_a_link_that_drops_large_packets() {
     }
 }
 
-/// A server on loopback with its own directory and book.
+/// A server on loopback with its own directory and record of calls.
 struct Served {
     process: Process,
     home: tempfile::TempDir,
@@ -295,13 +296,14 @@ fn calls_succeed_after_the_client_address_changed() {
         let ledger = LedgerClient::bind(&address).unwrap();
         assert_eq!(ledger.enter(1, 0).unwrap(), 2);
 
-        // Between two calls: the next one succeeds without an error.
+        // The address changes between two calls: the next call succeeds without an error.
         change(ENDS[0], "10.213.77.5");
         let begun = Instant::now();
         assert_eq!(ledger.enter(2, 0).unwrap(), 3);
         within(LONG, begun);
 
-        // During a call: its result cannot arrive, and the next call succeeds.
+        // The address changes during a call: the result of this call cannot arrive, but the next call
+        // succeeds.
         std::thread::scope(|scope| {
             let caller = scope.spawn(|| ledger.enter(3, 5_000));
             until("the call runs", || Book::read(home.path()).contains(&3));
@@ -424,7 +426,7 @@ fn short_limits_find_a_new_flow_when_only_the_bind_fails() {
     assert!(entered.windows(2).all(|pair| pair[0] != pair[1]), "a call ran twice");
 }
 
-/// A name has several addresses, most of which do not answer. Each path finds the one that answers.
+/// A name has several addresses, most of which do not answer. Each path finds the address that answers.
 #[test]
 fn dead_addresses_of_a_name_do_not_hide_the_live_one() {
     let _alone = alone();
@@ -449,7 +451,8 @@ fn dead_addresses_of_a_name_do_not_hide_the_live_one() {
     client.until("ended");
 }
 
-/// Many addresses of a directory are tried, even if most of them do not answer.
+/// Binds to a name that has several addresses, by each scheme. Then binds to a name for which a directory
+/// offers many addresses. Most of these addresses do not answer.
 fn binds_by_several_addresses() {
     for scheme in ["udp:", "tcp:", ""] {
         let begun = Instant::now();
@@ -505,8 +508,8 @@ fn calls_to_a_halted_server_report_no_exhausted_resource() {
     assert!(entered.windows(2).all(|pair| pair[0] != pair[1]), "a call ran twice");
 }
 
-/// Returns how many of the returned numbers each book contains. Checks that each number is in exactly one
-/// book, and that the books contain nothing else.
+/// Checks that the number of each call that returned is in exactly one of the records, and that the records
+/// contain no other numbers. Returns how many numbers each record contains.
 fn hold_books(outcomes: &[Outcomes], homes: &[&Path]) -> Vec<usize> {
     let mut returned: Vec<u64> = outcomes.iter().flat_map(|one| one.returned.clone()).collect();
     returned.sort_unstable();
@@ -521,7 +524,7 @@ fn hold_books(outcomes: &[Outcomes], homes: &[&Path]) -> Vec<usize> {
 /// once, at one of the servers. Returns the bindings and the number of calls that ran at each server.
 fn calls_succeed(address: &str, nat: &Nat, servers: &[&Served]) -> (Vec<LedgerClient>, Vec<usize>) {
     const CALLS: u64 = 10_000;
-    // More threads than those with a separate socket.
+    // There are more threads than sockets, so some threads share a socket.
     const THREADS: u64 = 24;
     let next = AtomicU64::new(0);
     let options = BindOptions::default().astacks(32);

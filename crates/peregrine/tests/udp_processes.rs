@@ -21,7 +21,7 @@ use support::{KeepGoing, Process, role};
 const LIMIT: Duration = Duration::from_secs(30);
 const LARGE: usize = 64 << 20;
 
-/// The roles of child processes: `server PORT`, `blaster ADDRESS`, `caller ADDRESS`. Without a role
+/// Runs in child processes with a role: `server PORT`, `blaster ADDRESS`, `caller ADDRESS`. Without a role
 /// this does nothing.
 #[test]
 fn child() {
@@ -93,7 +93,7 @@ fn calls_running_when_the_server_dies_are_uncertain() {
     assert!(killed.elapsed() < LIMIT, "{:?}", killed.elapsed());
     let error = ledger.enter(9, 0).unwrap_err();
     assert!([Kind::ServerGone, Kind::Unreachable].contains(&error.kind()), "{error}");
-    // If the call got a frame that no call had used, the client sent it, and it met a closed port.
+    // If the call got a frame that no earlier call had used, the client sent the call, to a closed port.
     let sent = error.kind() == Kind::ServerGone;
     assert!(sent || error.executed() == Executed::No, "{error}");
 }
@@ -116,7 +116,7 @@ fn outcomes_are_true_when_servers_restart_at_the_same_port() {
         let is_weak = || answered.load(Ordering::Relaxed) <= 100 && Instant::now() < until + LIMIT;
         while kills < 12 || Instant::now() < until || is_weak() {
             let (mut server, _) = server(port, directory.path());
-            // Sometimes longer than a client waits for a silent server.
+            // About one server in six lives longer than the others.
             let ms = if noise.once_in(6) { 500 } else { noise.below(200) };
             std::thread::sleep(Duration::from_millis(ms));
             server.kill();
@@ -142,7 +142,7 @@ fn server_frees_the_resources_of_clients_killed_while_sending() {
     let honest = vec![3; 1 << 20];
     assert_eq!(ledger.swallow(&honest).unwrap(), 1 << 20);
     let before = Vitals::of(server.id());
-    // More clients than the server can hold at one time.
+    // Together, these clients send more bytes than the server keeps at one time.
     let mut largest = 0;
     for _ in 0..12 {
         let mut client = Process::start("child", &format!("blaster {address}"), directory.path());
@@ -153,7 +153,8 @@ fn server_frees_the_resources_of_clients_killed_while_sending() {
     println!("{} KiB became {largest}", before.resident_kib);
     let bound = peregrine::limits::PARTIAL_BYTES_MAX as u64 / 1024;
     assert!(largest < before.resident_kib + bound + (96 << 10), "{largest} KiB");
-    // Small calls succeed meanwhile. Evicting the state of dead clients makes room for others.
+    // Small calls succeed meanwhile. The eviction of the state of dead clients frees memory for other
+    // clients.
     assert_eq!(ledger.enter(1, 0).unwrap(), 2);
     let begun = Instant::now();
     let mut room = Vec::new();
@@ -169,7 +170,7 @@ fn server_frees_the_resources_of_clients_killed_while_sending() {
         room.iter().all(Result::is_ok)
     });
     assert!(served, "state of dead clients is not evicted: {room:?}");
-    println!("there is room again after {:?}", begun.elapsed());
+    println!("large calls succeed again after {:?}", begun.elapsed());
     let mut after = before;
     let back = eventually(LIMIT, || {
         // Each received packet makes the server check the unfinished messages of other clients.
@@ -219,9 +220,9 @@ fn a_thousand_clients_leave_no_resources() {
     let mut entered = Book::read(directory.path());
     entered.retain(|number| *number < 1 << 40);
     entered.sort_unstable();
-    assert!(entered.iter().copied().eq(0..1401), "each once");
-    // What remains: the binding of this process, that of `describe`, and those of clients that sent no close
-    // message, or asked for handles twice because the answer was late.
+    assert!(entered.iter().copied().eq(0..1401), "each call ran once");
+    // These bindings remain: that of this process, that of `describe`, and those of clients that sent no
+    // close message, or asked for handles twice because the answer was late.
     let mut bindings = 0;
     let gone = eventually(LIMIT, || {
         bindings = peregrine::describe(&address).unwrap().bindings;

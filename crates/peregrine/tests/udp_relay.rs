@@ -22,13 +22,15 @@ use support::{Process, role};
 use tally::{Counts, Load, Tally as _, TallyClient, TallyServer, byte};
 
 const SERVER: &str = "127.0.0.1:7000";
-/// Ports of the relays, at the server's address: one for many small calls, one for large results, and one
-/// that loses two packets of a large result.
+/// The port of the relay for many small calls. All relays have the server's address.
 const STORM: u16 = 7001;
+/// The port of the relay for large results.
 const RAIN: u16 = 7002;
+/// The port of the relay that loses two packets of a large result.
 const TWO: u16 = 7003;
 
-/// The fragments of a large result that are lost once. More than half of all serials lie between them.
+/// The numbers of the fragments of a large result that are each lost once. More than half of all serials lie
+/// between them.
 const LOST: [u32; 2] = [1000, 41_000];
 
 /// Impairments for small calls.
@@ -61,7 +63,7 @@ fn load() -> Load {
     Load { calls: if soaks() { 1_000_000 } else { 20_000 }, clients: 4, threads: 12 }
 }
 
-/// The roles of child processes. Without a role this does nothing.
+/// Runs in child processes with a role; in the test itself this does nothing.
 #[test]
 fn child() {
     let Some(role) = role() else { return };
@@ -159,7 +161,8 @@ fn a_large_result(link: &Link, path: &Path) {
 }
 
 /// The second loss is detected as fast as the first one, although serial numbers have wrapped around in
-/// between. Without this detection the transfer took minutes: only probes 200 ms apart advanced it.
+/// between. Otherwise only probes, which are 200 ms apart, would advance the transfer, and it would take
+/// minutes.
 fn two_lost_packets(link: &Link, path: &Path) {
     let ms = read(link, path, 64 << 20, TWO);
     assert!(ms < 60_000, "{ms} ms");

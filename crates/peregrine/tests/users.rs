@@ -44,6 +44,7 @@ trait Threads {
     fn thread(&self) -> peregrine::Result<i32>;
     /// Returns once `is_released` has been called.
     fn hold(&self) -> peregrine::Result<()>;
+    /// Ends all calls of `hold`, now and later.
     fn is_released(&self) -> peregrine::Result<()>;
 }
 
@@ -71,7 +72,7 @@ impl Threads for Workshop {
     }
 }
 
-/// Threads of the server that exports a workshop.
+/// The number of threads of the server that exports a workshop.
 const WORKERS: usize = 8;
 
 const USER: u32 = 61_001;
@@ -81,7 +82,7 @@ const OTHER: u32 = 61_999;
 /// The exports, named after the users that may bind to them.
 const NAMES: [&str; 5] = ["private", "public", "users", "groups", "both"];
 
-/// The roles of child processes. Without a role this does nothing.
+/// Runs in child processes with a role; in the test itself this does nothing.
 #[test]
 fn child() {
     let Some(role) = role() else { return };
@@ -115,7 +116,7 @@ fn child() {
             become_user(OTHER, OTHER, &[]);
             holds();
         }
-        // Nothing in its environment names a runtime directory.
+        // A process whose environment names no runtime directory.
         "alone" => {
             become_user(OTHER, OTHER, &[]);
             let exported = Server::new().export("alone", WhoServer::new(Door));
@@ -199,7 +200,7 @@ fn exports_are_open_to_their_users_and_groups() {
     let _alone = alone();
     let Some(directory) = open_directory() else { return };
     let _server = Process::start("child", "server", directory.path());
-    // More groups than the first query of the kernel returns.
+    // These are more groups than the first query of the kernel returns.
     let many: Vec<String> = (0..100).map(|i| (63_000 + i).to_string()).collect();
     let many = many.join(" ");
     for (who, may) in [
@@ -220,7 +221,7 @@ fn exports_are_open_to_their_users_and_groups() {
 
 /// Opens as many connections as possible, and sends nothing.
 fn guests(directory: &Path) {
-    // Repeated if the first connections were closed before the last ones were open.
+    // This is repeated if the first connections were closed before the last ones were open.
     let stay = || {
         let begun = Instant::now();
         let connect = || Line::connect(directory, "public").unwrap();
@@ -268,7 +269,7 @@ fn unbound_connections_of_one_user_keep_no_other_user_out() {
 fn locks(directory: &Path) {
     let locks = NAMES.map(|name| {
         let file = std::fs::File::open(directory.join(format!(".{name}.lock"))).ok()?;
-        // Waits for the server to die if the lock is held.
+        // This waits for the server to die if the server holds the lock.
         Some(std::thread::spawn(move || {
             file.lock_shared().expect("the lock");
             file
@@ -301,7 +302,7 @@ fn another_user_cannot_hold_the_name_of_a_killed_server() {
     server.kill();
     // The server reports that it is ready once it holds all its names.
     let mut again = Process::start("child", "server", directory.path());
-    // A lock file of an earlier release, which every user may open, is replaced.
+    // The next server replaces a lock file of an earlier release, which every user may open.
     again.kill();
     let old = directory.path().join(".public.lock");
     std::fs::set_permissions(&old, std::fs::Permissions::from_mode(0o644)).unwrap();
@@ -465,16 +466,16 @@ fn blocking_calls_of_one_user_leave_threads_to_others() {
             .count()
     };
     assert!(eventually(LIMIT, || workers() >= WORKERS - WORKERS / 4), "{} threads", workers());
-    // Time in which the other user could occupy more threads.
+    // In this time the other user could occupy more threads.
     std::thread::sleep(Duration::from_millis(200));
     let client = ThreadsClient::bind("workshop").unwrap();
     client.with_timeout(LIMIT).is_released().expect("a thread for the server's own user");
     assert_eq!(other.until("held "), (2 * WORKERS).to_string());
 }
 
-/// Repeatedly frees the memory of its region, while the server reads it at each doorbell message.
+/// Repeatedly frees the memory of its region, while the server reads that memory at each ring.
 fn punches(directory: &Path) {
-    /// The more memory is freed, the longer a read there takes.
+    /// The number of bytes that are freed. The more memory is freed, the longer a read there takes.
     const FILLED: u64 = 128 << 20;
     let line = Line::connect(directory, "workshop").unwrap();
     let (answer, files) = line.ask(&wire::bind(16, 1 << 20, &[]));
@@ -517,7 +518,7 @@ fn freed_region_memory_costs_the_keeper_little_time() {
             name.starts_with("peregrine-keep").then_some(task)
         })
     };
-    // A thread sets its name when it begins to run.
+    // A thread sets its name when it begins to run, so the name may appear late.
     let limit = Instant::now() + Duration::from_secs(20);
     let keeper = loop {
         match keeper() {

@@ -18,7 +18,7 @@ use support::{KeepGoing, Process, alone, at_rest, role, until};
 trait Gate {
     /// Returns at once.
     fn pass(&self, x: u32) -> peregrine::Result<u32>;
-    /// Reports its arrival, and waits until the test opens the gate.
+    /// Reports `x` to the test, and waits until the test opens the gate.
     fn wait(&self, x: u32) -> peregrine::Result<u32>;
 }
 
@@ -125,7 +125,7 @@ fn withdrawing_one_export_does_not_affect_the_other() {
         assert_eq!(keeper.came.recv_timeout(LIMIT), Ok(3));
         let inside_other = scope.spawn(|| other.wait(4));
         assert_eq!(other_keeper.came.recv_timeout(LIMIT), Ok(4));
-        // Threads of the server are never idle, and serve calls of both exports.
+        // These calls keep threads of the server busy with both exports.
         scope.spawn(|| {
             let mut both = true;
             while going.load(Ordering::Relaxed) {
@@ -182,7 +182,8 @@ fn withdrawn_export_leaves_no_descriptor() {
     let own = || at_rest(directory.path(), "other", [std::process::id()]);
     let [before] = own();
     assert!(running.withdraw("gate"));
-    // Its listening socket and its lock are closed, although the session was made through them.
+    // The listening socket and the lock of the withdrawn export are closed, although the session was made
+    // through this export.
     until("socket and lock are closed", || own() == [before - 2]);
     assert_eq!(other.pass(3).unwrap(), 3);
 }
@@ -323,7 +324,7 @@ fn drainer() {
     std::io::stdin().read_line(&mut String::new()).unwrap();
     println!("draining");
     println!("{}", running.drain(LIMIT));
-    // Dropping the gate here would let the procedures return. They end with the process.
+    // Dropping the gate here would let the procedures return. The procedures end with the process.
     std::io::stdin().read_line(&mut String::new()).unwrap();
 }
 
@@ -360,7 +361,7 @@ fn second_signal_ends_the_drain_of(mut server: Process, is_here: bool, paths: &[
         until("calls are refused", || gates.iter().all(|gate| gate.pass(1).is_err()));
         // The first signal requests a drain, which is already in progress.
         server.signal(libc::SIGTERM);
-        // A signal that arrives while one of its kind is pending is lost.
+        // A signal that arrives while one of the same kind is pending is lost.
         until("the signal is taken", || !is_pending(server.id(), libc::SIGTERM));
         server.signal(libc::SIGTERM);
         assert_eq!(server.line(), "false", "procedures still run");

@@ -9,12 +9,13 @@ use std::collections::BTreeMap;
 use crate::subject::Failure;
 
 /// The fraction of the calls in which an instruction of the fast path may be missing, in the median run and
-/// in four of five runs. A server times one call of 64, and a message may have arrived before its receiver
-/// polls for it. The counts of loops that wait vary more between runs.
+/// in four of five runs. There are two reasons why it may be missing: a server times one call of 64, and a
+/// message may have arrived before its receiver polls for it. The counts of loops that wait vary more between
+/// runs.
 const MISSING: [f64; 2] = [0.1, 0.2];
 
-/// The fraction of the calls by which an instruction may be executed twice, in the median run and in four of
-/// five runs.
+/// The fraction of the calls in which an instruction of the fast path may be executed twice, in the median
+/// run and in four of five runs.
 const MORE: [f64; 2] = [0.01, 0.02];
 
 /// For an instruction that is executed several times per call: the fraction of the calls by which its count
@@ -29,8 +30,10 @@ pub(crate) struct Counts(BTreeMap<(String, u64), Executed>);
 /// One instruction.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Executed {
-    /// The function that contains it, inlined functions not counted.
+    /// The name of the function that contains it. This is never an inlined function, but the function into
+    /// which that was inlined.
     function: String,
+    /// The number of executions.
     times: u64,
 }
 
@@ -52,7 +55,7 @@ impl Counts {
             } else if let Some(name) = line.strip_prefix("fn=") {
                 function = name;
             } else if line.starts_with("calls=") {
-                // The next line repeats what the callee executed. The lines of the callee count it.
+                // The next line repeats the instructions of the callee, which the lines of the callee count.
                 is_callee = true;
             } else if line.starts_with("0x") && !std::mem::take(&mut is_callee) {
                 let mut words = line.split(' ');
@@ -76,8 +79,8 @@ fn number(text: &str) -> Option<u64> {
     text.parse().ok()
 }
 
-/// Returns the instructions that every call executes, by function. `idle` is a run without calls,
-/// and each of `runs` made this many.
+/// Returns the number of instructions that every call executes in each function, by the function's name.
+/// `idle` has the counts of a run without calls, and `runs` those of runs with `calls` calls each.
 pub(crate) fn per_call(idle: &Counts, runs: &[Counts], calls: u32) -> BTreeMap<String, u64> {
     let calls = f64::from(calls);
     let mut sums: BTreeMap<String, u64> = BTreeMap::new();
@@ -95,8 +98,8 @@ pub(crate) fn per_call(idle: &Counts, runs: &[Counts], calls: u32) -> BTreeMap<S
     sums
 }
 
-/// Returns how often every call executes an instruction, from its counts in ascending order, or 0 if
-/// some calls do not execute it.
+/// Returns how often every call executes an instruction, or 0 if some calls do not execute it. `counts` are
+/// the instruction's counts of all runs, in ascending order.
 fn steady(counts: &[f64], calls: f64) -> u64 {
     let middle = counts[counts.len() / 2];
     let each = (middle / calls).round();

@@ -22,7 +22,7 @@ pub(crate) struct Spread {
     pub(crate) high: f64,
 }
 
-/// The verdict of the turns of a row.
+/// Whether a row is slower, as its turns show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
     /// The median is not above [`SLOWER`].
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn interval_leaves_out_as_many_as_the_table_of_the_sign_test() {
-        // Two-sided, 1 %: the critical values are one less than these ranks (1, 2, 4, 8, 16).
+        // These are the critical values of the two-sided sign test at 1 %.
         for (count, outside) in [(11, 0), (12, 1), (15, 2), (20, 3), (25, 5), (40, 11)] {
             assert_eq!(left_out(count), outside, "{count}");
         }

@@ -52,7 +52,7 @@ pub(crate) struct Options {
     format: Format,
 }
 
-/// Instructions per call, by function.
+/// The number of instructions per call, by the name of the function.
 type Functions = BTreeMap<String, u64>;
 
 /// One side of one case, in both builds.
@@ -61,7 +61,7 @@ struct Row {
     path: &'static str,
     case: &'static str,
     side: &'static str,
-    /// Before and after.
+    /// The instructions of the older build, and those of the newer build.
     functions: [Functions; 2],
 }
 
@@ -127,7 +127,8 @@ fn missing() -> Option<&'static str> {
     }
 }
 
-/// Copies a program, so that it runs under valgrind releases that lack `pidfd_open`.
+/// Copies a program. On x86-64 the copy is patched, so that it runs under valgrind releases that lack
+/// `pidfd_open`.
 fn copy_for_valgrind(from: &Path, to: &Path) -> Result<(), Failure> {
     let name = |error| format!("cannot copy {}: {error}", from.display());
     fs::copy(from, to).map_err(name)?;
@@ -143,13 +144,13 @@ fn copy_for_valgrind(from: &Path, to: &Path) -> Result<(), Failure> {
 /// 3.19 fails `pidfd_open` with `ENOSYS`, and without it no client can bind. The inotify descriptor never
 /// becomes readable, so the server does not notice that the client ends. The calls stay the same.
 fn replace_pidfd_open(program: &mut [u8]) {
-    /// The instruction `mov eax, 434`, which loads the number of `pidfd_open`. It is replaced by
-    /// the one that loads the number of `inotify_init`, which takes no argument.
+    /// The instruction `mov eax, 434`, which loads the number of `pidfd_open`.
     const PIDFD_OPEN: [u8; 5] = [0xb8, 0xb2, 0x01, 0, 0];
+    /// The instruction that replaces it. It loads the number of `inotify_init`, which takes no argument.
     const INOTIFY_INIT: [u8; 5] = [0xb8, 0xfd, 0, 0, 0];
     const SYSCALL: [u8; 2] = [0x0f, 0x05];
-    /// The instruction `syscall` must follow within this many bytes. The instructions in between load the
-    /// arguments.
+    /// The number of bytes after the load within which the instruction `syscall` must follow. The
+    /// instructions in between load the arguments.
     const BETWEEN: usize = 12;
     let mut at = 0;
     while at + PIDFD_OPEN.len() + BETWEEN <= program.len() {
@@ -173,7 +174,7 @@ struct Counted<'a> {
 }
 
 impl Counted<'_> {
-    /// Returns the instructions per call of each process, by function.
+    /// Returns the numbers of instructions per call for each process.
     fn sides(&self, calls: u32, runs: u32) -> Result<Vec<(&'static str, Functions)>, Failure> {
         let idle = self.count(0)?;
         let runs = (0..runs).map(|_| self.count(calls)).collect::<Result<Vec<_>, _>>()?;

@@ -1,7 +1,7 @@
 //! The experiment `compare`: measures two builds of this program alternately, and compares each row.
 //!
-//! The script `crates/peregrine-bench/compare` builds two commits and starts this. Of the older build it uses
-//! only the experiments and their JSON output.
+//! The script `crates/peregrine-bench/compare` builds two commits and starts this experiment. Of both builds,
+//! this experiment uses only other experiments and their JSON output.
 
 pub(crate) mod callgrind;
 mod decision;
@@ -40,7 +40,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", default_value_t = 4)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
     turns: u32,
-    /// Most turns of a row that looks slower and is not decided
+    /// The largest number of turns of a row that looks slower and is undecided
     #[arg(long, value_name = "N", default_value_t = 24)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
     turns_max: u32,
@@ -57,15 +57,15 @@ struct Pairs {
 }
 
 impl Pairs {
-    /// Returns the ratios of the time after to the time before, turn by turn. The two are measured shortly
-    /// after each other.
+    /// Returns the ratio of the new time to the old time for each turn. In a turn, both times are measured
+    /// shortly after each other.
     fn ratios(&self) -> Vec<f64> {
         let pairs = self.before.iter().zip(&self.after);
         pairs.map(|(before, after)| after.ours_ns / before.ours_ns).collect()
     }
 
-    /// Returns the ratios of the limit's time after to its time before, turn by turn. Both builds have the
-    /// same limit programs, so these ratios show the influence of the machine.
+    /// Returns the ratio of the limit's new time to its old time for each turn. Both builds have the same
+    /// limit programs, so these ratios show the influence of the machine.
     fn limit_ratios(&self) -> Vec<f64> {
         let pairs = self.before.iter().zip(&self.after);
         pairs.filter_map(|(before, after)| Some(after.limit_ns? / before.limit_ns?)).collect()
@@ -80,8 +80,9 @@ impl Pairs {
 #[derive(Debug, Default)]
 struct Comparison {
     rows: BTreeMap<Key, Pairs>,
-    /// The rows that only one program has.
+    /// The rows that only the older program has.
     before_only: BTreeSet<Key>,
+    /// The rows that only the newer program has.
     after_only: BTreeSet<Key>,
     failures: Vec<String>,
 }
@@ -122,7 +123,8 @@ impl Comparison {
         let narrow = |key: &Key, options: &[&str], programs: &mut [Program; 2]| {
             program::narrowed(words, key, options, programs)
         };
-        // The two measurements of a case are seconds apart; those of a whole run are minutes apart.
+        // The next turns measure case by case. So the two measurements of a row are seconds apart, not
+        // minutes as in a whole run.
         let cases: BTreeSet<Vec<String>> =
             keys.iter().map(|key| narrow(key, &["case"], programs)).collect();
         for turn in 1..options.turns {
@@ -146,7 +148,7 @@ impl Comparison {
         }
     }
 
-    /// Lets both programs measure once. Returns `None` if one of them failed.
+    /// Runs both programs once. Returns `None` if one of them fails.
     fn turn(
         &mut self,
         number: usize,
@@ -156,7 +158,7 @@ impl Comparison {
         progress: &Progress,
     ) -> Option<()> {
         let mut measured = [BTreeMap::new(), BTreeMap::new()];
-        // Alternate which program is first, so that a drift of the machine affects both alike.
+        // Each program is first in every other turn, so that a drift of the machine affects both alike.
         for side in if turn.is_multiple_of(2) { [0, 1] } else { [1, 0] } {
             let name = ["before", "after"][side];
             progress.show(&format!("turn {}, {name}: {}", turn + 1, words.join(" ")));

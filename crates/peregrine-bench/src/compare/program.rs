@@ -1,4 +1,4 @@
-//! One of the two builds: what it measures, and its options that select rows.
+//! One of the two builds: its measurements, and its options that select rows.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,14 +8,14 @@ use serde_json::Value;
 
 use crate::subject::Failure;
 
-/// The options that select rows, by the field of the row that they name.
+/// The options that select rows. Each has the name of a field of a row.
 pub(crate) const OPTIONS: [&str; 7] =
     ["case", "placement", "wait", "link", "path", "callers", "bindings"];
 
 /// The conditions of a row. Rows that differ only in their limit share Peregrine's time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
-    /// The number of the experiment among those that are run.
+    /// The index of the experiment in the list of runs.
     pub(crate) run: usize,
     /// The kind of call.
     pub(crate) case: String,
@@ -58,7 +58,7 @@ type Choices = BTreeMap<String, Vec<String>>;
 #[derive(Debug)]
 pub(crate) struct Program {
     path: PathBuf,
-    /// The options by experiment, read once from its help text.
+    /// The options of each experiment, which are read once from the experiment's help text.
     choices: BTreeMap<String, Choices>,
 }
 
@@ -98,7 +98,7 @@ fn rows(run: usize, rows: &[Value]) -> BTreeMap<Key, Sample> {
     let mut found = BTreeMap::new();
     for row in rows {
         let (Some(key), Some(ours_ns)) = (Key::of(run, row), row["ours_ns"].as_f64()) else {
-            continue; // a row of a limit only
+            continue; // a row without Peregrine's time
         };
         if ours_ns > 0.0 {
             let limit_ns = row["limit_ns"].as_f64().filter(|ns| *ns > 0.0);

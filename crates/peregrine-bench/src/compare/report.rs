@@ -22,7 +22,7 @@ fn middle(samples: &[Sample]) -> f64 {
 }
 
 impl Pairs {
-    /// Returns the medians before and after, and the ratio of the limits.
+    /// Returns the median times before and after, and the median ratio of the limits.
     fn medians(&self) -> (f64, f64, Option<f64>) {
         let limits = self.limit_ratios();
         let limits = (!limits.is_empty()).then(|| median(&limits));

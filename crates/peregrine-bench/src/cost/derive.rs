@@ -16,10 +16,11 @@ use peregrine::limits;
 
 use super::equation::{Control, Copying, Cost, Design, Length, Part, ProcedureCost, Symbol};
 
-/// The number of values that equations examine. The rest of the description becomes variables.
+/// The largest number of values of a description that are examined. The rest becomes variables in the
+/// equations.
 pub(super) const TERMS_MAX: usize = 1 << 16;
 
-/// Returns the cost of each procedure of an interface in a design, in order.
+/// Returns the cost of each procedure of an interface in a design, in the order of the procedures.
 ///
 /// A sequence or a buffer costs its count and a loop over its elements. An array `[T; N]` has no count. A
 /// choice (an option, a result, an enumeration) costs as much as its most expensive alternative. Text costs a
@@ -35,7 +36,7 @@ pub(crate) fn costs(described: &Described, design: Design) -> Vec<ProcedureCost>
 pub(super) struct Place<'a> {
     /// The place of the value that contains it.
     pub(super) whole: Option<&'a Self>,
-    /// Its name there; `None` for an element.
+    /// The name of this value within the containing value; `None` for an element of an array or sequence.
     pub(super) name: Option<&'a str>,
 }
 
@@ -119,7 +120,7 @@ impl Deriving<'_> {
 
     fn with_call(&mut self, parameter: &DescribedParameter) -> Parts {
         match parameter.direction {
-            // The capacity of the buffer.
+            // The call contains only the capacity of the buffer.
             Direction::Out => self.item(4),
             _ if parameter.shape == Shape::One => {
                 self.value(&parameter.ty, &Place::of(&parameter.name))
@@ -330,7 +331,7 @@ impl Deriving<'_> {
                 parts.add(costliest);
                 parts
             }
-            // A later version of the library may add bodies.
+            // A later version of the library may add variants.
             _ => unknown(place),
         };
         self.within.pop();

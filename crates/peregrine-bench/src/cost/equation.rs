@@ -98,7 +98,7 @@ impl Symbol {
         Self::Code,
     ];
 
-    /// Returns its name in equations.
+    /// Returns the name of the symbol in equations.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::ByteCopy => "L_b",
@@ -112,7 +112,7 @@ impl Symbol {
         }
     }
 
-    /// Returns its meaning.
+    /// Returns the meaning of the symbol.
     pub(crate) const fn meaning(self) -> &'static str {
         match self {
             Self::ByteCopy => "move four bytes one by one",
@@ -130,18 +130,19 @@ impl Symbol {
 /// A number of elements or bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Length {
-    /// Given by the type, or by `max_len` as an upper bound.
+    /// A length that the type fixes, or the upper bound `max_len`.
     Fixed(u64),
-    /// Different in each call. The name contains the parameter and the path from there.
+    /// A length that differs from call to call. Its name consists of the names of the parameter and of the
+    /// fields that lead to the value.
     Variable(String),
 }
 
 /// A part of an equation other than a symbol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// `b(n)`: moves some elements of some bytes as one block.
+    /// `b(n)`: moves a number of elements, each of the given size in bytes, as one block.
     Block(Length, u64),
-    /// A loop.
+    /// A loop: the number of its passes, and the cost of each.
     Times(Length, Cost),
     /// The cost of a type that contains itself, or that is too large for a complete description. The name is
     /// its place in the call.
@@ -151,7 +152,7 @@ pub(crate) enum Part {
 /// An equation: the cost of marshalling (or of unmarshalling) the values of a message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cost {
-    /// The count of each symbol. That of `L_b` is in bytes.
+    /// The count of each symbol. The count of `L_b` is in bytes.
     pub(super) counts: [u64; Symbol::ALL.len()],
     pub(super) parts: Vec<Part>,
 }
@@ -170,8 +171,8 @@ pub(crate) struct ProcedureCost {
 pub(crate) struct Parameters<'a> {
     /// The time of each symbol, in the order of [`Symbol::ALL`].
     pub(crate) symbols: [f64; Symbol::ALL.len()],
-    /// The times of blocks by their bytes, in ascending order. Other times are interpolated linearly, and
-    /// extrapolated beyond either end.
+    /// The sizes of blocks in bytes and their times, in ascending order. The times of other sizes are
+    /// interpolated linearly, and extrapolated beyond either end.
     pub(crate) blocks: &'a [(u64, f64)],
 }
 
@@ -204,7 +205,8 @@ impl Parameters<'_> {
 }
 
 impl Cost {
-    /// Returns the count of each symbol outside of loops. That of [`Symbol::ByteCopy`] may have quarters.
+    /// Returns the count of each symbol outside of loops. The count of [`Symbol::ByteCopy`] may have
+    /// quarters.
     pub(crate) fn symbols(&self) -> impl Iterator<Item = (Symbol, f64)> {
         let times = |(symbol, count): (Symbol, &u64)| {
             let unit = if symbol == Symbol::ByteCopy { 4.0 } else { 1.0 };

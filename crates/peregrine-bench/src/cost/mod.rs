@@ -43,8 +43,9 @@ pub(crate) struct Options {
     format: Format,
 }
 
-/// The rounds in which the parameters are measured, and the time for each parameter in a round.
+/// The number of rounds in which the parameters are measured.
 const ROUNDS: usize = 7;
+/// The time for which each parameter is measured in a round.
 const SLICE: Duration = Duration::from_millis(1);
 
 /// Derives the equations of an interface, measures their parameters, and shows both.

@@ -35,7 +35,7 @@ pub(super) fn show(
 struct Study<'a> {
     interface: &'a str,
     names: Vec<&'a str>,
-    /// Indexed by design, then by procedure.
+    /// The costs, indexed by design and then by procedure.
     costs: [Vec<ProcedureCost>; Design::ALL.len()],
     machine: &'a Parameters<'a>,
 }
@@ -76,7 +76,7 @@ impl Study<'_> {
             })
             .collect();
         for (bytes, ns) in self.machine.blocks {
-            let meaning = "move that many bytes as a block".to_owned();
+            let meaning = "move that number of bytes as a block".to_owned();
             rows.push(vec![format!("b({bytes})"), format!("{ns:.2}"), meaning]);
         }
         let table = table(&["symbol", "here ns", "meaning"], &[1], rows);

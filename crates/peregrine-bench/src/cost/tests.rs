@@ -103,9 +103,9 @@ fn equations_with_the_papers_parameters_give_the_papers_estimates() {
             if estimate.is_nan() {
                 continue;
             }
-            // The tolerance is the number of printed digits. The paper does not explain its estimates for
-            // blocks of one item, for several blocks and for an interpreter that calls itself. For these the
-            // tolerance is the difference between the paper's estimates and its measurements.
+            // The tolerance is the rounding error of the printed digits. The paper does not explain its
+            // estimates for blocks of one item, for several blocks and for an interpreter that calls itself.
+            // For these the tolerance is the difference between the paper's estimates and its measurements.
             let is_documented = i < 2 || design.control == Control::Compiled;
             let exact = is_documented && (design.copying != Copying::Block || i == 1);
             let within = if exact { 0.007 } else { 0.10 };
@@ -171,7 +171,7 @@ List#0 = struct {value: u32, next: option<List#0>}
     assert_eq!(us, 27.0);
 }
 
-/// Returns the number of terms, and the total length of their names.
+/// Returns the number of terms. Asserts that the names of unknown parts are short.
 fn size(cost: &Cost) -> usize {
     let parts = cost.parts().iter().map(|part| match part {
         Part::Times(_, one) => 1 + size(one),

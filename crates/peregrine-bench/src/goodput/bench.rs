@@ -21,12 +21,13 @@ use crate::subject::Failure;
 
 const TCP_PORT: u16 = 7100;
 const UDP_PORT: u16 = 7101;
-/// Bytes of the largest result.
+/// The size of the largest result in bytes.
 pub(super) const BYTES_MAX: usize = 256 << 20;
-/// The TCP buffer sizes. No link of the experiment needs more, so buffers never limit TCP.
+/// The smallest, default and largest size of TCP's buffers in bytes. No link of the experiment needs more, so
+/// buffers never limit TCP.
 const TCP_BUFFERS: &str = "4096 131072 134217728";
-/// The number of packets that may wait in a device for the relay. It is so large that no packet is lost there
-/// if the relay is late.
+/// The number of packets that may wait in a device for the relay. It is so large that no packet is lost in
+/// the device if the relay is late.
 const DEVICE_QUEUE: &str = "10000";
 
 #[interface]
@@ -44,7 +45,8 @@ impl Bulk for Bytes {
     }
 }
 
-/// A network namespace. A process holds it, and ends when its input is closed.
+/// A network namespace. It exists as long as this child process, which ends when its standard input is
+/// closed.
 struct Namespace(Child);
 
 impl Namespace {
@@ -111,7 +113,7 @@ pub(super) struct Bench {
 }
 
 impl Bench {
-    /// Makes a link whose ends have no history: neither Peregrine nor the kernel remembers what an earlier
+    /// Makes a link whose ends have new addresses. So neither Peregrine nor the kernel knows what an earlier
     /// flow learned about its path.
     pub(super) fn new() -> Result<Self, Failure> {
         static NUMBER: AtomicU16 = AtomicU16::new(0);
@@ -151,8 +153,9 @@ impl Bench {
         })
     }
 
-    /// Runs flows at the near end while the link has this shape. `flows` can read what the link has carried
-    /// to them. Also returns the share of packets that the relay carried too late.
+    /// Runs flows at the near end while the link has the properties `shape`. `flows` receives the counters of
+    /// what the link carries to the near end. Also returns the share of packets that the relay carried too
+    /// late.
     pub(super) fn over<T: Send>(
         &self,
         shape: Shape,
@@ -171,7 +174,7 @@ impl Bench {
         Ok((result??, back.late()))
     }
 
-    /// Reads from a TCP connection for this time, and returns the bytes.
+    /// Reads from a TCP connection for the time `length`, and returns the number of bytes.
     pub(super) fn read_tcp(&self, length: Duration) -> Result<u64, Failure> {
         let mut stream = TcpStream::connect((self.address, TCP_PORT))?;
         stream.set_read_timeout(Some(Duration::from_secs(1)))?;
@@ -188,8 +191,9 @@ impl Bench {
         Ok(count)
     }
 
-    /// Reads by calls with results of this many bytes. Returns the bytes of those calls that ended within
-    /// `length`, or of the first one, and when the last of them ended.
+    /// Makes calls whose results have `bytes` bytes. Returns the number of bytes of the results that arrived
+    /// within `length`, and the time until the last of these arrived. At least the first result counts, even
+    /// if it is later.
     pub(super) fn read_calls(
         &self,
         length: Duration,
@@ -217,7 +221,7 @@ impl Drop for Bench {
     }
 }
 
-/// Sends until the reader or the link is gone.
+/// Sends until `stop` is set or the connection fails.
 fn feed(mut stream: TcpStream, stop: &AtomicBool) {
     let bytes = vec![7; 1 << 18];
     let _ = stream.set_write_timeout(Some(Duration::from_secs(1)));

@@ -1,5 +1,5 @@
-//! The experiment `goodput`: measures how much of a link large results use, compared with the kernel's TCP
-//! (cubic) on the same link, and how the two share the link.
+//! The experiment `goodput`: measures how fast large results cross a link, compared with the kernel's TCP
+//! (cubic) on the same link, and how both share the link when they use it together.
 
 mod bench;
 mod relay;
@@ -16,11 +16,12 @@ use crate::row::Format;
 use crate::subject::Failure;
 use crate::{Progress, machine};
 
-/// Bytes of the smallest result.
+/// The size of the smallest result in bytes.
 const BYTES_MIN: usize = 1 << 16;
 /// A result is as large as what TCP reads in this time, or in [`RESULT_ROUND_TRIPS`] if these take longer.
-/// The reason is that the caller waits for a round trip between its calls.
+/// With smaller results, the round trip between two calls would take a large part of the time.
 const RESULT_TIME: Duration = Duration::from_secs(1);
+/// The smallest number of round trips in which TCP would read a result. See [`RESULT_TIME`].
 const RESULT_ROUND_TRIPS: u32 = 10;
 
 /// The links that are measured.
@@ -56,7 +57,7 @@ const LOSSY: [(u64, u64, u64); 12] = [
 ];
 
 impl Grid {
-    /// Rate in Mbit/s, round trip in milliseconds, and loss in thousandths of each link.
+    /// Returns the rate in Mbit/s, the round trip in milliseconds, and the loss in thousandths of each link.
     fn links(self) -> Vec<(u64, u64, u64)> {
         let product = |losses: &'static [u64]| {
             let pairs = MBIT.iter().flat_map(|mbit| RTT_MS.map(|rtt_ms| (*mbit, rtt_ms)));
@@ -91,7 +92,7 @@ pub(crate) struct Options {
     /// The queue of each link in percent of the bytes in flight, but at least 100 packets
     #[arg(long, value_name = "N", default_value_t = 100)]
     queue: u64,
-    /// How long each flow runs alone; both together run twice as long
+    /// For how many seconds each flow runs alone; both together run twice as long
     #[arg(long, value_name = "N", default_value_t = 10)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
@@ -114,7 +115,7 @@ impl Options {
     }
 }
 
-/// Returns Mbit/s.
+/// Returns a rate in Mbit/s.
 fn rate(bytes: u64, time: Duration) -> f64 {
     bytes as f64 * 8.0 / 1e6 / time.as_secs_f64()
 }
@@ -206,8 +207,8 @@ fn measure(shape: Shape, options: &Options) -> Result<Measured, Failure> {
     Ok(Measured { shape, alone: Rounds(alone), together: Rounds(together), late })
 }
 
-/// Runs both flows at the same time, for twice `length`. Measures the second half at the end of the
-/// bottleneck, in bytes on the link.
+/// Runs both flows at the same time, for twice `length`. Measures their rates in the second half, from the
+/// bytes of the IP packets that leave the link.
 fn both(shape: Shape, length: Duration, bytes: usize) -> Result<(Pair, f64), Failure> {
     Bench::new()?.over(shape, |bench, carried| {
         let so_far = || [&carried.udp, &carried.tcp].map(|bytes| bytes.load(Ordering::Relaxed));

@@ -1,5 +1,5 @@
-//! A link with a rate, a delay, a queue and losses, between two TUN devices. The test machine's kernel has no
-//! netem.
+//! A link with a rate, a delay, a queue and losses, between two TUN devices. It takes the place of netem,
+//! which not every kernel has.
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use peregrine::sys::Tun;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// The bytes of a full packet with its Ethernet header.
+/// The size in bytes of a full packet with its Ethernet header.
 const PACKET: u64 = 1514;
 const ETHERNET_HEADER: u64 = 14;
 /// The smallest number of packets that a queue holds.
@@ -17,7 +17,7 @@ const QUEUE_MIN: u64 = 100;
 const PACKET_MAX: usize = 2048;
 /// The number of packets that the relay reads before it sends those that are due.
 const BATCH: usize = 32;
-/// A packet that leaves more than this too late is counted.
+/// A packet counts as late if it leaves later than this after the time at which it was due.
 const LATE: Duration = Duration::from_millis(1);
 /// The longest time until the relay checks whether it has to stop.
 const REST_MAX: Duration = Duration::from_millis(20);
@@ -26,11 +26,11 @@ const REST_MAX: Duration = Duration::from_millis(20);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     pub(super) mbit: u64,
-    /// The round trip with empty queues.
+    /// The time of a round trip with empty queues, in milliseconds.
     pub(super) rtt_ms: u64,
     /// The number of packets per thousand that are lost at random.
     pub(super) loss: u64,
-    /// The size of the queue, in percent of the bytes in flight.
+    /// The size of the queue, in percent of the bytes that a full link has in flight.
     pub(super) queue: u64,
 }
 
@@ -49,12 +49,12 @@ impl Shape {
 /// Counters of one direction of a link.
 #[derive(Debug, Default)]
 pub(super) struct Carried {
-    /// Bytes of UDP packets.
+    /// The number of bytes of UDP packets, with their IP headers.
     pub(super) udp: AtomicU64,
-    /// Bytes of TCP packets.
+    /// The number of bytes of TCP packets, with their IP headers.
     pub(super) tcp: AtomicU64,
     packets: AtomicU64,
-    /// Packets that left more than [`LATE`] after their time.
+    /// The number of packets that left more than [`LATE`] after the time at which they were due.
     late: AtomicU64,
 }
 

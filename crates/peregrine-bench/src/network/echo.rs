@@ -1,5 +1,5 @@
-//! The limit for null calls by many callers: the callers send messages, and as many threads echo them. All
-//! threads sleep while they wait.
+//! The limits for null calls by many callers: the callers send messages, and as many server threads echo
+//! them. All threads sleep while they wait.
 //!
 //! Each caller has a connected socket. In `echo-each`, each server thread has its own socket, so the kernel
 //! wakes exactly the thread that a packet is for. In `echo-shared`, all server threads share one socket, and
@@ -55,7 +55,7 @@ fn answer(socket: &Datagrams) -> io::Result<()> {
     }
 }
 
-/// Returns the counts of each of this many callers.
+/// Makes calls by `callers` threads in a window, and returns the counts of each thread.
 pub(crate) fn call(
     far: &mut Far,
     callers: usize,

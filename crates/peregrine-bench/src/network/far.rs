@@ -1,7 +1,7 @@
-//! The process at the far end of a link. It reads from lines what to serve, answers each line with the ports,
-//! and serves until the order is complete.
+//! The process at the far end of a link. It reads commands ([`Order`]) from its standard input, one a line.
+//! It answers each command with the ports at which it serves, and serves until the command is complete.
 //!
-//! It ends with its standard input, and is killed if the near process is killed.
+//! It ends when its standard input ends. It is killed if the near process is killed.
 
 use std::fmt::{Display, Write as _};
 use std::io::{self, BufRead, BufReader, Lines, StdinLock, Write};
@@ -34,7 +34,7 @@ pub(crate) struct Options {
     cpu: Option<u32>,
 }
 
-/// The service that the far process provides next.
+/// A command: the service that the far process provides next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     /// The far side of `udp-pingpong` and `blast-ack`.
@@ -43,11 +43,11 @@ pub(crate) enum Order {
     Raw(Device, Exchange),
     /// The far side of `tcp-pingpong`.
     Tcp(Stream),
-    /// An echo by this many sleeping threads, with one socket each or a shared one.
+    /// An echo by a number of sleeping threads. The flag says whether they share one socket.
     Echo(usize, bool),
-    /// A blast, packet by packet, that ends with its first or its last packet, this many times.
+    /// A number of blasts, packet by packet. The flag says whether the first packet of a blast is sent last.
     Blast(bool, u32),
-    /// A server of Peregrine with this many threads, until the [end](Far::end_order) of the order.
+    /// A server of Peregrine with a number of threads, until [`Far::end_order`].
     Serve(Path, Waiting, usize),
 }
 
@@ -114,7 +114,7 @@ impl Order {
     }
 }
 
-/// Returns an exchange in the form that orders use.
+/// Returns the words that describe an exchange in a command.
 fn words_of(Exchange { spin, there, back, trips }: Exchange) -> String {
     let spin = u8::from(spin);
     format!("{spin} {} {} {} {} {trips}", there.bytes, there.segment, back.bytes, back.segment)
@@ -130,7 +130,7 @@ pub(crate) struct Far {
 }
 
 impl Far {
-    /// Starts it on a processor, and connects it to this process by the link.
+    /// Starts the far process on a processor, and connects it to this process by the link.
     pub(crate) fn start(link: Link, cpu: Option<u32>) -> io::Result<Self> {
         let mut command = link.far_command()?;
         command.args(["far", "--link", link.name()]);
@@ -170,7 +170,7 @@ impl Far {
         self.link.second_far_command(self.child.id())
     }
 
-    /// Gives an order. Returns the addresses where it is served.
+    /// Gives a command to the far process. Returns the addresses at which the far process serves.
     pub(crate) fn order(&mut self, order: Order) -> io::Result<Vec<SocketAddr>> {
         self.orders.write_all(order.line().as_bytes())?;
         let line = self.line()?;
@@ -179,14 +179,16 @@ impl Far {
         addresses.filter(|all| !all.is_empty()).ok_or_else(|| refused(&line))
     }
 
-    /// Orders an exchange in frames. Returns the place where it is served.
+    /// Starts the far side of an exchange in raw Ethernet frames. Returns the place to which frames must be
+    /// sent.
     pub(crate) fn order_raw(&mut self, device: Device, what: Exchange) -> io::Result<Place> {
         self.orders.write_all(Order::Raw(device, what).line().as_bytes())?;
         let line = self.line()?;
         line.trim().parse().map_err(|_| refused(&line))
     }
 
-    /// Ends an order that does not end by itself. Returns after the far process has released its resources.
+    /// Ends [`Order::Serve`], which does not end by itself. Returns after the far process has released its
+    /// resources.
     pub(crate) fn end_order(&mut self) -> io::Result<()> {
         self.orders.write_all(b"end\n")?;
         self.line().map(|_| ())
@@ -229,11 +231,11 @@ pub(crate) fn listening(at: IpAddr) -> io::Result<(Datagrams, SocketAddr)> {
     Ok((socket, address))
 }
 
-/// Carries out orders until there are no more.
+/// Carries out commands until the standard input ends.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     // A polling thread does not notice that the input has ended.
     end_with_parent();
-    // This comes before any thread is started, so that all of them run on this processor.
+    // The process is pinned before it starts any thread, so that all its threads run on this processor.
     if let Some(cpu) = options.cpu {
         pin_to(cpu)?;
     }
@@ -243,7 +245,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     write_ports(&[])?;
     let at = options.link.far();
     while let Some(line) = orders.next().transpose()? {
-        match Order::read(&line).ok_or_else(|| format!("unknown order `{line}`"))? {
+        match Order::read(&line).ok_or_else(|| format!("unknown command `{line}`"))? {
             Order::Udp(what) => {
                 let (socket, address) = listening(at)?;
                 write_ports(&[address])?;
@@ -262,7 +264,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
             }
             Order::Raw(device, what) => raw::follow(device, at, what, write_line)?,
             Order::Serve(path, wait, threads) => match own::serve(path, wait, threads, at) {
-                // The error is no failure here: the near side may only check whether the path works.
+                // The error does not end this process: the near side may only check whether the path works.
                 Err(error) => write_line(error)?,
                 Ok(running) => {
                     write_ports(&own::addresses(&running))?;
@@ -276,7 +278,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes where an order is served.
+/// Writes the ports at which this process serves.
 fn write_ports(addresses: &[SocketAddr]) -> io::Result<()> {
     let ports: Vec<_> = addresses.iter().map(|address| address.port().to_string()).collect();
     write_line(ports.join(" "))

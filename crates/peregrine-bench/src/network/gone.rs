@@ -30,8 +30,8 @@ pub(crate) const ALL: [(ServerFailure, Path, Link); 4] = [
     (ServerFailure::Cut, Path::Tcp, Link::Veth),
 ];
 
-/// Makes a call that does not end, and lets its server fail after the call has run for `runs`. Returns how
-/// long the caller waits after that.
+/// Makes a call that does not end, and makes its server fail after the call has run for `runs`. Returns the
+/// time from the failure until the call has failed.
 pub(crate) fn once(
     (failure, path, link): (ServerFailure, Path, Link),
     wait: Waiting,

@@ -1,8 +1,8 @@
 //! The link between the two processes: loopback, or a veth pair between two network namespaces.
 //!
-//! The namespaces have no names. Each exists as long as a process is in it, and the pair is removed with the
-//! first of the two namespaces, however a run ends. The whole run is in a private namespace ([`enter`]), so
-//! that its loopback carries no other packets and has no other rules.
+//! The namespaces have no names. Each exists as long as a process is in it. The pair is removed with the
+//! first of the two namespaces, in whatever way a run ends. The whole run is in a private namespace
+//! ([`enter`]), so that its loopback carries no packets of other programs and has no rules for packets.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -10,7 +10,8 @@ use std::process::Command;
 
 use clap::ValueEnum;
 
-/// Set in the process that measures, to show that it is in a private namespace.
+/// The name of the environment variable that is set in the process that measures if that process is in a
+/// private namespace.
 const OWN: &str = "PEREGRINE_BENCH_NAMESPACE";
 
 /// The link that packets cross.
@@ -26,7 +27,7 @@ impl Link {
     /// Both links.
     pub(crate) const ALL: [Self; 2] = [Self::Loopback, Self::Veth];
 
-    /// Returns its name in every row.
+    /// Returns the name of the link in every row.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Loopback => "loopback",
@@ -73,7 +74,7 @@ impl Link {
         })
     }
 
-    /// Returns the command that starts another process of this program in the namespace of the far one.
+    /// Returns the command that starts another process of this program in the namespace of the far process.
     #[cfg(feature = "peers")]
     pub(crate) fn second_far_command(self, far: u32) -> io::Result<Command> {
         let program = std::env::current_exe()?;
@@ -103,7 +104,7 @@ impl Link {
         let far = far.to_string();
         // The pair of the previous far process may still exist.
         let _ = ip(&["link", "del", "near"]);
-        // The far loopback is needed, too: packets to the own address use it.
+        // The far loopback is needed, too: packets of a process to its own address use it.
         ip(&["link", "add", "near", "type", "veth", "peer", "name", "far", "netns", &far])?;
         ip(&["addr", "add", "10.1.1.1/24", "dev", "near"])?;
         ip(&["link", "set", "near", "up"])?;
@@ -127,7 +128,8 @@ fn unshared(program: &std::path::Path) -> Command {
     command
 }
 
-/// Returns the command that runs this program in a new namespace, or in this one if none can be made.
+/// Returns the command that runs this program in a new namespace, or in the current one if this process
+/// cannot make a namespace.
 pub(crate) fn enter() -> io::Result<Command> {
     let program = std::env::current_exe()?;
     let may = rustix::process::geteuid().is_root()

@@ -67,7 +67,7 @@ impl Filter {
     }
 }
 
-/// The calls of Tables 3 and 5 of the Peregrine paper, and a large one.
+/// The calls of Tables 3 and 5 of the Peregrine paper, and a larger call.
 const CASES: [&str; 9] = [
     "null",
     "in-4",
@@ -88,7 +88,7 @@ const CHECKED: [(&str, &str, &[Path]); 3] = [
     ("in-48000-checked", "in-48000", &[Path::Udp, Path::Ethernet]),
 ];
 
-/// The further limit of Peregrine's calls over raw Ethernet: its calls over UDP.
+/// The name of the further limit of Peregrine's calls over raw Ethernet: Peregrine's calls over UDP.
 const OWN_UDP: &str = "own-udp";
 
 /// The combinations of placement and waiting.
@@ -103,18 +103,19 @@ const CALLERS: [u32; 3] = [4, 16, 64];
 
 /// A program that is measured across a link, round by round.
 pub(crate) trait Subject {
-    /// Returns its name in a row.
+    /// Returns the name of the subject in a row.
     fn name(&self) -> &'static str;
 
-    /// Returns the time of each of `calls` calls, after `warm` calls that are not measured. All its resources
-    /// are released when this returns, because no thread may spin while other subjects are measured.
+    /// Measures `calls` calls, after `warm` calls that are not measured. Returns the mean times of a call.
+    /// All resources are released when this returns, because no thread may spin while other subjects are
+    /// measured.
     ///
     /// # Errors
     /// If the measurement fails.
     fn run(&mut self, far: &mut Far, warm: u32, calls: u32) -> Result<Sample, Failure>;
 }
 
-/// Returns Peregrine's calls on a path.
+/// Returns the subject that makes Peregrine's calls on a path.
 fn ours(path: Path, case: Case, wait: Waiting) -> Box<dyn Subject> {
     Box::new(Own { path, case, wait, check: None })
 }
@@ -141,7 +142,7 @@ fn limits(path: Path, case: Case, wait: Waiting, link: Link) -> Vec<Box<dyn Subj
     }
 }
 
-/// `udp-pingpong`, `blast-ack`, and the network penalty.
+/// The subject of `udp-pingpong`, `blast-ack`, and the network penalty over UDP.
 struct Exchanged {
     name: &'static str,
     spin: bool,
@@ -165,14 +166,14 @@ impl Subject for Exchanged {
     }
 }
 
-/// `xdp-pingpong`, `packet-pingpong`, and `blast-ack` in the same frames.
+/// The subject of `xdp-pingpong`, `packet-pingpong`, and `blast-ack` and the network penalty in raw frames.
 struct Framed {
     name: &'static str,
     device: Device,
     spin: bool,
     there: Packets,
     back: Packets,
-    /// See [`Exchanged`].
+    /// The divisor of the time, as in [`Exchanged`].
     divisor: f64,
 }
 
@@ -191,7 +192,7 @@ impl Subject for Framed {
     }
 }
 
-/// `tcp-pingpong`.
+/// The subject of `tcp-pingpong`.
 struct Streamed {
     spin: bool,
     there: usize,
@@ -211,8 +212,9 @@ impl Subject for Streamed {
     }
 }
 
-/// A blast packet by packet, in one of the two orders.
+/// A blast whose packets are sent one by one.
 struct Blast {
+    /// Whether the first packet is sent last. Otherwise it is sent first.
     first_last: bool,
 }
 
@@ -232,11 +234,11 @@ fn per_call(took: Duration, calls: u32) -> Sample {
     Sample { ns: took.as_nanos() as f64 / f64::from(calls), cpu_ns: None }
 }
 
-/// How long calls are made before the measured ones. It is at least as long as for Peregrine, because a limit
-/// that is less warm would make Peregrine look better.
+/// The time for which calls are made before the measured ones. It is the same for limits, because a limit
+/// that is less warm than Peregrine would make Peregrine look better.
 const WARM_TIME: Duration = Duration::from_millis(8);
 
-/// A subject, and its last time.
+/// A subject, and the time per call that was measured last.
 struct Timed {
     subject: Box<dyn Subject>,
     last_ns: Option<f64>,
@@ -358,8 +360,8 @@ pub(crate) fn penalties(
     Ok(rows)
 }
 
-/// Measures a null call by other systems, compared with Peregrine's if it is available, and with the limit.
-/// All sides sleep while they wait, because these systems do.
+/// Measures null calls of Peregrine, compared with those of other systems and with the limits. All sides
+/// sleep while they wait, because the other systems do.
 #[cfg(feature = "peers")]
 pub(crate) fn others(selection: &Selection, progress: &Progress) -> Result<Vec<Row>, Failure> {
     let (placement, wait) = (Placement::TwoCores, Waiting::Block);
@@ -406,7 +408,7 @@ pub(crate) fn others(selection: &Selection, progress: &Progress) -> Result<Vec<R
     Ok(rows)
 }
 
-/// Returns the other names of cases.
+/// Returns the names of further cases: network penalties, the order of packets, and calls with checksums.
 pub(crate) fn other_cases() -> impl Iterator<Item = &'static str> {
     let penalties = penalty::ALL.into_iter().map(|penalty| penalty.case);
     penalties.chain([penalty::ORDER]).chain(CHECKED.map(|(name, ..)| name))
@@ -428,8 +430,8 @@ fn row(
     }
 }
 
-/// Runs `body` for each link, with a new far process. Each run has its own thread, so that its processor
-/// affinity ends with it.
+/// Runs `body` for each link, with a new far process. Each run has its own thread, so that the processor
+/// affinity of the run ends with the thread.
 fn on_each_link(
     selection: &Selection,
     filter: &Filter,
@@ -502,8 +504,8 @@ impl Paths {
         Ok(paths)
     }
 
-    /// Returns the paths of a group that carry a case. If the group is raw Ethernet, Peregrine over UDP is
-    /// added for comparison.
+    /// Returns the paths of a group that carry a case. To the null call over raw Ethernet, Peregrine's call
+    /// over UDP is added for comparison.
     fn of(&self, group: &[Path], case: Case) -> Self {
         let some = |paths: &[Path]| -> Vec<Path> {
             let carry = |path: &&Path| group.contains(path) && path.carries(case);
@@ -517,7 +519,7 @@ impl Paths {
     }
 }
 
-/// The result of the rounds of a limit.
+/// The times of a limit in all rounds.
 struct LimitTimes {
     path: Path,
     name: &'static str,
@@ -591,8 +593,8 @@ fn checked(
     Ok(Some(Row { bindings: 1, ..row }))
 }
 
-/// Measures many callers and as many serving threads: Peregrine, and the faster of two ways to address an
-/// echo's threads.
+/// Measures many callers and as many serving threads: Peregrine's calls, and both limits of `echo.rs`. The
+/// row has the faster limit.
 fn crowded(
     selection: &Selection,
     filter: &Filter,

@@ -1,9 +1,11 @@
 //! An experiment: how much time it saves to send the first packet of a message last.
 //!
-//! Peregrine sends this packet last because the receiver uses the buffer of the first packet in place. Each
-//! other packet is copied to its final place while the next one is in transmission, so no copy remains after
-//! the last packet. In order, the last packet has to be copied. The packets are sent one by one, and both
-//! sides poll all the time, because a GSO batch that arrives whole has no order.
+//! Peregrine sends the first packet last because the receiver uses the buffer of that packet in place. Each
+//! other packet is copied to its final place while the next one is in transmission. So no copy remains when
+//! the last packet has arrived. If the packets are sent in order, the last one remains to be copied.
+//!
+//! Here the packets are sent one by one, because the packets of a GSO batch arrive together. Both sides poll
+//! all the time.
 
 use std::hint::black_box;
 use std::io::{self, ErrorKind};
@@ -16,7 +18,7 @@ use peregrine::value::{Space, Window};
 use super::wire::HEADER;
 
 const PIECE: usize = 1408;
-/// The number of packets of 48,000 bytes.
+/// The number of packets of a message of 48,000 bytes.
 const COUNT: usize = 35;
 const PACKET: usize = HEADER + PIECE;
 
@@ -30,7 +32,8 @@ fn receive(socket: &Datagrams, into: &mut [u8], from: Option<&mut Address>) -> i
     }
 }
 
-/// Sends blasts and waits for the acknowledgement of each.
+/// Sends `trips` blasts, and waits for the acknowledgement of each. Returns the time of all but the first
+/// `warm` blasts.
 pub(crate) fn lead(
     to: SocketAddr,
     first_last: bool,
@@ -59,7 +62,7 @@ pub(crate) fn lead(
     Ok(start.elapsed())
 }
 
-/// Receives the blasts. Every packet except the first is copied after it.
+/// Receives the blasts. Every packet except the first is copied to its place after the first packet.
 pub(crate) fn follow(socket: &Datagrams, first_last: bool, trips: u32) -> io::Result<()> {
     socket.size_buffers(4 << 20, 4 << 20)?;
     // The first packet's buffer has room for all further packets.

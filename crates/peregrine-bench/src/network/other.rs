@@ -1,14 +1,15 @@
-//! Other systems that call another machine: measures a null call of each, between two separate processes.
+//! Measures null calls by other systems across a network, between two separate processes.
 //!
 //! | peer | what it is |
 //! |---|---|
-//! | `onc-rpc` | ONC RPC of the C library, over UDP (`native/onc.c`) |
+//! | `onc-rpc` | ONC RPC of libtirpc, over UDP (`native/onc.c`) |
 //! | `tonic` | gRPC over TCP |
 //! | `tarpc` | tarpc over TCP, bincode |
 //!
-//! A server prints its port in a line, and serves; it sleeps while there are no calls. A client reads from
-//! lines how many calls to make, and answers each line with the nanoseconds that they took. The Rust systems
-//! run on one thread each, which is the fastest for one call at a time.
+//! A server prints its port in a line, and serves. It sleeps while there are no calls. Each line of a
+//! client's standard input says how many calls to make. The client answers each line with the time of these
+//! calls in nanoseconds. Each process of the Rust systems has one thread, which is the fastest for one call
+//! at a time.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -34,7 +35,7 @@ use super::{Path, Subject};
 use crate::run_directory::end_with_parent;
 use crate::subject::{Failure, Sample};
 
-/// The program of `native/onc.c`; empty if it could not be compiled.
+/// The path of the program that was compiled from `native/onc.c`; empty if it could not be compiled.
 const ONC: &str = env!("PEREGRINE_BENCH_ONC");
 
 /// A remote procedure call system.
@@ -67,7 +68,7 @@ impl Peer {
     pub(crate) const fn missing(self) -> Option<&'static str> {
         match self {
             Self::OncRpc if ONC.is_empty() => {
-                Some("the headers of libtirpc were missing when it was built")
+                Some("the headers of libtirpc were missing when this program was built")
             }
             _ => None,
         }
@@ -129,11 +130,12 @@ fn write_line(number: u128) -> io::Result<()> {
     out.flush()
 }
 
-/// Carries out a client's orders. Nothing else runs on its thread while it waits for one.
+/// Carries out the commands that a client reads. It may block while it waits for a command, because nothing
+/// else runs on its thread.
 async fn as_ordered(mut call: impl AsyncFnMut() -> Result<(), Failure>) -> Result<(), Failure> {
     for line in io::stdin().lock().lines() {
         let line = line?;
-        let numbers = line.split_once(' ').ok_or("an order has two numbers")?;
+        let numbers = line.split_once(' ').ok_or("a command must have two numbers")?;
         let (warm, calls): (u32, u32) = (numbers.0.parse()?, numbers.1.parse()?);
         for _ in 0..warm {
             call().await?;
@@ -151,7 +153,7 @@ async fn as_ordered(mut call: impl AsyncFnMut() -> Result<(), Failure>) -> Resul
 #[derive(Clone)]
 struct Null;
 
-/// The procedure of that service.
+/// The procedure of the gRPC service.
 struct Nothing;
 
 impl tonic::server::UnaryService<()> for Nothing {

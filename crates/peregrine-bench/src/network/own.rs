@@ -1,4 +1,5 @@
-//! Peregrine's calls across a link, to a server in the far process that exists for one slice only.
+//! Peregrine's calls across a link. The server is in the far process, and exists only while one slice is
+//! measured.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -25,7 +26,7 @@ pub(super) const fn name(size: Size) -> &'static str {
     }
 }
 
-/// Returns the device that a path uses, if it is raw Ethernet.
+/// Returns the option that selects the device of a path. It has an effect on raw Ethernet only.
 const fn device(path: Path) -> EthernetDevice {
     match path {
         Path::EthernetPacket => EthernetDevice::Packet,
@@ -62,7 +63,7 @@ pub(super) fn addresses(running: &Running) -> Vec<SocketAddr> {
     running.addresses().iter().filter_map(address).collect()
 }
 
-/// Calls on a path.
+/// Peregrine's calls of one case on one path.
 pub(super) struct Own {
     pub(super) path: Path,
     pub(super) case: Case,
@@ -122,8 +123,8 @@ impl Subject for Own {
     }
 }
 
-/// Returns the counts of each of this many callers in a window. The callers are threads that share a binding,
-/// and as many server threads may serve them.
+/// Makes calls by `callers` threads in a window. The threads share a binding, and as many server threads may
+/// serve them. Returns the counts of each thread, and the processor time of both processes.
 pub(super) fn call_together(
     far: &mut Far,
     own: &Own,

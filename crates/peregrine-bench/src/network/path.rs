@@ -24,12 +24,12 @@ impl Path {
     pub(crate) const ALL: [Self; 4] = [Self::Udp, Self::Tcp, Self::Ethernet, Self::EthernetPacket];
     /// The paths that exist on every link.
     pub(crate) const INTERNET: [Self; 2] = [Self::Udp, Self::Tcp];
-    /// The paths that are measured in the same rounds. An interface accepts no GSO batches while an XDP
-    /// program is attached to it, and the after-effects of detaching it must not influence other paths.
+    /// The groups of paths. The paths of a group are measured in the same rounds. An interface accepts no GSO
+    /// batches while an XDP program is attached to it. So raw Ethernet is measured apart from other paths.
     pub(crate) const GROUPS: [&[Self]; 2] =
         [&Self::INTERNET, &[Self::Ethernet, Self::EthernetPacket]];
 
-    /// Returns its name in every row.
+    /// Returns the name of the path in every row.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Udp => "udp",
@@ -39,7 +39,7 @@ impl Path {
         }
     }
 
-    /// Returns the prefix of Peregrine's addresses.
+    /// Returns the prefix of Peregrine's addresses on this path.
     pub(crate) const fn scheme(self) -> &'static str {
         match self {
             Self::Udp => "udp",
@@ -48,7 +48,7 @@ impl Path {
         }
     }
 
-    /// Returns the devices that can pass raw Ethernet frames; none for other paths.
+    /// Returns the devices that can pass the raw Ethernet frames of this path; none for UDP and TCP.
     pub(crate) const fn devices(self) -> &'static [Device] {
         match self {
             Self::Udp | Self::Tcp => &[],
@@ -57,12 +57,12 @@ impl Path {
         }
     }
 
-    /// Returns whether a case is measured on it. AF_PACKET carries the null call only.
+    /// Returns whether a case is measured on this path. AF_PACKET carries the null call only.
     pub(crate) fn carries(self, case: Case) -> bool {
         self != Self::EthernetPacket || case.name == "null"
     }
 
-    /// Returns whether it exists on a link. Loopback has no Ethernet.
+    /// Returns whether this path exists on a link. Loopback has no Ethernet.
     pub(crate) fn is_on(self, link: Link) -> bool {
         self.devices().is_empty() || link == Link::Veth
     }

@@ -10,16 +10,17 @@ use super::wire::{HEADER, IP_UDP, Packets};
 
 /// The name of the limit in every row.
 pub(crate) const LIMIT: &str = "penalty";
-/// The case of the experiment with the order of packets.
+/// The case in which a blast is sent in two different orders of packets.
 pub(crate) const ORDER: &str = "blast-order";
 
 /// A row of the tables.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Penalty {
-    /// Its name in every row.
+    /// The name of the case in every row of results.
     pub(crate) case: &'static str,
-    /// The bytes of a packet with its IP header.
+    /// The size of each packet in bytes, with its IP header.
     bytes: usize,
+    /// The number of packets.
     count: usize,
 }
 

@@ -2,9 +2,9 @@
 //! without the network stack.
 //!
 //! `xdp-pingpong`, `blast-ack` (of several frames) and `packet-pingpong` are one program on different
-//! devices: as many frames as the message needs, and one frame back. Outgoing data is in its frames already,
-//! and only the number of the trip is written. Incoming payloads are copied into contiguous memory, and each
-//! frame is returned to the kernel at once.
+//! devices: as many frames as the message needs, and as many back as the answer needs. Outgoing data is in
+//! its frames already, and only the number of the trip is written. Incoming payloads are copied into
+//! contiguous memory, and each frame is returned to the kernel at once.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -24,25 +24,25 @@ use rustix::event::{PollFd, PollFlags, poll};
 use super::link::Link;
 use super::wire::{Exchange, HEADER, Packets};
 
-/// The EtherType: the first of two for experiments.
+/// The EtherType of our frames: the first of the two that are reserved for experiments.
 const ETHER_TYPE: u16 = 0x88b5;
-/// The bytes of the Ethernet header.
+/// The size of the Ethernet header in bytes.
 const ETHERNET: usize = 14;
-/// The bytes before a packet: the Ethernet header, and the endpoints of receiver and sender.
+/// The number of bytes before a packet: the Ethernet header, and the endpoints of receiver and sender.
 const LINK: usize = ETHERNET + 4;
-/// The bytes of [`LINK`] that are part of the frame's payload.
+/// The number of bytes of [`LINK`] that are part of the frame's payload.
 pub(crate) const LINK_PAYLOAD: usize = LINK - ETHERNET;
-/// The bytes of a frame in memory.
+/// The number of bytes that a frame occupies in memory.
 const FRAME: usize = 2048;
-/// The bytes that stay free before each packet, so that packets are aligned.
+/// The number of bytes that stay free before each packet, so that packets are aligned.
 const HEADROOM: usize = 14;
 const _: () = assert!((HEADROOM + LINK).is_multiple_of(16));
-/// The number of frames of a message that are sent before the far side has acknowledged any.
+/// The largest number of frames of a message that are sent before the far side has acknowledged any.
 const WINDOW: usize = 64;
-/// The first byte of our endpoints, and the byte of the only socket.
+/// The endpoint of both sides: a byte that marks our frames, and the number of the only socket.
 const ENDPOINT: [u8; 2] = [0x70, 0];
 
-/// Returns the packets for this many bytes of a call or result, in the largest frames of Ethernet.
+/// Divides `bytes` bytes of a call or result into packets for the largest frames of Ethernet.
 pub(crate) fn packets(bytes: usize, link: Link) -> Packets {
     Packets::cut(bytes, (link.mtu() - LINK_PAYLOAD - HEADER) & !15)
 }
@@ -62,7 +62,7 @@ impl Device {
     /// All devices.
     pub(crate) const ALL: [Self; 3] = [Self::Xdp, Self::XdpGeneric, Self::Packet];
 
-    /// Returns its name in orders.
+    /// Returns the name of the device in commands to the far process.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Xdp => "xdp",
@@ -154,7 +154,8 @@ trait Frames: Sized {
     fn receive<T>(&mut self, spin: bool, look: impl FnOnce(Window<'_>) -> T) -> io::Result<T>;
 }
 
-/// The only queue of an interface. Its XDP program runs in the driver, or after it with `GENERIC`.
+/// AF_XDP at the only queue of an interface. The XDP program runs after the driver if `GENERIC` is true,
+/// otherwise in the driver.
 struct Xdp<const GENERIC: bool> {
     // The order of the fields matters: the program is detached before the socket is closed.
     _program: XdpProgram,
@@ -309,8 +310,9 @@ struct End<F> {
     here: Place,
     spin: bool,
     sends: Packets,
-    /// The link header and the header of the last packet that arrived.
+    /// The link header of the last packet that arrived.
     link: [u8; LINK],
+    /// The header of the last packet that arrived.
     header: [u8; HEADER],
     /// The received part of a message, without headers.
     payload: Vec<u8>,
@@ -338,7 +340,8 @@ impl<F: Frames> End<F> {
         (0..self.sends.count().min(WINDOW)).try_for_each(|n| self.frames.write(n, 0, &header))
     }
 
-    /// Sends the part of a message that begins with a frame. Returns the frame that follows the part.
+    /// Sends a part of a message: at most [`WINDOW`] frames, from the number `first` on. Returns the number
+    /// of the frame that follows the part.
     fn send(&mut self, trip: u32, first: usize) -> io::Result<usize> {
         let Packets { bytes, segment } = self.sends;
         let sent = (self.sends.count() - first).min(WINDOW);
@@ -347,8 +350,8 @@ impl<F: Frames> End<F> {
         Ok(first + sent)
     }
 
-    /// Receives a packet, and places its payload after the bytes received so far. Returns the new number of
-    /// bytes.
+    /// Receives a packet, and places its payload after the `received` bytes that have arrived. Returns the
+    /// new number of bytes.
     #[inline]
     fn receive(&mut self, received: usize) -> io::Result<usize> {
         let Self { frames, link, header, payload, .. } = self;
@@ -363,7 +366,8 @@ impl<F: Frames> End<F> {
     }
 }
 
-/// Runs the near side through a device: `warm` trips that are not measured, then the others.
+/// Runs the near side through a device: `warm` trips that are not measured, then the other trips. Returns the
+/// time of the latter.
 fn lead_by<F: Frames>(near: IpAddr, far: Place, what: Exchange, warm: u32) -> io::Result<Duration> {
     let mut end = End::<F>::open(near, what.spin, what.there, what.back)?;
     end.address(far)?;
@@ -389,7 +393,7 @@ fn lead_by<F: Frames>(near: IpAddr, far: Place, what: Exchange, warm: u32) -> io
     Ok(start.elapsed())
 }
 
-/// Runs the far side, and announces its place.
+/// Runs the far side through a device. `announce` reports its place.
 fn follow_by<F: Frames>(
     at: IpAddr,
     what: Exchange,
@@ -466,7 +470,7 @@ mod tests {
 
     use super::*;
 
-    /// Set if this process has a private pair of interfaces.
+    /// The name of the environment variable that is set if this process has a private pair of interfaces.
     const PAIR: &str = "PEREGRINE_BENCH_TEST_PAIR";
 
     #[test]

@@ -1,9 +1,10 @@
 //! The limits: the smallest programs that exchange a message and its answer across a network.
 //!
-//! `udp-pingpong` and `blast-ack` are one program: as many packets as the message needs, and one packet back.
-//! On both sides, the packets and their headers are contiguous in memory. Nothing is gathered or scattered,
-//! and the receiver reads only a number. A message of many packets is sent in batches that the kernel
-//! segments (GSO). The client's socket is connected, the server's is not.
+//! `udp-pingpong` and `blast-ack` are one program: as many packets as the message needs, and as many back as
+//! the answer needs. An answer without data is one packet. On both sides, the packets and their headers are
+//! contiguous in memory. Nothing is gathered or scattered, and the receiver reads only a number. A message of
+//! many packets is sent in batches that the kernel segments (GSO). The client's socket is connected, the
+//! server's is not.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -15,30 +16,33 @@ use peregrine::value::{Space, Window};
 
 use super::link::Link;
 
-/// The bytes before every packet, and before every message on a stream.
+/// The size in bytes of the header of every packet, and of every message on a stream.
 pub(crate) const HEADER: usize = 64;
-/// The bytes of IP and UDP headers.
+/// The size in bytes of the IP and UDP headers.
 pub(crate) const IP_UDP: usize = 28;
-/// The bytes that one system call may send.
+/// The largest number of bytes that one system call may send.
 const BATCH_BYTES_MAX: usize = 65_507;
+/// The largest number of packets that one system call may send.
 const BATCH_MAX: usize = 64;
 /// The requested size of the socket's receive buffer in bytes.
 const BUFFER: usize = 64 << 20;
 
-/// A message as packets: all bytes, and the bytes of each packet except the last.
+/// A message that is divided into packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Packets {
+    /// The number of bytes of all packets, with their headers.
     pub(crate) bytes: usize,
+    /// The number of bytes of each packet except the last.
     pub(crate) segment: usize,
 }
 
 impl Packets {
-    /// Cuts this many bytes of a call or result into the largest pieces of the link.
+    /// Divides `bytes` bytes of a call or result into the largest packets that the link carries.
     pub(crate) fn of_message(bytes: usize, link: Link) -> Self {
         Self::cut(bytes, (link.mtu() - IP_UDP - HEADER) & !15)
     }
 
-    /// Cuts this many bytes into pieces.
+    /// Divides `bytes` bytes into pieces of `piece` bytes.
     pub(crate) fn cut(bytes: usize, piece: usize) -> Self {
         let count = bytes.div_ceil(piece).max(1);
         Self { bytes: bytes + count * HEADER, segment: piece + HEADER }
@@ -54,7 +58,7 @@ impl Packets {
         self.bytes > self.segment
     }
 
-    /// Returns the bytes that one system call sends.
+    /// Returns the number of bytes that one system call sends.
     fn batch(self) -> usize {
         (BATCH_BYTES_MAX / self.segment).clamp(1, BATCH_MAX) * self.segment
     }
@@ -71,8 +75,9 @@ pub(crate) struct Exchange {
     pub(crate) trips: u32,
 }
 
-/// Returns the bytes of a message that may be sent before the far side has acknowledged any, in whole
-/// batches. It is less than the receive buffer, because the kernel's headers occupy a part of that.
+/// Returns the number of bytes of a message that may be sent before the far side has acknowledged any. It is
+/// a multiple of a batch. `granted` is the size of the receive buffer. The window is smaller, because the
+/// kernel's headers occupy a part of the buffer.
 fn window(granted: usize, there: Packets) -> usize {
     (granted / 4 / there.batch()).max(1) * there.batch()
 }
@@ -128,7 +133,8 @@ impl<'a> End<'a> {
     }
 }
 
-/// Runs the near side: `warm` trips that are not measured, then the others.
+/// Runs the near side: `warm` trips that are not measured, then the other trips. Returns the time of the
+/// latter.
 pub(crate) fn udp_lead(to: SocketAddr, what: Exchange, warm: u32) -> io::Result<Duration> {
     let to = Address::from(to);
     let socket = Datagrams::new(&to)?;
@@ -136,7 +142,7 @@ pub(crate) fn udp_lead(to: SocketAddr, what: Exchange, warm: u32) -> io::Result<
     let (end, _) = End::new(&socket, what.spin, what.back)?;
     let mut there = vec![0xa5; what.there.bytes];
     let mut back = vec![0; what.back.bytes];
-    // Asks for the size of the far side's receive buffer.
+    // Asks the far side for the window.
     let mut window = [0; 4];
     socket.send(Window::of(&window), None, IfFull::Wait)?;
     end.receive_some(&mut window, what.back.is_blast(), None)?;
@@ -191,12 +197,16 @@ pub(crate) fn udp_follow(socket: &Datagrams, what: Exchange) -> io::Result<()> {
     Ok(())
 }
 
-/// The messages on a stream: bytes after a header, in each direction.
+/// The messages on a stream, in both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stream {
+    /// Whether both sides poll all the time instead of sleeping.
     pub(crate) spin: bool,
+    /// The number of bytes after the header of a message to the far side.
     pub(crate) there: usize,
+    /// The number of bytes after the header of an answer.
     pub(crate) back: usize,
+    /// The number of round trips.
     pub(crate) trips: u32,
 }
 

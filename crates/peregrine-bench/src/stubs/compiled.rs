@@ -45,7 +45,7 @@ fn structure(mover: &impl Mover, user: &mut User, packet: &mut [u8]) -> Used {
     Some(bytes - packet.left())
 }
 
-/// The array in a design that moves items. The compiler knows the length of the array.
+/// Moves the array item by item. The compiler knows the length of the array.
 pub(crate) fn array_of_known_length<W: Way>(user: &mut User, packet: &mut [u8]) -> Used {
     let (bytes, mut packet) = (packet.len(), Packet::new(packet));
     let mover = InlineItem::<W>::new();

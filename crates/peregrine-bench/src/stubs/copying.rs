@@ -9,8 +9,8 @@ use std::hint::black_box;
 
 use super::packet::{Packet, Way, keep_separate};
 
-/// Moves values of each shape. Every function returns `None` if the message has no room for the values, or is
-/// invalid.
+/// A way to move values of each shape. Every function returns `None` if the message is too short for the
+/// values, or is invalid.
 pub(crate) trait Mover {
     /// Whether several adjacent items are moved together.
     const BLOCKS: bool = false;
@@ -90,26 +90,27 @@ fn as_block<W: Way>(packet: &mut Packet<'_>, user: &mut [u8]) -> Option<()> {
     Some(())
 }
 
-/// Inline, byte by byte.
+/// Moves items inline, byte by byte.
 #[derive(Debug)]
 pub(crate) struct InlineByte<W>(PhantomData<W>);
 
-/// Inline, each item as one.
+/// Moves items inline, each item as one.
 #[derive(Debug)]
 pub(crate) struct InlineItem<W>(PhantomData<W>);
 
-/// Adjacent data as one block, and a single value as an item.
+/// Moves adjacent data as one block, and a single value as an item.
 #[derive(Debug)]
 pub(crate) struct Block<W>(PhantomData<W>);
 
-/// By procedures that are called through a table. The same stub works with any procedures it is linked with.
+/// Moves values by procedures that are called through a table. The same stub works with all procedures with
+/// which it can be linked.
 #[derive(Debug)]
 pub(crate) struct Procedural<W> {
     procedures: &'static Procedures,
     way: PhantomData<W>,
 }
 
-/// Moves one integer.
+/// A procedure that moves one integer.
 type Item = fn(&mut Packet<'_>, &mut i32) -> Option<()>;
 
 /// The procedures with which a stub is linked.
@@ -201,12 +202,12 @@ impl<W: Way> Procedural<W> {
         Self::linked(&Self::AS_ONE)
     }
 
-    /// Returns procedures that advance in the message, and move nothing.
+    /// Returns a mover whose procedures advance the position in the message, and move nothing.
     pub(crate) fn advance() -> Self {
         Self::linked(&Self::ADVANCE)
     }
 
-    /// Returns procedures that do nothing. They show the cost of calls.
+    /// Returns a mover whose procedures do nothing. It shows the cost of procedure calls.
     pub(crate) fn nothing() -> Self {
         Self::linked(&Self::NOTHING)
     }
@@ -282,8 +283,8 @@ impl<W: Way> Mover for Block<W> {
     }
 }
 
-/// Makes an array of the stubs `$stub`, each with the mover of a way to copy. A stub `$stub` is a function of
-/// a mover, the user's values and the message.
+/// Makes an array of the stubs `$stub`, each with the mover for `$copying`. A `$stub` is a function of a
+/// mover, the user's values and the message.
 macro_rules! with_mover {
     ($copying:expr, $way:ty, [$($stub:ident),*]) => {{
         use crate::cost::Copying;
@@ -308,7 +309,7 @@ macro_rules! with_mover {
 }
 pub(crate) use with_mover;
 
-/// Moves nothing, so that only the rest of a stub takes time.
+/// A mover that moves nothing, so that only the rest of a stub takes time.
 #[derive(Debug)]
 pub(crate) struct Nothing;
 

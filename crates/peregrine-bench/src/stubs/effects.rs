@@ -13,9 +13,9 @@ use super::{Stub, Used};
 /// Two operations that differ in one thing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Effect {
-    /// Its name.
+    /// The name of the effect.
     pub(crate) name: &'static str,
-    /// What differs.
+    /// A text that says what differs.
     pub(crate) what: &'static str,
     /// The divisor of the difference: the number of elements or records.
     pub(crate) per: usize,

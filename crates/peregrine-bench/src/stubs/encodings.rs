@@ -7,7 +7,8 @@
 //! * `rkyv`: archives that can be read in place (`access`, checked); decoding makes owned values of them.
 //! * `postcard`: a compact encoding for serde.
 //!
-//! Peregrine's row is the value of a compiled stub, in the native representation. All check what they read.
+//! Peregrine's row is the value of a compiled stub, in the native representation. All decoders check what
+//! they read.
 
 use std::hint::black_box;
 
@@ -127,7 +128,7 @@ fn proto(of: &Derived) -> ProtoStructure {
     ProtoStructure { a, b, c, d, e: e.iter().map(triple).collect(), n, s }
 }
 
-/// Makes the programs of encoding and decoding.
+/// Makes the program that encodes `value`, or the one that decodes it.
 fn pair<T: 'static>(
     encodes: bool,
     value: T,
@@ -176,7 +177,7 @@ where
     })
 }
 
-/// The buffer of an archive is aligned, so it has a separate type.
+/// Makes the program of rkyv. Its buffer must be aligned, so it has a separate type.
 fn with_rkyv<T>(encodes: bool, value: T) -> Repeated
 where
     T: rkyv::Archive + 'static,
@@ -216,7 +217,8 @@ where
 }
 
 /// What Cap'n Proto's compiler would generate for writing a struct: its size, and the places of its fields.
-/// (Raw identifiers are names of the trait.)
+/// (The trait prescribes names that begin with `get_`. They are raw identifiers, because `tests/tidy.rs`
+/// forbids such names for functions of this project.)
 struct Built<'a>(PointerBuilder<'a>);
 
 impl<'a> FromPointerBuilder<'a> for Built<'a> {
@@ -275,7 +277,7 @@ fn numbers(pointer: PointerReader<'_>) -> capnp::Result<Vec<i32>> {
     })
 }
 
-/// Makes a message of the value in reused memory, and writes it to the buffer.
+/// Makes the program of Cap'n Proto. Encoding builds a message in reused memory, and writes it to the buffer.
 fn with_capnp<T: 'static>(
     encodes: bool,
     value: T,
@@ -311,7 +313,7 @@ fn decode_capnp<T>(
     mut bytes: &[u8],
     read: fn(&mut T, PointerReader<'_>) -> capnp::Result<()>,
 ) -> capnp::Result<()> {
-    // The buffer begins at a word boundary, because it is an allocation of its size.
+    // The buffer begins at a word boundary, because allocators align large allocations.
     let message = serialize::read_message_from_flat_slice(&mut bytes, ReaderOptions::default())?;
     let root: any_pointer::Reader<'_> = message.get_root()?;
     read(value, root.get_as::<Read<'_>>()?.0)

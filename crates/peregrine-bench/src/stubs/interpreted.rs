@@ -37,7 +37,7 @@ const STRUCTURE: &[Code] = &[
     Code::Record(&[Code::Integer, Code::Text]),
 ];
 
-/// The user's values without their types: plain memory.
+/// A piece of the user's memory, which has no more types than words and text.
 enum Memory<'a> {
     Words(&'a mut [i32]),
     Text(&'a mut [u8]),
@@ -45,7 +45,7 @@ enum Memory<'a> {
 
 /// The user's values as a sequence of pieces of memory.
 struct Values<'a, 'b> {
-    /// The rest of the current piece.
+    /// The rest of the current piece of words.
     words: &'a mut [i32],
     pieces: slice::IterMut<'b, Memory<'a>>,
 }
@@ -55,7 +55,7 @@ impl<'a, 'b> Values<'a, 'b> {
         Self { words: &mut [], pieces: pieces.iter_mut() }
     }
 
-    /// Returns at most `most` adjacent words, and at least one.
+    /// Returns between one and `most` adjacent words, or `None` if no words follow.
     #[inline(always)]
     fn words_up_to(&mut self, most: usize) -> Option<&'a mut [i32]> {
         if self.words.is_empty() {
@@ -84,7 +84,7 @@ impl<'a, 'b> Values<'a, 'b> {
     }
 }
 
-/// Moves the values of these codes.
+/// Moves the values that `codes` describe.
 #[inline(never)]
 fn interpret<M: Mover>(
     mover: &M,
@@ -139,7 +139,7 @@ fn interpret<M: Mover>(
     Some(())
 }
 
-/// The generic stub, called with the arguments of one of the procedures.
+/// Calls the generic stub with the arguments and the description of a procedure.
 #[inline(always)]
 fn call<M: Mover>(mover: &M, pieces: &mut [Memory<'_>], codes: &[Code], packet: &mut [u8]) -> Used {
     let (bytes, mut packet) = (packet.len(), Packet::new(packet));
@@ -214,7 +214,8 @@ pub(crate) fn records_moved(user: &mut User, packet: &mut [u8]) -> Used {
     call(&mover, &mut [Memory::Words(user.records.as_flattened_mut())], RECORDS_ONLY, packet)
 }
 
-/// Finds the same integers with one code each, in a single row.
+/// Finds the integers of the array of records, and moves nothing. Each integer has a code, and all codes are
+/// in one row without records.
 pub(crate) fn row_found(user: &mut User, packet: &mut [u8]) -> Used {
     const CODES: &[Code] = &[Code::Integer; 3 * RECORDS];
     call(&Nothing, &mut [Memory::Words(user.records.as_flattened_mut())], CODES, packet)

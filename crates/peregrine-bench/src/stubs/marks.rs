@@ -18,14 +18,15 @@ impl Mark {
     }
 }
 
-/// The time of native values divided by that of a copy of as many bytes, in each direction.
+/// The largest acceptable ratio of the time of native values to that of a copy of as many bytes, in
+/// each direction.
 const OVER_COPY: [(Data, f64); 2] = [(Data::Array, 1.10), (Data::Structure, 1.50)];
-/// The time of interpreted calls divided by that of compiled ones.
+/// The largest acceptable ratio of the time of interpreted calls to that of compiled ones.
 const OVER_COMPILED: [(Data, f64); 2] = [(Data::Array, 1.25), (Data::Structure, 2.00)];
 /// The largest acceptable difference between an interpreted and a compiled call of one integer, in
 /// nanoseconds.
 const MORE_NS: f64 = 30.0;
-/// The worst deviation of the paper's own model.
+/// The largest acceptable deviation of our model. It is the largest deviation of the paper's model.
 const MODEL: f64 = 0.12;
 
 /// Returns all marks.

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `user`, `packet` | the three data types; a message |
 //! | `copying`, `compiled`, `interpreted` | the ten designs |
-//! | `parameters`, `model` | measurements of the paper's parameters; its equations with them |
+//! | `parameters`, `model` | measurements of the paper's parameters; the paper's equations with them |
 //! | `effects` | what the model misses |
 //! | `shipped` | Peregrine's own stubs |
 //! | `encodings` | the same types in other encodings, for the experiment `peers` |
@@ -40,21 +40,23 @@ use user::User;
 use crate::subject::Failure;
 use crate::{Progress, Selection, machine};
 
-/// The number of bytes of the message that were used; `None` if it had no room, or is invalid.
+/// The number of bytes of the message that were used; `None` if the message is too short or invalid.
 type Used = Option<usize>;
 
-/// Moves one procedure's arguments.
+/// A function that moves the arguments of one procedure.
 type Stub = fn(&mut User, &mut [u8]) -> Used;
 
 /// The further option of this experiment.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Picture {
-    /// Draw the designs with the paper's figures, as SVG
+    /// Write a picture of the designs and of the paper's figures to this file, as SVG
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
 
 pub(crate) use report::{control, copying, ns, rounded};
+pub(crate) use shipped::{Calling, Labelled, ThreeClient, Triple, equal_server};
+pub(crate) use user::Data;
 
 /// Measures only the model's parameters for marshalling.
 pub(crate) fn measured(rounds: usize, slice: Duration) -> Result<Measured, Failure> {

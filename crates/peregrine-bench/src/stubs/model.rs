@@ -13,7 +13,7 @@ pub(crate) struct Prediction {
     /// The paper's model: every part waits for the previous one.
     pub(crate) sum: f64,
     /// In each loop, and outside of loops, moving items overlaps with everything else (including the call of
-    /// the stub). The longer of the two counts.
+    /// the stub). The longer of the two times counts.
     pub(crate) overlap: f64,
 }
 
@@ -22,7 +22,7 @@ pub(crate) fn equation(design: Design, data: Data) -> Cost {
     costs(&description(), design).swap_remove(data as usize).call
 }
 
-/// Returns the actual length of what has no bound in the description.
+/// Returns the actual length of a variable. Only the text has no bound in the description.
 fn length(_: &str) -> f64 {
     TEXT as f64
 }
@@ -37,15 +37,17 @@ pub(crate) fn predict(cost: &Cost, measured: &Measured) -> Prediction {
     }
 }
 
-/// Returns the time of moving items, the time of everything else, and the time of parts that do not overlap:
-/// blocks, and loops. A loop takes as long as the longer of the first two within it.
+/// Returns three times in nanoseconds: that of moving items, that of everything else that overlaps with
+/// moving, and that of blocks and loops, which overlap with nothing. A pass through a loop takes the longer
+/// of the first two times of its body, plus the third.
 fn overlapped(cost: &Cost, parameters: &Parameters<'_>) -> [f64; 3] {
     let mut sums = [0.0; 3];
     for (symbol, count) in cost.symbols() {
         let moves = matches!(symbol, Symbol::ByteCopy | Symbol::ItemCopy);
         sums[usize::from(!moves)] += count * parameters.of(symbol);
     }
-    // In an equation, moving elements and interpreting them are separate loops. In a stub they are one loop.
+    // In an equation, moving elements and interpreting them are separate loops. In a stub they are one loop,
+    // so loops with the same count are merged here.
     let mut loops: Vec<(&Length, [f64; 3])> = Vec::new();
     for part in cost.parts() {
         match part {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{Ordering, compiler_fence};
 
-/// The rest of a buffer.
+/// The rest of a message, from the current position to the end of its memory.
 #[derive(Debug)]
 pub(crate) struct Packet<'a> {
     rest: &'a mut [u8],
@@ -13,8 +13,8 @@ impl<'a> Packet<'a> {
         Self { rest: bytes }
     }
 
-    /// Works on a local copy of the position, so that the position stays in registers across any number of
-    /// [fences](keep_separate).
+    /// Calls `moves` with a local copy of the position, so that the position stays in registers across any
+    /// number of [fences](keep_separate).
     #[inline(always)]
     pub(crate) fn locally(&mut self, moves: impl FnOnce(&mut Self) -> Option<()>) -> Option<()> {
         let mut local = Self { rest: core::mem::take(&mut self.rest) };
@@ -46,8 +46,8 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// Prevents the compiler from combining several moves: two of them are not merged into one of twice the
-/// width, and a loop of them is not vectorized. It emits no instruction.
+/// Prevents the compiler from combining several moves: it does not merge two moves into one of twice the
+/// width, and does not vectorize a loop of moves. No instruction is emitted.
 #[inline(always)]
 pub(crate) fn keep_separate() {
     compiler_fence(Ordering::SeqCst);
@@ -55,7 +55,7 @@ pub(crate) fn keep_separate() {
 
 /// The direction: to the message or from it.
 pub(crate) trait Way: 'static {
-    /// Moves as many bytes as both slices have.
+    /// Moves a whole slice. Both slices have the same length.
     fn block(packet: &mut [u8], user: &mut [u8]);
 
     /// Moves a byte.

@@ -22,15 +22,16 @@ pub(crate) const DOUBTFUL: [(usize, usize, &str); 2] = [
     (
         9,
         0,
-        "so in our copy of the paper; but interpreted it is 0.079 ms, of which B + e are 0.068, which leaves 0.011",
+        "this is the figure in our copy of the paper; but the interpreted stub takes 0.079 ms, of which B + e take 0.068, so 0.011 remain",
     ),
 ];
 
 /// Table 3: the percentage of the time that is due to interpretation. The rows are those of `Copying::ALL`.
-/// It is the model's time of interpretation, divided by the measured time.
+/// Each is the model's time of interpretation, divided by the measured time.
 pub(crate) const INTERPRETATION: [[u32; 3]; 5] =
     [[80, 4, 51], [86, 6, 63], [63, 2, 33], [67, 2, 39], [86, 4, 76]];
 
-/// Table 4: the percentage that is due to procedure calls, interpreted and compiled, by bytes and by items.
+/// Table 4: the percentage of the time that is due to procedure calls: interpreted and compiled, by bytes and
+/// by items, for the three types.
 pub(crate) const CALLS: [[[u32; 3]; 2]; 2] =
     [[[23, 57, 36], [25, 65, 42]], [[63, 57, 52], [83, 64, 59]]];

@@ -22,15 +22,16 @@ pub(crate) fn nothing(_: &mut User, _: &mut [u8]) -> Used {
     Some(0)
 }
 
-/// The number of items of [`straight`], and of elements of [`steps`].
+/// The number of items that [`straight`] moves.
 pub(crate) const STRAIGHT: usize = 32;
+/// The number of elements over which [`steps`] loops.
 pub(crate) const STEPS: usize = super::user::INTEGERS;
 
 /// Moves one item after the other, without a loop.
 #[inline(always)]
 fn straight(mover: &impl Mover, user: &mut User, packet: &mut [u8]) -> Used {
     let (bytes, mut packet) = (packet.len(), Packet::new(packet));
-    // The start is unknown to the compiler, as it is for items that follow others.
+    // The compiler does not know the first position, as with items that follow others.
     packet.next(user.lengths[0])?;
     let array = &mut user.array.value;
     macro_rules! items {
@@ -50,13 +51,13 @@ pub(crate) fn straight_items<W: Way>(user: &mut User, packet: &mut [u8]) -> Used
     straight(&InlineItem::<W>::new(), user, packet)
 }
 
-/// Calls a procedure that does nothing for each item.
+/// Calls, for each item, a procedure that does nothing.
 pub(crate) fn straight_calls(user: &mut User, packet: &mut [u8]) -> Used {
     straight(&Procedural::<Marshal>::nothing(), user, packet)
 }
 
-/// Loops over the array, and moves nothing. The loop reads each element, because the compiler would remove
-/// one that does not.
+/// Loops over the array, and moves nothing. The loop reads each element, because the compiler would remove a
+/// loop that reads nothing.
 pub(crate) fn steps(user: &mut User, _: &mut [u8]) -> Used {
     for one in user.integers()? {
         keep_separate();
@@ -67,7 +68,7 @@ pub(crate) fn steps(user: &mut User, _: &mut [u8]) -> Used {
     Some(0)
 }
 
-/// Moves only a block, after a count that is not written.
+/// Moves only a block. Its place in the message is after that of a count, which is not moved.
 pub(crate) fn block<W: Way, const I: usize>(user: &mut User, packet: &mut [u8]) -> Used {
     let bytes = user.lengths[I];
     let user = user.flat.get_mut(..bytes)?;
@@ -88,7 +89,7 @@ pub(crate) fn block_in_stub<W: Way, const I: usize>(user: &mut User, packet: &mu
 /// A micro-program: its name, and its stub.
 type Named = (&'static str, Stub);
 
-/// The number of programs before those of blocks.
+/// The number of micro-programs that precede those of blocks.
 const SINGLE: usize = 8;
 
 /// Returns the micro-programs of a direction.
@@ -137,12 +138,14 @@ pub(crate) fn measure(rounds: usize, slice: Duration) -> Result<Measured, Failur
     Ok(Measured::from_medians(&medians))
 }
 
-/// The time of each symbol on this machine, in nanoseconds.
+/// The times of the parameters on this machine, in nanoseconds.
 #[derive(Clone, Debug)]
 pub(crate) struct Measured {
     /// The cost of calling a stub.
     pub(crate) call: f64,
+    /// The time of each symbol, in the order of [`Symbol::ALL`].
     pub(crate) symbols: [f64; Symbol::ALL.len()],
+    /// The sizes of blocks in bytes, and their times.
     pub(crate) blocks: Vec<(u64, f64)>,
 }
 

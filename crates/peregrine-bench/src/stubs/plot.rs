@@ -12,7 +12,7 @@ use super::user::Data;
 /// The space left of the origin, for the longest names.
 const MARGIN: f64 = 30.0;
 const WIDTH: f64 = 980.0 + MARGIN;
-/// The end of the names of designs, and the start of the bars.
+/// The horizontal position at which the names of designs end and the bars begin.
 const LEFT: f64 = 190.0;
 /// The width of a panel's bars.
 const PANEL: f64 = 230.0;
@@ -99,7 +99,7 @@ fn one_type(svg: &mut String, study: &Study, data: Data, left: f64) {
     for (row, cell) in cells.iter().enumerate() {
         let top = TOP + ROW * row as f64 + 5.0;
         let mut bar = |y: f64, ratio: f64, colour: &str| {
-            // The bar of the fastest design is visible, too.
+            // The bar of the fastest design must be visible, too.
             let width = across(ratio).max(1.5);
             line(format!(
                 "<rect x=\"{left:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"11\" fill=\"{colour}\"/>"

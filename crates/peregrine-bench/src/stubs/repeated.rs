@@ -1,5 +1,5 @@
-//! The operations that are measured, and the method: each is repeated, in intervals in which nothing
-//! disturbed it.
+//! The operations that are measured, and the method: each operation is repeated, and intervals in which
+//! something disturbed it do not count.
 
 use core::fmt::{self, Debug};
 use std::hint::black_box;
@@ -26,17 +26,18 @@ impl Debug for Repeated {
     }
 }
 
-/// The repetitions for the first estimate of the time of one.
+/// The number of repetitions for the first estimate of the time of one.
 const GUESS: u32 = 2000;
 
 impl Repeated {
-    /// Creates an operation. `run` repeats the operation this many times, and returns whether all repetitions
+    /// Creates an operation. `run` takes the number of repetitions, and returns whether all of them
     /// succeeded.
     pub(crate) fn new(run: impl FnMut(u32) -> bool + 'static) -> Self {
         Self { run: Box::new(run), last_ns: None }
     }
 
-    /// Creates an operation that calls a stub with separate values and a separate, full message of type `data`.
+    /// Creates an operation that calls a stub with separate values and a separate, full message of type
+    /// `data`.
     pub(crate) fn of(stub: Stub, data: Data) -> Self {
         let mut user = User::full();
         let mut packet = Placed::boxed([0; PACKET]);
@@ -65,8 +66,8 @@ impl Repeated {
     ///
     /// The processor's frequency varies, and sometimes another program uses the same core (perhaps its other
     /// hardware thread, or another virtual machine). So the slice is cut into pieces, and the [pace](Pace) is
-    /// measured before and after each. The sample is the median of the undisturbed pieces, in links of the
-    /// chain, times the usual time of a link.
+    /// measured before and after each piece. The time of a piece is expressed in links of the chain that the
+    /// pace measures. The sample is the median of the undisturbed pieces, times the usual time of a link.
     pub(crate) fn measure(&mut self, slice: Duration) -> Result<Sample, Failure> {
         let last_ns = match self.last_ns {
             Some(ns) => ns,
@@ -128,7 +129,7 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Measures for some microseconds.
+    /// Measures the pace, for some microseconds.
     fn now() -> Self {
         const ROUNDS: u32 = 1000;
         let start = Instant::now();

@@ -22,7 +22,7 @@ pub(crate) fn show(study: &Study, machine: Value, format: Format) -> io::Result<
     }
 }
 
-/// Returns its name in the paper's tables.
+/// Returns the name of interpreted or of compiled stubs in the paper's tables.
 pub(crate) const fn control(control: Control) -> &'static str {
     match control {
         Control::Interpreted => "interpreted",
@@ -30,7 +30,7 @@ pub(crate) const fn control(control: Control) -> &'static str {
     }
 }
 
-/// Returns its name in the paper's tables.
+/// Returns the name of a way to copy in the paper's tables.
 pub(crate) const fn copying(copying: Copying) -> &'static str {
     match copying {
         Copying::InlineByte => "inline, byte",
@@ -160,7 +160,7 @@ fn table(title: &str, header: &[&str], text_columns: usize, rows: Vec<Vec<String
     format!("{title}\n\n{}\n\n", table.trim_fmt())
 }
 
-/// Returns nanoseconds with three significant digits.
+/// Returns a time in nanoseconds as text with three significant digits.
 pub(crate) fn ns(ns: f64) -> String {
     match ns {
         ns if ns < 9.995 => format!("{ns:.2}"),
@@ -263,7 +263,8 @@ fn principal(study: &Study, marshals: bool) -> String {
     text
 }
 
-/// Returns the fraction of a design's time by which it exceeds another's.
+/// Returns the difference between the time `of` of a design and the shorter time `over` of another, as a
+/// fraction of `of`.
 fn excess(of: f64, over: f64) -> f64 {
     (of - over) / of
 }
@@ -328,7 +329,7 @@ fn parameters(study: &Study) -> String {
         let there = if to.0 == 1024 { "382".to_owned() } else { "-".to_owned() };
         rows.push(vec![
             format!("b({})", to.0),
-            "move this many bytes by block copy".to_owned(),
+            "move that number of bytes as a block".to_owned(),
             ns(to.1),
             ns(from.1),
             there,

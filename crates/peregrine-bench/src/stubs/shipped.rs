@@ -1,6 +1,6 @@
 //! The costs of Peregrine's own stubs for the three types, compared with copies of as many bytes.
 //!
-//! * `value`: `Value::encode` and `Value::decode` of the type, as an argument by value: arrays of fixed
+//! * `value`: `Value::encode` and `Value::decode` of the type, as an argument by value. Its arrays have fixed
 //!   lengths.
 //! * `stub`: a generated stub: the client's until the message is complete in its frame, and the server's from
 //!   there to the procedure (copying the arguments, as a path does) and back.
@@ -10,13 +10,14 @@
 use std::cell::RefCell;
 use std::hint::black_box;
 use std::rc::Rc;
+use std::sync::Arc;
 
-use peregrine::call::{Call, EStack, FrameGuard, Frames, Incoming, Limit, execute};
+use peregrine::call::{Call, EStack, FrameGuard, Frames, Incoming, Limit, Serve, execute};
 use peregrine::interface::Described;
 use peregrine::value::{
     Block, Native, Reader, Representation, Space, Swapped, Window, Writer, plain_slice,
 };
-use peregrine::{Argument, Dynamic, GenericClient, OnExhausted, Plain, Value, interface};
+use peregrine::{Argument, Binding, Dynamic, GenericClient, OnExhausted, Plain, Value, interface};
 
 use super::Used;
 use super::repeated::Repeated;
@@ -64,7 +65,7 @@ pub(crate) fn description() -> Described {
     Described::parse(&text).expect("a description by the macro")
 }
 
-/// Ignores its arguments.
+/// An object that ignores the arguments of its procedures.
 #[derive(Debug)]
 struct Object;
 
@@ -91,6 +92,11 @@ impl Three for Object {
         black_box((a, b, c, d, e, f));
         Ok(())
     }
+}
+
+/// Returns a server of these procedures, whose object ignores the arguments.
+pub(crate) fn equal_server() -> Arc<dyn Serve> {
+    Arc::new(ThreeServer::new(Object))
 }
 
 /// The structure as one value.
@@ -140,7 +146,7 @@ impl Row {
     pub(crate) const ALL: [Self; 6] =
         [Self::Copy, Self::Value, Self::Swapped, Self::Stub, Self::Compiled, Self::Interpreted];
 
-    /// Returns the row with which it is compared.
+    /// Returns the row with which this row is compared.
     pub(crate) const fn base(self) -> Self {
         match self {
             Self::Interpreted => Self::Compiled,
@@ -210,7 +216,7 @@ fn of_value<T: Value + Clone + 'static, R: Representation>(value: &T, marshals: 
     Repeated::calling(boxed, packet, decode::<T, R>)
 }
 
-/// The bytes of the structure as a value.
+/// The number of bytes of the structure as a value.
 pub(crate) const STRUCTURE_BYTES: usize = 3 * 4 + 4 * INTEGERS + 12 * RECORDS + 4 + 4 + 1024;
 
 /// Returns frames of the size of a message, like those of bindings.
@@ -218,7 +224,7 @@ fn frames() -> Result<Frames, Failure> {
     Ok(Frames::private(1, 1, PACKET)?)
 }
 
-/// Writes the arguments of a procedure into a frame, as its generated stub and a path do.
+/// A caller that writes the arguments of a procedure into a frame, as its generated stub and a path do.
 struct Caller {
     frames: Frames,
     user: User,
@@ -226,7 +232,7 @@ struct Caller {
     labelled: Labelled,
 }
 
-/// The layout of a message: the bytes of its head, and of the whole.
+/// The layout of a message: the number of bytes of its head, and of the whole message.
 type Layout = (usize, usize);
 
 impl Caller {
@@ -236,7 +242,7 @@ impl Caller {
         Ok(Self { frames: frames()?, user, records: Placed::boxed(e), labelled: f })
     }
 
-    /// Writes the message into one frame this many times; returns its layout.
+    /// Writes the message into one frame `times` times. Returns its layout.
     fn run(&self, data: Data, times: u32) -> Option<Layout> {
         let mut frame = self.frames.take(|| None, |_| false, OnExhausted::Wait)?;
         frame.fill(|frame, space| self.fill(frame, space, data, times))
@@ -291,7 +297,7 @@ impl Caller {
     }
 }
 
-/// Serves a message in a frame.
+/// A server stub, and a message in a frame that it serves.
 struct Server {
     caller: Caller,
     layout: Layout,
@@ -360,11 +366,17 @@ fn plain<T: Plain>(values: &Dynamic) -> Option<&[T]> {
 
 impl Calling {
     pub(crate) fn shared() -> Shared {
+        let compiled = ThreeClient::in_process(Object);
+        Rc::new(RefCell::new(Self::over(compiled.binding().clone())))
+    }
+
+    /// Makes both clients of a binding.
+    pub(crate) fn over(binding: Binding) -> Self {
         let user = User::full();
         let Structure { e, f, .. } = Structure::of(&user);
-        let compiled = ThreeClient::in_process(Object);
+        let compiled = ThreeClient { binding };
         let interpreted = GenericClient::over(compiled.binding().clone(), description());
-        Rc::new(RefCell::new(Self {
+        Self {
             compiled,
             interpreted,
             one: user.one.into(),
@@ -375,10 +387,11 @@ impl Calling {
             result: Dynamic::Unit,
             labelled: f,
             user,
-        }))
+        }
     }
 
-    fn compiled(&self, data: Data) -> Option<()> {
+    /// Makes a call by the compiled client. Returns `None` if it fails.
+    pub(crate) fn compiled(&self, data: Data) -> Option<()> {
         let Self { compiled, user, array, records, labelled, .. } = self;
         let called = match data {
             Data::One => compiled.one(user.one),
@@ -395,7 +408,8 @@ impl Calling {
         called.ok()
     }
 
-    fn interpreted(&mut self, data: Data) -> Option<()> {
+    /// Makes a call by the interpreted client. Returns `None` if it fails.
+    pub(crate) fn interpreted(&mut self, data: Data) -> Option<()> {
         let Self { interpreted, one, numbers, array, records, label, result, .. } = self;
         let [a, b, c] = numbers;
         let number = data as u32;

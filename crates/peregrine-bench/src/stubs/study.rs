@@ -19,7 +19,7 @@ pub(crate) struct Cell {
     pub(crate) design: Design,
     pub(crate) data: Data,
     pub(crate) marshals: bool,
-    /// Quartiles in nanoseconds, including the call of the stub.
+    /// The quartiles of the time in nanoseconds, including the call of the stub.
     pub(crate) ns: [f64; 3],
     pub(crate) prediction: Prediction,
 }
@@ -38,9 +38,9 @@ pub(crate) struct Ours {
     pub(crate) data: Data,
     pub(crate) marshals: bool,
     pub(crate) ns: [f64; 3],
-    /// Quartiles of the rounds' ratios to its base.
+    /// The quartiles of the rounds' ratios to the time of [the base](Row::base).
     pub(crate) ratio: [f64; 3],
-    /// The additional time: the median of the rounds' differences, in nanoseconds.
+    /// The median of the rounds' differences from the time of the base, in nanoseconds.
     pub(crate) more: f64,
 }
 
@@ -48,8 +48,9 @@ pub(crate) struct Ours {
 #[derive(Clone, Debug)]
 pub(crate) struct Difference {
     pub(crate) effect: Effect,
-    /// With it and without it, in nanoseconds.
+    /// The time of the program with the effect, in nanoseconds.
     pub(crate) with: f64,
+    /// The time of the program without the effect, in nanoseconds.
     pub(crate) without: f64,
 }
 
@@ -58,7 +59,7 @@ pub(crate) struct Difference {
 pub(crate) struct Study {
     pub(crate) rounds: usize,
     pub(crate) cells: Vec<Cell>,
-    /// To the message, and from it.
+    /// The parameters of moves to the message, and of moves from it.
     pub(crate) parameters: [Measured; 2],
     pub(crate) differences: Vec<Difference>,
     pub(crate) ours: Vec<Ours>,
@@ -66,7 +67,7 @@ pub(crate) struct Study {
 
 const WAYS: [bool; 2] = [true, false];
 
-/// A list of operations, and where each kind of them begins.
+/// All operations, and the samples of each in nanoseconds.
 #[derive(Default)]
 struct Operations {
     all: Vec<Repeated>,

@@ -4,24 +4,26 @@
 pub(crate) const INTEGERS: usize = 256;
 /// The number of elements of the array of records.
 pub(crate) const RECORDS: usize = 86;
-/// The bytes of the text.
+/// The number of bytes of the text.
 pub(crate) const TEXT: usize = 1024;
 
-/// One of the three data types: the position of its procedure in [`Three`](super::shipped::Three).
+/// One of the three data types. Its number is the position of its procedure in
+/// [`Three`](super::shipped::Three).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Data {
     /// An integer.
     One,
     /// An array of 256 integers.
     Array,
-    /// Three integers, an array of 256, one of 86 records of three, and a record of one and a text.
+    /// Three integers, an array of 256 integers, an array of 86 records of three integers, and a record of an
+    /// integer and a text.
     Structure,
 }
 
 impl Data {
     pub(crate) const ALL: [Self; 3] = [Self::One, Self::Array, Self::Structure];
 
-    /// Returns its notation in the paper.
+    /// Returns the notation of the type in the paper.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::One => "(I)",
@@ -42,8 +44,8 @@ impl Data {
 }
 
 /// A value that begins `BEFORE` bytes after a page's start. Copies take longer if their source is, modulo a
-/// page, shortly after their destination. So messages begin at pages, and the data that is copied to them or
-/// from them begins in the middle of pages.
+/// page, shortly after their destination. So messages begin at the start of pages, and the data that is
+/// copied to them or from them begins in the middle of pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[repr(C, align(4096))]
 pub(crate) struct Placed<T, const BEFORE: usize> {
@@ -51,7 +53,7 @@ pub(crate) struct Placed<T, const BEFORE: usize> {
     pub(crate) value: T,
 }
 
-/// The middle of a page.
+/// The distance in bytes from the start of a page to its middle.
 pub(crate) const MIDDLE: usize = 2048;
 
 impl<T, const BEFORE: usize> Placed<T, BEFORE> {
@@ -76,13 +78,13 @@ impl<T, const BEFORE: usize> core::ops::DerefMut for Placed<T, BEFORE> {
     }
 }
 
-/// A message, or room for one.
+/// Memory for a message.
 pub(crate) type Room = Box<Placed<[u8; PACKET], 0>>;
 
-/// The room for a message of any of the types.
+/// The size in bytes of memory that can hold a message of any of the types.
 pub(crate) const PACKET: usize = 4096;
 
-/// The bytes of the measured blocks.
+/// The sizes in bytes of the measured blocks.
 pub(crate) const BLOCKS: [u64; 9] = [12, 32, 64, 128, 256, 512, 1024, 1032, 3108];
 
 /// The user's values of these types. The parts of the structure are separate, like a procedure's arguments.
@@ -101,7 +103,7 @@ pub(crate) struct User {
     pub(crate) elements: [usize; 2],
     /// [`BLOCKS`], hidden from the compiler.
     pub(crate) lengths: [usize; BLOCKS.len()],
-    /// The bytes of a message, copied without unmarshalling.
+    /// Bytes that are moved to or from a message as one block.
     pub(crate) flat: Box<Placed<[u8; PACKET], MIDDLE>>,
 }
 

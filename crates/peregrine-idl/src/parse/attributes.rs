@@ -60,7 +60,7 @@ fn attribute(inside: ParseStream<'_>) -> Result<Attribute> {
     Ok(Attribute { name: last, span, arguments: inside.parse()? })
 }
 
-/// `= "..."`
+/// Parses `= "..."`.
 fn doc(input: ParseStream<'_>) -> Result<String> {
     sign::<Token![=]>(input, "`=`")?;
     Ok(input.parse::<LitStr>()?.value())
@@ -165,7 +165,7 @@ impl Attribute {
     }
 }
 
-/// `(name = "...", version = N, max_len = N)`
+/// Parses `(name = "...", version = N, max_len = N)`.
 fn arguments(input: ParseStream<'_>) -> Result<Arguments> {
     let mut found = Arguments::default();
     list(&parentheses(input)?, |input| {

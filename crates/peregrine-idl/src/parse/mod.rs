@@ -42,7 +42,7 @@ pub(crate) fn definitions(input: ParseStream<'_>) -> Result<HashMap<String, Defi
 struct Found<'a> {
     root: Option<Trait>,
     types: HashMap<String, Definition>,
-    /// The kinds of types without derives.
+    /// The kinds of plain types, by their names. They apply to types without derives.
     kinds: &'a HashMap<String, Kind>,
 }
 
@@ -94,7 +94,7 @@ impl Found<'_> {
         Ok(())
     }
 
-    /// Returns the kind of a type without derives, if it is plain elsewhere.
+    /// Returns the kind of a type without derives, if `kinds` has it.
     fn kind(&self, attributes: &Attributes, name: &str) -> Option<&Kind> {
         self.kinds.get(name).filter(|_| !attributes.has("derive"))
     }

@@ -130,7 +130,7 @@ fn path(input: ParseStream<'_>) -> Result<Path> {
             || is_std && STD.contains(&name.as_str())
     };
     let start = names[..names.len() - 1].iter().take_while(skipped).count();
-    // `Result` with two parameters and the library's with one are different types.
+    // `Result` with two parameters and `peregrine::Result` with one are different types.
     let is_ours = start > 0 && names[start - 1] == "peregrine" && names[start..] == ["Result"];
     let start = if is_ours { start - 1 } else { start };
     Ok(Path { path: names[start..].join("::"), span, is_above })
@@ -263,7 +263,7 @@ fn rest_of_arguments(input: ParseStream<'_>) -> Result<()> {
     sign::<Token![>]>(input, "`>`")
 }
 
-/// `<T>`
+/// Parses `<T>`.
 fn one_part<T>(input: ParseStream<'_>, part: impl Fn(ParseStream<'_>) -> Result<T>) -> Result<T> {
     sign::<Token![<]>(input, "`<` and a type")?;
     let one = part(input)?;

@@ -91,7 +91,7 @@ impl<'a> Reader<'a> {
             DescribedBody::PlainEnum { repr, variants } => {
                 let size = described.plain_bytes(repr).unwrap_or(1) as usize;
                 let value = self.number(size);
-                // Only as many bits as the integer has.
+                // Only the bits that the integer has are compared.
                 let is_same =
                     |one: i128| one as u128 & (u128::MAX >> (128 - 8 * size.min(16))) == value;
                 let variant = variants.iter().find(|one| is_same(one.value));
@@ -134,7 +134,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Returns a float as a literal, or as the name of a constant if there is none.
+/// Returns a float as a literal, or as `NaN` or `inf`, which have no literal.
 fn float(value: f64) -> String {
     if value.is_finite() { format!("{value:?}") } else { format!("{value}") }
 }

@@ -2,7 +2,7 @@
 
 use peregrine::interface;
 
-/// Reports how it was called.
+/// Reports by which path it was called.
 #[interface]
 pub trait Whereabouts {
     /// Returns the path of the call, as the server sees it.

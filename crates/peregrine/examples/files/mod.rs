@@ -7,7 +7,7 @@ use peregrine::{CallError, Out, Value, interface};
 pub trait Files {
     /// In: `path` is sent only with the call. Returns the size of a file in bytes.
     fn size(&self, path: &str) -> Result<u64, FileError>;
-    /// Out: the result fills the caller's buffer. The call carries none of its bytes.
+    /// Out: the result fills the caller's buffer. The call carries no bytes of the buffer.
     fn read(&self, path: &str, offset: u64, into: Out<'_, u8>) -> Result<(), FileError>;
     /// In-out: `values` is sent with the call and with the result.
     fn sort(&self, values: &mut [u64]) -> peregrine::Result<()>;

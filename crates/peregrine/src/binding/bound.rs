@@ -21,30 +21,32 @@ pub(crate) struct Bound {
     pub(crate) interface: InterfaceRef,
     pub(crate) explanation: Explanation,
     pub(crate) mark: ForkMark,
-    /// The conditions under which calls take the slow path. Zero: none.
+    /// A bit for each condition under which calls take the slow path: `SWAPPED`, `DIFFERENT`, `MOVED`.
     flags: AtomicU32,
-    /// The server's procedures, if its interface differs.
+    /// How calls find the server's procedures. `None`: the server uses the client's numbers of procedures.
     fit: Option<Box<Differing>>,
 }
 
-/// The server's procedures for those of a client whose interface differs.
+/// How a client calls the procedures of a server whose interface differs from its own.
 #[derive(Debug)]
 pub(crate) struct Fit {
     /// The server's number of each of the client's procedures. `None`: the server has no such procedure.
     pub(super) numbers: Box<[Option<u32>]>,
-    /// The conversion of the procedures whose messages differ.
+    /// The conversion of the messages that differ. `None`: no message differs.
     pub(super) conversion: Option<Conversion>,
 }
 
-/// The server's procedures, as calls find them.
+/// What calls look up if the server's interface differs from the client's.
 struct Differing {
+    /// As [`Fit::numbers`].
     numbers: Box<[Option<u32>]>,
+    /// `None`: no procedure needs conversion.
     converted: Option<Converted>,
 }
 
 /// The part of a binding that makes converted calls.
 struct Converted {
-    /// Whether each procedure is converted.
+    /// For each of the client's procedures, whether its calls are converted.
     which: Box<[bool]>,
     bound: Bound,
 }
@@ -119,11 +121,11 @@ impl Bound {
     /// Returns whether the stub must write values in the other byte order for calls of this procedure.
     #[cold]
     pub(crate) fn is_swapped(&self, procedure: u32) -> bool {
-        // Converted calls are written in the native order, and converted later.
+        // The stub writes converted calls in the native byte order. `ConvertedPath` converts them later.
         self.flags.load(Ordering::Relaxed) & SWAPPED != 0 && self.converted(procedure).is_none()
     }
 
-    /// Returns what makes calls of a procedure, if they are converted.
+    /// Returns the `Bound` that makes the calls of a procedure, if these are converted.
     fn converted(&self, procedure: u32) -> Option<&Self> {
         let converted = self.fit.as_ref()?.converted.as_ref()?;
         let is_converted = converted.which.get(procedure as usize).copied().unwrap_or(false);
@@ -136,12 +138,13 @@ impl Bound {
         self.flags.load(Ordering::Acquire) & MOVED != 0
     }
 
-    /// Marks this as replaced by a newer `Bound`.
+    /// Marks this `Bound` as replaced by a newer one.
     pub(super) fn moves(&self) {
         self.flags.fetch_or(MOVED, Ordering::AcqRel);
     }
 
-    /// Returns what makes the calls of a procedure, and the number of the procedure there.
+    /// Returns the `Bound` that makes the calls of a procedure, and the number of the procedure in these
+    /// calls.
     ///
     /// # Errors
     /// If the server has no such procedure.

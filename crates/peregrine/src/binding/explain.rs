@@ -29,7 +29,7 @@ pub struct Candidate {
     pub path: PathKind,
     /// Whether it was chosen.
     pub verdict: Verdict,
-    /// What carries the calls, or why the path was not chosen.
+    /// What carries the calls, or why the path was not chosen. May be empty.
     pub reason: String,
 }
 
@@ -43,7 +43,7 @@ pub enum Verdict {
     Failed,
     /// Binding did not try this path: no server offers it, or the address excludes it.
     Excluded,
-    /// Binding did not try this path, because a faster one works.
+    /// Binding did not try this path, because a faster one works or the object is in this process.
     NotNeeded,
 }
 
@@ -70,7 +70,7 @@ impl Explanation {
         Self { address: address.to_owned(), candidates: paths.map(candidate).collect() }
     }
 
-    /// Returns the address that was bound, as it was written.
+    /// Returns the address to which the client binds, as it was written.
     pub fn address(&self) -> &str {
         &self.address
     }

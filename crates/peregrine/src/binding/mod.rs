@@ -1,4 +1,4 @@
-//! `Binding`: a client's handle to an export, for which the path and the interface are decided.
+//! `Binding`: the object through which a client calls an export, over a path that was chosen before.
 
 mod bound;
 mod compare;
@@ -53,7 +53,8 @@ pub struct Binding {
 }
 
 impl Clone for Binding {
-    /// The clone of a binding that was bound again is bound to the newest server.
+    /// Returns a binding to the same export. If this binding was bound again, the clone uses the newest
+    /// server.
     fn clone(&self) -> Self {
         self.with_limit(self.limit)
     }
@@ -103,7 +104,7 @@ impl Binding {
     /// Networks carry calls and results unencrypted and unauthenticated in this version.
     ///
     /// # Errors
-    /// If there is no such export, it refuses this user, or its interface differs.
+    /// If there is no such export, it refuses this user, or the client cannot use its interface.
     pub fn bind(
         address: &str,
         interface: impl Into<InterfaceRef>,
@@ -236,7 +237,7 @@ impl Binding {
         &self.home.interface
     }
 
-    /// Returns the name or address that was bound.
+    /// Returns the name or address to which the client bound.
     pub fn address(&self) -> &str {
         &self.home.address
     }
@@ -251,8 +252,8 @@ impl Binding {
         self.now().path.is_alive()
     }
 
-    /// Returns the procedures of the client's interface that the server does not have, by their names. Their
-    /// calls fail, and are not executed.
+    /// Returns the procedures of the client's interface that the server does not have, by their names. Calls
+    /// of these procedures fail, and are not executed.
     ///
     /// ```
     /// # use peregrine::interface;

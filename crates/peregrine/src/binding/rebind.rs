@@ -13,7 +13,8 @@ use crate::path::bind::{hold, until};
 use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys::Replaceable;
 
-/// A failed attempt that took at least this long is not repeated for as long as it took (backoff).
+/// The shortest failed attempt to bind that is followed by a backoff. The backoff lasts as long as the
+/// attempt took.
 const LONG: Duration = Duration::from_millis(500);
 
 /// The parts of a binding that stay the same when it is bound again.
@@ -22,13 +23,13 @@ pub(crate) struct Home {
     pub(super) interface: InterfaceRef,
     digest: Option<Digest>,
     options: BindOptions,
-    /// What the binding is bound to now. `None` if it was never bound again.
+    /// The state since the binding was last bound again. `None` if it was never bound again.
     latest: Mutex<Option<Arc<Bound>>>,
     /// Held by the thread that binds again. The value is the end of the backoff after a long failed attempt.
     binds: Mutex<Option<Instant>>,
 }
 
-/// Returns whether binding fails in this way until the server or the client changes.
+/// Returns whether binding keeps failing with an error of this kind until the server or the client changes.
 const fn is_final(kind: Kind) -> bool {
     matches!(
         kind,
@@ -77,8 +78,8 @@ impl Home {
         self.latest.lock()
     }
 
-    /// Returns the state that calls of a binding use now. If the binding was bound again, this replaces
-    /// `known`, so that later calls find the new state on the fast path.
+    /// Returns the state that calls of a binding use now. If the binding was bound again, the new state
+    /// replaces `known`, so that later calls find it on the fast path.
     pub(crate) fn now(&self, known: &Replaceable<Bound>) -> Arc<Bound> {
         let current = known.share();
         // In a forked child, the parent's state is returned and its mark makes the call fail. No lock is
@@ -136,7 +137,7 @@ impl Home {
         let limit = until(self.options.bind_limit);
         let until = deadline.map_or(limit, |deadline| deadline.min(limit));
         let mut quiet = hold(&self.binds, until)?;
-        // Another caller has bound again meanwhile.
+        // Another caller may have bound again while this thread waited for the lock.
         let is_newer = |latest: &Arc<Bound>| !core::ptr::eq(Arc::as_ptr(latest), gone);
         if self.latest().as_ref().is_some_and(is_newer) {
             return Ok(self.now(known));
@@ -149,8 +150,8 @@ impl Home {
         let Self { address, interface, digest, options, .. } = self;
         let selected = select::select(address, interface, *digest, options, until);
         let bound = selected.and_then(|selected| self.bound(selected)).inspect_err(|_| {
-            // Without this backoff, every call would wait as long for the same failure where no server
-            // answers.
+            // Without this backoff, if no server answers, every call would wait as long as this attempt for
+            // the same failure.
             let (now, took) = (Instant::now(), begun.elapsed());
             *quiet = (took >= LONG).then_some(now + took);
         })?;
@@ -159,7 +160,7 @@ impl Home {
         // Dropped after the lock of `latest` is released, because dropping it may take long.
         let before = self.latest().replace(Arc::clone(&bound));
         drop(before);
-        // Other bindings that share `gone` find the flag at their next call.
+        // Other bindings that share `gone` see at their next call that it was replaced.
         gone.moves();
         self.now(known);
         Ok(bound)

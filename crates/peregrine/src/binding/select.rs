@@ -28,8 +28,9 @@ const CONNECTS: &[&dyn Connect] = &[&Local, &OverEthernet, &OverUdp, &Tcp];
 /// The longest time that one attempt may take if another one can follow.
 const ATTEMPT_MAX: Duration = Duration::from_secs(1);
 
-/// Returns the time by which an attempt must end if `others` attempts follow it. Each of them gets the same
-/// share, so that a working path is reached even if no path before it answers.
+/// Returns the time by which an attempt must end if `others` attempts follow it. Each attempt gets the same
+/// share of the remaining time, but at most [`ATTEMPT_MAX`]. A working path is thus tried even if no path
+/// before it answers.
 fn attempt_end(until: Instant, others: usize) -> Instant {
     if others == 0 {
         return until;
@@ -47,7 +48,7 @@ struct Attempt<'a> {
     only_if_here: bool,
 }
 
-/// Why no path works, and the outcome of each.
+/// The error if no path works, and the outcome of each path.
 pub(super) struct Unbound(Box<(CallError, Explanation)>);
 
 impl Unbound {
@@ -113,8 +114,8 @@ fn try_all(
     let (targets, no_more) = targets(&address, options);
     let searched = searched(&address, &targets, &no_more);
     let attempts = attempts(CONNECTS, &address, &targets, &no_more.cause(), explanation);
-    // If the directory could not be read, that explains the failure. If it lacks the name, that explains
-    // the failure only if there is nothing to try.
+    // A directory that cannot be read explains the failure. A directory that lacks the name explains it only
+    // if there is nothing to try.
     let mut failure = (attempts.is_empty() || no_more.kind() != Kind::NotFound).then_some(no_more);
     // Binding over Ethernet begins with a question over UDP. A place that did not answer the question is not
     // asked over UDP again.
@@ -258,8 +259,7 @@ fn targets(address: &Address, options: &BindOptions) -> (Vec<Address>, CallError
     if address.place().is_some() || address.is_on_this_machine() {
         return (targets, no_other_machine());
     }
-    // The runtime directory has the names of this machine. The directory below has the names of other
-    // machines.
+    // The runtime directory has the names of this machine. `known` has the names of other machines.
     let hosts = Hosts::of_environment();
     let known: &dyn Directory = match &options.directory {
         Some(directory) => &**directory,
@@ -396,7 +396,7 @@ pub(super) fn describe(address: &str, limit: Duration) -> Result<Description, Ca
     let searched = searched(&parsed, &targets, &no_more);
     let explanation = &mut excluded(address);
     let mut attempts = attempts(CONNECTS, &parsed, &targets, &no_more.cause(), explanation);
-    // For one question, TCP answers sooner than the search for a faster path.
+    // A single question is answered sooner over TCP than a faster path is selected.
     attempts.sort_by_key(|attempt| match attempt.connect.kind() {
         kind if kind.is_on_this_machine() => 0,
         PathKind::Tcp => 1,

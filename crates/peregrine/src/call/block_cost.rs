@@ -41,7 +41,8 @@ const ESTIMATE: Duration = Duration::from_micros(30);
 const LEAST: Duration = Duration::from_micros(5);
 const MOST: Duration = Duration::from_micros(100);
 
-/// Measures a round trip between two threads that sleep in between, each on its own processor.
+/// Measures the median round trip between two threads, each on its own processor. A thread sleeps while it
+/// waits for the other one.
 fn measure() -> Duration {
     const ROUNDS: u32 = 24;
     let words = [AtomicU32::new(0), AtomicU32::new(0)];
@@ -56,8 +57,8 @@ fn measure() -> Duration {
     };
     let gauge = || std::thread::Builder::new().name("peregrine-gauge".into());
     std::thread::scope(|scope| {
-        // Two new threads measure, because the calling thread may be bound to one processor. If they
-        // may not use two processors, they measure the hand-over on one: the cost that applies then.
+        // Two new threads measure, because the calling thread may be bound to one processor. If they may use
+        // only one processor, they measure the hand-over on that processor, which is the cost in this case.
         let echo = gauge().spawn_scoped(scope, || {
             let _ = sys::pin_to(1);
             for round in 1..=ROUNDS {
@@ -83,7 +84,7 @@ fn measure() -> Duration {
         };
         match gauge().spawn_scoped(scope, ask) {
             Ok(asks) => asks.join().unwrap_or(ESTIMATE),
-            // The first thread has started and waits for messages: it gets them from here, and ends.
+            // The first thread waits for messages. This thread sends them, so that the first thread ends.
             Err(_) => {
                 (1..=ROUNDS).for_each(|round| {
                     pass(&words[0], round);

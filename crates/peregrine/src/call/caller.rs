@@ -83,7 +83,7 @@ impl CallerInfo {
     pub(crate) const NOBODY: u32 = u32::MAX;
 }
 
-/// The source of the calls that a thread runs. Its calls have numbers that only it understands.
+/// The source of the calls that a thread runs. Each call has a number, which only the source can interpret.
 pub(crate) trait Calls: Send + Sync {
     /// Returns whether the call is known to be abandoned: its caller has cancelled it, or no longer
     /// exists.
@@ -267,9 +267,11 @@ impl core::fmt::Debug for Caller {
 }
 
 thread_local! {
+    /// The caller of the calls that this thread runs.
     static CALLER: RefCell<Option<Arc<CallerInfo>>> = const { RefCell::new(None) };
-    /// The source of the calls that this thread runs, and the number of the current call.
+    /// The source of the calls that this thread runs.
     static CALLS: RefCell<Option<Arc<dyn Calls>>> = const { RefCell::new(None) };
+    /// The number of the current call at its source.
     static CALL: Cell<u64> = const { Cell::new(0) };
     /// The deadline of the current call, if it has one. Valid only inside procedures.
     static DUE: Cell<Option<Instant>> = const { Cell::new(None) };
@@ -300,18 +302,18 @@ pub fn caller() -> Option<Caller> {
     Some(Caller { info, due: DUE.get(), call: calls.map(|calls| (calls, CALL.get())) })
 }
 
-/// The value for a thread that runs no call.
+/// The value of [`INSIDE`] for a thread that runs no call.
 const OUTSIDE: u32 = u32::MAX;
 
-/// Returns the value for a thread that runs a call of this process.
+/// Returns the value of [`INSIDE`] for a thread that runs a call of the process `process`.
 const fn inside_of(process: u32) -> u32 {
     // A caller over a network may claim any process number.
     if process == OUTSIDE { OUTSIDE - 1 } else { process }
 }
 
 thread_local! {
-    /// The process whose call this thread runs (zero if it is unknown), or [`OUTSIDE`]. The other
-    /// values about the current call are valid only while it is not [`OUTSIDE`].
+    /// The process whose call this thread runs (zero if it is unknown), or [`OUTSIDE`]. The other values
+    /// about the current call are valid only while this value is not [`OUTSIDE`].
     static INSIDE: Cell<u32> = const { Cell::new(OUTSIDE) };
 }
 
@@ -332,7 +334,7 @@ pub(crate) fn serve_calls_of(calls: Option<Arc<dyn Calls>>) {
     drop(CALLS.replace(calls));
 }
 
-/// Marks the beginning of the call with that number, which `process` makes, on this thread.
+/// Marks the beginning of call number `call`, which the process `process` makes, on this thread.
 #[inline(always)]
 pub(crate) fn serve_call(call: u64, process: u32) {
     CALL.set(call);

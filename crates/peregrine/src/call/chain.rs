@@ -9,18 +9,18 @@ use std::sync::OnceLock;
 
 use crate::sys;
 
-/// A process in a chain: its domain (lower and upper word), its number, and a reserved word.
+/// A process in a chain: its domain (lower and upper word), its process ID, and a reserved word.
 pub(super) type Link = [u32; 4];
 pub(super) const LINK_BYTES: usize = size_of::<Link>();
 
 thread_local! {
-    /// The chain of the call that this thread runs, if the call came with one.
+    /// The chain of the call that this thread runs. Empty if the call has none.
     static CHAIN: RefCell<Vec<Link>> = const { RefCell::new(Vec::new()) };
     /// Whether the thread has waited inside a procedure since [`has_waited`] last read this.
     static WAITED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The number of threads of this process that run a procedure and wait for a call of their own.
+/// The number of threads of this process whose procedure waits for a nested call.
 static WAITING: AtomicU32 = AtomicU32::new(0);
 
 /// Returns how many threads of this process wait inside a procedure.
@@ -28,9 +28,9 @@ pub(crate) fn waiting_inside() -> u32 {
     WAITING.load(Ordering::SeqCst)
 }
 
-/// Counts the thread that made this value as waiting, until the value is dropped. Each path to another
-/// process holds one while a procedure waits for a call that it makes. The servers of this process then
-/// run as many nested calls beyond their bound, so that a call which comes back finds a thread.
+/// While this value exists, the thread that made it counts as waiting. Each path to another process holds
+/// one while a procedure waits for a call that it makes. The servers of this process then run as many
+/// nested calls beyond their bound, so that a call which comes back finds a thread.
 #[derive(Debug)]
 pub(crate) struct WaitingInside(());
 
@@ -54,15 +54,16 @@ impl Drop for WaitingInside {
     }
 }
 
-/// Returns the link of this process. Its domain is random, and only known to peers that it has called.
+/// Returns the link of this process. The domain in the link is random, and only peers that this process has
+/// called know it.
 pub(super) fn own_link() -> Link {
     static DOMAIN: OnceLock<u64> = OnceLock::new();
-    /// The process that made the number. A forked child is a different domain than its parent.
+    /// The process that drew `DOMAIN`. A forked child is a different domain than its parent.
     static OWNER: AtomicU64 = AtomicU64::new(0);
     let pid = std::process::id();
     let domain = *DOMAIN.get_or_init(|| {
         OWNER.store(pid.into(), Ordering::Relaxed);
-        // If there is no randomness, the number is only easier to guess.
+        // Without random bytes, the domain is easier to guess, but calls still work.
         sys::random().map_or(u64::from(pid) << 32 | 1, u64::from_ne_bytes)
     });
     let domain = domain ^ (OWNER.load(Ordering::Relaxed) ^ u64::from(pid)) << 20;

@@ -1,4 +1,4 @@
-//! `Exported`: an object that is served, and whose drop may panic on the thread that drops it last.
+//! `Exported`: a served object, whose drop may panic on any thread that releases its last reference.
 
 use super::request::Refusal;
 use super::{Reply, Request, Serve, Served};

@@ -1,9 +1,9 @@
 //! Extensions: optional data that a call carries besides its message.
 //!
-//! Extensions are a sequence of a tag (`u32`), a length in bytes (`u32`) and that many bytes. Numbers are
-//! little-endian on every path, whatever the byte order of values. Unknown tags are skipped. The
-//! sequence ends where a length reaches beyond the end. If a tag occurs twice, the first one counts.
-//! Everything after the 32nd tag is ignored.
+//! The extensions of a call are a sequence of entries. An entry is a tag (`u32`), the length of its content
+//! in bytes (`u32`), and the content. Numbers are little-endian on every path, whatever the byte order of
+//! values. Entries with unknown tags are skipped. The sequence ends where a length reaches beyond the last
+//! byte. If a tag occurs twice, the first entry counts. Everything after the 32nd entry is ignored.
 //!
 //! | tag | what |
 //! |---|---|
@@ -24,18 +24,19 @@ use crate::value::{Window, align_up};
 const CHAIN: u32 = 1;
 const DEADLINE: u32 = 2;
 
-/// Bytes of a tag and a length.
+/// The size in bytes of a tag and a length.
 const HEADER_BYTES: usize = 8;
-/// The largest number of tags of one call that are examined. A peer may send thousands.
+/// The largest number of entries of one call that are examined. A peer may send thousands.
 const TAGS_MAX: usize = 32;
-/// The largest number of bytes that are ever sent: the longest chain and a deadline.
+/// The largest size in bytes of the extensions that this process sends: the longest chain and a deadline.
 pub(crate) const BYTES_MAX: usize =
     align_up(2 * HEADER_BYTES + limits::CHAIN_MAX * LINK_BYTES + size_of::<u64>());
 
 /// The extensions of one outgoing call.
 pub(crate) struct Extensions {
-    /// Zero where nothing has been written.
+    /// The written bytes, followed by zeros.
     bytes: [u8; BYTES_MAX],
+    /// The number of written bytes.
     length: usize,
 }
 
@@ -59,7 +60,8 @@ impl Extensions {
             if left.is_zero() {
                 return Err(no_time_left());
             }
-            // Rounded down, so that the server never has more time than is left here; zero is not sent.
+            // Rounded down, so that the server does not get more time than is left here. At least 1 µs is
+            // sent.
             let left = u64::try_from(left.as_micros()).unwrap_or(u64::MAX).max(1);
             extensions.begin(DEADLINE, size_of::<u64>());
             extensions.put(&left.to_le_bytes());
@@ -166,8 +168,8 @@ pub(crate) fn leave() {
     set_due(None);
 }
 
-/// Returns whether the extensions say that their call comes from inside this process. This is a hint:
-/// any peer that this process has called can claim it.
+/// Returns whether the extensions say that their call came through this process. This is a hint: any peer
+/// that this process has called can claim it.
 pub(crate) fn is_from_inside(extensions: Window<'_>) -> bool {
     let own = chain::own_link();
     links(extensions).any(|link| link == own)
@@ -190,12 +192,12 @@ mod tests {
         Extensions::of(inside, deadline).unwrap().as_bytes().to_vec()
     }
 
-    /// Returns a tag, the length that it claims, and its content.
+    /// Returns the bytes of an entry: its tag, the length that it claims, and its content.
     fn one(tag: u32, length: u32, content: &[u8]) -> Vec<u8> {
         [&tag.to_le_bytes(), &length.to_le_bytes(), content].concat()
     }
 
-    /// Returns the deadline that was set, although this thread runs no procedure.
+    /// Returns the deadline of this thread, also while the thread runs no procedure.
     fn due() -> Option<Instant> {
         let due = set_due(None);
         set_due(due);
@@ -232,7 +234,7 @@ mod tests {
             assert_eq!(processes().len(), deep);
         }
         assert_eq!(deep, limits::CHAIN_MAX);
-        // The longest chain leaves room for a deadline.
+        // The extensions have space for the longest chain and a deadline together.
         let links = limits::CHAIN_MAX - 1;
         entered(&one(CHAIN, (links * LINK_BYTES) as u32, &vec![1; links * LINK_BYTES])).unwrap();
         let bytes = of(Some(1), Some(Instant::now() + LONG));
@@ -265,7 +267,7 @@ mod tests {
         let deadline = one(DEADLINE, 8, &60_000_000_u64.to_le_bytes());
         let strange = one(9, 5, b"abcde");
         let chain = one(CHAIN, 16, &[3, 0, 0, 0].repeat(4));
-        // In any order, with unknown tags between them, and padded with zeros.
+        // The entries are read in any order, with unknown tags between them, and padded with zeros.
         for parts in [[&deadline, &strange, &chain], [&chain, &strange, &deadline]] {
             entered(&[&parts.map(|part| &part[..]).concat(), &[0; 16][..]].concat()).unwrap();
             assert!(left() > Some(LONG / 2) && processes() == [3], "{parts:?}");

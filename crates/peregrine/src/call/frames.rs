@@ -1,7 +1,7 @@
 //! `Frames`: the call frames (A-stacks) of a session, taken and returned without a virtual call.
 //!
-//! As in Firefly's Starter and Ender, a thread first tries the frame that it used last. In LRPC's
-//! uncommon case, when no frame is free, the caller waits or more are made, as [`OnExhausted`] says.
+//! As in Firefly's Starter and Ender, a thread first tries the frame that it used last. In LRPC's uncommon
+//! case, when no frame is free, the caller waits or more frames are activated, as [`OnExhausted`] says.
 //! `pool.rs` has the states of the frames and the queue of callers; this file has their memory.
 
 use core::cell::Cell;
@@ -23,23 +23,23 @@ use crate::value::{Space, Window, align_up};
 pub struct FrameLayout {
     /// The number of frames.
     pub count: u32,
-    /// Bytes before the first frame.
+    /// The number of bytes before the first frame.
     pub first: usize,
-    /// Bytes from one frame to the next.
+    /// The number of bytes from the start of one frame to the start of the next.
     pub stride: usize,
-    /// Bytes from a frame's start to its call space.
+    /// The number of bytes from a frame's start to its call space.
     pub call_at: usize,
-    /// Bytes from a frame's start to its reply space.
+    /// The number of bytes from a frame's start to its reply space.
     pub reply_at: usize,
-    /// Bytes of each of the two spaces.
+    /// The size in bytes of each of the two spaces.
     pub bytes: usize,
 }
 
 /// The frames of one session, for any number of threads and bindings.
 ///
-/// All of them have memory addresses from the beginning; only some are *active*, which means in use.
-/// Unused memory has no pages. Beyond the first 64 frames, a frame that was never active has no state
-/// here either.
+/// All frames have memory addresses from the beginning. Only some are *active*, which means that callers can
+/// take them. Memory that was never touched has no pages. Beyond the first 64 frames, a frame that was never
+/// active has no recorded state either.
 ///
 /// ```
 /// use peregrine::OnExhausted;
@@ -60,17 +60,20 @@ pub struct Frames {
     look_every: Duration,
 }
 
-/// Returns how many frames a session has room for: `count`, or fewer if messages are large.
+/// Returns how many frames a session has: `count`, or fewer if messages are large.
 ///
 /// The number is the same on every path, so that a binding may have the same number of calls in flight
-/// whichever path it takes. It is what fits a region of the local path, whose frames take the most
+/// whichever path it takes. It is the number that fits a region of the local path, whose frames take the most
 /// address space (`path/local/region.rs`). Memory that is never touched costs nothing.
 pub(crate) fn frames_that_fit(count: u32, message_bytes: usize) -> u32 {
-    /// The bytes of a region besides its frames: one page before them, and at most one after them.
+    /// The largest number of bytes of a region that are not in frames: one page before the frames, and at
+    /// most one after them.
     const PAGES: usize = 2 * 4096;
-    /// The bytes of a frame besides its two messages: a header and room to rotate for each, and words.
+    /// The size in bytes of the header before each of a frame's two messages.
     const HEADER: usize = 32;
+    /// How much larger, in bytes, the space of a message is than the message, which may begin at any slot.
     const ROTATION: usize = 2 << 20;
+    /// The size in bytes of the words at the end of a frame, with their padding.
     const WORDS: usize = 3 * 128;
     let message_bytes = message_bytes.min(limits::MESSAGE_BYTES_MAX);
     let stride = 2 * (message_bytes + ROTATION + HEADER).next_multiple_of(128) + WORDS;
@@ -98,7 +101,8 @@ pub(crate) fn sparse_memory(stride: usize, mut count: u32) -> io::Result<(Memory
     }
 }
 
-/// Returns whether the process has no address space left, or the kernel refuses to promise the memory.
+/// Returns whether an error says that the process has no address space left, or that the kernel refuses to
+/// promise the memory.
 pub(crate) fn is_short(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ENOMEM)
 }
@@ -162,8 +166,8 @@ impl Frames {
         self.pool.active()
     }
 
-    /// Makes at least `count` frames active, or all frames if there are fewer. Shrinking keeps this many
-    /// from now on.
+    /// Makes at least `count` frames active, or all frames if there are fewer. [`shrink`](Self::shrink) keeps
+    /// them active from now on.
     pub fn at_least(&self, count: u32) {
         self.pool.at_least(count);
     }
@@ -188,7 +192,7 @@ impl Frames {
         }
     }
 
-    /// Takes a frame when the hinted one is not free, or others wait.
+    /// Takes a frame if the one that this thread used last is not free, or other callers wait.
     #[cold]
     #[inline(never)]
     fn take_slowly(
@@ -209,25 +213,25 @@ impl Frames {
     }
 
     /// Returns to the pool the captured frames that the server has released according to `is_released`.
-    /// Without this, they return only when a caller finds no other frame, and their memory cannot be released
-    /// until then.
+    /// Without this function, captured frames return only when a caller finds no other frame, and their
+    /// memory cannot be released until then.
     pub fn reclaim(&self, is_released: &dyn Fn(u32) -> bool) {
         self.pool.reclaim(is_released);
     }
 
     /// Releases the memory of frames that only a burst of calls needed. Call it about once a second.
     ///
-    /// Calls `release` with the index of each free frame that has not been used since the previous call
-    /// of this function, except for the base that [`Frames::private`] and [`Frames::at_least`] set.
-    /// Nothing else uses the frame meanwhile. The memory that `release` leaves must be usable for the
-    /// next call. A frame becomes inactive if all frames after it are inactive.
+    /// Calls `release` with the index of each free frame that has not been used since the previous call of
+    /// this function. Frames that [`Frames::private`] or [`Frames::at_least`] made active are not released.
+    /// While `release` runs, nothing else uses the frame. Afterwards the frame must be usable for the next
+    /// call. A released frame becomes inactive if all frames after it are inactive.
     ///
     /// If `release` panics, its frame is lost.
     pub fn shrink(&self, release: &dyn Fn(u32)) {
         self.pool.shrink(release);
     }
 
-    /// Calls `todo` with each free frame, which nothing else uses meanwhile.
+    /// Calls `todo` with each free frame. While `todo` runs, nothing else uses the frame.
     pub fn each_free(&self, todo: &dyn Fn(u32)) {
         self.pool.each_free(todo);
     }
@@ -261,7 +265,7 @@ impl<'a> FrameGuard<'a> {
         space.range(start, self.frames.layout.bytes)
     }
 
-    /// Calls `fill` with the space for the message of the call.
+    /// Calls `fill` with this frame and the space for the message of the call.
     pub fn fill<T>(&mut self, fill: impl FnOnce(&Self, Space<'_>) -> T) -> T {
         fill(self, self.call_space())
     }
@@ -284,8 +288,8 @@ impl<'a> FrameGuard<'a> {
         self.part(self.frames.layout.reply_at)
     }
 
-    /// Leaves the frame to the server, which may still use it after the caller has given up. It returns
-    /// to the pool when the server releases it.
+    /// Leaves the frame to the server, which may still use it after the caller has given up. The frame
+    /// returns to the pool when the server releases it.
     pub fn capture(self) {
         self.frames.pool.capture(self.index);
         core::mem::forget(self);
@@ -317,7 +321,7 @@ mod tests {
         Frames::new(Arc::new(memory), layout, active)
     }
 
-    /// Frames whose callers never check for released frames. A frame that is not handed over is lost.
+    /// Returns frames whose callers never check for released frames. A frame that is not handed over is lost.
     fn strict(count: u32, active: u32) -> Frames {
         Frames { look_every: LONG, ..frames(count, active) }
     }
@@ -348,7 +352,7 @@ mod tests {
             self.take(|| None, |_| false, OnExhausted::More).expect("one more")
         }
 
-        /// Waits until this many callers wait.
+        /// Waits until `callers` callers wait for a frame.
         fn until_waiting(&self, callers: usize) {
             until(|| self.pool.waiting() == callers);
         }
@@ -386,7 +390,7 @@ mod tests {
                 });
             }
             frames.until_waiting(6);
-            // From here on each caller hands the frame over to the next.
+            // From now on each caller hands the frame over to the next caller.
             let index = one.index();
             drop(one);
             until(|| order.lock().unwrap().len() == 6);
@@ -411,7 +415,7 @@ mod tests {
                 });
                 frames.until_waiting(1);
                 drop(taken);
-                // Immediately, while the other caller is still being woken.
+                // This caller comes immediately, while the other caller is still being woken.
                 let _taken = frames.wait().unwrap();
                 assert!(was_next.load(Ordering::Relaxed), "another caller took its frame");
             });
@@ -519,7 +523,8 @@ mod tests {
         let again: Vec<_> = (0..4).map(|_| frames.wait().unwrap()).collect();
         drop(again);
         assert!(frames.shrunk().is_empty());
-        // The last one is in use, so all stay active, but the memory of the others is released once.
+        // The last frame is taken, so all frames stay active. The memory of the other unused frames is
+        // released once.
         assert_eq!((frames.shrunk(), frames.active()), (vec![2, 3], 5));
         assert!(frames.shrunk().is_empty());
         // The frames whose memory was released can still be taken.
@@ -544,7 +549,7 @@ mod tests {
             frames.shrink(&|index| {
                 assert_eq!(index, 1);
                 assert!(frames.wait_for(Duration::ZERO).is_none());
-                // A caller that arrives now gets it when it returns to the pool.
+                // A caller that arrives now gets the frame when the frame returns to the pool.
                 let frames = &frames;
                 scope.spawn(move || assert_eq!(frames.wait().unwrap().index(), 1));
                 frames.until_waiting(1);
@@ -618,7 +623,7 @@ mod tests {
         *state
     }
 
-    /// Eight threads, fewer frames, and a keeper that shrinks all the time.
+    /// Runs eight threads that share fewer frames, while this thread shrinks the pool all the time.
     fn stress(frames: &Frames, calls: u32, captures: bool) {
         let holders: Vec<_> = (0..frames.layout().count).map(|_| AtomicU32::new(0)).collect();
         let hold = |index: u32, who| {

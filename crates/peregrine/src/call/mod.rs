@@ -109,16 +109,17 @@ pub enum Wait {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnExhausted {
-    /// Waits until one is returned, in order of arrival. The number of A-stacks then limits the calls
+    /// Waits in order of arrival until an A-stack is returned. The number of A-stacks then limits the calls
     /// in flight.
     #[default]
     Wait,
-    /// Activates another one, up to the number that exists, and waits only if there is none. An
-    /// A-stack that was captured by an abandoned call counts as used.
+    /// Activates another A-stack, and waits only if all that exist are active. An A-stack that was captured
+    /// by an abandoned call counts as used.
     More,
     /// Waits, as with `Wait`, while A-stacks are being returned. If none has been returned for 10 ms,
-    /// activates further ones for the callers that wait: each time at most as many as are active. Thus short
-    /// calls share few A-stacks even if there are many of them, and long calls do not keep others waiting.
+    /// activates further A-stacks for the callers that wait: each time at most as many as are active. Thus
+    /// short calls share few A-stacks even if there are many of them, and long calls do not keep others
+    /// waiting.
     Adaptive,
 }
 
@@ -137,7 +138,7 @@ pub struct Call<'a, 'f, 'o> {
     pub lent: &'a [Block<'a>],
     /// The destinations of the result's blocks.
     pub outs: &'a mut [OutBlock<'o>],
-    /// How long the caller waits. Stubs pass a moment, or no limit.
+    /// How long the caller waits. Stubs pass [`Limit::Until`] or [`Limit::None`].
     pub limit: Limit,
 }
 
@@ -165,7 +166,7 @@ pub trait CallPath: Send + Sync {
     /// Returns the kind of the path.
     fn kind(&self) -> PathKind;
 
-    /// Returns details about the path for people, if there are any besides its name.
+    /// Returns details about the path, as text for people. Empty if the name of the path says everything.
     fn explain(&self) -> String {
         String::new()
     }
@@ -174,8 +175,8 @@ pub trait CallPath: Send + Sync {
     /// known without asking the server.
     fn is_alive(&self) -> bool;
 
-    /// Returns whether the path still needs a frame after its call failed without being executed, until
-    /// the frame is [released](Self::is_released). Only the holder of the frame may ask.
+    /// Returns whether the path still needs a frame after its call failed without being executed, until the
+    /// frame is [released](Self::is_released). Only the holder of the frame may call this.
     fn captures(&self, frame: u32) -> bool {
         let _ = frame;
         false
@@ -186,20 +187,21 @@ pub trait CallPath: Send + Sync {
     fn is_released(&self, frame: u32) -> bool;
 }
 
-/// The lengths of a message's parts. They are checked against the space once.
+/// The sizes of the parts of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Bytes of the head.
+    /// The size of the head in bytes.
     pub head: usize,
-    /// Bytes of the head and the copied blocks, which the server copies for the procedure.
+    /// The size in bytes of the head and the blocks that are not lent. The server copies them for the
+    /// procedure.
     pub copied: usize,
-    /// Bytes of the whole message.
+    /// The size of the whole message in bytes.
     pub total: usize,
 }
 
 impl Call<'_, '_, '_> {
     /// Copies the blocks after the head (LRPC's copy A), and converts those that need it. Returns `None` if
-    /// there is no room, or if the message would be longer than `most` bytes; it must then be transferred
+    /// the message does not fit the frame or would be longer than `most` bytes. It must then be transferred
     /// in another way. A message without blocks is not compared with `most`: check [`Layout::total`]. The
     /// message is complete after the head has been flushed.
     #[inline]
@@ -237,8 +239,8 @@ impl Call<'_, '_, '_> {
         Layout { head, copied, total }
     }
 
-    /// Copies the bytes of the blocks from `from` to `to` of the message, through `departs`, which
-    /// announces them. Returns `None` if there is no room.
+    /// Copies the part of the blocks that lies between the offsets `from` and `to` of the message. `departs`
+    /// writes and announces it. Returns `None` if it does not fit the frame.
     #[cold]
     pub fn put_part(&mut self, from: usize, to: usize, departs: &dyn Departs) -> Option<()> {
         let mut end = self.head.len();
@@ -253,7 +255,7 @@ impl Call<'_, '_, '_> {
             if first < last {
                 let bytes = last - first;
                 stats::count(Copy::A, bytes);
-                // The first bytes of the message are collected, as always.
+                // The head collects the first bytes of the message, even if they belong to a block.
                 let here = bytes.min(FIRST_BYTES.saturating_sub(first));
                 self.head.convert_to(first, block, first - start, here)?;
                 let to = self.head.space().part(first + here, bytes - here)?;
@@ -317,15 +319,15 @@ impl Call<'_, '_, '_> {
         Ok(end)
     }
 
-    /// Fills out blocks early from a reply that is still being written: the block that contains byte
-    /// `there` has been written up to it.
+    /// Fills out blocks early from a reply that is still being written: the block that contains offset
+    /// `there` of the reply has been written up to that offset.
     pub fn take_early(&mut self, place: usize, there: usize) {
         let space = self.frame.reply_space();
         let mut at = blocks_at(self.outs.len());
         for out in self.outs.iter_mut() {
             let end = at + out.capacity();
             if there <= end {
-                // The number comes from the peer. A contradictory number is ignored.
+                // `there` comes from the peer. A value outside of the blocks is ignored.
                 let come = there.checked_sub(at).and_then(|bytes| space.part(place + at, bytes));
                 if let Some(come) = come {
                     out.fill_early(come);
@@ -515,7 +517,7 @@ mod tests {
         let mut c = Out::from(&mut flags);
         let mut outs = [a.block(), b.block(), c.block()];
         with_call(&frames(), &[&[]], &mut outs, |call| {
-            // 32 bytes of table and head, then the blocks one after the other.
+            // The reply has 32 bytes of table and head, and then the blocks one after the other.
             let reply = call.frame.reply_to();
             reply.write(1000, &[1; 30_042]).unwrap();
             call.take_early(1000, 32 + 5000);

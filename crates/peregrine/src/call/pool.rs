@@ -23,20 +23,20 @@
 //! No event announces that the server has released a captured frame: a caller must ask its path. A caller
 //! asks before it waits, and one of the waiting callers asks for all of them, every few milliseconds. If each
 //! of them asked, ten thousand callers would keep the processors busy. A released frame is returned like any
-//! other, to the caller that waits longest. No lock is held meanwhile: see [`queue`].
+//! other, to the caller that waits longest. No lock is held while a path is asked: see [`queue`].
 //!
-//! A queue is slow. Each frame in it waits until its next holder has been woken, and a caller that returns
-//! one finds the gate closed and joins the end, so a queue that has formed persists (a convoy). Therefore a
-//! caller checks a few times before it joins, and yields the processor in between: in this time a short call
-//! usually ends, and the queue is served. With this, eight threads make several times as many null calls
-//! through five frames.
+//! A queue is slow: a frame that is handed over stays unused until its next holder has been woken. A queue
+//! that has formed also persists (a convoy): a caller that returns a frame and begins another call finds the
+//! gate closed and joins the end. Therefore a caller checks a few times before it joins, and yields the
+//! processor in between. In this time a short call usually ends, and the queue is served. With this, eight
+//! threads make several times as many null calls through five frames.
 //!
 //! # Why no frame is lost while callers wait
 //!
-//! Returning a frame is a store of `FREE` and then a load of `open`, with no fence between: a processor may
-//! execute the load first. Closing the gate is a store of 0 to `open`, a barrier on every processor that
-//! runs a thread of this process (`membarrier`), and then a check of all frames. For each thread that
-//! returns a frame, the barrier is executed
+//! Returning a frame is a store of `FREE` and then a load of `open`, with no fence between them: a processor
+//! may execute the load first. Closing the gate is a store of 0 to `open`, a barrier on every processor that
+//! runs a thread of this process (`membarrier`), and then a check of all frames. For each thread that returns
+//! a frame, the barrier is executed
 //!
 //! * before its load, which then sees the gate closed: the thread takes the lock and finds the waiting
 //!   callers; or
@@ -94,10 +94,10 @@ pub(super) trait Word {
     fn store(&self, value: u32);
     /// Compares and exchanges, acquire. Returns whether it was exchanged.
     fn exchange(&self, from: u32, to: u32) -> bool;
-    /// Sleeps while it holds `value`: until woken, for at most `limit`, or until a spurious wakeup.
+    /// Sleeps if the word holds `value`: until woken, until a spurious wake-up, or for at most `limit`.
     /// [`Duration::MAX`] means no limit.
     fn sleep(&self, value: u32, limit: Duration);
-    /// Wakes the thread that sleeps on it.
+    /// Wakes the thread that sleeps on the word.
     fn wake(&self);
 }
 
@@ -109,8 +109,8 @@ pub(super) struct Waiter<M: Machine> {
 }
 
 const NOTHING: u32 = 0;
-/// The thread must check for frames for all waiting callers. The other bits are a counter, so that a
-/// thread that is about to sleep notices each new message.
+/// The bit of a message that makes the thread check for frames for all waiting callers. The other bits are
+/// then a counter, so that a thread that is about to sleep notices each new message.
 const LOOK: u32 = 1 << 31;
 
 impl<M: Machine> Waiter<M> {
@@ -131,11 +131,11 @@ pub(super) struct FramePool<M: Machine = Linux> {
     queue: Box<PaddedQueue<M>>,
 }
 
-/// Kept apart from the cache lines that the fast path reads.
+/// The queue, on other cache lines than those that the fast path reads.
 #[repr(align(128))]
 struct PaddedQueue<M: Machine> {
     inner: Queue<M>,
-    /// When a waiting caller last checked for frames for all of them, by [`Machine::clock`].
+    /// When a waiting caller last checked for frames for all waiting callers, by [`Machine::clock`].
     looked: M::Word,
 }
 
@@ -182,7 +182,7 @@ impl<M: Machine> FramePool<M> {
                 continue;
             }
             let taken = self.slots.take_free(hint, open);
-            // Asking a path may need a system call per frame: do it once.
+            // Asking a path may need a system call per frame, so only the first round asks.
             let taken = taken.or_else(|| match look {
                 0 => self.slots.recover_any(open, is_released),
                 _ => None,
@@ -261,13 +261,13 @@ impl<M: Machine> FramePool<M> {
         self.slots.active()
     }
 
-    /// Makes at least `count` frames active permanently, as far as they exist.
+    /// Makes at least `count` frames active permanently, or all frames if there are fewer.
     pub(super) fn at_least(&self, count: u32) {
         self.queue.inner.at_least(&self.slots, count);
         self.hand_over_free();
     }
 
-    /// Calls `todo` with each free frame, which nothing else uses meanwhile.
+    /// Calls `todo` with each free frame. While `todo` runs, nothing else uses the frame.
     pub(super) fn each_free(&self, todo: &dyn Fn(u32)) {
         for index in 0..self.active() {
             if self.slots.at(index).state.exchange(FREE, TAKEN) {
@@ -277,8 +277,8 @@ impl<M: Machine> FramePool<M> {
         }
     }
 
-    /// Returns captured frames to the pool that the server has released. Callers that find another
-    /// frame do not check them.
+    /// Returns to the pool the captured frames that the server has released. Callers that find another frame
+    /// do not check captured frames.
     pub(super) fn reclaim(&self, is_released: &dyn Fn(u32) -> bool) {
         for index in 0..self.active() {
             if self.slots.recover(index, is_released) {
@@ -287,8 +287,8 @@ impl<M: Machine> FramePool<M> {
         }
     }
 
-    /// Releases the memory of frames above the base that have not been used since the previous call,
-    /// and deactivates the last ones.
+    /// Releases the memory of frames above the base that have not been used since the previous call, and
+    /// deactivates the last frames if they have no memory.
     pub(super) fn shrink(&self, release: &dyn Fn(u32)) {
         for index in self.queue.inner.base()..self.active() {
             let state = &self.slots.at(index).state;
@@ -309,8 +309,8 @@ impl<M: Machine> FramePool<M> {
     }
 }
 
-/// A place in the queue. If it is left without using the frame that was given, also by a panic, the
-/// frame is handed on.
+/// A place in the queue. Dropping it, also by a panic, removes the caller from the queue. A frame that the
+/// caller was given and does not use is handed on.
 struct QueuePlace<'a, M: Machine> {
     pool: &'a FramePool<M>,
     waiter: Arc<Waiter<M>>,
@@ -323,7 +323,8 @@ impl<M: Machine> QueuePlace<'_, M> {
     fn wait(mut self, policy: &WaitPolicy<'_>, is_released: &dyn Fn(u32) -> bool) -> Option<u32> {
         let mut seen = NOTHING;
         loop {
-            // This check comes first: a caller that must give up leaves its frame to the next one.
+            // This check comes first: a caller that must give up leaves a frame that it was given to the next
+            // caller.
             let mut left = (policy.left)();
             if left.is_zero() {
                 return None;
@@ -382,7 +383,8 @@ impl Machine for Linux {
     }
 
     fn barrier() {
-        // If the kernel has none, a frame may be handed over late, as described above.
+        // If the kernel has no `membarrier`, a frame may be handed over late. See the documentation of this
+        // module.
         sys::membarrier();
     }
 
@@ -445,7 +447,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(10);
 
-    /// On a cache line of its own.
+    /// A value on a separate cache line.
     #[repr(align(128))]
     struct Padded<T>(T);
 
@@ -453,12 +455,13 @@ mod tests {
         FramePool::new(count, active)
     }
 
-    /// A caller that gets frames only when they are handed over.
+    /// Returns the policy of a caller that gets a frame only when one is handed over.
     fn waits(left: &dyn Fn() -> Duration) -> WaitPolicy<'_> {
         WaitPolicy { left, look_every: LONG }
     }
 
-    /// Returns the time left of a long limit, which only a failing test reaches.
+    /// Returns a function that returns the time left until a long limit. Only a failing test reaches the
+    /// limit.
     fn patient() -> impl Fn() -> Duration {
         let until = Instant::now() + LONG;
         move || until.saturating_duration_since(Instant::now())
@@ -472,8 +475,8 @@ mod tests {
         }
     }
 
-    /// Tests alone the guarantee on which the protocol is based. Without the barrier a processor may execute
-    /// the load before the store, and then neither side sees the other.
+    /// Tests, without a pool, the guarantee on which the protocol is based. Without the barrier a processor
+    /// may execute the load before the store. Then neither thread sees the store of the other one.
     #[test]
     fn barrier_is_before_the_load_or_after_the_store() {
         if !sys::membarrier() {
@@ -513,7 +516,7 @@ mod tests {
                 neither += u32::from(missed_frame) & missed_gate.load(Ordering::Relaxed);
             }
         });
-        assert_eq!(neither, 0, "rounds in which neither side saw the other");
+        assert_eq!(neither, 0, "in some rounds, neither thread saw the store of the other one");
     }
 
     #[test]

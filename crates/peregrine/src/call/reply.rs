@@ -13,12 +13,12 @@ pub struct Reply<'a> {
     outs: usize,
     /// The offset of the next out block.
     next: usize,
-    /// Receives the offset of each block, if they are recorded.
+    /// Receives the offset of each out block. `None`: the offsets are not recorded.
     blocks: Option<&'a mut Vec<u32>>,
     pub(super) answer: Answer,
     pub(super) head_at: usize,
     pub(super) head_bytes: usize,
-    /// Bytes of blocks that were filled.
+    /// The number of bytes that were filled in the blocks.
     pub(super) block_bytes: usize,
     /// Announces written parts of blocks. `None` if the peer reads only complete replies.
     departs: Option<&'a dyn Departs>,
@@ -39,13 +39,15 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Makes a reply that records the offset of each block. Only blocks of a successful result count.
+    /// Makes a reply that stores the offset of each block in `blocks`. The offsets are meaningful only if the
+    /// result is successful.
     pub(super) fn noting(space: Space<'a>, blocks: &'a mut Vec<u32>) -> Self {
         blocks.clear();
         Self { blocks: Some(blocks), ..Self::new(space, None) }
     }
 
-    /// Reserves the table for `outs` out and in-out blocks. Must be called before any of them.
+    /// Reserves the table for `outs` out and in-out blocks. Must be called before the first of these blocks
+    /// is taken.
     #[inline]
     pub const fn expect(&mut self, outs: usize) {
         self.outs = outs;
@@ -64,7 +66,7 @@ impl<'a> Reply<'a> {
         self.head.space().window().len()
     }
 
-    /// Returns the next out block, of `capacity` bytes, or `None` if there is no room.
+    /// Returns the next out block, of `capacity` bytes, or `None` if it does not fit the reply.
     #[doc(hidden)]
     #[inline]
     pub fn block(&mut self, capacity: usize) -> Option<Departing<'a>> {
@@ -80,10 +82,10 @@ impl<'a> Reply<'a> {
         Some(Departing::new(block, at, departs))
     }
 
-    /// Copies an in-out slice to its block, if its values are plain. Others are in the head.
+    /// Copies an in-out slice to its block, if its values are plain. Other values are in the head.
     ///
     /// # Errors
-    /// Fails if there is no room.
+    /// Fails if the reply is too small.
     #[inline]
     pub fn in_out<T: Value>(
         &mut self,
@@ -98,7 +100,7 @@ impl<'a> Reply<'a> {
     /// Records in the table that `bytes` bytes of the out block `index` were filled.
     ///
     /// # Errors
-    /// Fails if there is no room for the table.
+    /// Fails if the table does not fit the reply.
     #[inline]
     pub fn filled(&mut self, index: usize, bytes: usize) -> Result<(), Refusal> {
         self.block_bytes += bytes;
@@ -110,7 +112,7 @@ impl<'a> Reply<'a> {
     /// Writes the value of `Ok` to the head, and then what `more` appends.
     ///
     /// # Errors
-    /// Fails if there is no room: the procedure ran, and its result is lost.
+    /// Fails if the reply is too small: the procedure ran, and its result is lost.
     #[inline]
     pub fn ok<T: Value>(
         &mut self,
@@ -127,7 +129,7 @@ impl<'a> Reply<'a> {
     /// Writes the procedure's own error to the head. No block is sent.
     ///
     /// # Errors
-    /// Fails if there is no room.
+    /// Fails if the reply is too small.
     #[inline]
     pub fn err<E: Value>(&mut self, error: &E) -> Result<(), Refusal> {
         self.answer = Answer::Err;
@@ -135,11 +137,11 @@ impl<'a> Reply<'a> {
         self.put_head(|head| error.encode(head))
     }
 
-    /// Writes a head with `write`, which starts from the beginning each time it is called. `answer` says
-    /// what the head contains.
+    /// Writes a head with `write`. This function may call `write` twice, and each call must write the whole
+    /// head. `answer` says what the head contains.
     ///
     /// # Errors
-    /// Fails if there is no room.
+    /// Fails if the reply is too small.
     pub(crate) fn head(
         &mut self,
         answer: Answer,
@@ -155,7 +157,7 @@ impl<'a> Reply<'a> {
     /// Writes a head from encoded bytes. `answer` says what it contains.
     ///
     /// # Errors
-    /// Fails if there is no room.
+    /// Fails if the reply is too small.
     #[doc(hidden)]
     pub fn raw(&mut self, answer: Answer, head: &[u8]) -> Result<(), Refusal> {
         self.head(answer, |writer| writer.plain_all(head))
@@ -167,7 +169,8 @@ impl<'a> Reply<'a> {
         &mut self,
         write: impl Fn(&mut Writer<'_>) -> Result<(), Overflow>,
     ) -> Result<(), Refusal> {
-        // Without blocks there is room to the end. Values are aligned relative to the head's start.
+        // Without blocks, the head may extend to the end of the space. Values are aligned relative to the
+        // head's start.
         let table = 4 * self.outs;
         let end = if self.outs == 0 { usize::MAX } else { blocks_at(self.outs) };
         self.head.restart(table, end);
@@ -209,7 +212,7 @@ impl<'a> Reply<'a> {
         Ok(())
     }
 
-    /// Writes the collected first bytes: the reply is complete.
+    /// Writes the collected first bytes, which completes the reply.
     #[inline]
     pub(super) fn flush(&self) {
         self.head.flush();
@@ -226,7 +229,7 @@ impl<'a> Reply<'a> {
         let text = &refusal.text[..refusal.text.floor_char_boundary(room)];
         self.head.restart(0, usize::MAX);
         let head = &mut self.head;
-        // There is room: A-stacks are never smaller than this, and the text has been truncated.
+        // These writes fit: every A-stack has more than 8 bytes, and the text has been truncated.
         let _ = head.plain(&(refusal.kind as u32).to_le());
         let _ = head.plain(&(text.len() as u32).to_le());
         let _ = head.plain_all(text.as_bytes());
@@ -250,7 +253,8 @@ mod tests {
 
     const HEAD: [u8; 64] = [7; 64];
 
-    /// Makes a reply with one out block in a space of `bytes` bytes, of which `left` remain after it.
+    /// Writes a reply with one out block in a space of `bytes` bytes, of which `left` remain after the block.
+    /// Returns the offset and the size of its head.
     fn put_after_a_block(bytes: usize, left: usize) -> Result<(usize, usize), Refusal> {
         let mut memory = vec![0; bytes];
         let mut reply = Reply::new(Space::of_mut(&mut memory), None);

@@ -97,7 +97,7 @@ impl<T> InOut<'_, '_, T> {
     /// Appends structured values to the head. Plain values are sent back as a block.
     ///
     /// # Errors
-    /// Fails if there is no room.
+    /// Fails if the values do not fit.
     #[inline]
     pub fn encode(&self, head: &mut Writer<'_>) -> Result<(), Overflow>
     where
@@ -127,8 +127,8 @@ impl<T> DerefMut for InOut<'_, '_, T> {
 }
 
 impl<'a> Request<'a> {
-    /// Makes the request of a message in private memory, aligned to 16: a head of `head_bytes` bytes,
-    /// then the copied blocks. `lent` is the rest of the message.
+    /// Makes the request from a message in private memory, aligned to 16: a head of `head_bytes` bytes, then
+    /// the copied blocks. `lent` is the rest of the message.
     pub(crate) fn new(
         procedure: u32,
         message: &'a mut [u8],
@@ -183,7 +183,7 @@ impl<'a> Request<'a> {
     /// Takes text of at most `max_len` bytes.
     ///
     /// # Errors
-    /// Fails if it is longer, incomplete, or not UTF-8.
+    /// Fails if the text is longer, incomplete, or not UTF-8.
     #[inline]
     pub fn text(&mut self, max_len: usize) -> Result<&'a str, Refusal> {
         let bytes = self.count(max_len)?;
@@ -194,7 +194,7 @@ impl<'a> Request<'a> {
     /// Takes a slice of at most `max_len` values.
     ///
     /// # Errors
-    /// Fails if there are more, or one is invalid.
+    /// Fails if there are more values, or one is invalid.
     #[inline]
     pub fn slice<T: Value>(&mut self, max_len: usize) -> Result<Slice<'a, T>, Refusal> {
         let count = self.count(max_len)?;
@@ -211,7 +211,7 @@ impl<'a> Request<'a> {
     /// Takes a lent buffer of at most `max_len` values.
     ///
     /// # Errors
-    /// Fails if there are more, or the buffer is incomplete.
+    /// Fails if there are more values, or the buffer is incomplete.
     #[inline]
     pub fn lent<T: Plain>(&mut self, max_len: usize) -> Result<Lent<'a, T>, Refusal> {
         let count = self.count(max_len)?;
@@ -226,7 +226,7 @@ impl<'a> Request<'a> {
     /// stored in `filled`.
     ///
     /// # Errors
-    /// Fails if the caller offers more than there is room for.
+    /// Fails if the buffer that the caller offers does not fit the reply.
     #[inline]
     pub fn out<'f, 'r: 'f, T: Plain>(
         &mut self,
@@ -247,7 +247,7 @@ impl<'a> Request<'a> {
     /// in the order of the parameters, before the procedure runs.
     ///
     /// # Errors
-    /// Fails if there are more, one is invalid, or there is no room to send them back.
+    /// Fails if there are more values, one is invalid, or the values do not fit the reply.
     #[inline]
     pub fn in_out<'r, T: Value>(
         &mut self,
@@ -293,7 +293,7 @@ impl Refusal {
         Self::new(Kind::TimedOut, "the caller's deadline passed before the call began")
     }
 
-    /// Makes the refusal for a procedure that ran, and that made a call which failed.
+    /// Makes the refusal for a procedure that ran, and that failed because a call that it made failed.
     #[cold]
     pub(crate) fn relayed(error: &CallError) -> Self {
         Self { kind: Kind::Relayed, executed: Executed::Maybe, text: error.relayed_text() }
@@ -305,7 +305,7 @@ impl Refusal {
         Self { kind: Kind::BadResult, executed: Executed::Maybe, text }
     }
 
-    /// Makes the refusal for a reply that has no room for a buffer of `bytes` bytes.
+    /// Makes the refusal for a buffer of `bytes` bytes that does not fit the reply.
     #[cold]
     pub(crate) fn no_room(bytes: usize, reply: &Reply<'_>) -> Self {
         no_room(bytes, reply)

@@ -1,4 +1,5 @@
-//! The server's side of a call, which is the same for every path: copy, run, answer.
+//! The server's side of a call, which is the same for every path: copy the arguments, run the procedure,
+//! answer.
 
 use super::request::Refusal;
 use super::{PING, Reply, Request};
@@ -40,10 +41,10 @@ pub enum Answer {
     Err = 1,
     /// Why the call was refused before it ran: a kind and a text.
     NotExecuted = 2,
-    /// Why there is no result although it may have run: a kind and a text.
+    /// Why there is no result although the call may have run: a kind and a text.
     MayHaveExecuted = 3,
-    /// Nothing. The call did not run, because its message did not arrive completely in time. It must be
-    /// posted again when it is complete.
+    /// Nothing. The call did not run, because its message did not arrive completely in time. The client must
+    /// post the call again when the message is complete.
     PostAgain = 4,
 }
 
@@ -68,7 +69,7 @@ impl Answer {
 pub struct EStack(Vec<u128>);
 
 impl EStack {
-    /// Makes room for messages of `bytes` bytes. Returns false if there is no memory.
+    /// Grows the E-stack to at least `bytes` bytes. Returns false if there is no memory.
     #[inline]
     pub fn reserve(&mut self, bytes: usize) -> bool {
         let blocks = bytes.div_ceil(16).max(FIRST_BYTES / 16);
@@ -85,13 +86,13 @@ impl EStack {
         true
     }
 
-    /// Returns all of it, aligned to 16.
+    /// Returns the whole memory, aligned to 16 bytes.
     #[inline]
     pub(crate) fn memory(&mut self) -> &mut [u8] {
         bytes_of_blocks(&mut self.0)
     }
 
-    /// Releases memory that one large message needed and most do not.
+    /// Releases memory that a large message needed and most messages do not need.
     pub fn trim(&mut self) {
         self.0.truncate(limits::ESTACK_BYTES_KEPT / 16);
         self.0.shrink_to(limits::ESTACK_BYTES_KEPT / 16);
@@ -105,13 +106,14 @@ pub struct Incoming<'a> {
     pub procedure: u32,
     /// The space that contains the message.
     pub space: Window<'a>,
-    /// Bytes of the head.
+    /// The size of the head in bytes.
     pub head_bytes: usize,
-    /// Bytes of the head and the blocks that the procedure must not share.
+    /// The size in bytes of the part that is copied for the procedure: the head and the blocks that are not
+    /// lent.
     pub copied: usize,
-    /// Bytes of the message.
+    /// The size of the message in bytes.
     pub total: usize,
-    /// Reports how much of the message has arrived. `None` if it is complete.
+    /// Reports how much of the message has arrived. `None` if the message is complete.
     pub arrives: Option<&'a dyn Arrives>,
     /// Announces written parts of the reply. `None` if the caller reads only complete replies.
     pub departs: Option<&'a dyn Departs>,
@@ -124,9 +126,9 @@ pub(crate) struct Placed<'a> {
     pub(crate) procedure: u32,
     /// The message, aligned to 16. The procedure may change it.
     pub(crate) message: &'a mut [u8],
-    /// Bytes of the head.
+    /// The size of the head in bytes.
     pub(crate) head_bytes: usize,
-    /// Bytes of the head and the blocks before those that are lent.
+    /// The size in bytes of the head and the blocks that are not lent.
     pub(crate) copied: usize,
 }
 
@@ -137,9 +139,9 @@ pub struct Ran {
     pub answer: Answer,
     /// The offset of the head in the reply.
     pub head_at: u32,
-    /// Bytes of the head.
+    /// The size of the head in bytes.
     pub head_bytes: u32,
-    /// Bytes of out blocks that were filled.
+    /// The number of bytes that were filled in the out blocks.
     pub block_bytes: usize,
 }
 
@@ -191,7 +193,7 @@ fn run<'a>(
     finish(&reply)
 }
 
-/// Answers with a refusal without running anything.
+/// Writes a refusal to `reply`, without running a procedure.
 #[cold]
 pub(crate) fn refuse(reply: Space<'_>, refusal: &Refusal) -> Ran {
     let mut reply = Reply::new(reply, None);
@@ -235,16 +237,17 @@ fn unreadable() -> Refusal {
 }
 
 impl<'a> Incoming<'a> {
-    /// Copies what the procedure must not share with its caller, and returns the request. Returns `None`
-    /// for the ping procedure, which every export has.
+    /// Copies the head and the blocks that are not lent, and returns the request. Returns `None` for the ping
+    /// procedure, which every export has.
     #[inline(always)]
     fn fetch(&self, estack: &'a mut EStack) -> Result<Option<Request<'a>>, Undone> {
         let &Self { procedure, space, head_bytes, copied, total, arrives, .. } = self;
         if procedure == PING && total == 0 {
             return Ok(None);
         }
-        // Checked before any byte is fetched: reading pages that the client never wrote would allocate
-        // them. The binding admits no larger total than the export, which therefore limits the E-stack.
+        // The lengths are checked before any byte is fetched: reading pages that the client never wrote would
+        // allocate the pages. A message of a binding is at most as large as the export allows, so the E-stack
+        // is limited, too.
         if head_bytes > copied || copied > total || total > space.len() {
             return Err(unreadable().into());
         }

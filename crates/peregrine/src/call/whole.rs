@@ -17,16 +17,16 @@ const BYTES: usize = 16 << 10;
 const TEXT_MAX: usize = 40;
 const WORDS_MAX: usize = 2000;
 
-/// A client and server like compiled stubs, with a parameter of each kind.
+/// A server stub like a compiled one, for a procedure with a parameter of each kind.
 struct Echo {
-    /// The value that a call returns in addition to the echo.
+    /// Text that the result has in addition to the echo.
     result: String,
     fails: bool,
 }
 
 impl Serve for Echo {
     fn interface(&self) -> InterfaceRef {
-        unreachable!("nobody binds")
+        unreachable!("no client binds")
     }
 
     fn serve(&self, request: &mut Request<'_>, reply: &mut Reply<'_>) -> Served {
@@ -87,12 +87,12 @@ impl Gets {
     }
 }
 
-/// Where the server finds the arguments, and the client the results.
+/// How the server gets the arguments.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
-    /// Copied from shared memory. The blocks are where the largest ones fit.
+    /// The server copies the arguments from shared memory.
     Shared,
-    /// Received into place. The blocks follow each other.
+    /// The server runs the procedure on the arguments where it received them.
     InPlace,
 }
 
@@ -108,7 +108,7 @@ struct Sends {
     lent: Vec<u8>,
     /// Whether to send a value that no parameter reads.
     extra: bool,
-    /// How the three lengths are changed before the server sees them.
+    /// Changes the sizes of the head, the copied part and the message before the server sees them.
     lengths: fn([usize; 3]) -> [usize; 3],
 }
 
@@ -286,7 +286,7 @@ fn arguments_beyond_the_limits_of_the_interface_are_refused() {
     );
     let names = vec![String::new(); 4];
     assert_eq!(refused(&Sends { names, ..Sends::default() }), Kind::TooLarge);
-    // The A-stack has no room for a result of this size. More out buffer than may be filled is harmless.
+    // A buffer of this size does not fit the A-stack. A buffer larger than the interface allows is harmless.
     assert_eq!(refused(&Sends { room: 9000, ..Sends::default() }), Kind::TooLarge);
     let room = Sends { room: WORDS_MAX + 1, words: vec![1; WORDS_MAX], ..Sends::default() };
     let gets = room.call(&echo(), Way::Shared, BYTES);
@@ -337,7 +337,7 @@ fn run(incoming: &Incoming<'_>, reply: &mut [u8]) -> (Answer, u32, u32) {
     (ran.answer, ran.head_at, ran.head_bytes)
 }
 
-/// A message that has arrived completely. `lends` says whether a procedure may read the rest of it.
+/// A message that has arrived completely. `lends`: whether the procedure may run and read the lent blocks.
 struct There {
     lends: bool,
 }
@@ -398,7 +398,7 @@ fn every_export_answers_a_ping_without_arguments() {
     assert_eq!(in_place(&mut [1]), Answer::NotExecuted);
 }
 
-/// A message of which only this many bytes arrive.
+/// A message of which only the first `.0` bytes arrive.
 struct Stops(usize);
 
 impl Arrives for Stops {
@@ -477,7 +477,7 @@ fn estack_keeps_memory_for_most_messages() {
     assert_eq!(estack.memory().len(), limits::ESTACK_BYTES_KEPT);
 }
 
-/// A call that the client abandons.
+/// A source whose call number `.0` is abandoned once `.1` is true.
 struct GivenUp(u64, AtomicBool);
 
 impl Calls for GivenUp {
@@ -499,7 +499,7 @@ fn info(path: PathKind, process: u32) -> Arc<CallerInfo> {
     })
 }
 
-/// Each test has its own thread, so nothing remains for other tests.
+/// Each test has its own thread, so what this test sets does not affect other tests.
 #[test]
 fn procedure_knows_its_caller() {
     assert!(caller().is_none() && inside().is_none() && due().is_none());
@@ -587,7 +587,7 @@ fn each_process_has_its_own_number_in_a_chain() {
     let own = chain::own_link();
     assert_eq!(own[2..], [std::process::id(), 0]);
     assert_eq!(own, chain::own_link());
-    // Each is half of a random number.
+    // Each word is half of a random number.
     assert!(own[0] != 0 && own[1] != 0, "{own:?}");
     chain::leave();
     chain::with_links(9, |links, last| assert_eq!((links, last), (&[[0, 0, 9, 0]][..], own)));
@@ -607,7 +607,7 @@ fn limit_becomes_a_deadline_when_it_begins() {
     assert_eq!(Limit::Within(Duration::MAX).deadline(), None);
 }
 
-/// Where the blocks of a reply begin: in the first cache line if the table leaves room for them.
+/// Blocks begin after the table, and after the first 32 bytes, into which most heads fit.
 #[test]
 fn blocks_begin_after_the_table_and_the_first_line() {
     let first = [(0, 0), (1, 32), (4, 32), (5, 32), (8, 32), (9, 48), (12, 48), (13, 64)];
@@ -652,7 +652,7 @@ fn adjacent_blocks_are_read_to_the_last_byte() {
             assert_eq!((&*one, &*other), (&[1; 5][..], &[2; 3][..]));
         }
     }
-    // More than the offered length, and more than the length of the space.
+    // The server claims more than the offered length, and more than the length of the space.
     for filled in [101, u32::MAX] {
         reply[..4].copy_from_slice(&filled.to_le_bytes());
         let (mut one, mut other) = (Vec::with_capacity(100), Vec::with_capacity(100));
@@ -683,7 +683,7 @@ fn invalid_early_values_are_read_again() {
     }
 }
 
-/// With a short head, the first block begins in the cache line that is gathered.
+/// With a short head, the first block begins in the first bytes of the message, which are collected.
 #[test]
 fn message_written_in_parts_is_equal_for_every_split() {
     let source: Vec<u8> = (1..=200).collect();
@@ -733,7 +733,7 @@ struct Raw(Answer, Vec<u8>);
 
 impl Serve for Raw {
     fn interface(&self) -> InterfaceRef {
-        unreachable!("nobody binds")
+        unreachable!("no client binds")
     }
 
     fn serve(&self, request: &mut Request<'_>, reply: &mut Reply<'_>) -> Served {
@@ -765,7 +765,7 @@ struct Nowhere;
 
 impl CallPath for Nowhere {
     fn transport(&self, _: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
-        unreachable!("nobody calls")
+        unreachable!("no call is made")
     }
     fn kind(&self) -> PathKind {
         PathKind::InProcess

@@ -1,8 +1,8 @@
 //! `Counting`: the part of the counters that one thread writes.
 //!
-//! A thread writes only to its own cache lines, with plain stores. Of short calls, one in 64 is timed,
-//! chosen at random, and counts for the others. Calls that take [`LONG`], or that follow a sleep, are all
-//! timed.
+//! A thread writes only to its own cache lines, with plain stores. Of short calls, one in 64 is timed, chosen
+//! at random, and counts for the others. A call is always timed if the thread slept before it, or if the
+//! previous timed call took [`LONG`] or longer.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use super::page::{Page, SHARED, Tally};
 use crate::call::Answer;
 use crate::sys;
 
-/// Calls that take at least this many nanoseconds are all timed. Timing costs less than a hundredth of such a
-/// call.
+/// A time in nanoseconds. After a timed call that took at least this time, the next call is timed, too.
+/// Timing costs less than a hundredth of such a call.
 const LONG: u64 = 4_000;
-/// The largest distance between two timed calls if calls are shorter. On average, one call in half of this
-/// number is timed.
+/// The largest distance between two timed calls if calls are shorter than [`LONG`]. The average distance is
+/// half of it.
 const SELDOM: u64 = 128;
 
-/// The server half whose calls a thread serves. The numbers are in the threads' rows. Readers do not count
-/// threads with other numbers.
+/// The server half whose calls a thread serves. The numbers are the values of [`thread::KIND`]. Readers do not
+/// count threads with other numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ThreadKind {
     Local = 1,
@@ -35,16 +35,19 @@ pub(crate) struct Counting {
     /// The row of the thread, which only the thread writes, or the row that many threads share.
     thread: usize,
     kind: ThreadKind,
-    /// The groups of bindings, and the exports, that the row has counts of.
+    /// A bit for each group of bindings for which the row has counts.
     groups: u64,
+    /// A bit for each export for which the row has a histogram.
     exports: u64,
-    /// The number of calls to skip before the next timed call, and the number of calls that it counts for.
+    /// The number of calls to skip before the next timed call.
     skip: u32,
+    /// The number of calls for which the next timed call counts.
     weight: u32,
+    /// The state of the random numbers.
     random: u64,
     /// Whether the thread has polled without finding a call.
     looked: bool,
-    /// The word of the row that names the call that runs.
+    /// The value of the word [`thread::RUNS`] of the row.
     runs: u64,
 }
 
@@ -99,8 +102,8 @@ impl Counting {
     }
 
     /// Notes that the thread runs a call. `binding`: the row of its binding plus one, or 0 if the call has
-    /// ended. Nothing else is written before the result is posted. This line is the same for all bindings, so
-    /// it is always in the cache.
+    /// ended. Nothing else is written before the result is posted. The cache line of this word is the same
+    /// for all bindings, so it is always in the cache.
     #[inline]
     fn runs(&mut self, tally: &Tally, binding: u64) {
         if self.thread == SHARED {
@@ -109,22 +112,22 @@ impl Counting {
             lane[lane::RUNS].fetch_add(more, Ordering::Release);
         } else {
             self.runs = ((self.runs >> 32).wrapping_add(1) << 32) | binding;
-            // SYNC: runs, in `reading::lane`. A reader that sees that the call does not run any more sees
-            // that it was counted.
+            // SYNC: runs, in `reading::counted`. A reader that sees that the call does not run any more also
+            // sees its counts.
             self.page
                 .word(thread_at(self.thread), thread::RUNS)
                 .store(self.runs, Ordering::Release);
         }
     }
 
-    /// Returns how long a call took whose result is complete now, if it is timed. Pass this to
+    /// Returns how long a timed call took. Call this when the result is complete, and pass the time to
     /// [`end`](Self::end).
     #[inline]
     pub(crate) fn took(begun: Option<u64>) -> Option<u64> {
         begun.map(|begun| sys::boot_ns().saturating_sub(begun))
     }
 
-    /// Notes that a call has ended, with messages of this many bytes each way.
+    /// Notes that a call has ended. Its message had `bytes_in` bytes, and its result has `bytes_out` bytes.
     #[inline]
     pub(crate) fn end(
         &mut self,
@@ -179,7 +182,7 @@ impl Counting {
         if ns >= LONG {
             return self.time_next();
         }
-        // A random interval, because every 64th call could always be the same one.
+        // The interval is random, because every 64th call could always be of the same procedure.
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;

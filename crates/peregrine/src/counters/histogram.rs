@@ -1,9 +1,9 @@
-//! How long calls took, in buckets: eight for each power of two, so a bucket is at most an eighth as wide
-//! as its times.
+//! Histograms of how long calls took. They have eight buckets for each power of two, so the width of a bucket
+//! is at most an eighth of its times.
 
-/// The bits of a time that a bucket keeps, in addition to the highest one.
+/// The number of bits of a time, after its highest bit, that select its bucket.
 const FINE: u32 = 3;
-/// The largest number of bits of a time: 68 seconds. Longer times are in the last bucket.
+/// The largest number of bits of a time in nanoseconds: 68 seconds. Longer times are in the last bucket.
 const BITS: u32 = 36;
 /// The number of buckets.
 pub(super) const BUCKETS: usize = ((BITS - FINE + 1) << FINE) as usize;

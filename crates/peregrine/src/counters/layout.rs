@@ -3,11 +3,11 @@
 //! | at | what | each |
 //! |---|---|---|
 //! | 0 | header | 4,096 bytes |
-//! | [`THREADS_AT`] | a row for each thread that serves calls; only it writes there | 128 bytes |
+//! | [`THREADS_AT`] | a row for each thread that serves calls; only the thread writes to it | 128 bytes |
 //! | [`EXPORTS_AT`] | a row for each export | 256 bytes |
 //! | [`SESSIONS_AT`] | a row for each session | 128 bytes |
-//! | [`BINDINGS_AT`] | a row for each binding; the first ones count all bindings to an export that have no row | 128 bytes |
-//! | [`LANES_AT`] | for each thread, for each binding: what it has counted there | 64 bytes |
+//! | [`BINDINGS_AT`] | a row for each binding; each of the first 64 is for all bindings to one export that have no row | 128 bytes |
+//! | [`LANES_AT`] | for each thread, for each binding: what the thread has counted for it | 64 bytes |
 //! | [`HISTOGRAMS_AT`] | for each thread, for each export: how long calls took | 2,304 bytes |
 //!
 //! Most of the pages are never touched, and then cost no memory.
@@ -35,31 +35,33 @@ pub(super) const SESSIONS_AT: usize = EXPORTS_AT + COUNTED_EXPORTS * EXPORT_BYTE
 pub(super) const BINDINGS_AT: usize = SESSIONS_AT + COUNTED_SESSIONS * SESSION_BYTES;
 pub(super) const LANES_AT: usize = BINDINGS_AT + COUNTED_BINDINGS * BINDING_BYTES;
 pub(super) const HISTOGRAMS_AT: usize = LANES_AT + COUNTED_THREADS * COUNTED_BINDINGS * LANE_BYTES;
-/// The size of all pages together.
+/// The size of all pages together, in bytes.
 pub(crate) const PAGE_BYTES: usize =
     HISTOGRAMS_AT + COUNTED_THREADS * COUNTED_EXPORTS * HISTOGRAM_BYTES;
 
-/// The number of server halves of paths: local, TCP, datagrams. The header has a word of threads and a word of
-/// captured calls for each. A further server half needs a new version of the layout.
+/// The number of server halves of paths: local, TCP, datagrams. The header has a word of threads and a word
+/// of captured calls for each. A further server half needs a new version of the layout.
 pub(crate) const SERVER_HALVES: usize = 3;
 
-/// Words of the header. `CAPTURED` and `QUEUED` are gauges, as of the last request.
+/// The indexes of the words in the header. `CAPTURED` and `QUEUED` are gauges, as of the last request.
 pub(super) mod header {
     pub(crate) const WORDS: usize = 32;
     pub(crate) const MAGIC: usize = 0;
     pub(crate) const VERSION: usize = 1;
-    /// The size of all pages together.
+    /// The size of all pages together, in bytes.
     pub(crate) const BYTES: usize = 2;
     pub(crate) const PROCESS: usize = 3;
     /// When the server began, in nanoseconds since the machine was started.
     pub(crate) const SINCE: usize = 4;
-    /// The first row of sessions, and of bindings, that was never used.
+    /// The number of the first row of sessions that was never used.
     pub(crate) const SESSIONS: usize = 5;
+    /// The number of the first row of bindings that was never used.
     pub(crate) const BINDINGS: usize = 6;
     /// Odd while the counts of an ended binding are added to its export.
     pub(crate) const SETTLED: usize = 7;
-    /// The number of sessions, and of bindings, without a row.
+    /// The number of sessions without a row.
     pub(crate) const SESSIONS_UNSHOWN: usize = 8;
+    /// The number of bindings without a row.
     pub(crate) const BINDINGS_UNSHOWN: usize = 9;
     /// The number of threads that share row 0, because no row was left: local, TCP, datagrams.
     pub(crate) const THREADS_SHARED: usize = 10;
@@ -69,17 +71,18 @@ pub(super) mod header {
     pub(crate) const QUEUED: usize = 19;
 }
 
-/// Words of the row of a thread.
+/// The indexes of the words in the row of a thread.
 pub(super) mod thread {
     pub(crate) const WORDS: usize = 16;
     /// The kind of calls that the thread serves, or zero if no thread has this row now.
     pub(crate) const KIND: usize = 0;
-    /// A bit for each [`GROUP`](super::GROUP) of bindings for which it has ever counted.
+    /// A bit for each [`GROUP`](super::GROUP) of bindings for which the row has ever had counts.
     pub(crate) const BINDINGS: usize = 1;
-    /// A bit for each export of which it has a histogram.
+    /// A bit for each export for which the row has a histogram.
     pub(crate) const EXPORTS: usize = 2;
-    /// The number of waits for a call that ended while the thread polled, and of those in which it slept.
+    /// The number of waits for a call that ended while the thread polled.
     pub(crate) const SPUN: usize = 3;
+    /// The number of times that the thread slept while it waited for a call.
     pub(crate) const SLEPT: usize = 4;
     /// The number of retransmitted packets of results.
     pub(crate) const RESENT: usize = 5;
@@ -87,12 +90,13 @@ pub(super) mod thread {
     pub(crate) const AGAIN: usize = 6;
     /// The number of calls that were refused because their binding does not exist.
     pub(crate) const STRANGE: usize = 7;
-    /// The lower half is the binding whose call it runs, plus one, or 0 if it runs none. The upper half
+    /// The lower half is the row of the binding whose call the thread runs, plus one, or 0. The upper half
     /// changes with each change of the lower half.
     pub(crate) const RUNS: usize = 8;
 }
 
-/// Words of rows that are written while they may be read: those of exports, sessions and bindings.
+/// The first words of rows that are written while they may be read, and the values of `STATE`. These are the
+/// rows of exports, sessions and bindings.
 pub(super) mod row {
     /// Odd while the row is being written.
     pub(crate) const SEQUENCE: usize = 0;
@@ -100,19 +104,19 @@ pub(super) mod row {
     /// The row is not in use.
     pub(crate) const VACANT: u64 = 0;
     pub(crate) const STANDS: u64 = 1;
-    /// The session or binding has ended, and its counts have not been added to its export yet.
+    /// The export or binding has ended. A binding's counts have not been added to its export yet.
     pub(crate) const ENDED: u64 = 2;
-    /// The row counts all bindings without a row.
+    /// The row is for all exports without a row, or for all bindings to an export without a row.
     pub(crate) const OTHERS: u64 = 3;
 }
 
-/// Words of the row of an export.
+/// The indexes of the words in the row of an export.
 pub(super) mod export {
     pub(crate) const WORDS: usize = 32;
     pub(crate) const SINCE: usize = 2;
     pub(crate) const VERSION: usize = 3;
     pub(crate) const DIGEST: usize = 4;
-    /// The length of the name in the lower half, of the interface's name in the upper half, in bytes.
+    /// The length in bytes of the export's name in the lower half, of the interface's name in the upper half.
     pub(crate) const LENGTHS: usize = 6;
     pub(crate) const NAME: usize = 8;
     pub(crate) const INTERFACE: usize = 16;
@@ -120,7 +124,7 @@ pub(super) mod export {
     pub(crate) const PAST: usize = 24;
 }
 
-/// Words of the row of a session.
+/// The indexes of the words in the row of a session.
 pub(super) mod session {
     pub(crate) const WORDS: usize = 16;
     pub(crate) const NUMBER: usize = 2;
@@ -137,18 +141,18 @@ pub(super) mod session {
     pub(crate) const HARDWARE: usize = 11;
 }
 
-/// Words of the row of a binding.
+/// The indexes of the words in the row of a binding.
 pub(super) mod binding {
     pub(crate) const WORDS: usize = 16;
     pub(crate) const SINCE: usize = 2;
     pub(crate) const EXPORT: usize = 3;
-    /// The number of its session, or zero if that has no row.
+    /// The number of the binding's session, or zero if the session has no row.
     pub(crate) const SESSION: usize = 4;
-    /// The sums of the counts in its lanes when the binding began.
+    /// The sums of the counts in the row's lanes when the binding began.
     pub(crate) const BASE: usize = 8;
 }
 
-/// The counts of each binding, by their index in a lane.
+/// The indexes of the words in a lane: the counts of one thread for one binding.
 pub(super) mod lane {
     pub(crate) const WORDS: usize = 8;
     /// The number of calls that run in threads without a row. A thread with a row notes there which call it
@@ -160,14 +164,15 @@ pub(super) mod lane {
     pub(crate) const REFUSED: usize = 2;
     /// The number of calls that ended with an error.
     pub(crate) const FAILED: usize = 3;
-    /// Bytes of messages.
+    /// The number of bytes of call messages.
     pub(crate) const IN: usize = 4;
+    /// The number of bytes of results.
     pub(crate) const OUT: usize = 5;
 }
 
 /// The number of words of a lane that are used.
 pub(super) const COUNTS: usize = 6;
-/// The number of bindings that share one bit.
+/// The number of bindings that share one bit of [`thread::BINDINGS`].
 pub(super) const GROUP: usize = COUNTED_BINDINGS / 64;
 
 /// The size in bytes of a text in the row of an export.

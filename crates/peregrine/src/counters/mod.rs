@@ -5,8 +5,8 @@
 //! nothing. The rows of sessions and bindings are written when these begin or end. A sequence number in each
 //! row keeps a reader from using a row that is only half written.
 //!
-//! `layout` has the layout of the pages, `page` writes rows, `counting` is the part of one thread, and
-//! `reading` makes a [`Stat`] of the pages of any server. See `docs/STAT.md`.
+//! `layout` has the layout of the pages, `page` writes rows, `counting` counts for one thread, and `reading`
+//! makes a [`Stat`] from the pages of any server. See `docs/STAT.md`.
 
 mod counting;
 mod histogram;

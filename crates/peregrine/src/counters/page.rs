@@ -1,9 +1,9 @@
 //! `Page`: the shared pages of a server, and the use of their rows.
 //!
-//! Rows are assigned and released when something begins or ends, under one lock that no call takes. The
-//! counts of lanes are never reset: the row of a binding records their values when it began, so only the
-//! thread of a lane writes to the lane. A row is used for another binding when no thread can count for the
-//! earlier one any more, that is, when its [`Tally`] is dropped.
+//! Rows are assigned and released when a thread, export, session or binding begins or ends, under one lock
+//! that no call takes. The counts of lanes are never reset: the row of a binding records their values when it
+//! began, so only the thread of a lane writes to the lane. A row is not used for another binding before the
+//! [`Tally`] of the earlier binding is dropped: then no thread can count for that binding any more.
 
 use core::net::{IpAddr, SocketAddr};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -41,7 +41,8 @@ struct Rows {
     sessions_begun: u64,
 }
 
-/// The rows of a kind: those that were released, and the first that was never used.
+/// The rows of a kind that are not in use: those in `free`, and those from `next` to `most`, which were never
+/// used.
 struct Places {
     free: Vec<u32>,
     next: u32,
@@ -79,7 +80,7 @@ pub(crate) struct Visitor {
     pub(crate) hardware: Option<[u8; 6]>,
 }
 
-/// The numbers of paths in rows of sessions. A path needs a number: readers refuse a row with another one.
+/// The number of each path in the rows of sessions. A path needs one: readers refuse rows with another number.
 pub(super) const PATHS: [(PathKind, u64); 4] =
     [(PathKind::Local, 1), (PathKind::Tcp, 2), (PathKind::Udp, 3), (PathKind::Ethernet, 4)];
 
@@ -163,7 +164,7 @@ impl Page {
         sequence
     }
 
-    /// Returns the sum of all counts that the row of a binding ever had.
+    /// Returns the sums, over all threads, of the counts in the lanes of a row of bindings.
     fn total(&self, binding: u32) -> [u64; COUNTS] {
         let bit = 1 << (binding as usize / GROUP);
         let mut total = [0u64; COUNTS];
@@ -468,7 +469,8 @@ impl Tally {
 }
 
 impl Drop for Tally {
-    /// Adds the counts to the export and releases the row, because no thread counts here any more.
+    /// Adds the counts of the binding to its export and releases the row, because no thread counts for the
+    /// binding any more.
     fn drop(&mut self) {
         self.end();
         let page = &*self.rest.page;
@@ -483,7 +485,8 @@ impl Drop for Tally {
         // SYNC: settled, in `reading::read`: a reader that sees any of the following stores sees an odd
         // number, or another number than before.
         settled.store(before.wrapping_add(1), Ordering::Relaxed);
-        // A reader that has seen the new counts of the export does not count the row any more.
+        // The row becomes invalid before the counts of the export change. A reader that sees the new counts
+        // of the export therefore does not add the row's counts again.
         page.begin_to_write(at);
         let mut words = [(0, 0); COUNTS];
         for (i, word) in words.iter_mut().enumerate() {

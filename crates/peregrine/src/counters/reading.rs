@@ -1,7 +1,7 @@
-//! Reads pages of any server: in bounded time, each word once, and with checks.
+//! Reads pages of any server, in bounded time and with checks.
 //!
-//! The writer continues meanwhile, and may be hostile. Whatever the words contain, this ends, and returns a
-//! [`Stat`] or the name of an invalid row.
+//! The writer continues meanwhile, and may be hostile. Whatever the words contain, reading ends, and returns
+//! a [`Stat`] or the number of an invalid row.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -20,9 +20,9 @@ use crate::interface::valid_name;
 use crate::limits::{COUNTED_BINDINGS, COUNTED_EXPORTS, COUNTED_SESSIONS, COUNTED_THREADS};
 use crate::sys::{self, Memory};
 
-/// How often a row is read again while it is being written.
+/// The largest number of attempts to read a row while it is being written.
 const TRIES: usize = 64;
-/// How often everything is read again because bindings ended meanwhile. If a binding ends during the last
+/// The largest number of attempts to read all pages while bindings end. If a binding ends during the last
 /// attempt, its counts may be missing from its export, because exports are read before bindings.
 const PASSES: usize = 32;
 
@@ -31,7 +31,7 @@ const PASSES: usize = 32;
 pub(crate) enum Unreadable {
     /// The pages have another version, or are something else.
     Version(u64),
-    /// The row has contents that no server writes.
+    /// A row has contents that no server writes: the kind of the row, and its number.
     Row(&'static str, usize),
 }
 
@@ -105,8 +105,8 @@ fn age_ms(now: u64, since: u64) -> u64 {
     now.saturating_sub(since) / 1_000_000
 }
 
-/// Returns a row as it was at one moment, or `None` if it changes all the time, for example if its writer
-/// stopped in the middle.
+/// Returns a row as it was at one moment. Returns `None` if no attempt finds the row complete: it is written
+/// all the time, or its writer stopped in the middle.
 fn row<const N: usize>(memory: &Memory, at: usize) -> Option<[u64; N]> {
     let words: &[AtomicU64; N] = memory.longs(at);
     for _ in 0..TRIES {
@@ -292,7 +292,8 @@ fn session_of(words: &[u64; session::WORDS], now: u64) -> Option<SessionStat> {
     })
 }
 
-/// Returns what a thread has counted for a binding. The call that it runs counts as in flight.
+/// Returns what a thread has counted for a binding. A call of the binding that the thread runs counts as in
+/// flight.
 fn counted(memory: &Memory, number: usize, binding: usize) -> [u64; COUNTS] {
     let words: &[AtomicU64; thread::WORDS] = memory.longs(thread_at(number));
     let lane: &[AtomicU64; lane::WORDS] = memory.longs(lane_at(number, binding));
@@ -305,7 +306,7 @@ fn counted(memory: &Memory, number: usize, binding: usize) -> [u64; COUNTS] {
         fence(Ordering::Acquire);
         let after = words[thread::RUNS].load(Ordering::Relaxed);
         tried += 1;
-        // Otherwise the call may have been counted just now, and would be counted twice.
+        // If the word changed, the call may have been counted just now, and would be counted twice.
         if before == after || !(is_it(before) || is_it(after)) || tried == TRIES {
             counts[lane::RUNS] = counts[lane::RUNS].wrapping_add(is_it(before).into());
             return counts;

@@ -27,29 +27,29 @@ use crate::interface::Digest;
 pub struct Stat {
     /// The server as a whole.
     pub server: ServerStat,
-    /// What it exports.
+    /// The exports of the server.
     pub exports: Vec<ExportStat>,
     /// Client processes, connections, and associations over datagrams. Empty if they are not disclosed.
     pub sessions: Vec<SessionStat>,
-    /// Their bindings. Empty if they are not disclosed.
+    /// The bindings of clients. Empty if they are not disclosed.
     pub bindings: Vec<BindingStat>,
 }
 
 /// A server as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq, peregrine_macros::Value)]
 pub struct ServerStat {
-    /// The number of its process, on its own machine.
+    /// The number of the server's process on its machine.
     pub process: u32,
-    /// How long ago it began, in milliseconds.
+    /// How long ago the server began, in milliseconds.
     pub age_ms: u64,
-    /// When this was counted, in nanoseconds since the server's machine was started.
+    /// When these values were read, in nanoseconds since the server's machine was started.
     pub at_ns: u64,
     /// The numbers of threads that serve calls over shared memory, over TCP and over datagrams, including
     /// threads that wait.
     pub threads: [u32; 3],
     /// The counts of all present and past exports together.
     pub counts: Counts,
-    /// How its threads waited for calls.
+    /// How the server's threads waited for calls.
     pub waits: WaitCounts,
     /// The number of retransmitted packets of results: they or their acknowledgements were lost.
     pub resent: u64,
@@ -78,7 +78,7 @@ pub struct ExportStat {
     pub version: u32,
     /// The identity of its interface, as bytes. See [`ExportStat::digest`].
     pub digest: [u8; 16],
-    /// How long ago it began, in milliseconds.
+    /// How long ago the export began, in milliseconds.
     pub age_ms: u64,
     /// The number of its bindings.
     pub bindings: u64,
@@ -99,17 +99,17 @@ pub struct SessionStat {
     pub path: String,
     /// The number of the client's process. It is 0 over a network, where it cannot be verified.
     pub process: u32,
-    /// The number of its user. It is [`u32::MAX`] over a network.
+    /// The number of the client's user. It is [`u32::MAX`] over a network.
     pub user: u32,
-    /// The number of its group. It is [`u32::MAX`] over a network.
+    /// The number of the client's group. It is [`u32::MAX`] over a network.
     pub group: u32,
     /// The address and port, or Ethernet address, of the client. It is empty over shared memory.
     pub from: String,
-    /// How long ago it began, in milliseconds.
+    /// How long ago the session began, in milliseconds.
     pub age_ms: u64,
-    /// The number of its bindings.
+    /// The number of bindings of the session.
     pub bindings: u64,
-    /// The counts of all its bindings.
+    /// The counts of all bindings of the session.
     pub counts: Counts,
 }
 
@@ -118,13 +118,13 @@ pub struct SessionStat {
 pub struct BindingStat {
     /// The number of the binding. Together with [`began_ns`](Self::began_ns) it identifies the binding.
     pub number: u32,
-    /// When it began, in nanoseconds since the server's machine was started.
+    /// When the binding began, in nanoseconds since the server's machine was started.
     pub began_ns: u64,
     /// The [number](SessionStat::number) of its session, or 0 if the session is not shown.
     pub session: u64,
     /// The name of the export.
     pub export: String,
-    /// How long ago it began, in milliseconds.
+    /// How long ago the binding began, in milliseconds.
     pub age_ms: u64,
     /// The counts of the binding.
     pub counts: Counts,
@@ -135,15 +135,15 @@ pub struct BindingStat {
 pub struct Counts {
     /// The number of calls that have begun.
     pub calls: u64,
-    /// The number of these that have not ended.
+    /// The number of these calls that have not ended.
     pub in_flight: u64,
     /// The number of calls that were refused: not executed.
     pub refused: u64,
     /// The number of calls that ended with an error of the procedure, or without a result.
     pub failed: u64,
-    /// Bytes of the messages of calls that were executed.
+    /// The number of bytes of the messages of calls that were executed.
     pub bytes_in: u64,
-    /// Bytes of the heads and out buffers of their results.
+    /// The number of bytes of the heads and out buffers of the results of these calls.
     pub bytes_out: u64,
 }
 
@@ -158,8 +158,9 @@ pub struct WaitCounts {
 
 /// How long procedures took, from before the arguments are read until the result is complete.
 ///
-/// Of successive calls shorter than 4 us, one in 64 is timed, chosen at random, and counts for 64. All
-/// other calls are timed.
+/// Of successive calls shorter than 4 us, about one in 64 is timed, chosen at random, and counts for the
+/// others. A call is always timed if the thread slept before it, or if the previous timed call took 4 us or
+/// longer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, peregrine_macros::Value)]
 pub struct Latency {
     /// The counts up to the last bucket that is not zero.
@@ -172,8 +173,8 @@ impl Latency {
         self.buckets.iter().fold(0, |sum, count| sum.saturating_add(*count))
     }
 
-    /// Returns the time within which this part of all calls ended, accurate to a sixteenth, or `None` if no
-    /// call was timed.
+    /// Returns the time within which the fraction `part` of all calls ended, accurate to a sixteenth, or
+    /// `None` if no call was timed.
     ///
     /// ```
     /// # use peregrine::counters::Latency;

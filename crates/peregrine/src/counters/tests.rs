@@ -34,7 +34,7 @@ fn call(counting: &mut Counting, tally: &Tally) {
     counting.end(tally, Counting::took(begun), Answer::Ok, 10, 20);
 }
 
-/// A server with one export, and a session with a binding.
+/// A server with one export and one session.
 struct Server {
     page: Arc<Page>,
     export: ExportCounters,
@@ -96,11 +96,11 @@ fn reader_gets_what_was_counted() {
     assert_eq!(stat.server.waits, WaitCounts { spun: 3, slept: 3 });
     assert_eq!((stat.server.resent, stat.server.came_again), (6, 3));
     assert_eq!(stat.server.threads, [1, 2, 0]);
-    // Of 1,000 calls, one in 64 is timed and counts for about 64.
+    // Of the 3,000 calls, about one in 64 is timed and counts for about 64.
     let of = export.latency.calls();
     assert!((1800..=3300).contains(&of), "{of}");
     threads[0].end(&tally, Counting::took(begun), Answer::Err, 0, 0);
-    // A call that must be posted again does not count. One with invalid arguments was refused.
+    // A call that must be posted again does not count. A call with invalid arguments counts as refused.
     for answer in [Answer::PostAgain, Answer::NotExecuted] {
         let begun = threads[1].begin(&tally);
         threads[1].end(&tally, Counting::took(begun), answer, 5, 5);
@@ -188,7 +188,7 @@ fn sessions_and_bindings_without_a_row_are_counted() {
     assert_eq!((&*others.name, others.counts.calls, others.bindings), ("", 1, 1));
     drop(exports);
     let stat = server.read();
-    assert_eq!(stat.exports.len(), 2, "the first one, and all others as one");
+    assert_eq!(stat.exports.len(), 2, "the first export, and all others as one");
 }
 
 #[test]
@@ -199,7 +199,8 @@ fn readers_never_see_half_of_a_row() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while Instant::now() < until {
-                // User and group are equal, so that a reader of half a row notices it.
+                // User and group are equal, so that the test notices a row that was half written when it was
+                // read.
                 for number in [1, u32::MAX] {
                     let visitor = Visitor { user: number, group: number, ..visitor(None) };
                     drop(SessionCounters::new(&page, &visitor));
@@ -213,7 +214,7 @@ fn readers_never_see_half_of_a_row() {
                 seen += 1;
             }
         }
-        assert!(seen > 0, "none was seen");
+        assert!(seen > 0, "no session was seen");
     });
 }
 
@@ -244,7 +245,7 @@ fn ended_binding_is_not_counted_twice() {
     assert_eq!(server.read().server.counts.calls, ended.into_inner());
 }
 
-/// A page of a server that has been called, which the test can write to.
+/// Returns a server that has been called, its bindings, and a copy of its pages that the test can write to.
 fn forged() -> (Server, Vec<Tally>, Memory) {
     let server = Server::new();
     let mut counting = Counting::new(&server.page, ThreadKind::Local);
@@ -341,7 +342,7 @@ fn reading_ends_for_any_contents() {
         set(&memory, at, before);
     }
     assert!(refused > 50 && read_all > 50, "{refused} refused, {read_all} read");
-    // Sets all bits of each word that is read before the lanes.
+    // Sets all bits of each word before the lanes, except for the first three words.
     for at in (8 * 3..LANES_AT).step_by(8) {
         set(&memory, at, u64::MAX);
     }

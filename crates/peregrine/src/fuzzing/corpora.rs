@@ -1,7 +1,7 @@
-//! Replays the corpora of the fuzz targets that need private types. `tests/corpus.rs` replays the
-//! others: see `fuzz/README.md`.
+//! Replays the corpora of the fuzz targets that need private types. `tests/corpus.rs` replays the other
+//! corpora: see `fuzz/README.md`.
 
-// The targets are written for a crate of their own.
+// The targets belong to another crate, in which their items are public.
 #![allow(unreachable_pub)]
 
 #[allow(dead_code, clippy::type_complexity, clippy::vec_box)]
@@ -20,7 +20,7 @@ mod words;
 use std::panic::catch_unwind;
 use std::path::Path;
 
-// The targets import these from the module above them.
+// The targets import these items from their parent module.
 use targets::{
     Colour, Everything, EverythingClient, EverythingServer, List, Object, Point, Shade, Shape,
     Tree, over,
@@ -35,7 +35,7 @@ fn replay(target: &str, few: usize, run: fn(&[u8])) {
         let bytes = std::fs::read(&path).expect("an input");
         assert!(catch_unwind(|| run(&bytes)).is_ok(), "{} fails", path.display());
     });
-    assert!(replayed.count() > few, "the corpus of {target} is gone");
+    assert!(replayed.count() > few, "the corpus of {target} has too few inputs");
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! Fuzz targets for the packet exchange: its packets, and its two ends with any packets in any order. The
-//! memory of messages is filled as a driver fills it.
+//! targets fill the memory of messages as a driver does.
 
 use core::cell::RefCell;
 use core::ops::Range;
@@ -42,15 +42,16 @@ const KINDS: [PacketKind; 15] = [
 const TOTALS: [u32; 12] =
     [0, 1, 511, 512, 1025, 1500, 4096, 20_000, 20_001, 600_000, TOTAL_MAX, u32::MAX];
 const PIECES: [u32; 8] = [512, 528, 1024, 1408, PIECE_MAX, 496, 0, 16 * 0xffff];
-/// The size of the largest messages in the targets.
+/// The length in bytes of the largest call in the targets.
 const CALL_MAX: u32 = 600_000;
+/// The length in bytes of the largest result in the targets.
 const RESULT_MAX: u32 = 20_000;
 const TABLE: u64 = 0x0123_4567_89ab_cdef;
 const NOW: Moment = Moment(1000 * SECOND);
-/// The number of packets that are sent before something else happens.
+/// The largest number of packets that an end sends in one step.
 const SENT_MAX: usize = 64;
 
-/// An input, read from its beginning. Zeros follow it.
+/// The rest of an input, which is read from its beginning. After the end, zeros are read.
 struct Input<'a>(&'a [u8]);
 
 impl Input<'_> {
@@ -68,8 +69,8 @@ impl Input<'_> {
         all[usize::from(self.byte()) % all.len()]
     }
 
-    /// Returns a header that a peer might send, and the bytes that follow it if that is not a piece of a
-    /// message. Returns `None` if no reader would accept the header.
+    /// Returns a header that a peer might send, and the bytes that follow the header, unless they are a piece
+    /// of a message. Returns `None` if no reader would accept the header.
     fn packet(&mut self, handle: Handle, sequence: u32) -> Option<(Header, Vec<u8>)> {
         let kind = self.one_of(&[&KINDS[..9], &KINDS[14..]].concat());
         let bits = self.byte();
@@ -134,8 +135,8 @@ impl Input<'_> {
     }
 }
 
-/// Reads a packet, raw or with valid checks. Reading does no harm, and writing what was read yields the
-/// same bytes. The same holds for the binding messages in it, and for the answers of either side.
+/// Reads a packet, raw or with valid checks. Reading does no harm, and writing what was read yields the same
+/// bytes. The same holds for a message about binding in the packet, which both sides then handle.
 pub fn packets(bytes: &[u8]) {
     let Some((how, packet)) = bytes.split_first() else { return };
     let mut packet = packet.to_vec();
@@ -167,13 +168,13 @@ pub fn packets(bytes: &[u8]) {
         let mut again = [0; BIND_BYTES];
         said.emit(read.handle.secret, read.serial, read.echo, &mut again);
         let (header, body) = again.split_first_chunk().expect("a whole packet");
-        let header = Header::parse(header, BODY_BYTES).expect("our own");
+        let header = Header::parse(header, BODY_BYTES).expect("a written header");
         assert_eq!(BindMessage::parse(&header, body), Some(said));
     }
     bound_by(&read, behind);
 }
 
-/// Both sides of a binding receive a packet. The server also receives one with a valid cookie.
+/// Passes a packet to both sides of a binding. Then does the same with a valid cookie in the packet.
 fn bound_by(header: &Header, body: &[u8]) {
     let nonce = header.handle.secret;
     let cookies = Cookies::new([7; 16]);
@@ -250,7 +251,7 @@ struct Record {
     last: Option<u32>,
 }
 
-/// The server's end of a handle, with packets, results and refusals in any order.
+/// Runs the server's end of a handle, with packets, results and refusals in any order.
 pub fn server_end(bytes: &[u8]) {
     let mut input = Input(bytes);
     let terms = server_end::ServerTerms {
@@ -276,7 +277,7 @@ pub fn server_end(bytes: &[u8]) {
                 let before = server_end.is_cancelled();
                 let again = server_end.check_caller(now);
                 assert!(again.is_none_or(|again| again > now));
-                assert!(before <= server_end.is_cancelled(), "what was given up stays so");
+                assert!(before <= server_end.is_cancelled(), "the cancellation was undone");
             }
             2 if server_end.phase() == RecordPhase::Idle => {
                 // The handle is revoked and bound again.
@@ -288,7 +289,7 @@ pub fn server_end(bytes: &[u8]) {
                 let Some((header, bitmap)) = input.packet(handle, server_end.sequence()) else {
                     continue;
                 };
-                // Like a driver: only bitmaps are checked by the server's end.
+                // The server's end checks only bitmaps. A driver checks the payloads of other packets.
                 if server_end.accepts(&header, 1) {
                     record.hear(&mut server_end, now, &header, &bitmap);
                 }
@@ -334,12 +335,12 @@ impl Record {
                 assert!(self.last.is_none_or(newer), "{} ran before", header.sequence);
                 (self.running, self.last) = (true, Some(header.sequence));
             }
-            Action::Discard => assert!(self.call.take().is_some(), "nothing to abandon"),
+            Action::Discard => assert!(self.call.take().is_some(), "no call to discard"),
             Action::Forget => {
                 assert!(!self.running);
                 self.call = None;
-                // The record stays, like one that was bound again, because the secret of a test is always
-                // the same.
+                // The record is kept, as if the handle had been bound again: the secret in this target is
+                // always the same.
             }
         }
     }
@@ -352,12 +353,12 @@ impl Record {
         placed.put(range);
     }
 
-    /// The procedure ends, or a call that began to arrive is refused.
+    /// Ends the procedure, or refuses a call that has begun to arrive.
     fn reply(&mut self, server_end: &mut ServerEnd, total: u32) {
         let open = self.running || self.call.is_some();
         let shape = Shape { total, ..Shape::default() };
         let retain = server_end.complete(shape);
-        // The result is kept for a client that is only silent.
+        // The result is kept even if the client was presumed dead, because it may only be silent.
         let kept = matches!(server_end.phase(), RecordPhase::Replied);
         assert_eq!(retain == Retain::Keep, open && kept);
         (self.running, self.call) = (false, None);
@@ -377,7 +378,7 @@ impl Record {
     }
 }
 
-/// Reads what an end has written.
+/// Reads the header of a packet that an end has written.
 fn sent(out: &[u8; CONTROL_BYTES_MAX], bytes: usize, range: &Range<u32>) -> Header {
     let (header, rest) = out[..bytes].split_first_chunk().expect("a header");
     let header = Header::parse(header, rest.len() + range.len()).expect("a packet of ours");
@@ -391,15 +392,16 @@ fn sent(out: &[u8; CONTROL_BYTES_MAX], bytes: usize, range: &Range<u32>) -> Head
 struct Open {
     total: u32,
     placed: ArrivedRanges,
-    /// Whether a part of it was sent.
+    /// Whether a part of the call was sent.
     sent: bool,
-    /// Whether it was certainly received.
+    /// Whether the server has shown that it has received the whole call.
     taken: bool,
-    /// Whether the last packet was a refusal by a table that has forgotten nothing.
+    /// Whether the last packet was a refusal which proves that the server has discarded no result of the
+    /// handle.
     refused: bool,
 }
 
-/// The client's end of a handle, with packets, timers and cancellations in any order.
+/// Runs the client's end of a handle, with packets, timers and cancellations in any order.
 pub fn client_end(bytes: &[u8]) {
     let mut input = Input(bytes);
     let terms = client_end::ClientTerms {
@@ -459,13 +461,14 @@ pub fn client_end(bytes: &[u8]) {
                 let Some((header, bitmap)) = input.packet(handle, sequence) else { continue };
                 let handled = client_end.handle(now, &flow, &header, &bitmap);
                 let Some(open) = &mut open else {
-                    assert!(!matches!(handled, Handled::Place(_)), "nobody waits for it");
+                    assert!(!matches!(handled, Handled::Place(_)), "no call waits for it");
                     continue;
                 };
                 if header.sequence != sequence {
                     continue;
                 }
-                // If the packet contradicts an earlier one, the server lies, and its packets prove nothing.
+                // A packet that the client drops, perhaps because it contradicts an earlier one, proves
+                // nothing.
                 let heard = !matches!(handled, Handled::Dropped(_));
                 let all = header.kind == PacketKind::HaveCall && header.flags.has(Flags::ALL);
                 open.taken |= heard && (header.kind == PacketKind::Result || all);
@@ -481,14 +484,14 @@ pub fn client_end(bytes: &[u8]) {
             }
         }
         if let Some(outcome) = client_end.outcome() {
-            let open = open.take().expect("a call under way");
+            let open = open.take().expect("a call in progress");
             match outcome {
                 Outcome::Returned(shape) => {
                     assert!(open.placed.covers(shape.total), "a result that is not whole");
                 }
                 Outcome::Failed { executed: Executed::No, why } => {
                     let certain = !open.sent || (open.refused && !open.taken);
-                    assert!(certain, "{why:?}: it may have run");
+                    assert!(certain, "{why:?}: the call may have run");
                     if why == client_end::FailureReason::Cancelled && !client_end.is_closed() {
                         // The call was never sent: its number is used again.
                         sequence = sequence.wrapping_sub(1);

@@ -1,6 +1,7 @@
 //! Little-endian fields of messages: numbers and texts, one after another.
 
-/// Reads fields from the front of a message. Returns `None` for an incomplete field.
+/// The bytes of a message that have not been read yet. The functions read fields from their front, and return
+/// `None` if the field is incomplete or invalid.
 pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 
 impl Fields<'_> {
@@ -32,7 +33,7 @@ impl Fields<'_> {
     }
 }
 
-/// Appends a text as [`Fields::text`] reads it.
+/// Appends a text in the form that [`Fields::text`] reads.
 pub(crate) fn put_text(bytes: &mut Vec<u8>, text: &str) {
     bytes.extend((text.len() as u32).to_le_bytes());
     bytes.extend(text.as_bytes());

@@ -1,4 +1,4 @@
-//! `Server`: exports objects, listens at endpoints, and stops in order.
+//! `Server`: exports objects, listens at endpoints, and lets running calls finish when it stops.
 
 mod disclosure;
 mod paths;
@@ -115,7 +115,7 @@ impl Server {
         Ok(self)
     }
 
-    /// Listens in addition at a port that only processes of this machine can reach: `tcp:127.0.0.1:7000`,
+    /// Also listens at a port that only processes of this machine can reach: `tcp:127.0.0.1:7000`,
     /// `tcp:[::1]:0` (any free port), `tcp:localhost:7000` (IPv4 and IPv6). May be called any number of
     /// times.
     ///
@@ -159,8 +159,9 @@ impl Server {
     /// is faster with `CAP_NET_ADMIN` and `CAP_BPF` ([`EthernetDevice`]).
     ///
     /// `192.0.2.7:7000` listens over TCP and UDP, and also for Ethernet frames if the process has the
-    /// permission and the interface is an Ethernet interface. It attaches no program to the interface unless
-    /// [`Server::ethernet_device`] is set. `0.0.0.0` names no interface, so raw Ethernet is disabled there.
+    /// permission and the interface is an Ethernet interface. AF_XDP, which attaches a program to the
+    /// interface, is used only if [`Server::ethernet_device`] is set. `0.0.0.0` names no interface, so raw
+    /// Ethernet is disabled there.
     ///
     /// # Errors
     /// If the endpoint is invalid or in use.
@@ -183,7 +184,8 @@ impl Server {
     }
 
     /// Sets how many TCP connections the server has open at one time. The default is
-    /// [`limits::CONNECTIONS_MAX`]. Each needs a descriptor, so `RLIMIT_NOFILE` bounds them as well.
+    /// [`limits::CONNECTIONS_MAX`]. Each connection needs a descriptor, so `RLIMIT_NOFILE` bounds their
+    /// number as well.
     pub const fn connections(mut self, most: usize) -> Self {
         self.connections.connections = most;
         self
@@ -274,16 +276,18 @@ impl Server {
         self
     }
 
-    /// Stops in order on SIGINT and SIGTERM. Without this, these signals end the process at once. A second
-    /// signal ends the wait for procedures that still run, as if their time had passed.
+    /// Lets SIGINT and SIGTERM stop the server, which first waits for running procedures. Without this, these
+    /// signals end the process at once. A second signal ends the wait for procedures that still run, as if
+    /// their time had passed.
     ///
     /// Running procedures have five seconds to return. [`Server::drain_on_signals`] sets another limit.
     pub const fn stop_on_signals(self) -> Self {
         self.drain_on_signals(STOP)
     }
 
-    /// Stops in order on signals as [`Server::stop_on_signals`] does, with a limit for running procedures. A
-    /// procedure can check with [`Caller::is_stopping`](crate::Caller::is_stopping) whether the server stops.
+    /// Lets signals stop the server as [`Server::stop_on_signals`] does, with a limit for running procedures.
+    /// A procedure can check with [`Caller::is_stopping`](crate::Caller::is_stopping) whether the server
+    /// stops.
     ///
     /// ```no_run
     /// # use core::time::Duration;

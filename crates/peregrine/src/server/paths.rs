@@ -101,7 +101,7 @@ impl Paths {
             Listening::Datagrams(to) if to.ip().is_loopback() || to.ip().is_unspecified() => {
                 udp(to)
             }
-            // The interface may not be Ethernet, or this process may lack the permission.
+            // Raw Ethernet fails if the interface is not Ethernet, or this process lacks the permission.
             Listening::Datagrams(to) => link(to, false).or_else(|_: CallError| udp(to)),
             Listening::Ethernet(to) => link(to, true),
         }
@@ -116,7 +116,8 @@ impl Paths {
 /// A socket that listens, or an address at which the server will open a socket.
 pub(super) enum Listening {
     Tcp(Listener),
-    /// The socket is opened when the server starts, because a datagram may already be a call.
+    /// The socket is opened when the server starts. Datagrams that arrive at an open socket may be calls,
+    /// which no thread would serve before that.
     Udp(SocketAddr),
     /// UDP and raw Ethernet.
     Ethernet(SocketAddr),
@@ -128,7 +129,7 @@ pub(super) enum Listening {
 const BEYOND: &str = "listen at an address of this machine alone, such as 127.0.0.1, or call \
      Server::listen_beyond_this_machine";
 
-/// Listens at every address of an endpoint's host.
+/// Returns the listeners for all addresses of an endpoint's host. TCP sockets listen at once.
 pub(super) fn listen(endpoint: &Endpoint, beyond: bool) -> Result<Vec<Listening>, CallError> {
     let failed = |error: io::Error| {
         let what = format!("cannot listen on `{endpoint}`");
@@ -162,7 +163,7 @@ pub(super) fn listen(endpoint: &Endpoint, beyond: bool) -> Result<Vec<Listening>
 }
 
 /// Listens over TCP at a port that is also free for UDP. If the system chooses the port, it checks only TCP,
-/// so this tries several ports.
+/// so this function tries several ports.
 fn listen_at_both(address: SocketAddr) -> io::Result<(Listener, SocketAddr)> {
     const TRIES: usize = 16;
     let mut tried = 0;

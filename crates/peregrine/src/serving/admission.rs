@@ -1,5 +1,5 @@
-//! Admission control: limits the procedures that run at a time and the calls that wait, refuses further
-//! calls as overload, and lets the server stop in order.
+//! Admission control: limits the procedures that run at a time and the calls that wait, refuses further calls
+//! as overload, and waits for running procedures when the server stops.
 //!
 //! Each group of threads has one [`Admission`]: the pool of local workers, the stream threads, and the
 //! receivers of each socket. How a thread waits for a call is up to its group.
@@ -85,7 +85,7 @@ impl Admission {
         self.running().saturating_sub(self.running_max)
     }
 
-    /// Returns the number of procedures that may run at a time.
+    /// Returns the number of procedures that may run at this moment. A `nested` call has a higher bound.
     ///
     /// A procedure whose caller has given up the call keeps its thread, and another thread replaces it
     /// (LRPC's captured thread). A nested call, for which a thread of this process waits, may exceed the
@@ -109,7 +109,7 @@ impl Admission {
         self.captured.load(Ordering::SeqCst) > 0
     }
 
-    /// Adds to the number of captured procedures, and subtracts from it.
+    /// Adds `added` to the number of captured procedures, and subtracts `removed` from it.
     pub(crate) fn captured(&self, added: usize, removed: usize) {
         self.captured.fetch_sub(removed, Ordering::SeqCst);
         // SYNC: admission. A waiting call increments `waiting` and then reads `captured`. This function

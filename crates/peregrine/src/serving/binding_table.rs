@@ -98,8 +98,8 @@ impl BindingRow {
         }
     }
 
-    /// Counts a row among the bindings of its export, before a client can call by it. Only for a row that is
-    /// in no table.
+    /// Counts a row among the bindings of its export, before a client can make calls through it. Only for a
+    /// row that is in no table.
     pub(crate) fn add_to_count(&self) {
         self.bindings.fetch_add(1, Ordering::Relaxed);
     }

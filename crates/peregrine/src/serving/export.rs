@@ -85,7 +85,7 @@ impl ExportOptions {
 
     /// Sets the largest number of A-stacks of a session that is created by a binding to this export, 1 to
     /// [`limits::ASTACKS_MAX`]. The default is that maximum. For users other than the server's own and root,
-    /// it is [`limits::ASTACKS_OF_OTHERS`].
+    /// the default is at most [`limits::ASTACKS_OF_OTHERS`].
     ///
     /// # Panics
     /// If `count` is out of that range.
@@ -240,7 +240,7 @@ impl Export {
             None => (limits::ASTACKS_MAX, limits::MESSAGE_BYTES),
         };
         let count = count.clamp(1, self.options.astacks_max.unwrap_or(most));
-        // With more A-stacks than this, larger messages would need too much address space.
+        // With more than `ASTACKS_SPARSE` A-stacks, larger messages would need too much address space.
         let large =
             if count > limits::ASTACKS_SPARSE { limits::MESSAGE_BYTES_ASKED } else { large };
         (count, bytes.max(large))

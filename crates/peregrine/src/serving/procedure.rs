@@ -321,7 +321,7 @@ mod tests {
         });
         assert_eq!(seen.unwrap(), (None, true));
         assert_eq!(server.counted(), [2, 0, 0]);
-        assert_eq!(Arc::strong_count(&server.calls), 3, "this test holds two");
+        assert_eq!(Arc::strong_count(&server.calls), 3, "this test holds two references");
         server.serving.forget();
         assert_eq!(Arc::strong_count(&server.calls), 2);
     }

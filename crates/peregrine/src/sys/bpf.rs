@@ -76,8 +76,8 @@ struct LinkCreate {
 
 fn bpf<T>(command: libc::c_int, attributes: &mut T) -> io::Result<libc::c_int> {
     let bytes = size_of::<T>();
-    // SAFETY: the kernel reads `bytes` bytes of attributes. The memory that addresses in them point
-    // to outlives the call.
+    // SAFETY: the kernel reads `bytes` bytes of attributes. The memory to which addresses in the attributes
+    // point outlives the call.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, ptr::from_mut(attributes), bytes) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as libc::c_int) }
 }
@@ -95,7 +95,7 @@ fn descriptor<T>(command: libc::c_int, attributes: &mut T) -> io::Result<OwnedFd
 pub struct Ours {
     /// The type in the Ethernet header.
     pub ether_type: u16,
-    /// The receive queue that the sockets are bound to.
+    /// The receive queue to which the sockets are bound.
     pub queue: u32,
     /// The first byte of every endpoint number of this process.
     pub tag: u8,
@@ -111,7 +111,7 @@ pub struct XdpProgram {
     in_driver: bool,
 }
 
-/// The largest number of sockets that one program can redirect to.
+/// The largest number of sockets to which one program can redirect frames.
 pub const XDP_SOCKETS_MAX: u32 = 256;
 
 /// Returns the program: it redirects selected frames to the socket that they name, and passes all
@@ -165,8 +165,8 @@ fn instructions(map: i32, ours: Ours) -> [Instruction; 19] {
 }
 
 impl XdpProgram {
-    /// Attaches the program to an interface: in the driver if it can run programs, otherwise after the
-    /// driver (generic mode), where each frame has already cost more.
+    /// Attaches the program to an interface: in the driver if it can run programs, otherwise after the driver
+    /// (generic mode), where the kernel has already spent more time on each frame.
     ///
     /// # Errors
     /// `ResourceBusy` if the interface has another program; `PermissionDenied` without `CAP_BPF` and
@@ -183,8 +183,8 @@ impl XdpProgram {
     /// Attaches the program after the driver (generic mode), even if the driver could run it.
     ///
     /// This is faster on a veth pair. The driver of a veth pair copies each frame that comes from the rest of
-    /// the kernel into a page before it runs a program. Without that copy the round trip of a small frame is
-    /// faster by a quarter.
+    /// the kernel into a page before it runs a program. Without that copy the round trip of a small frame
+    /// takes a quarter less time.
     ///
     /// # Errors
     /// As for [`attach`](Self::attach).

@@ -20,12 +20,12 @@ const MEASURED: u64 = 20_000_000;
 static RATE: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// The counter at the kernel's last answer, and that answer.
+    /// The value of the counter at the kernel's last answer, and the time in that answer in nanoseconds.
     static TOLD: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
 }
 
-/// Returns the nanoseconds since the machine was started, including those while it was suspended. On
-/// one thread it never goes back by more than some nanoseconds.
+/// Returns the number of nanoseconds since the machine was started, including those while it was suspended.
+/// On one thread, the returned time never goes back by more than some nanoseconds.
 #[inline]
 pub(crate) fn boot_ns() -> u64 {
     let rate = RATE.load(Ordering::Relaxed);
@@ -68,7 +68,7 @@ fn measure(counter: u64, now: u64) {
     }
 }
 
-/// Returns whether the kernel uses this counter as its clock. In that case all processors agree on
+/// Returns whether the kernel uses the processor's counter as its clock. In that case all processors agree on
 /// the counter, and its rate is constant.
 fn is_steady() -> bool {
     const SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
@@ -96,7 +96,7 @@ mod tests {
         let mut last = boot_ns();
         while begun.elapsed() < Duration::from_millis(60) {
             let now = boot_ns();
-            assert!(now + 1000 >= last, "back by {} ns", last - now);
+            assert!(now + 1000 >= last, "the clock went back by {} ns", last - now);
             last = now;
         }
         // Compare with two readings of the kernel's clock. The minimum of 100 tries excludes preemption.
@@ -108,7 +108,7 @@ mod tests {
             let (before, now, after) = (kernels(), boot_ns(), kernels());
             before.saturating_sub(now).max(now.saturating_sub(after))
         });
-        let least = off.min().expect("some");
-        assert!(least < 10_000, "off by {least} ns");
+        let least = off.min().expect("100 tries");
+        assert!(least < 10_000, "the clock is off by {least} ns");
     }
 }

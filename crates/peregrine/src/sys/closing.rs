@@ -1,11 +1,11 @@
-//! Closing descriptors whose close may block for ever, in threads that may be lost.
+//! Closes descriptors whose close may block for ever, in threads that do nothing else.
 //!
-//! If a peer left descriptors in the queue of a Unix socket, the thread that closes the socket also
-//! closes the last copies of those descriptors. Such a close can block for as long as the peer likes:
-//! on a TCP socket that lingers, or on a file of a file system in user space. Therefore a socket with
-//! descriptors in its queue is closed by one of a few threads that do nothing else. When all of them
-//! block, sockets are queued here. Servers then accept no new client until the queue is short again
-//! ([`is_congested`]); clients that are already bound are still served.
+//! If a peer left descriptors in the queue of a Unix socket, the thread that closes the socket also closes
+//! the last copies of those descriptors. Such a close can block for as long as the peer wants: on a TCP
+//! socket that lingers, or on a file of a file system in user space. Therefore a socket with descriptors in
+//! its queue is closed by one of a few threads that do nothing else. When all of them block, sockets are
+//! queued here. Servers then accept no new client until the queue is short again ([`is_congested`]); clients
+//! that are already bound are still served.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -34,7 +34,7 @@ pub(super) fn close_elsewhere(file: OwnedFd) {
     closing.queue.push_back(file);
     if closing.threads < CLOSERS_MAX {
         let thread = std::thread::Builder::new().name("peregrine-closer".into());
-        // If no thread can be started, the descriptor waits for the next one.
+        // If no thread can be started, the descriptor waits until a later thread takes it.
         closing.threads += usize::from(thread.spawn(run).is_ok());
     }
 }
@@ -91,7 +91,7 @@ mod tests {
             std::thread::yield_now();
         }
         for waiting in 0..MOST {
-            assert!(!is_congested(MOST), "{waiting} wait");
+            assert!(!is_congested(MOST), "{waiting} descriptors wait");
             close_elsewhere(eventfd(0, EventfdFlags::CLOEXEC).unwrap());
         }
         assert!(is_congested(MOST));

@@ -5,7 +5,8 @@ use core::mem::{offset_of, size_of};
 
 use libc::c_int;
 
-/// Space for all control messages of one datagram: the segment size of a batch, and a local address.
+/// The length in bytes of a buffer for all control messages of one datagram: the segment size of a batch, and
+/// a local address.
 const BYTES: usize = 96;
 
 /// A buffer for the control messages of one system call.
@@ -67,7 +68,7 @@ impl Control {
             if is_it {
                 return rest.get(Self::HEADER..len)?.try_into().ok();
             }
-            // A length below that of the header would make no progress.
+            // With a length below that of the header, the loop would make no progress.
             let next = len.max(Self::HEADER).next_multiple_of(size_of::<usize>());
             rest = rest.get(next..)?;
         }

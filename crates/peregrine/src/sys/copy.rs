@@ -1,41 +1,42 @@
 //! Copy loops for many bytes: through the caches or past them, and with the bytes of each lane shuffled.
 //!
-//! A processor's string copy, which the C library uses for this size, is optimized for memory, and is slower
-//! if the lines are in another processor's cache. These loops copy whole lines with vector registers. A lane
-//! is the 16 bytes of one vector register.
+//! For long copies, the C library uses the processor's string instruction. That instruction is optimized for
+//! data in memory, and is slower if the cache lines are in another processor's cache. These loops copy whole
+//! cache lines with vector registers. A lane is the 16 bytes of one vector register.
 
 #![allow(unsafe_code)]
 
-/// Bytes that one instruction shuffles.
+/// The length of a lane in bytes. One instruction shuffles one lane.
 pub(crate) const LANE_BYTES: usize = 16;
-/// The largest number of lanes after which a shuffle repeats.
+/// The largest number of masks in [`Shuffles`].
 const LANES_MAX: usize = 16;
 
-/// For each byte of a lane, the index in the lane of the byte to move there.
+/// How to shuffle one lane: for each place in the lane, the index in the lane of the byte that moves there.
 #[derive(Clone, Copy)]
 #[repr(C, align(16))]
 struct Mask([u8; LANE_BYTES]);
 
-/// The order of bytes in several consecutive lanes, after which it repeats.
+/// How to shuffle consecutive lanes: the lane with the number `n` is shuffled by the mask `n % count`.
 pub(crate) struct Shuffles {
     masks: [Mask; LANES_MAX],
     count: usize,
 }
 
 impl Shuffles {
-    /// Returns the number of bytes after which the order repeats.
+    /// Returns the number of bytes after which the masks repeat.
     pub(crate) const fn bytes(&self) -> usize {
         self.count * LANE_BYTES
     }
 
-    /// Returns the shuffles that do what `reorder` does to every `unit` bytes. Returns `None` if a lane
-    /// would need bytes of another lane, or the processor has no shuffle instruction.
+    /// Returns the shuffles that do what `reorder` does to each group of `unit` bytes. Returns `None` if a
+    /// lane would need bytes of another lane, if too many masks would be needed, or if the processor has no
+    /// shuffle instruction.
     pub(crate) fn of(unit: usize, reorder: fn(&mut [u8])) -> Option<Self> {
         let lanes = unit >> unit.trailing_zeros().min(LANE_BYTES.trailing_zeros());
         if lanes > LANES_MAX || !can_shuffle() {
             return None;
         }
-        // Reordering the indices 0, 1, 2, ... yields where each byte comes from.
+        // Reordering the indices 0, 1, 2, ... yields, for each place, the index of the byte that moves there.
         let mut places: [u8; LANES_MAX * LANE_BYTES] = core::array::from_fn(|place| place as u8);
         reorder(&mut places[..lanes * LANE_BYTES]);
         let mut masks = [Mask([0; LANE_BYTES]); LANES_MAX];
@@ -69,7 +70,7 @@ mod x86_64 {
 
     const LINE: usize = 64;
 
-    /// Copies all whole lines with this store instruction. Evaluates to the number of bytes copied.
+    /// Copies all whole lines with the store instruction `$store`. Evaluates to the number of bytes copied.
     macro_rules! copy_whole {
         ($store:literal, $from:ident, $to:ident, $bytes:ident) => {{
             let whole = $bytes & !(LINE - 1);
@@ -117,7 +118,7 @@ mod x86_64 {
         let to = unsafe { to.add(done) };
         // SAFETY: guaranteed by the caller; the ranges may overlap.
         unsafe { ptr::copy(from, to, bytes - done) };
-        // SAFETY: empty; see `fetch`.
+        // SAFETY: the assembly code is empty; see `fetch`.
         unsafe { asm!("/* {0} */", in(reg) to, options(nostack, preserves_flags)) };
     }
 
@@ -206,13 +207,13 @@ mod x86_64 {
         std::is_x86_feature_detected!("ssse3")
     }
 
-    /// Copies bytes with each lane shuffled; the first lane uses the mask number `lane`. If
+    /// Copies bytes, and shuffles each lane. `lane`: the number of the first lane, which selects its mask. If
     /// `streaming`, writes past the caches.
     ///
     /// # Safety
-    /// `bytes` is a multiple of [`LANE_BYTES`]. That many bytes may be read at `from` and written at
-    /// `to`, and the two are the same or do not overlap. (`Shuffles` only exist if the processor has
-    /// the instruction.)
+    /// `bytes` is a multiple of [`LANE_BYTES`]. `bytes` bytes may be read at `from` and written at `to`. The
+    /// two ranges are the same or do not overlap. (`Shuffles` only exist if the processor has the
+    /// instruction.)
     #[inline(never)]
     pub(in crate::sys) unsafe fn copy_shuffled(
         from: *const u8,
@@ -227,17 +228,17 @@ mod x86_64 {
             // SAFETY: guaranteed by the caller.
             return unsafe { shuffle_cached(from, to, bytes, shuffles, lane) };
         }
-        // SAFETY: at most `bytes`.
+        // SAFETY: `before` is at most `bytes`.
         unsafe { shuffle_cached(from, to, before, shuffles, lane) };
         let lane = lane + before / LANE_BYTES;
         // SAFETY: as above.
         let from = unsafe { from.add(before) };
-        // SAFETY: as above. It is aligned to a line.
+        // SAFETY: as above. The new `to` is aligned to a line, unless no bytes are left.
         let to = unsafe { to.add(before) };
         let bytes = bytes - before;
         if shuffles.count == 1 {
             let done = shuffle_lines!("movntdq", from, to, bytes, shuffles);
-            // SAFETY: at most `bytes`.
+            // SAFETY: `done` is at most `bytes`.
             let from = unsafe { from.add(done) };
             // SAFETY: as above.
             let to = unsafe { to.add(done) };
@@ -265,7 +266,7 @@ mod x86_64 {
         if shuffles.count == 1 {
             done = shuffle_lines!("movdqu", from, to, bytes, shuffles);
         }
-        // SAFETY: at most `bytes`.
+        // SAFETY: `done` is at most `bytes`.
         let from = unsafe { from.add(done) };
         // SAFETY: as above.
         let to = unsafe { to.add(done) };
@@ -291,7 +292,7 @@ mod x86_64 {
     #[inline(never)]
     pub(in crate::sys) unsafe fn copy_streaming(from: *const u8, to: *mut u8, bytes: usize) {
         let before = to.align_offset(LINE).min(bytes);
-        // SAFETY: at most `bytes`.
+        // SAFETY: `before` is at most `bytes`.
         unsafe { copy_rest(from, to, 0, before) };
         // SAFETY: as above.
         let from = unsafe { from.add(before) };
@@ -319,7 +320,7 @@ mod portable {
     pub(in crate::sys) unsafe fn copy_cached(from: *const u8, to: *mut u8, bytes: usize) {
         // SAFETY: guaranteed by the caller; the ranges may overlap.
         unsafe { ptr::copy(from, to, bytes) };
-        // SAFETY: empty; see `fetch`.
+        // SAFETY: the assembly code is empty; see `fetch`.
         unsafe { core::arch::asm!("/* {0} */", in(reg) to, options(nostack, preserves_flags)) };
     }
 
@@ -332,7 +333,7 @@ mod portable {
         unsafe { copy_cached(from, to, bytes) };
     }
 
-    /// Returns false: loops that the compiler generates reorder bytes here.
+    /// Returns false: on these processors, loops that the compiler generates reorder the bytes.
     pub(in crate::sys) const fn can_shuffle() -> bool {
         false
     }
@@ -378,13 +379,14 @@ mod tests {
                 }
             }
         }
-        // Not more bytes are copied than there is room for.
+        // The copy ends where the destination ends.
         let mut memory = [0; 70];
         Space::of_mut(&mut memory).copy_streaming(Window::from(&source[..]));
         assert_eq!(memory, source[..70]);
     }
 
-    /// Shuffled lanes equal reordered bytes, at any address and with any first lane; also in place.
+    /// Shuffled lanes equal reordered bytes, at any address and with any first lane. The lanes may also be
+    /// shuffled in place.
     #[test]
     fn shuffled_lanes_equal_reordered_bytes() {
         let each =
@@ -398,7 +400,7 @@ mod tests {
             }
         };
         let source: Vec<u8> = (0..=255).cycle().take(1536).collect();
-        // The largest number of lanes, each with another order.
+        // The largest number of masks, all of which differ.
         let long = |bytes: &mut [u8]| {
             for value in bytes.as_chunks_mut::<256>().0 {
                 for (n, lane) in value.as_chunks_mut::<16>().0.iter_mut().enumerate() {
@@ -438,7 +440,7 @@ mod tests {
             space.copy_shuffled(space.window(), &shuffles, 0, false);
             assert_eq!(memory, reordered[..960]);
         }
-        // A number that spans two lanes, and an order with too long a period.
+        // A number that spans two lanes, and a group of bytes that would need too many masks.
         assert!(Shuffles::of(12, |bytes| bytes.chunks_mut(12).for_each(<[u8]>::reverse)).is_none());
         assert!(Shuffles::of(17 * 16 + 1, each).is_none());
         // A lane that needs the first byte of the next lane.

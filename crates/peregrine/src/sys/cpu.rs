@@ -4,7 +4,7 @@
 
 use std::io;
 
-/// Returns the processor that this thread runs on. The thread may be moved at any time after.
+/// Returns the processor that this thread runs on. The kernel may move the thread at any time.
 ///
 /// With a C library that supports restartable sequences this is a memory read (2 ns).
 #[inline]
@@ -43,8 +43,8 @@ pub fn leave_cpu(cpu: u32) -> bool {
         && rustix::thread::sched_setaffinity(None, &allowed).is_ok()
 }
 
-/// Executes a full barrier on every processor that runs a thread of this process, so that the other
-/// threads need no fence. Returns false if the kernel does not support it.
+/// Executes a full barrier on every processor that runs a thread of this process, so that the other threads
+/// need no fence. Returns false if the kernel does not support this.
 pub fn membarrier() -> bool {
     use std::sync::OnceLock;
     const REGISTER: libc::c_int = 1 << 4; // MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED
@@ -57,9 +57,9 @@ pub fn membarrier() -> bool {
     *REGISTERED.get_or_init(|| command(REGISTER)) && command(EXPEDITED)
 }
 
-/// Reads the processor's clock: on x86-64 a counter with a constant rate that all processors of the
-/// machine agree on, elsewhere nanoseconds. It is no fence: earlier instructions may not have
-/// completed.
+/// Reads the processor's clock: on x86-64 a counter with a constant rate that all processors of the machine
+/// agree on, elsewhere the kernel's monotonic clock in nanoseconds. Reading it is no fence: earlier
+/// instructions may not have completed.
 #[cfg(feature = "stamps")]
 #[inline(always)]
 pub fn ticks() -> u64 {

@@ -16,14 +16,15 @@ use super::{Space, Window};
 
 /// The level of UDP's own options and control messages.
 const SOL_UDP: c_int = 17;
-/// GSO: the bytes of each datagram of a batch but the last, which may be shorter.
+/// GSO: the length in bytes of each datagram of a batch. The last datagram may be shorter.
 const UDP_SEGMENT: c_int = 103;
 /// GRO: enables receiving batches in one piece, and reports the length of their datagrams.
 const UDP_GRO: c_int = 104;
-/// The numbers of `SO_MEMINFO` that are used here: bytes that were sent and have not left, the size
-/// of the send buffer, and dropped datagrams.
+/// The index, in the answer to `SO_MEMINFO`, of the number of bytes that were sent and have not left.
 const MEMINFO_SENT: usize = 2;
+/// The index, in the answer to `SO_MEMINFO`, of the size of the send buffer.
 const MEMINFO_SEND_BUFFER: usize = 3;
+/// The index, in the answer to `SO_MEMINFO`, of the number of dropped datagrams.
 const MEMINFO_DROPS: usize = 8;
 
 // Lists of windows and spaces are passed to the kernel as lists of `iovec`.
@@ -36,21 +37,22 @@ const _: () = {
     assert!(size_of::<*mut u8>() == size_of::<usize>());
 };
 
-/// The address of a peer, in the kernel's layout (`sockaddr_in`, `sockaddr_in6`). On a link, of which
-/// the kernel knows nothing, it is a hardware address and an endpoint (`AF_PACKET`).
+/// The address of a peer, in the kernel's layout (`sockaddr_in`, `sockaddr_in6`). For an endpoint on a link,
+/// it has the family `AF_PACKET`, a hardware address and an endpoint number. The kernel never reads such an
+/// address.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[repr(C, align(4))]
 pub struct Address {
     bytes: [u8; Self::BYTES],
     len: u32,
-    /// The local address that the peer sent to, if the socket is bound to all addresses of this machine.
+    /// The local address to which the peer sent, if the socket is bound to all addresses of this machine.
     local_address: LocalAddress,
 }
 
-/// The local address that a datagram was sent to.
+/// The local address to which a datagram was sent.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 enum LocalAddress {
-    /// The only address of the socket.
+    /// The kernel chooses the address: the socket has only one, or the datagram was not sent to one address.
     #[default]
     Own,
     V4([u8; 4]),
@@ -59,7 +61,7 @@ enum LocalAddress {
 }
 
 impl LocalAddress {
-    /// Returns the address that a datagram was sent to, as the kernel reports it. For a multicast or
+    /// Returns the address to which a datagram was sent, as the kernel reports it. For a multicast or
     /// broadcast address the kernel chooses the source address of the answer.
     fn of(control: &Control) -> Self {
         // An `in_pktinfo`: the interface, the address to answer from, the address in the header.
@@ -217,9 +219,9 @@ pub struct Datagrams(OwnedFd);
 /// Whether a system call that sends may block while the send buffer is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IfFull {
-    /// It blocks for as long as necessary.
+    /// The system call blocks for as long as necessary.
     Wait,
-    /// It fails with `WouldBlock`, and sends nothing.
+    /// The system call fails with `WouldBlock`, and sends nothing.
     Fail,
 }
 
@@ -253,7 +255,7 @@ impl Datagrams {
     /// # Errors
     /// Those of `bind`.
     pub fn bind(&self, to: &Address) -> io::Result<()> {
-        // SAFETY: reads `len` bytes of an address, which has as many.
+        // SAFETY: reads `len` bytes of an address, which has at least that length.
         done(unsafe { libc::bind(self.fd(), to.bytes.as_ptr().cast(), to.len) })
     }
 
@@ -262,7 +264,7 @@ impl Datagrams {
     /// # Errors
     /// Those of `connect`, for example that there is no route.
     pub fn connect(&self, to: &Address) -> io::Result<()> {
-        // SAFETY: reads `len` bytes of an address, which has as many.
+        // SAFETY: reads `len` bytes of an address, which has at least that length.
         done(unsafe { libc::connect(self.fd(), to.bytes.as_ptr().cast(), to.len) })
     }
 
@@ -273,7 +275,7 @@ impl Datagrams {
     pub fn local(&self) -> io::Result<Address> {
         let mut address = Address::ROOM;
         let bytes = address.bytes.as_mut_ptr().cast();
-        // SAFETY: writes at most `len` bytes, which the address has.
+        // SAFETY: writes at most `len` bytes of an address, which has at least that length.
         done(unsafe { libc::getsockname(self.fd(), bytes, &raw mut address.len) })?;
         Ok(address)
     }
@@ -295,7 +297,7 @@ impl Datagrams {
         }
         let (name, len) = to.map_or((core::ptr::null(), 0), |to| (to.bytes.as_ptr(), to.len));
         let (fd, flags) = (self.fd(), if_full.flags());
-        // SAFETY: the window is mapped for reading and `len` bytes long, as is the address.
+        // SAFETY: the window is mapped for reading, and the address has at least `len` bytes.
         sent(unsafe {
             libc::sendto(fd, whole.as_ptr().cast(), whole.len(), flags, name.cast(), len)
         })
@@ -326,9 +328,8 @@ impl Datagrams {
             control.put(SOL_UDP, UDP_SEGMENT, &segment.to_ne_bytes());
         }
         control.attach(&mut message);
-        // SAFETY: the kernel reads the parts, which have the layout of `iovec` and are mapped for as
-        // long as their windows live, the address and the control message. All of them outlive the
-        // call.
+        // SAFETY: the kernel reads the parts, the address and the control message, which outlive the call.
+        // The parts have the layout of `iovec`, and are mapped for as long as their windows live.
         sent(unsafe { libc::sendmsg(self.fd(), &raw const message, if_full.flags()) })
     }
 
@@ -336,8 +337,8 @@ impl Datagrams {
     /// datagram, fails with `WouldBlock`: at once if `now` is true, otherwise after the
     /// [limit](Self::limit).
     ///
-    /// If the socket [receives batches](Self::merge), or [reports](Self::report_local_address) the destination
-    /// address, use [`scatter`](Self::scatter).
+    /// If the socket [receives batches](Self::merge), or [reports](Self::report_local_address) the
+    /// destination address, use [`scatter`](Self::scatter).
     ///
     /// # Errors
     /// Those of `recvfrom`. `ConnectionRefused` reports that a datagram sent earlier met a closed port.
@@ -396,8 +397,8 @@ impl Datagrams {
         message.msg_iovlen = into.len() as _;
         control.offer(&mut message);
         let flags = if now { libc::MSG_DONTWAIT } else { 0 };
-        // SAFETY: the kernel writes to the spaces, which have the layout of `iovec` and are mapped for
-        // as long as they live, to the address and to the control message.
+        // SAFETY: the kernel writes to the spaces, the address and the control message. The spaces have the
+        // layout of `iovec`, and are mapped for as long as they live.
         let bytes = sent(unsafe { libc::recvmsg(self.fd(), &raw mut message, flags) })?;
         control.filled(&message);
         if let Some(from) = from {
@@ -419,8 +420,9 @@ impl Datagrams {
     }
 
     /// Makes [`scatter`](Self::scatter) store in `from` to which local address each datagram was sent. An
-    /// answer to its sender then comes from that address. For sockets that are bound to all addresses;
-    /// otherwise the kernel chooses an address by the route, which may be a different one.
+    /// answer that is sent to `from` then comes from that local address. This is for sockets that are bound
+    /// to all addresses: without it, the kernel chooses a local address by the route, perhaps a different
+    /// one.
     ///
     /// # Errors
     /// Those of `setsockopt`.
@@ -444,8 +446,8 @@ impl Datagrams {
         self.set(libc::SOL_SOCKET, libc::SO_RCVTIMEO, &value)
     }
 
-    /// Requests sizes in bytes for the receive buffer and the send buffer, and returns the sizes that
-    /// the kernel granted. The kernel counts its own headers too, some 700 bytes per datagram.
+    /// Requests sizes in bytes for the receive buffer and the send buffer, and returns the sizes that the
+    /// kernel granted. The kernel counts its own headers too, about 700 bytes per datagram.
     ///
     /// # Errors
     /// Those of `getsockopt`.
@@ -474,9 +476,9 @@ impl Datagrams {
         Ok(self.memory()?[MEMINFO_DROPS])
     }
 
-    /// Returns the bytes of the send buffer that are in use, and its size, as the kernel counts. A
-    /// datagram to a host whose link address the kernel is still resolving occupies the buffer until
-    /// then.
+    /// Returns the number of bytes of the send buffer that are in use, and the size of the buffer, as the
+    /// kernel counts them. A datagram to a host whose link address is not resolved yet occupies the buffer
+    /// until the kernel has resolved the address.
     ///
     /// # Errors
     /// Those of `getsockopt`.
@@ -509,7 +511,7 @@ impl Datagrams {
     /// Sets whether packets that are too large for a link on their way are dropped (`whole`), or may be
     /// fragmented there. (In IPv6 only the sender fragments, after a router has reported the limit to it.) A
     /// packet that is known to be too large fails with `EMSGSIZE`, and [`mtu`](Self::mtu) returns the limit.
-    /// The kernel keeps that knowledge for each host.
+    /// The kernel keeps such a limit for each host.
     ///
     /// # Errors
     /// Those of `setsockopt`.

@@ -1,4 +1,5 @@
-//! `ForkMark`: one memory read shows whether this process is a forked child of the one that made it.
+//! `ForkMark`: one memory read shows whether this process is a forked child of the process that made the
+//! mark. `PerProcess`: a value of which each process has its own.
 
 #![allow(unsafe_code)]
 
@@ -11,13 +12,13 @@ use std::io;
 pub(crate) struct ForkMark(&'static AtomicU32);
 
 impl ForkMark {
-    /// Returns the mark of this process, which its bindings share. A child makes a new one: the mark
-    /// of its parent is wiped, and must stay so for the bindings that the child inherited.
+    /// Returns the mark of this process, which its bindings share. A child makes a new one: the mark of its
+    /// parent is wiped, and must stay wiped for the bindings that the child inherited.
     pub(crate) fn of_process() -> io::Result<Self> {
         // There is no lock: a thread that does not exist in the child might hold it.
         static MARK: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
         let known = MARK.load(Ordering::Acquire);
-        // SAFETY: null, or the word of a mark, which is never unmapped.
+        // SAFETY: the pointer is null, or points to the word of a mark, which is never unmapped.
         if let Some(word) = unsafe { known.as_ref() }
             && !Self(word).wiped()
         {
@@ -54,9 +55,9 @@ impl ForkMark {
     }
 }
 
-/// A value of which each process has its own. A forked child starts with a new one and does not touch
-/// its parent's value: a thread that does not exist in the child may have held a lock in it. For the
-/// same reason no lock guards the access.
+/// A value of which each process has its own. A forked child starts with a new value and does not touch its
+/// parent's value: a thread that does not exist in the child may have held a lock in that value. For the same
+/// reason no lock guards the access.
 pub(crate) struct PerProcess<T: 'static>(AtomicPtr<Own<T>>);
 
 struct Own<T> {

@@ -64,7 +64,7 @@ mod tests {
         };
         drop(Fragile::new((Panics(&dropped), String::from("another field")), report));
         assert_eq!((dropped.get(), reported.get()), (1, 1));
-        // Nor does it abort a thread that is already unwinding.
+        // A panic of the drop does not abort a thread that is already unwinding either.
         let unwinds = catch_unwind(AssertUnwindSafe(|| {
             let _value = Fragile::new(Panics(&dropped), report);
             panic!("another panic");

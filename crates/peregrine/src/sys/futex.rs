@@ -5,7 +5,8 @@ use core::time::Duration;
 
 use rustix::thread::futex;
 
-/// Sleeps while the word holds `value`: until woken, for at most `timeout`, or until a spurious wakeup.
+/// Sleeps if the word holds `value`: until another thread wakes this one, for at most `timeout`, or until a
+/// spurious wakeup.
 #[inline]
 pub fn futex_wait(word: &AtomicU32, value: u32, timeout: Option<Duration>) {
     let limit = timeout.map(|timeout| rustix::time::Timespec {
@@ -54,8 +55,8 @@ impl<'a, const N: usize> FutexSet<'a, N> {
         }
     }
 
-    /// Sleeps while all words hold their values: until woken, for at most `timeout`, or until a
-    /// spurious wakeup.
+    /// Sleeps if all words hold their values: until another thread wakes this one, for at most `timeout`, or
+    /// until a spurious wakeup.
     pub(crate) fn wait(&self, timeout: Option<Duration>) {
         let clock = rustix::time::ClockId::Monotonic;
         let until = timeout.map(|timeout| {

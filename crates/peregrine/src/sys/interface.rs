@@ -32,7 +32,7 @@ pub struct NetworkInterface {
 /// `NotFound` if no interface has it; otherwise the errors of the system calls.
 pub fn interface_of(address: IpAddr) -> io::Result<NetworkInterface> {
     let mut list = ptr::null_mut();
-    // SAFETY: writes the start of a list, which is freed below.
+    // SAFETY: stores the address of a list, which is freed below.
     if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -119,7 +119,8 @@ fn ask(name: &str) -> io::Result<Properties> {
     let socket = super::Datagrams::new(&Address::from(std::net::SocketAddr::from(([0; 4], 0))))?;
     let io = |request: &mut libc::ifreq, what| {
         use std::os::fd::{AsFd, AsRawFd};
-        // SAFETY: reads the name, and writes the answer into the request or where it points to.
+        // SAFETY: the kernel reads the name, and writes the answer into the request or the memory that the
+        // request points to.
         let done = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), what, ptr::from_mut(request)) };
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(request.ifr_ifru) }
     };

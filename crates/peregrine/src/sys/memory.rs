@@ -43,13 +43,13 @@ use super::Space;
 /// ```
 ///
 /// This holds for one mapping. If a process maps the same file twice ([`received`](Self::received)), a thread
-/// that uses one mapping must treat the threads that use the other like another process: it may read bytes
-/// that change at any time.
+/// that uses one mapping must treat the threads that use the other mapping as it treats another process: it
+/// may read bytes that change at any time.
 pub struct Memory {
     base: NonNull<u8>,
     bytes: usize,
     shared: bool,
-    /// The process that mapped it. A forked child does not have shared mappings: other memory may lie
+    /// The process that mapped the memory. A forked child does not have shared mappings: other memory may lie
     /// at their addresses.
     pid: u32,
 }
@@ -71,7 +71,7 @@ fn check(file: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
     if !seals.contains(sealed()) {
         return Err(wrong("the region is not sealed"));
     }
-    // Huge pages come from a pool. Touching one while the pool is empty is a fault.
+    // Huge pages come from a pool. Touching one while the pool is empty causes a fault.
     if fstatfs(file)?.f_type != libc::TMPFS_MAGIC {
         return Err(wrong("the region does not consist of ordinary pages"));
     }
@@ -83,8 +83,7 @@ fn check(file: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
 
 impl Memory {
     /// Maps `bytes` bytes of private zeroed memory. Pages are allocated when first touched. Memory that was
-    /// never touched does not count against the limit of memory that the kernel may promise
-    /// (`MAP_NORESERVE`).
+    /// never touched does not count against the limit of memory that the kernel may commit (`MAP_NORESERVE`).
     ///
     /// # Errors
     /// Fails if the kernel has no memory left.
@@ -113,7 +112,7 @@ impl Memory {
     /// for reading only. Needs Linux 5.1.
     ///
     /// # Errors
-    /// Fails if the kernel has no memory or descriptor left, or does not support that seal.
+    /// Fails if the kernel has no memory or descriptor left, or cannot seal a file against writing.
     pub(crate) fn shown(bytes: usize) -> io::Result<(Self, OwnedFd)> {
         let file = memfd_create(c"counters", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&file, bytes as u64)?;
@@ -133,8 +132,8 @@ impl Memory {
         Self::map_for(file, bytes, ProtFlags::READ)
     }
 
-    /// Maps what a peer sent, after checking that it has `bytes` bytes and can neither shrink nor grow,
-    /// so that no later access can fault.
+    /// Maps the file that a peer sent, after checking that it has `bytes` bytes and can neither shrink nor
+    /// grow. So no later access can fault.
     ///
     /// # Errors
     /// Fails if the file is not a sealed memfd of that size.
@@ -156,9 +155,9 @@ impl Memory {
         Self::map(file, bytes.min(all))
     }
 
-    /// Maps the first `bytes` bytes of a file, for which blocks of the file system are allocated now:
-    /// writing to a hole when the file system is full would end this process (`SIGBUS`). Truncating the
-    /// file would have the same effect, so use it only for files that no other user may write.
+    /// Maps the first `bytes` bytes of a file, and allocates blocks of the file system for them. Otherwise a
+    /// write to a hole would end this process (`SIGBUS`) if the file system is full. Truncating the file
+    /// would have the same effect, so use this function only for files that no other user may write.
     ///
     /// # Errors
     /// Fails if the file system is full or cannot allocate blocks in advance, or the file cannot be
@@ -173,7 +172,8 @@ impl Memory {
     }
 
     fn map_for(file: BorrowedFd<'_>, bytes: usize, protection: ProtFlags) -> io::Result<Self> {
-        // SAFETY: a fresh mapping replaces nothing. It is sealed, so it stays backed by memory.
+        // SAFETY: a fresh mapping replaces nothing. The file does not shrink, because it is sealed, or
+        // because no other user may write it. So the mapping stays backed by memory.
         let base = unsafe { mmap(ptr::null_mut(), bytes, protection, MapFlags::SHARED, file, 0) };
         let memory = Self::mapped(base?, bytes, true)?;
         // SAFETY: advice about the mapping just made: a child process does not inherit the session.
@@ -194,7 +194,7 @@ impl Memory {
         Ok(Self { base, bytes, shared, pid: std::process::id() })
     }
 
-    /// Returns the whole pages between two bytes to the system. They read as zeros then, on both sides
+    /// Returns the whole pages between two bytes to the system. The pages then read as zeros, on both sides
     /// if the memory is shared. Pages that cannot be returned keep their contents.
     pub(crate) fn release(&self, from: usize, to: usize) {
         const PAGE: usize = 4096;
@@ -207,10 +207,9 @@ impl Memory {
         }
         // SAFETY: inside the mapping, because `to` is at most the end of its last page.
         let start = unsafe { self.base.add(from) };
-        // SAFETY: memory that is only accessed through windows and atomics may become zero at any time:
-        // a peer can write zeros, too.
         let advice = if self.shared { Advice::LinuxRemove } else { Advice::LinuxDontNeed };
-        // SAFETY: as above. Private memory that is not in use may become zero, too.
+        // SAFETY: memory that is only accessed through windows and atomics may become zero at any time: a
+        // peer can write zeros, too. So may private memory that is not in use.
         let _ = unsafe { madvise(start.as_ptr().cast(), to - from, advice) };
     }
 
@@ -279,7 +278,8 @@ impl Memory {
         (at <= self.bytes && bytes <= self.bytes - at).then_some(())
     }
 
-    /// Returns how many whole words a copy of this many bytes begins with.
+    /// Returns the number of whole words with which a copy of `bytes` bytes at the offset `at` begins: 0 if
+    /// the offset is not a multiple of four.
     const fn words_at(&self, at: usize, bytes: usize) -> usize {
         if at.is_multiple_of(4) { bytes / 4 } else { 0 }
     }
@@ -316,12 +316,12 @@ impl Memory {
         assert!(at.is_multiple_of(8) && fits, "no {N} words at {at}");
         // SAFETY: inside the mapping, which is page-aligned, so the words are aligned.
         let words = unsafe { self.base.add(at) };
-        // SAFETY: valid for as long as `self`. Both sides access it only as atomics or through
-        // windows, whose copies may see any value. If it is mapped for reading, it is only loaded.
+        // SAFETY: valid for as long as `self`. Both sides access it only as atomics or through windows, whose
+        // copies may see any value. If the memory is mapped for reading only, they are only loaded.
         unsafe { words.cast().as_ref() }
     }
 
-    /// Returns whether this process mapped it. A forked child does not have the mapping.
+    /// Returns whether this process mapped the memory. A forked child does not have the mapping.
     pub(crate) fn is_ours(&self) -> bool {
         self.pid == std::process::id()
     }

@@ -116,7 +116,8 @@ impl PacketSocket {
         };
         socket.set(libc::SOL_PACKET, libc::PACKET_RX_RING, &request)?;
         socket.set(libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &1)?;
-        // Since Linux 4.20. Without it, the filter has to drop the frames that this process sends.
+        // This option exists since Linux 4.20. Without it, the filter has to drop the frames that this
+        // process sends.
         let _ = socket.set(libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, &1);
         let mut code = instructions(filter);
         let program = libc::sock_fprog { len: code.len() as u16, filter: code.as_mut_ptr() };
@@ -137,7 +138,7 @@ impl PacketSocket {
         address.sll_protocol = filter.ether_type.to_be();
         address.sll_ifindex = interface.cast_signed();
         let bytes = size_of::<libc::sockaddr_ll>() as socklen_t;
-        // SAFETY: the kernel reads an address of as many bytes.
+        // SAFETY: the kernel reads `bytes` bytes, which is the size of `address`.
         done(unsafe { libc::bind(fd, (&raw const address).cast(), bytes) })?;
         Ok((socket, ring))
     }

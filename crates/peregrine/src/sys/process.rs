@@ -1,5 +1,5 @@
-//! `Process`: a handle to another process that never refers to a later process with the same number;
-//! and which environment variables of this process may be trusted.
+//! `Process`: a handle to another process, which never refers to a later process with the same number. Also
+//! decides which environment variables of this process may be trusted.
 
 #![allow(unsafe_code)]
 
@@ -18,7 +18,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Opens the process `pid`, which must be alive or not yet waited for.
+    /// Opens the process `pid`, which must be alive, or have ended without having been waited for.
     pub(crate) fn open(pid: u32) -> io::Result<Self> {
         let raw = i32::try_from(pid).ok().and_then(Pid::from_raw);
         let raw = raw.ok_or(io::ErrorKind::InvalidInput)?;

@@ -7,13 +7,14 @@ use std::sync::Arc;
 
 use crate::sync::Mutex;
 
-/// How often a [`Replaceable`] can be replaced. It keeps that many earlier values.
+/// The largest number of replacements of one [`Replaceable`], which keeps all earlier values.
 const REPLACEMENTS_MAX: usize = 8;
 
-/// A shared value. Readers get it with one load, and may use it for as long as they borrow this.
+/// A shared value. Readers get it with one load, and may use it for as long as they borrow the `Replaceable`.
 ///
-/// Readers leave no trace, so nothing shows when the last reader of an earlier value has finished.
-/// Therefore all earlier values stay until this is dropped. [`REPLACEMENTS_MAX`] bounds their number.
+/// Readers are not counted, so it is not known when the last reader of an earlier value has finished.
+/// Therefore all earlier values are kept until the `Replaceable` is dropped. [`REPLACEMENTS_MAX`] bounds
+/// their number.
 pub(crate) struct Replaceable<T, P: Pointer<T> = AtomicPtr<T>> {
     /// Comes from `Arc::into_raw`, and owns one reference.
     current: P,
@@ -60,7 +61,7 @@ impl<T, P: Pointer<T>> Replaceable<T, P> {
         let current = self.current.load();
         // SAFETY: as in `get`, the value has at least one reference now.
         unsafe { Arc::increment_strong_count(current) };
-        // SAFETY: the reference that was just added is the result's.
+        // SAFETY: the result owns the reference that was just added.
         unsafe { Arc::from_raw(current) }
     }
 
@@ -119,7 +120,7 @@ mod tests {
                 all.push(next);
             }
         }
-        assert!(!value.replace(&first, &Arc::new(1)), "this is not the present value");
+        assert!(!value.replace(&first, &Arc::new(1)), "`first` was replaced twice");
         assert_eq!(*borrowed, 0);
         assert_eq!(all.len(), REPLACEMENTS_MAX + 1);
         assert!(all[1..].iter().all(|one| Arc::strong_count(one) == 2));

@@ -29,8 +29,8 @@ pub(crate) struct Seqpacket {
     admits: AtomicBool,
     /// Whether the kernel rejects descriptors: then there are none in the queue.
     refuses: AtomicBool,
-    /// The process that made it. A forked child shares the socket, so what the child does to it affects
-    /// the parent.
+    /// The process that made the socket. A forked child shares the socket, so what the child does to it
+    /// affects the parent.
     owner: u32,
 }
 
@@ -94,14 +94,15 @@ impl Seqpacket {
         Ok((Self::of(a), Self::of(b)))
     }
 
-    /// Sets whether the peer may send descriptors. Sessions accepted from a listening socket inherit it.
+    /// Sets whether the peer may send descriptors. Sessions accepted from a listening socket inherit this
+    /// setting.
     ///
-    /// A descriptor that a peer chooses is a danger even if it is not used. Closing its last copy can
-    /// block for as long as the peer likes (a TCP socket that lingers, a file of a file system in user
-    /// space). Not receiving it does not help: the kernel then closes it in the same thread. Therefore
-    /// the kernel is asked to reject descriptors, which it can since Linux 6.16. On earlier kernels a
-    /// message with descriptors is detected and left in the queue, and the socket is closed in a thread
-    /// that may be lost (`closing`).
+    /// A descriptor that a peer chooses is a danger even if it is not used. Closing its last copy can block
+    /// for as long as the peer wants (a TCP socket that lingers, a file of a file system in user space). Not
+    /// receiving it does not help: the kernel then closes it in the thread that closes the socket. Therefore
+    /// the kernel is asked to reject descriptors, which it can since Linux 6.16. On earlier kernels a message
+    /// with descriptors is detected and left in the queue, and the socket is closed in a thread that may
+    /// block for ever (see `closing`).
     pub(crate) fn admit_files(&self, admit: bool) {
         /// `SO_PASSRIGHTS`: the same number on all architectures but two.
         const PASS_RIGHTS: libc::c_int =
@@ -124,15 +125,16 @@ impl Seqpacket {
 
     /// Looks at the next item in the queue. Takes nothing, and closes no descriptor.
     fn waiting(&self) -> io::Result<Waiting> {
-        // Every message then carries its sender's identity, which distinguishes an empty message from
-        // the end.
+        // With this option, every message carries its sender's identity, which distinguishes an empty message
+        // from the end of the connection.
         sockopt::set_socket_passcred(self, true)?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::PEEK | RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
         let message = recvmsg(self, &mut [IoSliceMut::new(&mut [0])], &mut ancillary, flags)?;
         Ok(if message.flags.contains(ReturnFlags::CTRUNC) {
-            // Only the sender's identity fits, so the message carries descriptors too.
+            // The buffer has space for the sender's identity only. The kernel cut something off, so the
+            // message carries descriptors, too.
             Waiting::WithFiles
         } else if message.bytes > 0 || ancillary.drain().next().is_some() {
             Waiting::Plain
@@ -199,7 +201,7 @@ impl Seqpacket {
         let mut groups = vec![0u32; 64];
         loop {
             let mut bytes = (groups.len() * size_of::<u32>()) as libc::socklen_t;
-            // SAFETY: writes at most `bytes` bytes to `groups`, which has as many.
+            // SAFETY: writes at most `bytes` bytes to `groups`, which has that size.
             let asked = unsafe {
                 libc::getsockopt(
                     self.fd.as_raw_fd(),

@@ -1,5 +1,5 @@
-//! What the kernel knows about a TCP connection: when the other end was last heard of, and how many
-//! transmissions it did not acknowledge.
+//! What the kernel knows about a TCP connection: when a segment last arrived from the other end, and how many
+//! transmissions the other end did not acknowledge.
 
 #![allow(unsafe_code)]
 
@@ -15,14 +15,15 @@ pub(crate) struct TcpHealth {
     pub(crate) silence: Duration,
     /// How many retransmissions or window probes in a row have not been answered.
     pub(crate) unanswered: u32,
-    /// Bytes that are not known to have arrived.
+    /// The number of sent bytes that are not known to have arrived.
     pub(crate) unacknowledged: usize,
 }
 
 /// The length of the part of `struct tcp_info` that is read here, in words.
 const INFO_WORDS: usize = 15;
-/// The words with the milliseconds since data, or an acknowledgement, last arrived.
+/// The index of the word with the milliseconds since data last arrived.
 const LAST_DATA: usize = 13;
+/// The index of the word with the milliseconds since an acknowledgement last arrived.
 const LAST_ACKNOWLEDGEMENT: usize = 14;
 
 /// Asks the kernel for the state of a connection.

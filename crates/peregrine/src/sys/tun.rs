@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
-/// A TUN device, which is removed when it is dropped. It transfers IP packets, one per system call.
+/// A TUN device, which is removed when this value is dropped. It transfers IP packets, one per system call.
 #[derive(Debug)]
 pub struct Tun(OwnedFd);
 

@@ -15,7 +15,7 @@ const PARTS_MAX: usize = 32;
 /// The parts of a message in their order, at most [`PARTS_MAX`].
 pub(crate) struct Parts<'a> {
     list: [libc::iovec; PARTS_MAX],
-    /// The first part that is not sent completely.
+    /// The index of the first part that is not sent completely.
     first: usize,
     end: usize,
     memory: PhantomData<Window<'a>>,
@@ -28,7 +28,7 @@ impl<'a> Parts<'a> {
         Self { list: [NONE; PARTS_MAX], first: 0, end: 0, memory: PhantomData }
     }
 
-    /// Adds a part. Returns false if there is no room for it.
+    /// Adds a part. Returns false if there are already [`PARTS_MAX`] parts.
     pub(crate) const fn push(&mut self, part: Window<'a>) -> bool {
         if part.is_empty() {
             return true;

@@ -1,9 +1,9 @@
 //! `Window` and `Space`: memory that a peer may write, with accessors that only copy.
 //!
-//! No reference to such memory ever exists: a `&T` promises that nothing writes to it, and a peer
-//! keeps no promises. A window fetches each byte at most once, into private memory, and only the
-//! private copy is examined. This is argument copy E of the LRPC paper. The Peregrine of 1991 remaps
-//! pages instead, which costs a hundred times as much as copying a packet on current machines.
+//! No reference to such memory ever exists: a `&T` promises that nothing writes to the value, but a peer may
+//! write at any time. A window fetches each byte at most once, into private memory, and only the private copy
+//! is examined. This is argument copy E of the LRPC paper. The Peregrine of 1991 remaps pages instead, which
+//! costs a hundred times as much as copying a packet on current machines.
 
 #![allow(unsafe_code)]
 
@@ -27,7 +27,8 @@ use super::copy::{self, LANE_BYTES, Shuffles};
 /// });
 /// ```
 ///
-/// It has the layout of the kernel's `iovec`, so the kernel accepts a list of windows as a list of `iovec`.
+/// A window has the layout of the kernel's `iovec`, so the kernel accepts a list of windows as a list of
+/// `iovec`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Window<'a> {
@@ -75,7 +76,7 @@ impl<'a> Window<'a> {
     /// Returns the part of `bytes` bytes that begins at `at`, for ranges that are known to be inside.
     ///
     /// # Panics
-    /// Panics if the range is not inside. A range that a peer names must be checked before.
+    /// Panics if the range is not inside. A range that a peer names must be checked before this call.
     #[inline]
     #[track_caller]
     pub fn range(&self, at: usize, bytes: usize) -> Self {
@@ -117,7 +118,7 @@ impl<'a> Space<'a> {
         Self(Window { base, bytes, memory: PhantomData })
     }
 
-    /// Makes a space of private memory, for paths that share none.
+    /// Makes a space of private memory, for paths that share no memory.
     #[inline]
     pub const fn of_mut(memory: &'a mut [u8]) -> Self {
         Self(Window { base: memory.as_mut_ptr(), bytes: memory.len(), memory: PhantomData })
@@ -139,8 +140,9 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// Prefetches for writing all lines but the first, which the peer may be polling, up to as many as
-    /// a processor can have outstanding. The lines then move over together rather than one by one.
+    /// Prefetches lines for writing, up to the number that a processor can fetch at the same time. The lines
+    /// then move to this processor's cache together rather than one by one. The first line is not prefetched,
+    /// because the peer may be polling it.
     #[inline]
     pub fn prefetch_write_all(&self) {
         const LINE: usize = 64;
@@ -181,7 +183,7 @@ impl<'a> Space<'a> {
         Self(self.0.range(at, bytes))
     }
 
-    /// Copies `private` to the space at `at`. Returns `None`, and writes nothing, if there is no room.
+    /// Copies `private` to the space at `at`. Returns `None`, and writes nothing, if it does not fit.
     #[inline]
     pub fn write(&self, at: usize, private: &[u8]) -> Option<()> {
         let part = self.part(at, private.len())?;
@@ -190,21 +192,21 @@ impl<'a> Space<'a> {
         Some(())
     }
 
-    /// Copies `from`, as far as there is room, to the start of this space.
+    /// Copies as much of `from` as fits to the start of this space.
     #[inline]
     pub(crate) fn copy_from(&self, from: Window<'_>) {
         let bytes = from.bytes.min(self.0.bytes);
-        // SAFETY: both have that many bytes. They may overlap.
+        // SAFETY: both ranges have at least `bytes` bytes. They may overlap.
         unsafe { ptr::copy(from.base, self.0.base, bytes) };
     }
 
     /// Copies as [`Space::copy_from`] does, but faster for many bytes that another processor has just written
-    /// or will read next. The C library's copy of this size is a string instruction, which is optimized for
-    /// memory, and slower if the lines are in another cache.
+    /// or will read next. For long copies, the C library uses a string instruction, which is optimized for
+    /// data in memory, and is slower if the lines are in another processor's cache.
     #[inline]
     pub(crate) fn copy_cached(&self, from: Window<'_>) {
         let bytes = from.bytes.min(self.0.bytes);
-        // SAFETY: both have that many bytes.
+        // SAFETY: both ranges have at least `bytes` bytes.
         unsafe { copy::copy_cached(from.base, self.0.base, bytes) };
     }
 
@@ -213,13 +215,13 @@ impl<'a> Space<'a> {
     #[inline]
     pub(crate) fn copy_streaming(&self, from: Window<'_>) {
         let bytes = from.bytes.min(self.0.bytes);
-        // SAFETY: both have that many bytes.
+        // SAFETY: both ranges have at least `bytes` bytes.
         unsafe { copy::copy_streaming(from.base, self.0.base, bytes) };
     }
 
     /// Copies whole lanes with their bytes shuffled, through the caches or, if `streaming`, past them.
-    /// The first lane has the number `lane` in the order. Returns the number of bytes copied, which
-    /// leaves out an incomplete lane at the end.
+    /// `lane`: the number of the first lane, which selects its mask. Returns the number of bytes copied. An
+    /// incomplete lane at the end is not copied.
     #[inline]
     pub(crate) fn copy_shuffled(
         &self,
@@ -229,12 +231,12 @@ impl<'a> Space<'a> {
         streaming: bool,
     ) -> usize {
         let bytes = from.bytes.min(self.0.bytes) & !(LANE_BYTES - 1);
-        // SAFETY: both have that many bytes, a multiple of LANE_BYTES.
+        // SAFETY: both ranges have at least `bytes` bytes, and `bytes` is a multiple of LANE_BYTES.
         unsafe { copy::copy_shuffled(from.base, self.0.base, bytes, shuffles, lane, streaming) };
         bytes
     }
 
-    /// Writes the first `bytes` bytes of `line`, as far as there is room, and up to three more.
+    /// Writes as many of the first `bytes` bytes of `line` as fit, and up to three more bytes.
     ///
     /// It copies word by word, because most values are words: a wider load of words that were just
     /// stored would wait until all of them have left the store buffer.
@@ -259,7 +261,7 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// Writes `bytes` zeros from `at` on. Returns `None`, and writes nothing, if there is no room.
+    /// Writes `bytes` zeros from `at` on. Returns `None`, and writes nothing, if they do not fit.
     #[inline]
     pub fn zero(&self, at: usize, bytes: usize) -> Option<()> {
         let part = self.part(at, bytes)?;
@@ -320,7 +322,7 @@ pub(crate) unsafe fn fetch(from: *const u8, to: *mut u8, bytes: usize) {
     // any value, which every reader of the copy allows for. The barrier below keeps the compiler from
     // assuming that source and copy are still equal.
     unsafe { ptr::copy_nonoverlapping(from, to, bytes) };
-    // SAFETY: empty. It only makes the compiler assume that the copy may have changed.
+    // SAFETY: the assembly code is empty. It only makes the compiler assume that the copy may have changed.
     unsafe { core::arch::asm!("/* {0} */", in(reg) to, options(nostack, preserves_flags)) };
 }
 

@@ -24,16 +24,16 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use super::Memory;
 use super::Space;
 
-/// Bytes that the kernel keeps free before every frame that arrives.
+/// The number of bytes that the kernel keeps free before every frame that arrives.
 const KERNEL_HEADROOM: usize = 256;
-/// The socket option for how many frames one system call may send. Since Linux 6.18.
+/// The socket option that sets how many frames one system call may send. It exists since Linux 6.18.
 const XDP_MAX_TX_SKB_BUDGET: c_int = 9;
 
-/// A frame in a ring.
+/// The entry of a ring for one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Described {
-    /// The offset of its first byte in the memory.
+    /// The offset of the frame's first byte in the memory.
     pub at: u64,
     /// The length of the frame in bytes.
     pub bytes: u32,
@@ -235,13 +235,13 @@ pub struct UmemLayout {
     pub frame: u32,
     /// The number of frames.
     pub count: u32,
-    /// Bytes left free before each frame that arrives, besides the kernel's own headroom.
+    /// The number of bytes left free before each frame that arrives, besides the kernel's own headroom.
     pub headroom: u32,
-    /// Entries of the fill ring: a power of two. The kernel delivers a frame before it marks its entry
-    /// of the fill ring as read, so this ring needs more entries than there are frames circulating
-    /// through it.
+    /// The number of entries of the fill ring: a power of two. The kernel delivers a frame before it marks
+    /// the frame's entry of the fill ring as read. So this ring needs more entries than the number of frames
+    /// that circulate through it.
     pub fill: u32,
-    /// Entries of the completion ring: a power of two.
+    /// The number of entries of the completion ring: a power of two.
     pub completion: u32,
 }
 
@@ -259,9 +259,9 @@ pub struct Umem {
 /// The rings that all sockets of a queue share.
 #[derive(Debug)]
 pub struct QueueRings {
-    /// Empty frames for what arrives.
+    /// The ring through which the kernel gets empty frames.
     pub fill: Producer<u64>,
-    /// Frames that were sent.
+    /// The ring through which the kernel returns frames that were sent.
     pub completion: Consumer<u64>,
 }
 
@@ -433,15 +433,15 @@ pub struct XdpSocket {
 /// The rings of one socket.
 #[derive(Debug)]
 pub struct SocketRings {
-    /// Frames that have arrived.
+    /// The ring of frames that have arrived.
     pub receive: Consumer<Described>,
-    /// Frames to send.
+    /// The ring of frames to send.
     pub transmit: Producer<Described>,
 }
 
 impl XdpSocket {
-    /// Creates a socket of a queue, with rings of these numbers of entries, which must be powers of two.
-    /// It receives nothing until an [`XdpProgram`](super::XdpProgram) redirects frames to it.
+    /// Creates a socket of a queue, whose rings have `receive` and `transmit` entries. Both numbers must be
+    /// powers of two. It receives nothing until an [`XdpProgram`](super::XdpProgram) redirects frames to it.
     ///
     /// # Errors
     /// Fails if the kernel has no memory or descriptor left.
@@ -468,7 +468,8 @@ impl XdpSocket {
     /// # Errors
     /// Those of `getsockopt`.
     pub fn dropped(&self) -> io::Result<u64> {
-        // Dropped, invalid, invalid, receive ring full, fill ring empty, transmit ring empty.
+        // In this order: dropped, invalid to receive, invalid to send, receive ring full, fill ring empty,
+        // transmit ring empty.
         let mut numbers = [0u64; 6];
         let mut bytes = size_of_val(&numbers) as socklen_t;
         let (fd, name) = (self.fd.as_raw_fd(), libc::XDP_STATISTICS);

@@ -165,6 +165,20 @@ impl<'a> Head<'a> {
         Ok(())
     }
 
+    /// Appends the bytes in a window at a multiple of `align`, without conversion.
+    #[inline]
+    pub(super) fn window(&mut self, align: usize, window: Window<'_>) -> Result<(), Overflow> {
+        self.align(align)?;
+        self.room(window.len())?;
+        if self.at >= FIRST_BYTES {
+            self.space.part(self.at, window.len()).ok_or(Overflow::Full)?.copy_cached(window);
+        } else {
+            self.copy_to(self.at, window).ok_or(Overflow::Full)?;
+        }
+        self.at += window.len();
+        Ok(())
+    }
+
     /// Enters a nested structure.
     #[inline]
     pub(super) const fn deepen(&mut self) -> Result<(), Overflow> {

@@ -135,6 +135,12 @@ impl<'a, R: Representation> Writer<'a, R> {
         self.head.block(align, block)
     }
 
+    /// Appends the bytes in a window at a multiple of `align`, without conversion.
+    #[inline]
+    pub(crate) fn window(&mut self, align: usize, window: Window<'_>) -> Result<(), Overflow> {
+        self.head.window(align, window)
+    }
+
     /// Appends zeros up to a multiple of `align`.
     #[inline]
     pub(crate) fn align_to(&mut self, align: usize) -> Result<(), Overflow> {

@@ -1,4 +1,5 @@
-//! Changes of an interface that no client survives, in one direction or in both.
+//! Changes of an interface that no client survives: clients of either age are refused by servers of
+//! the other.
 
 use std::sync::Arc;
 
@@ -27,7 +28,7 @@ macro_rules! refused {
     };
 }
 
-/// Makes a change that both sides refuse.
+/// Defines a change after which clients of both ages are refused.
 macro_rules! forbidden {
     (
         $name:literal, $module:ident, $rule:ident,

@@ -7,11 +7,11 @@ use peregrine::json::Bytes;
 use peregrine::{Argument, CallError, Dynamic, GenericClient, Out};
 use serde_json::Value;
 
-/// A call: the procedure, and a JSON object with its arguments. That of an out parameter is the number of
-/// elements for which the client has room.
+/// A call: the procedure, and a JSON object with its arguments. The argument of an out parameter is the
+/// number of elements that the client's buffer can hold.
 pub(crate) type Call = (&'static str, &'static str);
 
-/// Returns an outcome as text. A failed call is told without its address.
+/// Returns an outcome as text. The text of a failed call does not contain the address.
 pub(crate) fn told<T: Debug>(outcome: Result<T, CallError>) -> String {
     match outcome {
         Ok(value) => format!("{value:?}"),
@@ -23,7 +23,7 @@ pub(crate) fn told_error(error: &CallError) -> String {
     format!("{:?}, executed {:?}: {}", error.kind(), error.executed(), error.detail())
 }
 
-/// Returns JSON with sorted names, whatever the features of the library for JSON are.
+/// Returns JSON with sorted names. So the text does not depend on the features of `serde_json`.
 fn sorted(json: &Value) -> String {
     match json {
         Value::Object(all) => {

@@ -1,6 +1,6 @@
 //! The table of docs/EVOLUTION.md: every change of an interface, in both directions, on every path, in both
-//! byte orders, by compiled and by interpreted stubs. All combinations of a change and a direction must have
-//! the same outcome.
+//! byte orders, by compiled and by interpreted stubs. The outcome of a change in one direction must be the
+//! same for all paths, byte orders and stubs.
 //!
 //! `PEREGRINE_WRITE=1 cargo test -p peregrine --all-features --test ages` writes the table.
 #![cfg(feature = "json")]

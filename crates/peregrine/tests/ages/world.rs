@@ -20,7 +20,7 @@ pub(crate) enum Way {
     Local,
     Udp,
     Tcp,
-    /// From the near end of a link, which the thread has entered, to the far end.
+    /// Raw Ethernet from the near end of a link, which the thread has entered, to the far end.
     Ethernet,
 }
 
@@ -40,7 +40,7 @@ impl Serve for Any {
     }
 }
 
-/// The place of the servers of one test.
+/// The path and the runtime directory of the servers of one test.
 pub(crate) struct World {
     way: Way,
     _directory: tempfile::TempDir,
@@ -65,7 +65,8 @@ impl World {
         self.way
     }
 
-    /// Serves an age of an interface. `swapped`: as a machine with the other byte order does.
+    /// Serves an age of an interface. If `swapped` is true, the server behaves as on a machine with
+    /// the other byte order.
     pub(crate) fn serve(&self, age: &Age, swapped: bool) -> Home {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let object = Any((age.server)());
@@ -97,12 +98,12 @@ impl World {
 }
 
 impl Home {
-    /// Binds with a description that was compiled.
+    /// Binds with the description of a compiled client.
     pub(crate) fn bind(&self, interface: &'static Interface) -> Result<Binding, CallError> {
         self.bind_as(interface.into())
     }
 
-    /// Binds with a description that was read.
+    /// Binds with a description that was read from text. Returns an interpreted client.
     pub(crate) fn bind_interpreted(
         &self,
         interface: &'static Interface,

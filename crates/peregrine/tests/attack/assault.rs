@@ -24,7 +24,7 @@ fn scribble(region: &Region, noise: &mut Noise, about: u32) {
         1 => region.reply(astack),
         2 => region.taken(astack),
         8 => noise.one_of(&region.progress(astack)),
-        // The headers, and the first values of the messages.
+        // The header, and the first values of the message.
         3 | 4 => region.call(astack) + 4 + 4 * noise.below(24) as usize,
         5 => region.reply(astack) + 4 + 4 * noise.below(24) as usize,
         6 => 4 * noise.below(1024) as usize,
@@ -68,7 +68,7 @@ fn post(session: &Session, noise: &mut Noise) {
         lengths[at] = noise.word(region.bytes as u32);
     }
     let cpu = noise.below(3) as u32;
-    // A message that never arrives, invalid extensions, invalid offsets.
+    // In some calls, the message never arrives completely, or the extensions or offsets are invalid.
     let manner = match noise.below(8) {
         0 => 1 << 15,
         1 => 1 << 15 | noise.word(32),
@@ -106,7 +106,7 @@ fn talk(session: &Session, directory: &Path, noise: &mut Noise) -> bool {
             let _ = session.line.send(&describe());
             let _ = session.line.receive();
         }
-        // One more binding in the same session, by another connection.
+        // Makes one more binding in the same session, over another connection.
         11 => {
             if let Ok(line) = Line::connect(directory, "vault") {
                 let tokens = [session.token, noise_token(noise)];
@@ -115,7 +115,7 @@ fn talk(session: &Session, directory: &Path, noise: &mut Noise) -> bool {
             }
         }
         12 => {
-            // An unbound connection that sends noise.
+            // Sends noise over an unbound connection.
             if let Ok(line) = Line::connect(directory, "vault") {
                 let length = noise.below(300) as usize;
                 let _ = line.send(&noise.bytes(length));
@@ -216,7 +216,7 @@ pub(crate) fn server(listener: &Line, seed: u64, until: Instant) {
             let gone = loop {
                 match victim.line.receive() {
                     Ok((message, _)) if message.is_empty() => break true,
-                    // Reads doorbell and close messages, because unread ones would block the client's sends.
+                    // Rings and requests of the client are read, because unread ones would block its sends.
                     Ok(_) => {}
                     Err(error) => break error.kind() != std::io::ErrorKind::WouldBlock,
                 }
@@ -300,7 +300,7 @@ fn answer(region: &Region, astack: u32, posted: u32, noise: &mut Noise) {
         let _ = space.write(reply + 32 + 4 * at, &noise.word(64).to_ne_bytes());
     }
     let word = match noise.below(16) {
-        // The client waits until its deadline.
+        // There is no reply, and the client waits until its deadline.
         0 => return,
         1 => noise.word(posted),
         2 => noise.one_of(&KINDS),

@@ -1,7 +1,7 @@
 //! Shared parts of the tests of hostile peers: a hand-written peer, noise, an honest service to protect,
 //! and the resources that a process uses.
 
-// Each test program uses its own part of this.
+// No test program uses all parts of this module.
 #![allow(dead_code)]
 
 pub(crate) mod assault;
@@ -19,7 +19,7 @@ pub(crate) use crate::support::wire;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Returns the duration of a long test: `PEREGRINE_SOAK` seconds, or this default.
+/// Returns the duration of a long test: `PEREGRINE_SOAK` seconds, or `unless_set`.
 pub(crate) fn soak(unless_set: Duration) -> Duration {
     let seconds = std::env::var("PEREGRINE_SOAK").ok().and_then(|text| text.parse().ok());
     seconds.map_or(unless_set, Duration::from_secs_f64)
@@ -59,7 +59,8 @@ pub(crate) fn stopped(directory: &Path) -> bool {
     directory.join(STOP).exists()
 }
 
-/// Waits until `done` returns true. Returns whether that happened in time.
+/// Waits until `done` returns true, but at most for the time `limit`. Returns whether `done` has returned
+/// true.
 pub(crate) fn eventually(limit: Duration, mut done: impl FnMut() -> bool) -> bool {
     let until = Instant::now() + limit;
     loop {

@@ -7,13 +7,14 @@ pub(crate) const SECRET: core::ops::Range<usize> = 12..24;
 const CHECK: core::ops::Range<usize> = 4..8;
 /// The offset of the field that holds the number of bytes of the whole message.
 const TOTAL: usize = 36;
-/// The largest number of bytes that a forged header claims. A server keeps 64 MiB for the incomplete
-/// calls of all clients on one host, which the honest clients on that host share.
+/// The largest number of bytes that a forged header claims. All clients on one host share 64 MiB of a
+/// server's memory for incomplete calls. Forged headers must leave enough of it for the honest clients on
+/// that host.
 const FORGED_TOTAL_MAX: u32 = 1 << 20;
 
-/// Fields of a header that are forged, and their bytes: kind, place, sequence, flags, serial, total,
-/// head, at, fragment, piece, credits, extensions, echo. The procedure is not forged, because a forged
-/// call of the ledger would run and be recorded.
+/// The offset and the size in bytes of each header field that is forged: kind, place, sequence, flags,
+/// serial, total, head, at, fragment, piece, credits, extensions, echo. The procedure is not forged, because
+/// a forged call of the ledger would run and be recorded.
 const FIELDS: [(usize, usize); 13] = [
     (3, 1),
     (8, 4),

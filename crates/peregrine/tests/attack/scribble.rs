@@ -9,7 +9,7 @@ use super::wire::Region;
 
 /// The number of A-stacks that a client uses by default.
 const USED: u64 = 8;
-/// The number of A-stacks for which a region has room by default.
+/// The number of A-stacks of a region by default.
 const COUNT: u32 = 64;
 
 /// Writes to the words of a client's regions until `until`. Returns the number of writes. The client must

@@ -8,7 +8,7 @@ use super::wire::Session;
 
 /// The time between two writes. It is shorter than the time that a server waits for a stopped client.
 const PAUSE: Duration = Duration::from_millis(3);
-/// The bytes of a message with copied arguments. With one byte per pause, it would take almost an hour.
+/// The number of bytes of a message with copied arguments. With one byte per pause, it takes almost an hour.
 const BYTES: u32 = 1_000_000;
 
 /// The kind of call that a trickling client sends.
@@ -21,7 +21,8 @@ pub(crate) enum What {
 }
 
 /// Sends slow messages in `count` sessions until `until`, one at a time in each session. Returns how many of
-/// the messages the server answered, and how many of these answers were not *post again*.
+/// the messages the server answered, and how many of these answers did not ask the client to post the call
+/// again.
 pub(crate) fn trickle(directory: &Path, count: usize, what: What, until: Instant) -> [u64; 2] {
     let session = |_| Session::new(directory, "vault", 1).expect("a session");
     let mut sessions: Vec<_> = (0..count).map(session).map(|one| (one, 0, 0)).collect();

@@ -10,10 +10,10 @@ use rustix::thread::futex;
 use super::wire::{LIMIT, Line, Session, describe};
 
 /// Returns a socket whose last close blocks for `time`: it has unsent data, and lingers. Also returns its
-/// peer, which must stay open until then.
+/// peer, which must stay open until that close has returned.
 pub(crate) fn slow_to_close(time: Duration) -> (OwnedFd, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let stream = TcpStream::connect(listener.local_addr().expect("its address")).expect("itself");
+    let stream = TcpStream::connect(listener.local_addr().expect("an address")).expect("a stream");
     let (reader, _) = listener.accept().expect("the connection");
     stream.set_nonblocking(true).expect("a socket");
     while std::io::Write::write(&mut &stream, &[0; 1 << 16]).is_ok() {}

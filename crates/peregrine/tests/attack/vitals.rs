@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The counts at one moment, as `/proc` shows them.
+/// The resources that a process uses at one moment, as `/proc` shows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Vitals {
     pub(crate) descriptors: usize,
@@ -56,11 +56,12 @@ pub(crate) fn threads(pid: u32, name: &str) -> impl Iterator<Item = PathBuf> {
 /// Returns the processor time that a process has used.
 pub(crate) fn used(pid: u32) -> Duration {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The fields after the name, which may contain spaces. User time and system time are the 12th and 13th.
+    // `rest` has the fields after the name, which may contain spaces. The 12th and 13th of these are the user
+    // time and the system time.
     let rest = text.rsplit_once(')').map_or("", |(_, rest)| rest);
     let ticks: u64 =
         rest.split_whitespace().skip(11).take(2).filter_map(|t| t.parse::<u64>().ok()).sum();
-    // A tick is a hundredth of a second on all machines.
+    // The kernel reports these times in hundredths of a second on all machines.
     Duration::from_millis(10 * ticks)
 }
 

@@ -15,7 +15,7 @@ use super::wire::{
     Session, Token, UNBIND, VERSION, bind, bound, describe, region_bytes, request, word, words,
 };
 
-/// The server that a wrong client attacks, and an honest client of the server.
+/// The server that a hostile client attacks, and an honest client of the server.
 #[derive(Clone, Copy)]
 pub(crate) struct Stage<'a> {
     pub(crate) directory: &'a Path,
@@ -129,7 +129,8 @@ fn unknown(stage: Stage<'_>) {
     assert_eq!(refusal(stage, &many), Some(Kind::ProtocolMismatch as u32));
 }
 
-/// The server refuses every message with descriptors. If the kernel supports it, sending them fails.
+/// The server refuses every message with descriptors. If the kernel supports `SO_PASSRIGHTS`, such a message
+/// cannot even be sent.
 fn descriptors(stage: Stage<'_>) {
     let file = std::fs::File::open("/dev/null").expect("`/dev/null` opens");
     for count in [1, 2, 4, 5, 200, 253] {
@@ -164,7 +165,7 @@ fn sizes(stage: Stage<'_>) {
         assert_eq!((word(&answer, 0), word(&answer, 4)), (REFUSED, Kind::TooLarge as u32));
         assert!(files.is_empty());
     }
-    // After a refusal for its size, a client may request less on the same connection.
+    // After a refusal because of the size, a client may request less on the same connection.
     assert_eq!(word(&line.ask(&bind(1, 16, &[])).0, 0), BOUND);
 }
 
@@ -178,12 +179,12 @@ fn tokens(stage: Stage<'_>) {
         let new = Session::of_answer(line, &answer, &files).expect("a new session");
         assert!(!tokens.contains(&new.token) && new.token != own.token);
     }
-    // A token with one wrong bit.
+    // The server does not accept a token with one wrong bit.
     let mut nearly = own.token;
     nearly[15] ^= 1;
     let (answer, files) = stage.line().ask(&bind(1, 4096, &[nearly]));
     assert!(word(&answer, 0) == BOUND && files.len() == 1 && answer[16..32] != own.token);
-    // More tokens than a request may have.
+    // The server refuses more tokens than a request may have.
     let many = vec![own.token; 20];
     assert_eq!(refusal(stage, &bind(1, 4096, &many)), Some(Kind::ProtocolMismatch as u32));
 }
@@ -208,7 +209,8 @@ fn bind_twice(stage: Stage<'_>) {
 /// Returns the number of bindings that the export reports.
 fn reported_bindings(stage: Stage<'_>) -> u32 {
     let (description, _) = stage.line().ask(&describe());
-    // After the number of bindings: no endpoints, and the number of the network.
+    // The number of bindings is followed by the number of endpoints, which is 0, and the number of the
+    // network.
     assert_eq!(word(&description, description.len() - 12), 0);
     word(&description, description.len() - 16)
 }
@@ -263,7 +265,7 @@ fn others(stage: Stage<'_>) {
     // The client ends its own binding twice.
     session.line.send(&request(UNBIND, mine)).expect("room for a request");
     session.line.send(&request(UNBIND, mine)).expect("room for a request");
-    // The message over the socket may take longer than a call.
+    // A message over the socket may arrive later than a call through shared memory.
     let gone = super::eventually(LIMIT, || session.ping(0, LIMIT) == Some(2));
     assert!(gone, "a call without a binding is not executed");
     session.binding = mine.wrapping_add(1 << 16);
@@ -311,13 +313,14 @@ fn never_reads(stage: Stage<'_>) {
             }
             assert!(
                 Instant::now() < until,
-                "the server answers a client that reads nothing without end"
+                "the server does not stop answering a client that reads nothing"
             );
         }
     }
 }
 
-/// The name of a case, and a server that answers a bind. The connection is closed when it returns.
+/// The name of a case, and a function that answers a bind as a server. The connection is closed when the
+/// function returns.
 pub(crate) type Answer = (&'static str, fn(Line));
 
 pub(crate) const SERVERS: &[Answer] = &[
@@ -366,7 +369,7 @@ pub(crate) const SERVERS: &[Answer] = &[
     ("messages of an odd number of bytes", |line| sized(line, 1, (1 << 20) + 1)),
     ("messages of few bytes", |line| sized(line, 1, 16)),
     ("messages of more bytes than memory has", |line| sized(line, 1, u64::MAX)),
-    ("messages of nearly as many bytes", |line| sized(line, 1, u64::MAX - 159)),
+    ("messages of almost 2^64 bytes", |line| sized(line, 1, u64::MAX - 159)),
     ("messages beyond the largest A-stack", |line| sized(line, 1, (1 << 30) + 16)),
     ("no A-stacks", |line| sized(line, 0, 1 << 20)),
     ("more A-stacks than a region may have", |line| sized(line, u32::MAX, 1 << 20)),

@@ -1,4 +1,4 @@
-//! Errors of the standard library, which cannot hold a failed call: one report for each.
+//! Error types of the standard library. They cannot hold a failed call. Each type is reported once.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! Buffers of elements that are not plain: one report for each type.
+//! Buffers of elements that are not plain. Each type is reported once.
 
 use peregrine::{Lent, Out};
 

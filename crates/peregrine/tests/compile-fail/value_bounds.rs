@@ -1,4 +1,4 @@
-//! Types that are no values, in every kind of parameter and in results: one report for each type.
+//! Types that are no values, in every kind of parameter and in results. Each type is reported once.
 
 use std::sync::Mutex;
 

@@ -1,14 +1,14 @@
 //! The contract of a call: the behavior that every path must have.
 //!
-//! A path's test hands [`suite`] a function that makes a client of an [`Object`] over that path.
+//! The test of a path passes [`suite`] a function that makes a client of an [`Object`] over that path.
 
 mod object;
-#[allow(dead_code)] // not every test program that knows the contract has a path of its own
+#[allow(dead_code)] // not every test program that includes this module uses it
 pub(crate) mod pressure;
 
 use std::time::{Duration, Instant};
 
-use peregrine::{Executed, Kind, Lent, Out};
+use peregrine::{Executed, Kind, Lent, Out, limits};
 
 pub(crate) use object::*;
 
@@ -16,7 +16,7 @@ pub(crate) use object::*;
 pub(crate) type Make<'a> = &'a dyn Fn(Object) -> ContractClient;
 
 /// Runs all checks that hold on every path. They need A-stacks of the default size.
-#[allow(dead_code)] // as above
+#[allow(dead_code)] // not every test program uses it
 pub(crate) fn suite(make: Make<'_>) {
     suite_of_one_call(make);
     callers_and_nesting(make);
@@ -25,7 +25,7 @@ pub(crate) fn suite(make: Make<'_>) {
 /// Runs all checks except those of procedures that call their own process.
 pub(crate) fn suite_of_one_call(make: Make<'_>) {
     values(make);
-    depth_is_bounded(make);
+    lists_are_bounded(make);
     buffers_in(make);
     buffers_out(make);
     in_out(make);
@@ -38,9 +38,9 @@ pub(crate) fn suite_of_one_call(make: Make<'_>) {
     limits_hold(make);
 }
 
-/// Runs the checks that also hold across any number of bridges. A bridge reports a failed call as its own
-/// error.
-#[allow(dead_code)] // as above
+/// Runs the checks that also hold across any number of bridges. A bridge is a generic server that forwards
+/// its calls to another server. It reports a failed call as its own error.
+#[allow(dead_code)] // not every test program uses it
 pub(crate) fn suite_of_a_bridge(make: Make<'_>) {
     values(make);
     buffers_in(make);
@@ -90,12 +90,12 @@ fn values(make: Make<'_>) {
     assert_eq!(client.owned(String::new(), vec![]).unwrap(), (vec![], String::new()));
 }
 
-fn depth_is_bounded(make: Make<'_>) {
+fn lists_are_bounded(make: Make<'_>) {
     let client = make(Object::default());
-    // Each link is an option and a box.
-    let deepest = Chain::of(128);
-    assert_eq!(client.chain(deepest.clone()).unwrap(), deepest);
-    let error = client.chain(Chain::of(129)).unwrap_err();
+    // Interpreted stubs, as in a bridge, allow 256 nodes.
+    let long = Chain::of(250);
+    assert_eq!(client.chain(long.clone()).unwrap(), long);
+    let error = client.chain(Chain::of(limits::LIST_NODES_MAX)).unwrap_err();
     assert_eq!((error.kind(), error.executed()), (Kind::TooLarge, Executed::No));
     assert_eq!(client.ran().unwrap(), 1);
 }
@@ -118,7 +118,7 @@ fn buffers_in(make: Make<'_>) {
         let counted = client.count_bytes(Lent::from(&first[..]), Lent::from(&second[..]));
         assert_eq!(counted.unwrap(), (bytes + 16 * points) as u64);
     }
-    // Lengths that leave no block aligned by itself, and empty blocks among them.
+    // With these lengths, blocks are aligned only by padding. Some of the blocks are empty.
     for (text, words, lent, people, last) in [
         ("text", 3, 5, 2, 1),
         ("", 0, 0, 0, 0),
@@ -236,19 +236,19 @@ fn errors_of_the_procedure(make: Make<'_>) {
     };
     match call(true, "why") {
         (Err(Fault::Refused { code: 404, why }), 1, 1) => assert_eq!(why, "why"),
-        other => panic!("{other:?}: an error, and nothing assigned"),
+        other => panic!("{other:?}: expected an error, and no assigned parameter"),
     }
     assert!(matches!(call(false, "fine"), (Ok(2), 2, 0)));
     assert_eq!((&buffer[..4], values), (&b"fine"[..], [7; 3]));
 
-    // A call that fails becomes the method's own error.
+    // The error of a failed call is converted to the error type of the method.
     let long = "x".repeat(32 << 20);
     let result = client.fails(false, &long, Out::from(&mut buffer), &mut 1, &mut [], &mut []);
     match result {
         Err(Fault::Call(error)) => {
             assert_eq!((error.kind(), error.procedure()), (Kind::TooLarge, "fails"));
         }
-        other => panic!("{other:?}: a call error"),
+        other => panic!("{other:?}: expected a call error"),
     }
     let error = client.relays().unwrap_err();
     assert_eq!((error.kind(), error.executed()), (Kind::Relayed, Executed::Maybe));
@@ -266,7 +266,7 @@ fn panics_are_caught(make: Make<'_>) {
     }
 }
 
-/// Returns the kind of an error that reports that nothing ran.
+/// Returns the kind of the error of a call, which must be reported as not executed.
 fn refused<T: std::fmt::Debug>(result: peregrine::Result<T>) -> Kind {
     let error = result.unwrap_err();
     assert_eq!(error.executed(), Executed::No, "{error}");

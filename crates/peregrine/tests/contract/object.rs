@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use peregrine::{CallError, Executed, Kind, Lent, Out, Plain, Value, interface};
 
-/// A call that takes longer is considered hung.
+/// The longest time that a call may take. A call that takes longer hangs.
 pub(super) const LONG: Duration = Duration::from_secs(20);
 
 /// A pair without padding, every bit pattern of which is a value.
@@ -46,7 +46,7 @@ pub(crate) struct Person {
     pub(crate) home: Option<Box<Place>>,
 }
 
-/// A variant of each kind.
+/// An enum with a variant of each kind.
 #[derive(Clone, Debug, Default, PartialEq, Value)]
 pub(crate) enum Place {
     #[default]
@@ -70,7 +70,7 @@ impl Chain {
     }
 }
 
-/// An error type of the procedures.
+/// The error type of a procedure.
 #[derive(Debug, Value)]
 pub(crate) enum Fault {
     Refused { code: u32, why: String },
@@ -168,21 +168,21 @@ pub(crate) trait Contract {
 
     /// Returns the process of the caller, or `None` if the procedure runs without a caller.
     fn who(&self) -> peregrine::Result<Option<u32>>;
-    /// Calls the object's own peer, if it has one.
+    /// Calls [`Object::peer`], if there is one. Returns the text with a pair of angle brackets for each peer.
     fn through(&self, text: &str) -> peregrine::Result<String>;
     /// Returns how many milliseconds the call has left, if it has a limit, and whether it is cancelled.
     fn left(&self) -> peregrine::Result<(Option<u64>, bool)>;
-    /// Runs until it is cancelled, and then until its caller has stopped waiting.
+    /// Runs until its call is cancelled, and for 20 ms more, so that its caller has stopped waiting.
     fn outlive(&self, into: &mut u32) -> peregrine::Result<u32>;
 }
 
-/// A client of a binding that the test itself has made.
-#[allow(dead_code)] // each test program uses its own part of this
+/// Returns a client that uses a binding that the test has made.
+#[allow(dead_code)] // not every test program uses it
 pub(crate) const fn over(binding: peregrine::Binding) -> ContractClient {
     ContractClient { binding }
 }
 
-/// The object behind the contract.
+/// The object that implements the contract.
 #[derive(Default)]
 pub(crate) struct Object {
     pub(super) ran: Arc<AtomicU32>,

@@ -1,5 +1,5 @@
-//! Calls that are within every declared bound, and together more than a server keeps for one client at
-//! a time: they wait for each other, and none fails.
+//! Calls that are each within the declared bounds. Together they need more memory than a server keeps for one
+//! client at a time. So they wait for each other, and none fails.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Barrier, Mutex};
@@ -17,7 +17,7 @@ pub(crate) trait Pressure {
     fn get(&self, with: u8, #[max_len(8 << 20)] into: Out<'_, u8>) -> peregrine::Result<()>;
 }
 
-/// Counts the calls that ran.
+/// An object that counts the calls that ran.
 #[derive(Default)]
 pub(crate) struct Store(AtomicU64);
 
@@ -37,8 +37,8 @@ impl Pressure for Store {
     }
 }
 
-/// Ten threads call at once, with the largest messages that the interface allows. Whichever path
-/// carries them, all calls succeed, and each ran once.
+/// Makes calls by ten threads at once, with the largest messages that the interface allows. On every path,
+/// all calls must succeed, and each must run once.
 pub(crate) fn calls_within_their_bounds_wait_for_each_other(
     make: &dyn Fn(Store) -> PressureClient,
 ) {

@@ -2,10 +2,10 @@
 //! each path. A watchdog fails the test if a call exceeds its limit by a second, and prints the stacks of
 //! all threads of both processes.
 //!
-//! In the storms, the server is killed and restarted meanwhile.
+//! In the storms, the server is killed and restarted while the callers call.
 //!
-//! `PEREGRINE_SOAK=600 cargo test --release -p peregrine --test crowd` runs each path for this many
-//! seconds. `PEREGRINE_SEED=n`, which each test prints, repeats the durations of the procedures.
+//! `PEREGRINE_SOAK=600 cargo test --release -p peregrine --test crowd` runs each path for 600 seconds.
+//! `PEREGRINE_SEED=n`, which each test prints, repeats the durations of the procedures.
 
 #[path = "../ledger/mod.rs"]
 mod ledger;
@@ -27,8 +27,8 @@ use queue::{null_calls, turns};
 use support::link::{ENDS, Link, at_near_end};
 use support::{Process, alone, own_directory, role};
 
-/// The server, in its own process: `ENDPOINT`, or `ledger ENDPOINT` to record the calls that run. In the
-/// tests themselves this does nothing.
+/// Runs the server in a child process. Its role is `ENDPOINT`, or `ledger ENDPOINT` to record the calls that
+/// run. In a process without a role, this does nothing.
 #[test]
 fn child() {
     let Some(role) = role() else { return };
@@ -48,15 +48,15 @@ fn child() {
     running.wait();
 }
 
-/// Starts a server process. Returns it and the address of its export.
+/// Starts a server process. Returns the process and the address of its export.
 fn serve(directory: &Path, endpoint: &str) -> (Process, String) {
     let mut server = Process::launch("child", endpoint, directory);
     let address = server.until("ready ");
     (server, address)
 }
 
-/// Starts a server process at the far end of a link, over raw Ethernet. Returns it and the address of its
-/// export.
+/// Starts a server process at the far end of a link, over raw Ethernet. Returns the process and the address
+/// of its export.
 fn serve_at(link: &Link, directory: &Path) -> (Process, String) {
     let mut server = link.launch(1, "child", &format!("eth:{}:0", ENDS[1]), directory);
     let address = server.until("ready ");
@@ -76,7 +76,7 @@ fn on_every_path(what: impl Fn(&Process, &str) + Sync) {
     });
 }
 
-/// Runs the mix on the path that an address leads to.
+/// Runs the mix with a server at an address, which must lead to the path `path`.
 fn mix_to(server: &Process, address: &str, path: PathKind) {
     mix(&[std::process::id(), server.id()], &|options| {
         let work = WorkClient::bind_with(address, options).expect("a binding");
@@ -133,7 +133,7 @@ fn mix_over_raw_ethernet() {
     at_near_end.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }
 
-/// Returns a port of this machine that the kernel does not give to clients.
+/// Returns a free port below those that the kernel gives to clients.
 fn free_port() -> u16 {
     let first = 20_000 + (std::process::id() % 10_000) as u16;
     let is_free = |port: &u16| {
@@ -181,23 +181,23 @@ fn mix_while_servers_are_killed_over_raw_ethernet() {
     });
 }
 
-/// Each of many threads waits for an A-stack once, and is woken for it alone. If all of them were woken
-/// for each free A-stack, or repeated a message that the server has no room for, each would sleep
-/// thousands of times.
+/// Each of many threads waits for an A-stack once, and one thread is woken for each free A-stack. If all
+/// threads were woken for each free A-stack, or sent a message again while the server has no memory for it,
+/// each thread would sleep thousands of times.
 #[test]
 fn ten_thousand_callers_sleep_a_few_times_each() {
     const CALLERS: usize = 10_000;
     const SLEEPS_EACH: u64 = 500;
     let _alone = alone();
     on_every_path(|_, address| {
-        // Locally each A-stack may have sent a ring that the server has not read; over UDP and raw
-        // Ethernet, hundreds of threads bind their sockets at once.
+        // With this many A-stacks, each A-stack of the local path may have sent a ring that the server has
+        // not read. Over UDP and raw Ethernet, hundreds of threads bind their sockets at once.
         let most = BindOptions::default().astacks(256);
         for options in [BindOptions::default(), most] {
             let work = WorkClient::bind_with(address, &options).expect("a binding");
             let begun = Instant::now();
             let Some(slept) = null_calls(&work, CALLERS) else {
-                return println!("skipped: this machine has no room for {CALLERS} threads");
+                return println!("skipped: this machine cannot run {CALLERS} threads");
             };
             println!("{address}: {CALLERS} callers slept {slept} times in {:?}", begun.elapsed());
             assert!(slept < SLEEPS_EACH * CALLERS as u64, "{slept} over {address}");

@@ -1,4 +1,4 @@
-//! The mix: threads that call with and without time limits, and the checks of their calls.
+//! The mix: threads that call with short and long time limits, and the checks of their calls.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
@@ -15,7 +15,7 @@ pub(crate) trait Work {
     fn null(&self) -> peregrine::Result<()>;
     /// Returns how often it was called before.
     fn turn(&self) -> peregrine::Result<u32>;
-    /// Takes this long, then returns the number and the number of bytes.
+    /// Sleeps for `us` microseconds, then returns `number` and the number of bytes.
     fn work(&self, number: u64, us: u32, bytes: &[u8]) -> peregrine::Result<(u64, u64)>;
 }
 
@@ -48,12 +48,13 @@ impl Work for Service {
     }
 }
 
-/// The number of callers, the A-stacks, the time limits and the durations.
+/// The parameters of a run of the mix.
 pub(crate) struct Shape {
     pub(crate) callers: usize,
     pub(crate) astacks: u32,
+    /// The time limit of most calls.
     pub(crate) limit: Duration,
-    /// The longest procedure.
+    /// The duration of the longest procedure.
     pub(crate) longest: Duration,
 }
 
@@ -64,17 +65,17 @@ pub(crate) const fn ms(ms: u64) -> Duration {
 pub(crate) const SHAPES: &[Shape] = &[
     Shape { callers: 16, astacks: 8, limit: ms(4), longest: ms(8) },
     Shape { callers: 12, astacks: 8, limit: ms(200), longest: ms(400) },
-    // Over datagrams, some of these share a socket.
+    // Over datagrams, some of these callers share a socket.
     Shape { callers: 40, astacks: 24, limit: ms(4), longest: ms(8) },
 ];
 
 /// A limit that a call exceeds only if it was lost.
 pub(crate) const PATIENT: Duration = Duration::from_secs(10);
 
-/// Calls with this many bytes need several packets, and may be cancelled in the middle.
+/// The number of bytes of a large call. It needs several packets, and may be cancelled in the middle.
 pub(crate) const MANY_BYTES: usize = 20_000;
 
-/// The outcomes of the calls.
+/// The number of calls with each outcome.
 #[derive(Default)]
 struct Outcomes {
     returned: AtomicU64,
@@ -113,7 +114,7 @@ pub(crate) fn seed() -> u64 {
     seed
 }
 
-/// Returns for how long each shape runs.
+/// Returns the time for which each shape runs: a part of `PEREGRINE_SOAK` seconds, or `unless_set`.
 pub(crate) fn length_of_each(unless_set: Duration) -> Duration {
     let soak = from_environment("PEREGRINE_SOAK").map(Duration::from_secs);
     soak.map_or(unless_set, |all| all / SHAPES.len() as u32)
@@ -204,7 +205,7 @@ fn call(
             }
             Err(error) => {
                 assert!(is_expected(error.kind()), "{error}");
-                assert!(!patient, "nothing was done for {PATIENT:?}: {error}");
+                assert!(!patient, "the call did not return within {PATIENT:?}: {error}");
                 let count = match error.executed() {
                     Executed::No => &outcomes.not_executed,
                     Executed::Maybe => &outcomes.maybe,

@@ -8,8 +8,8 @@ use std::time::Duration;
 use crate::mix::{Work as _, WorkClient};
 use crate::support::{Process, own_sleeps, until};
 
-/// Makes one null call on each of many threads, which begin together. Returns the number of times that
-/// these threads slept in their calls, or `None` if the machine has no room for so many threads.
+/// Makes one null call on each of many threads, which begin together. Returns the number of times that these
+/// threads slept in their calls, or `None` if the machine cannot run `callers` threads.
 pub(crate) fn null_calls(work: &WorkClient, callers: usize) -> Option<u64> {
     let gate = RwLock::new(());
     let slept = AtomicU64::new(0);
@@ -55,8 +55,8 @@ pub(crate) fn turns(work: &WorkClient, server: &Process, callers: usize) -> Vec<
 }
 
 /// Waits until a thread of this process has slept in system calls for a while. On a busy machine, a lock
-/// whose holder does not run may also make it sleep, but not for as long. A caller that waits wakes now and
-/// then, to check for released A-stacks.
+/// whose holder does not run may also make the thread sleep, but for a shorter time. A waiting caller wakes
+/// from time to time to check for released A-stacks, so its sleeps need not be consecutive.
 fn until_blocked(thread: i32) {
     /// How often the thread must be found asleep.
     const LOOKS: u32 = 30;
@@ -64,7 +64,7 @@ fn until_blocked(thread: i32) {
     let mut seen = 0;
     until("the caller waits", || {
         std::thread::sleep(Duration::from_millis(1));
-        // "running", the number of the system call, or -1 outside of one.
+        // The file begins with "running", the number of the system call, or -1 outside of a system call.
         let text = std::fs::read_to_string(&path).unwrap_or_default();
         let number = text.split(' ').next().and_then(|number| number.parse().ok());
         seen += u32::from(number.is_some_and(|number: i64| number >= 0));

@@ -15,9 +15,9 @@ use crate::mix::{
 use crate::support::{Process, until};
 use crate::watch::Watch;
 
-/// The limit of a bind.
+/// The time limit of binding.
 const BINDING: Duration = Duration::from_secs(2);
-/// The time in which calls return after a server has started.
+/// The longest time from the start of a server until a call returns.
 const RECOVERY: Duration = Duration::from_secs(20);
 /// The smallest number of servers that are killed in each shape.
 const KILLS_MIN: u32 = 4;
@@ -37,8 +37,8 @@ struct Storm {
     outcomes: Mutex<Vec<Outcomes>>,
 }
 
-/// Runs each shape while servers are killed and restarted. `serve` starts one, always at the same address.
-/// The service records the calls that run in `directory`.
+/// Runs each shape while servers are killed and restarted. `serve` starts a server, always at the same
+/// address. The server records in `directory` which calls run.
 pub(crate) fn mix_while_servers_are_killed(
     directory: &Path,
     path: PathKind,
@@ -119,9 +119,9 @@ fn run(
     let Shape { callers, astacks, limit, .. } = shape;
     println!(
         "{callers} callers, {astacks} A-stacks, {limit:?}, {kills} kills: {returned} calls \
-         returned, {not_executed} were not executed, {maybe} may have been; {gone} met no server"
+         returned, {not_executed} were not executed, {maybe} may have been; {gone} lost their server"
     );
-    assert!(returned > 0 && gone > 0, "the storm was too strong or weak");
+    assert!(returned > 0 && gone > 0, "no call returned, or no call lost its server");
     server = serve().0;
     for work in &works {
         until("the server is found", || work.null().is_ok());
@@ -153,7 +153,7 @@ impl Storm {
                         continue;
                     }
                     self.gone.fetch_add(1, Ordering::Relaxed);
-                    // Without a server, calls fail at once.
+                    // Without a server, calls fail at once. The pause prevents a busy loop.
                     std::thread::sleep(ms(1));
                     if noise.below(16) == 0 {
                         let bind = || WorkClient::bind_with(&self.address, &self.options);

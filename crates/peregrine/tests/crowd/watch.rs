@@ -11,16 +11,18 @@ use std::time::{Duration, Instant};
 const GRACE: Duration = Duration::from_secs(1);
 /// The interval between two checks.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// The number of checks in which a call must be late. If the whole machine was halted, its calls are not
-/// late.
+/// The number of checks in which a call must be late before the test fails. So the test does not fail only
+/// because the whole machine was halted.
 const LOOKS: u64 = 10;
 
 const NO_CALL: u64 = u64::MAX;
 
-/// The latest end of the current call of each caller, and in how many checks that call was late.
+/// Monitors the current call of each caller.
 pub(crate) struct Watch {
     begun: Instant,
+    /// For each caller, when its current call must have ended: milliseconds after `begun`, or [`NO_CALL`].
     ends: Box<[AtomicU64]>,
+    /// For each caller, the number of checks in which its current call was late.
     late: Box<[AtomicU64]>,
 }
 
@@ -48,10 +50,10 @@ impl Watch {
         result
     }
 
-    /// Checks once, after a moment.
+    /// Sleeps for [`LOOK_EVERY`], then checks all calls once.
     ///
     /// # Panics
-    /// If a call was late in `LOOKS` checks. Before the panic, it prints what the threads of these processes
+    /// If a call was late in [`LOOKS`] checks. Before the panic, this prints what the threads of `processes`
     /// do.
     pub(crate) fn look(&self, processes: &[u32]) {
         std::thread::sleep(LOOK_EVERY);

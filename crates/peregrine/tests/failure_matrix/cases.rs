@@ -36,7 +36,7 @@ impl Case {
         let begun = Instant::now();
         world.notes().forget();
         let cell = (self.run)(world);
-        // To the terminal, also if a child process runs the case.
+        // This line goes to the terminal, even if a child process runs the case.
         eprintln!("{:>5} ms  {}, {}: {cell:?}", begun.elapsed().as_millis(), self.title, world.way);
         cell
     }
@@ -50,7 +50,7 @@ pub(crate) fn plain() -> BindOptions {
     BindOptions::default().bind_timeout(Duration::from_secs(20))
 }
 
-/// Makes a call on its own thread, does something meanwhile, and returns the outcome of the call.
+/// Makes a call on a separate thread, and calls `happens` meanwhile. Returns the outcome of the call.
 fn meanwhile<T: Send>(
     call: impl FnOnce() -> Result<T, CallError> + Send,
     happens: impl FnOnce(),
@@ -64,7 +64,7 @@ fn meanwhile<T: Send>(
 
 /// Checks that a call that was reported as not executed did not run: calls that run leave notes.
 fn did_not_run(world: &World, what: &str, cell: Cell) -> Cell {
-    assert!(!world.notes().say(what), "{what}, and it was said: {cell:?}");
+    assert!(!world.notes().say(what), "{what}, but the outcome is {cell:?}");
     cell
 }
 
@@ -74,7 +74,8 @@ fn ran_once(world: &World, cell: Cell) -> Cell {
     cell
 }
 
-/// Keeps a server busy with its first procedure until this returns.
+/// Keeps one thread of the server busy with a call of [`wait`](Subject::wait) while `what` runs. Returns the
+/// result of `what`.
 fn with_one_running<T>(world: &World, client: &SubjectClient, what: impl FnOnce() -> T) -> T {
     let holder = client.clone();
     std::thread::scope(|scope| {
@@ -123,8 +124,8 @@ fn own_thread() -> u32 {
     rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned()
 }
 
-/// Fetches a large result. Over a network, the rest is lost after an eighth of it has arrived. Then
-/// something happens.
+/// Fetches a large result over a network, and calls `happens` meanwhile. After an eighth of the result has
+/// arrived, the network drops all packets.
 fn cut_off(world: &World, client: &SubjectClient, happens: impl FnOnce()) -> Cell {
     let mut into = vec![0; FILLED_BYTES as usize];
     world.cut_after(into.len() / 8);
@@ -152,8 +153,8 @@ fn killed_before_it_takes_the_call(world: &World) -> Cell {
     did_not_run(world, "echo ran", cell)
 }
 
-/// Over datagrams, a client that has received nothing for 32 round trips probes before it sends a call.
-/// Only then does it know that a restarted server has not executed the call.
+/// Waits until a client over datagrams has received nothing for 32 round trips. Such a client probes before
+/// it sends a call. Only then does it know that a restarted server has not executed the call.
 fn has_heard_nothing_for_long() {
     std::thread::sleep(Duration::from_secs(1));
 }
@@ -187,8 +188,8 @@ pub(crate) static CASES: [Case; 26] = [
         ],
         run: |world| {
             let mut cell = killed_before_it_takes_the_call(world);
-            // Over datagrams, a client that has received nothing for some milliseconds probes before it
-            // sends a call. Then the call was not sent, which is another case.
+            // Over datagrams, a client that has received nothing for some milliseconds probes before it sends
+            // a call. Then the call was not sent, which is another case, so this case is run again.
             for _ in 0..5 {
                 let asked = matches!(world.way, Way::Ethernet | Way::Udp)
                     && matches!(cell, Cell::Failed { executed: No, .. });
@@ -322,7 +323,7 @@ pub(crate) static CASES: [Case; 26] = [
                 server.kill();
                 world.cut(false);
             });
-            // The end of the connection is seen first, unless the client probes before.
+            // The client sees the end of the connection, or a reset if it has sent a probe before.
             cell.one_of([
                 "the server closed the connection",
                 "receiving failed: Connection reset by peer (os error N)",
@@ -391,11 +392,11 @@ pub(crate) static CASES: [Case; 26] = [
                 // The server's only thread has answered the other call before it takes this one.
                 Way::Local => assert_eq!(own.echo(7).expect("a result"), 7),
                 Way::Tcp => support::until("the result waits", || result_waits(&client)),
-                // Time to send the packets that are lost.
+                // The server needs time to send the packets that are lost.
                 _ => std::thread::sleep(Duration::from_millis(100)),
             }
             server.kill();
-            // The notes are deleted when a server is started.
+            // The notes are read now, because they are deleted when a server is started.
             let ran = world.notes().times("wait ran");
             let _server = world.server(1, 10);
             has_heard_nothing_for_long();
@@ -499,11 +500,11 @@ pub(crate) static CASES: [Case; 26] = [
             let client = world.client(&plain());
             let cell = with_one_running(world, &client, || {
                 let cell = Cell::of(client.with_timeout(Duration::from_millis(200)).echo(1));
-                // The server receives what the client has sent before a thread is free.
+                // The server's thread stays busy until the server has received all that the client has sent.
                 std::thread::sleep(Duration::from_millis(500));
                 cell
             });
-            // All earlier calls have ended.
+            // When this call returns, all earlier calls have ended.
             assert_eq!(client.wait(0).expect("a result"), 0);
             did_not_run(world, "echo ran", cell)
         },
@@ -612,11 +613,11 @@ pub(crate) static CASES: [Case; 26] = [
     },
 ];
 
-/// The client is paused until a server over datagrams has forgotten the result, which was lost.
+/// Pauses the client until a server over datagrams has forgotten the result. The network has lost the result.
 pub(crate) fn paused_for_long(world: &World) {
-    /// The pause until the server presumes the client dead, and the further pause until it has forgotten the
-    /// result.
+    /// The pause after which the server presumes the client dead.
     const GONE: Duration = Duration::from_secs(4);
+    /// The further pause after which the server has forgotten the result.
     const FORGOTTEN: Duration = Duration::from_secs(75);
     let _server = world.server(1, 10);
     let mut client = world.client_elsewhere();

@@ -12,7 +12,7 @@ use super::world::Way;
 pub(crate) enum Cell {
     /// The failure cannot happen on this path.
     None,
-    /// This machine cannot cause it.
+    /// This machine cannot cause the failure.
     Skipped,
     Returned,
     Failed {
@@ -40,7 +40,7 @@ impl Cell {
         }
     }
 
-    /// Returns the outcome with both texts in place of the one that it contains.
+    /// Returns the outcome. If its text contains one of `texts`, both take the place of that one.
     pub(crate) fn one_of(self, texts: [&str; 2]) -> Self {
         match self {
             Self::Failed { executed, kind, text } => {
@@ -85,13 +85,13 @@ pub(super) fn plain(text: &str) -> String {
         }
         plain.push_str(space);
     }
-    // The outcome depends on how many ICMP messages the kernel sends in a second.
+    // Which text is reported depends on ICMP messages. The kernel limits their number per second.
     let deaths =
         ["the server does not answer any more", "no server listens any more where the server was"];
     either(plain, deaths).replace('|', "/")
 }
 
-/// Replaces one of two texts by both.
+/// Returns `text`. If it contains one of `texts`, both take the place of that one.
 fn either(text: String, texts: [&str; 2]) -> String {
     match texts.into_iter().find(|one| text.contains(one)) {
         Some(one) => text.replace(one, &texts.join(", or: ")),
@@ -100,7 +100,7 @@ fn either(text: String, texts: [&str; 2]) -> String {
 }
 
 impl Row {
-    /// The outcomes are in the order of [`Way::ALL`].
+    /// Makes a row. The outcomes are in the order of [`Way::ALL`].
     pub(crate) const fn of(case: &'static Case, cells: Vec<Cell>) -> Self {
         Self { case, cells }
     }
@@ -109,12 +109,12 @@ impl Row {
         Way::ALL.into_iter().zip(&self.cells)
     }
 
-    /// Returns the first line of its section.
+    /// Returns the first line of the row's section.
     pub(crate) fn heading(&self) -> String {
         format!("\n## {}\n", self.case.title)
     }
 
-    /// Returns the lines of its table.
+    /// Returns the lines of the row's table.
     pub(crate) fn lines(&self) -> Vec<String> {
         self.seen().filter_map(|(way, cell)| cell.line(way)).collect()
     }

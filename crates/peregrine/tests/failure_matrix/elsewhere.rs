@@ -1,4 +1,4 @@
-//! Cases and calls of other processes, and how those processes report the outcomes.
+//! Cases and calls that run in other processes, and how those processes report the outcomes.
 
 use std::io::BufRead as _;
 use std::path::Path;
@@ -24,7 +24,7 @@ fn told(cell: &Cell) -> String {
     }
 }
 
-/// Returns the outcome of a line that [`told`] returned.
+/// Returns the outcome that a line describes. [`told`] made the line.
 fn understood(line: &str) -> Cell {
     let parts: Vec<&str> = line.split('\t').collect();
     match parts[..] {
@@ -54,8 +54,8 @@ pub(crate) fn run_cases(way: &str) {
     println!("\nended");
 }
 
-/// Runs every case on one path in a separate process, and returns the outcomes. The paths then run at the
-/// same time, and do not share what a process has only once, such as connections.
+/// Runs every case on one path in a separate process, and returns the outcomes. So all paths can be tested at
+/// the same time, and do not share what a process has only once, such as connections.
 pub(crate) fn outcomes_of(way: Way, directory: &Path) -> Vec<Cell> {
     let directory = directory.join(way.to_string());
     std::fs::create_dir(&directory).expect("a directory");
@@ -94,15 +94,15 @@ pub(crate) fn result_waits(client: &Process) -> bool {
 /// Makes a call in a forked child, which reports the outcome as text.
 pub(crate) fn in_a_child(world: &World, client: &SubjectClient) -> Cell {
     let file = world.home.path().join("child");
-    // SAFETY: the child calls, writes a file, and ends without going back.
+    // SAFETY: the child makes a call, writes a file, and ends without returning from this function.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let _ = std::fs::write(&file, told(&Cell::of(client.echo(1))));
-        // SAFETY: ends the child without running anything of its parent's.
+        // SAFETY: this ends the child without running exit handlers of its parent.
         unsafe { libc::_exit(0) };
     }
     let mut status = 0;
-    // SAFETY: our own child, and a place for its status.
+    // SAFETY: `child` is our own child, and `status` is valid for writing.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     understood(&std::fs::read_to_string(&file).expect("what the child wrote"))
 }

@@ -18,8 +18,8 @@ use document::{Cell, Row};
 use support::{Process, role};
 use world::{Way, World};
 
-/// The roles of child processes: all cases on a path, a client, or a server of [`subject`]. In the
-/// test itself this does nothing.
+/// Runs the role of a child process: all cases on a path, a client, or a server of [`subject`]. In a process
+/// without a role, this does nothing.
 #[test]
 fn child() {
     let Some(role) = role() else { return };
@@ -49,7 +49,7 @@ fn every_outcome_matches_the_document() {
     let rows: Vec<Row> = rows.collect();
     let is_skipped = outcomes.iter().flatten().any(|cell| matches!(cell, Cell::Skipped));
     let wrong: Vec<String> = rows.iter().flat_map(Row::wrong).collect();
-    assert!(wrong.is_empty(), "not as it must be:\n{}", wrong.join("\n"));
+    assert!(wrong.is_empty(), "outcomes differ from the required ones:\n{}", wrong.join("\n"));
     let path = document();
     let written = std::fs::read_to_string(&path).unwrap_or_default();
     if std::env::var_os("PEREGRINE_WRITE").is_some() && !is_skipped {

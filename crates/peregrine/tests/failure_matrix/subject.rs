@@ -20,7 +20,7 @@ pub(crate) const FILLED_BYTES: u32 = 16 << 20;
 #[interface]
 pub(crate) trait Subject {
     fn echo(&self, x: u32) -> peregrine::Result<u32>;
-    /// Notes that it has begun, and takes this long, or less if it may end early.
+    /// Notes that it has begun, and waits for `ms` milliseconds, or until `end` is noted.
     fn wait(&self, ms: u32) -> peregrine::Result<u32>;
     /// Ends the process when the procedure has ended, before its result is sent.
     fn last(&self) -> peregrine::Result<Deadly>;
@@ -28,7 +28,8 @@ pub(crate) trait Subject {
     /// Calls a server that does not exist.
     fn relay(&self) -> peregrine::Result<()>;
     fn swallow(&self, bytes: &[u8]) -> peregrine::Result<u32>;
-    /// Fills the whole buffer, or ends the process when half of it is filled.
+    /// Fills the whole buffer. If `half` is true, ends the process when half of the buffer is
+    /// filled.
     fn fill(&self, half: bool, #[max_len(FILLED_BYTES)] into: Out<'_, u8>)
     -> peregrine::Result<()>;
     /// Notes that it has begun, and waits until its caller has abandoned it.
@@ -60,19 +61,19 @@ impl Value for Deadly {
     }
 }
 
-/// Ends this process like a `kill` from outside.
+/// Ends this process as if another process had killed it.
 fn die() {
     let own = i32::try_from(std::process::id()).expect("a process number");
-    // SAFETY: ends this process at once.
+    // SAFETY: `kill` accesses no memory of this process, and ends it at once.
     unsafe { libc::kill(own, libc::SIGKILL) };
 }
 
-/// Returns the byte of a [filled](Subject::fill) buffer at this index.
+/// Returns the byte at the index `at` of a [filled](Subject::fill) buffer.
 pub(crate) const fn filled(at: usize) -> u8 {
     (at * 31 / 7) as u8
 }
 
-/// Notes that survive a process that is killed: files in its runtime directory.
+/// Notes that remain when the process that wrote them is killed: files in its runtime directory.
 pub(crate) struct Notes(PathBuf);
 
 impl Notes {
@@ -152,14 +153,15 @@ impl Subject for Answer {
         self.wait_for("end", || caller.is_cancelled(), LONG);
         if caller.is_cancelled() {
             self.0.write("outlive was cancelled");
-            // Late enough that the caller does not get the result any more.
+            // The procedure returns so late that the caller does not get the result any more.
             std::thread::sleep(Duration::from_millis(300));
         }
         Ok(())
     }
 }
 
-/// Serves on all paths, with this number of threads and of waiting calls: `THREADS QUEUE`.
+/// Serves on the paths of a place. `part` is the role `PLACE THREADS QUEUE`: the place, the number
+/// of threads, and the largest number of waiting calls.
 pub(crate) fn serve(part: &str) {
     let numbers: Vec<usize> = part.split(' ').skip(1).map(|word| word.parse().unwrap()).collect();
     let directory = crate::support::directory();

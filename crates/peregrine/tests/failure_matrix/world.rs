@@ -46,7 +46,8 @@ impl fmt::Display for Way {
     }
 }
 
-/// A path, and the processes at its ends.
+/// A path, the directory of its processes, and the link between them if the path leads over a
+/// network.
 pub(crate) struct World {
     pub(crate) way: Way,
     pub(crate) home: tempfile::TempDir,
@@ -54,8 +55,10 @@ pub(crate) struct World {
 }
 
 impl World {
+    /// Makes the environment of a path.
+    ///
     /// # Errors
-    /// What is missing on this machine.
+    /// If this machine lacks what the environment needs. The text says what is missing.
     pub(crate) fn new(way: Way) -> Result<Self, String> {
         let link = match way {
             Way::Local => None,
@@ -91,7 +94,7 @@ impl World {
         }
     }
 
-    /// Starts a server with this number of threads and of waiting calls.
+    /// Starts a server with `threads` threads, at which at most `queue` calls wait.
     pub(crate) fn server(&self, threads: usize, queue: usize) -> Process {
         self.notes().forget();
         match &self.link {
@@ -128,18 +131,18 @@ impl World {
         client
     }
 
-    /// Waits until a procedure has noted something.
+    /// Waits until a procedure has noted `what`.
     pub(crate) fn until(&self, what: &str) {
         support::until(what, || self.notes().say(what));
     }
 
-    /// Blocks all packets between the ends, or none.
+    /// Drops all packets between the ends from now on, or no packet if `cut` is false.
     pub(crate) fn cut(&self, cut: bool) {
         let (bridge, _) = self.link.as_ref().expect("a network");
         bridge.seen.dark.store(cut, Ordering::SeqCst);
     }
 
-    /// Drops all packets after this many more bytes have arrived at the near end.
+    /// Drops all packets after `bytes` more bytes have arrived at the near end.
     pub(crate) fn cut_after(&self, bytes: usize) {
         let (bridge, _) = self.link.as_ref().expect("a network");
         bridge.seen.dark_after.store(bytes, Ordering::SeqCst);
@@ -151,7 +154,7 @@ impl World {
         support::until("the network is cut", || bridge.seen.dark.load(Ordering::SeqCst));
     }
 
-    /// Starts a client in its own process, which has made a call before.
+    /// Starts a client in a separate process, and waits until the client has made its first call.
     pub(crate) fn client_elsewhere(&self) -> Process {
         let role = format!("client {}", self.address());
         let mut client = match &self.link {
@@ -183,14 +186,14 @@ impl World {
         (balancer, client.unwrap_or_else(|error| panic!("{error}")))
     }
 
-    /// Gives the near end another address, or its original one.
+    /// Gives the near end another address, or its original address if `changed` is false.
     pub(crate) fn change_address(&self, changed: bool) {
         let (_, link) = self.link.as_ref().expect("a network");
         let (old, new) = if changed { (ENDS[0], OTHER_END) } else { (OTHER_END, ENDS[0]) };
         link.change_address(0, old, new);
     }
 
-    /// Drops packets that are larger than this, or none if this is 0.
+    /// Drops packets that are larger than `bytes` bytes from now on, or no packet if `bytes` is 0.
     pub(crate) fn narrow(&self, bytes: usize) {
         let (bridge, _) = self.link.as_ref().expect("a network");
         bridge.seen.narrow.store(bytes, Ordering::SeqCst);

@@ -115,10 +115,10 @@ impl Golden for Object {
     }
 }
 
-/// Calls that a client makes, in this order.
+/// The names of the calls that a client makes, in this order.
 pub(crate) const CASES: &[&str] =
     &["nothing", "add", "mixed", "lend", "read", "change", "fail", "wide", "stop", "ping"];
-/// Calls that no client of Peregrine makes.
+/// The names of calls that no client of Peregrine makes.
 pub(crate) const SERVER_CASES: &[&str] = &["unknown", "unreadable", "overfull"];
 
 /// Makes the call of a case and checks its outcome.
@@ -201,7 +201,7 @@ impl Serve for Big {
         let raw = request.raw();
         let mut message = vec![0; total as usize];
         let (head, rest) = message.split_at_mut(head_bytes as usize);
-        raw.head.read(0, head).expect("a head as long as it says");
+        raw.head.read(0, head).expect("a head of the documented length");
         let blocks = rest.len() - raw.copied.len() - raw.lent.len();
         let rest = &mut rest[blocks..];
         rest[..raw.copied.len()].copy_from_slice(raw.copied);
@@ -277,7 +277,7 @@ fn server_stub_answers_with_documented_bytes() {
         let run = || execute(&server, &incoming, Space::of_mut(&mut reply), &mut estack);
         let ran = catch_unwind(AssertUnwindSafe(run));
         let Ok(Ran { answer, head_at, head_bytes, .. }) = ran else {
-            // Paths catch panics and refuse the call. What a client reads is tested below.
+            // Paths catch panics and refuse the call. What a client reads is tested in `foreign.rs`.
             assert_eq!(*case, "stop");
             continue;
         };

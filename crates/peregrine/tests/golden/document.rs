@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// Bytes. `None` stands for any value.
+/// The bytes of a vector. `None` matches any byte.
 pub(crate) type Pattern = Vec<Option<u8>>;
 
 /// Returns all vectors of all documents.
@@ -37,12 +37,12 @@ pub(crate) fn parse(text: &str, vectors: &mut BTreeMap<String, Pattern>) {
             Some((new, bytes)) => {
                 name = new.trim().to_owned();
                 let before = vectors.insert(name.clone(), Vec::new());
-                assert!(before.is_none(), "{name} stands twice in the documents");
+                assert!(before.is_none(), "{name} occurs twice in the documents");
                 bytes
             }
             None => line,
         };
-        let pattern = vectors.get_mut(&name).expect("bytes behind a name");
+        let pattern = vectors.get_mut(&name).expect("bytes after a name");
         for word in bytes.split_whitespace().filter(|word| *word != "|") {
             match word.strip_prefix("..") {
                 Some("") => pattern.push(None),
@@ -57,10 +57,10 @@ pub(crate) fn parse(text: &str, vectors: &mut BTreeMap<String, Pattern>) {
 }
 
 pub(crate) fn pattern(name: &str) -> &'static Pattern {
-    vectors().get(name).unwrap_or_else(|| panic!("`{name}` stands in no document"))
+    vectors().get(name).unwrap_or_else(|| panic!("no document contains `{name}`"))
 }
 
-/// Returns the vector, with `anything` where any value is allowed.
+/// Returns the bytes of the vector `name`, with `anything` where any byte is allowed.
 pub(crate) fn bytes(name: &str, anything: u8) -> Vec<u8> {
     pattern(name).iter().map(|byte| byte.unwrap_or(anything)).collect()
 }

@@ -39,7 +39,7 @@ pub(crate) const HANDSHAKE: &[&str] = &[
     "counters lane",
 ];
 
-/// How long each of the counted calls took. It is the middle of a histogram bucket.
+/// The time that each of the counted calls took. It is the middle of a histogram bucket.
 const LATENCY: Duration = Duration::from_nanos(100);
 /// How long the client waits for a call that is not answered.
 const LIMIT: Duration = Duration::from_millis(500);
@@ -77,7 +77,8 @@ impl Foreign {
         send(&refused, &bytes("refused", 0), None);
 
         let socket = self.asked("bind");
-        // 4096 reserved bytes. A half has 32 + 2^20 + 2^21 bytes, rounded up to a multiple of 128.
+        // The region begins with 4096 reserved bytes. Each half of an A-stack has 32 + 2^20 + 2^21 bytes,
+        // rounded up to a multiple of 128.
         let half = 3 * (1 << 20) + 128;
         let (call, reply, taken) = (4096, 4096 + half, 4096 + 2 * half);
         let (memory, file) = sys::Memory::shared(6_299_648).unwrap();
@@ -106,7 +107,7 @@ impl Foreign {
                 memory.read(call + 4, &mut header).unwrap();
                 assert_eq!(header[..4], bytes("bound", 0)[32..36], "the binding's number");
                 check(&format!("call {case} header"), &header[4..20]);
-                assert_eq!(header[24..], [0; 4], "nothing is unusual about it");
+                assert_eq!(header[24..], [0; 4], "an ordinary call has no flags or extensions");
                 let mut message = bytes(&format!("call {case}"), 0);
                 memory.read(call + 32, &mut message).unwrap();
                 check(&format!("call {case}"), &message);
@@ -119,8 +120,8 @@ impl Foreign {
             if reply_word.swap(posted, Ordering::AcqRel) == 2 {
                 sys::futex_wake(reply_word);
             }
-            // The server leaves after it has replied: the next call rings. A call that is posted
-            // already rings when its caller sees that the call is not taken.
+            // After its reply, the server stops attending to the A-stack, so the next call rings. A call that
+            // is already posted rings when its caller sees that the call is not taken.
             let _ = call_word.compare_exchange(posted, 0, Ordering::AcqRel, Ordering::Acquire);
         }
         // A call with a time limit carries its caller's remaining time, in an extension after a message of no
@@ -204,7 +205,7 @@ fn send(socket: &OwnedFd, message: &[u8], file: Option<&OwnedFd>) {
 fn client_writes_and_reads_documented_bytes() {
     const ROLE: &str = "PEREGRINE_TEST_ROLE";
     if std::env::var_os(ROLE).is_none() {
-        // Names are looked up in a directory of this test's own.
+        // Names are looked up in a private runtime directory.
         let directory = tempfile::tempdir().unwrap();
         let mut child = std::process::Command::new(std::env::current_exe().unwrap())
             .args(["foreign::client_writes_and_reads_documented_bytes", "--exact", "--nocapture"])
@@ -215,7 +216,7 @@ fn client_writes_and_reads_documented_bytes() {
         let until = Instant::now() + Duration::from_secs(60);
         while Instant::now() < until {
             if let Some(status) = child.try_wait().unwrap() {
-                assert!(status.success(), "see what the child says above");
+                assert!(status.success(), "the child failed: see its output above");
                 return;
             }
             std::thread::sleep(Duration::from_millis(5));
@@ -279,5 +280,5 @@ fn client_writes_and_reads_documented_bytes() {
     let error = client.nothing().unwrap_err();
     assert_eq!((error.kind(), error.executed()), (Kind::Withdrawn, Executed::No));
     drop(client);
-    server.join().expect("the server found every byte");
+    server.join().expect("the server received the expected bytes");
 }

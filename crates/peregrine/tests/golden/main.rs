@@ -1,8 +1,9 @@
 //! The bytes of `docs/REPRESENTATION.md`, `docs/PROTOCOL.md` and `docs/STAT.md`.
 //!
-//! The vectors are in the documents, in blocks marked `golden`, and these tests read them there.
-//! [`values`] encodes and decodes values. [`calls`] compares the calls and replies of stubs with the
-//! documents. [`foreign`] lets a client call a hand-written server of the local path.
+//! A vector is a name and the bytes that belong to it. The vectors are in the documents, in blocks marked
+//! `golden`, and these tests read them there. [`values`] encodes and decodes values. [`calls`] compares the
+//! calls and replies of stubs with the documents. In [`foreign`], a client calls a hand-written server of the
+//! local path.
 
 #![cfg(target_endian = "little")]
 
@@ -28,14 +29,14 @@ fn every_vector_is_checked_by_a_test() {
         if let Some(little) = name.strip_prefix("big ") {
             let case = ["call ", "reply "].iter().find_map(|part| little.strip_prefix(part));
             let of_case = case.is_some_and(|case| BIG_CASES.contains(&case));
-            assert!(of_case || held.contains(little), "no test holds `{name}`");
+            assert!(of_case || held.contains(little), "no test checks `{name}`");
             continue;
         }
         let of_case = CASES.iter().chain(SERVER_CASES).any(|case| {
             let parts = [format!("call {case}"), format!("reply {case}")];
             parts.iter().any(|part| name == part || *name == format!("{part} header"))
         });
-        assert!(of_case || held.contains(&**name), "no test holds `{name}`");
+        assert!(of_case || held.contains(&**name), "no test checks `{name}`");
     }
     for name in held {
         pattern(name);

@@ -64,7 +64,8 @@ fn decode_in<T: Value, R: Representation>(bytes: &[u8]) -> Result<T, Invalid> {
     Ok(value)
 }
 
-/// Returns the name of a vector for a big-endian server. Values with the same bytes have no such vector.
+/// Returns the name of the vector that a big-endian server uses. If the bytes are the same in both byte
+/// orders, this is the vector `name` itself.
 fn big(name: &str) -> String {
     let big = format!("big {name}");
     if vectors().contains_key(&big) { big } else { name.to_owned() }
@@ -82,7 +83,7 @@ fn holds_in<T: Value + PartialEq + Debug, R: Representation>(name: &str, value: 
     for short in 0..bytes.len() {
         assert!(
             decode_in::<T, R>(&bytes[..short]).is_err(),
-            "{name}: {short} bytes are a value too"
+            "{name}: the first {short} bytes are also a value"
         );
     }
 }

@@ -1,8 +1,8 @@
 //! Random interfaces, and random changes of them that the rules of docs/EVOLUTION.md allow or forbid.
 //!
 //! Each part of an interface has a name that no other part ever has, such as `f12`. A part that gets another
-//! name keeps the number: `f12_1`. So the reference conversion knows what corresponds, without the rules
-//! that the tests are about.
+//! name keeps the number: `f12_1`. So the reference conversion finds the corresponding parts without the
+//! rules that the tests check.
 
 use std::collections::HashMap;
 
@@ -66,7 +66,7 @@ pub(crate) struct Age {
     pub(crate) whole: Described,
     /// The defaults of fields and of parameters with one value, by their names.
     pub(crate) defaults: HashMap<String, Dynamic>,
-    /// The names that were given.
+    /// The number of names that were given.
     names: usize,
 }
 
@@ -108,8 +108,8 @@ impl Age {
         DescribedProcedure { name, docs, idempotent, was, parameters, result, error }
     }
 
-    /// Makes the type of an error, which is used for nothing else: the only enum that may grow although it
-    /// is closed.
+    /// Makes the type of an error. It is used for errors only, because only enums of errors may grow without
+    /// an `#[other]` variant.
     fn error(&mut self, chance: &mut Chance) -> DescribedType {
         let variants = self.variants(chance, 0);
         self.named(DescribedBody::Enum(variants))
@@ -139,7 +139,7 @@ impl Age {
         DescribedParameter { name: self.name('a'), direction, shape, ty, max_len: None, growth }
     }
 
-    /// The default itself comes later, when the type is settled.
+    /// Returns random attributes. If there is a default, [`settle`](Self::settle) gives it a value later.
     fn growth(&self, chance: &mut Chance, has_default: bool) -> DescribedGrowth {
         let default = has_default.then(Vec::new);
         DescribedGrowth { was: Vec::new(), widens: chance.is(2), default }
@@ -151,7 +151,7 @@ impl Age {
         DescribedType::Named(self.whole.types.len() - 1)
     }
 
-    /// Returns a type that has a value.
+    /// Returns a random type, which has at least one value.
     pub(crate) fn ty(&mut self, chance: &mut Chance, depth: usize) -> DescribedType {
         if depth > 3 {
             return chance.one(&UNSIGNED).clone();
@@ -177,7 +177,7 @@ impl Age {
                 let mut fields = self.fields(chance, depth);
                 let own = self.named(DescribedBody::Struct(Vec::new()));
                 if chance.is(3) {
-                    // A list or a tree.
+                    // The struct becomes a list or a tree.
                     let ty = match chance.is(2) {
                         true => DescribedType::Option(Box::new(own.clone())),
                         false => DescribedType::Sequence(Box::new(own.clone())),
@@ -197,12 +197,13 @@ impl Age {
         }
     }
 
-    /// Returns a type that exists, but not that of an error.
+    /// Returns one of the named types that exist, or `char` in place of a type that may be that of an error.
     fn known(&self, chance: &mut Chance) -> DescribedType {
         let number = chance.below(self.whole.types.len());
         let is_error =
             self.whole.procedures.iter().any(|one| one.error == DescribedType::Named(number));
-        // The error of the procedure that is being made is not yet in the list.
+        // The error of the procedure that is being made is not yet in the list. So no enum with fields is
+        // used.
         let is_struct = matches!(
             self.whole.types[number].body,
             DescribedBody::Struct(_)
@@ -292,7 +293,7 @@ impl Age {
                     let ty = self.plain_ty(chance, depth + 1);
                     fields.push(self.field(chance, ty, false));
                 }
-                // The size is settled later.
+                // `settle` computes the size and the alignment later.
                 self.named(DescribedBody::Plain { size: 0, align: 1, fields })
             }
         }
@@ -390,7 +391,7 @@ impl Age {
     /// Makes random changes that the rules allow.
     pub(crate) fn grow(&mut self, chance: &mut Chance) {
         for _ in 0..1 + chance.below(4) {
-            // A change that this interface has no place for is tried elsewhere.
+            // If the chosen change is not possible in this interface, another one is tried.
             let _ = (0..50).any(|_| match chance.below(4) {
                 0 => self.change_procedures(chance),
                 1 => self.change_parameters(chance),
@@ -407,7 +408,7 @@ impl Age {
                 self.whole.procedures.insert(chance.below(self.whole.procedures.len() + 1), new);
             }
             1 => {
-                // One always remains: the oldest, which has the smallest number.
+                // The oldest procedure, which has the smallest number, always remains.
                 let oldest = self.whole.procedures.iter().map(|one| age_of(&one.name)).min();
                 let place = chance.below(self.whole.procedures.len());
                 if Some(age_of(&self.whole.procedures[place].name)) == oldest {
@@ -510,7 +511,8 @@ impl Age {
                 let place = chance.below(variants.len());
                 match chance.below(3) {
                     0 if is_open => {
-                        // A value that no variant had, also not one that was removed.
+                        // The value must differ from those of all variants, also of variants that were
+                        // removed.
                         let mut new = self.plain_variant(chance, &repr, &variants);
                         new.value = 100 + self.plain_values();
                         if new.value > 127 && matches!(repr, DescribedType::U8 | DescribedType::I8)
@@ -582,7 +584,7 @@ fn rename(name: &mut String, was: &mut Vec<String>) {
     was.insert(0, std::mem::replace(name, new));
 }
 
-/// Gives the first integer of a type another width, or returns `false` if there is none.
+/// Gives the first integer of a type a random width. Returns whether the type has changed.
 pub(crate) fn widen(ty: &mut DescribedType, chance: &mut Chance) -> bool {
     match ty {
         DescribedType::Array(one, count) if *count > 0 => widen(one, chance),
@@ -637,7 +639,7 @@ fn number(ty: &mut DescribedType, order: &mut Vec<usize>) {
     }
 }
 
-/// Returns a random value of a type. At a larger depth it is smaller.
+/// Returns a random value of a type. The larger `depth` is, the fewer parts the value has.
 pub(crate) fn value(
     whole: &Described,
     ty: &DescribedType,
@@ -691,7 +693,7 @@ pub(crate) fn value(
             body => panic!("{body:?} is not known here"),
         },
         number => {
-            // Small numbers fit all widths.
+            // Most numbers are small, so that they fit all widths.
             let bits = u128::from(chance.next()) << 64 | u128::from(chance.next());
             let value = if chance.is(4) { bits } else { bits % 100 };
             let unsigned = integer(number, value);

@@ -8,7 +8,8 @@ use peregrine::interface::{
 use crate::evolve::{Age, Chance, widen};
 
 impl Age {
-    /// Makes one random change that breaks a rule, or returns `None` if it found no place for it.
+    /// Makes a random change that breaks a rule, and returns the rule. Returns `None` if the chosen
+    /// change is not possible in this interface.
     pub(crate) fn break_a_rule(&mut self, chance: &mut Chance) -> Option<Rule> {
         let procedure = chance.below(self.whole.procedures.len());
         let place = chance.below(self.whole.procedures[procedure].parameters.len());

@@ -1,4 +1,5 @@
-//! Clients and servers of random ages: what both know arrives, and forbidden changes are refused.
+//! Clients and servers of random ages: the values of parts that both know arrive, and forbidden
+//! changes are refused.
 
 use std::sync::{Arc, Mutex};
 
@@ -20,14 +21,14 @@ use crate::swapped::SwappedServer;
 struct Record {
     /// The bytes of each parameter that was sent to the server.
     received: Vec<Option<Vec<u8>>>,
-    /// The number of elements that fit each out parameter.
+    /// The number of elements that fit into each out parameter.
     room: Vec<usize>,
     /// What the server assigned to in-out parameters and filled into out parameters.
     returned: Vec<Dynamic>,
     answer: Option<Result<Dynamic, Dynamic>>,
 }
 
-/// Returns the type of a parameter as a whole.
+/// Returns the type of a whole parameter: for a buffer, a sequence of its elements.
 fn type_of(one: &DescribedParameter) -> DescribedType {
     match one.shape {
         Shape::Buffer => DescribedType::Sequence(Box::new(one.ty.clone())),
@@ -39,7 +40,7 @@ fn size_of(age: &Age, one: &DescribedParameter) -> usize {
     bytes_without_gaps(&age.whole, &one.ty)
 }
 
-/// Returns this number of random values of the elements of a buffer.
+/// Returns `count` random elements of a buffer.
 fn elements(age: &Age, one: &DescribedParameter, count: usize, chance: &mut Chance) -> Dynamic {
     Dynamic::List((0..count).map(|_| value(&age.whole, &one.ty, chance, 3)).collect())
 }
@@ -52,7 +53,8 @@ fn fill(age: &Age, one: &DescribedParameter, values: &Dynamic, out: &mut Out<'_,
     out.put(&block).expect("room");
 }
 
-/// Serves a call of an age: notes what it received, and answers at random.
+/// Serves a call at a server of the age `age`: notes what the server received, and answers at
+/// random.
 fn answer(
     age: &Age,
     call: &mut GenericCall<'_>,
@@ -240,7 +242,7 @@ impl<'a> Pair<'a> {
             return;
         }
         let mut returned = returned.into_iter().map(|one| one.expect("checked before"));
-        let result = returned.next().expect("the first one");
+        let result = returned.next().expect("the converted result");
         let got = match (&called, &answer) {
             (Ok(Ok(got)), Ok(_)) | (Ok(Err(got)), Err(_)) => got,
             other => panic!("the client got {other:?}"),
@@ -257,7 +259,7 @@ impl<'a> Pair<'a> {
                     let expected = match their {
                         Some(their) => {
                             assert_eq!(record.room[their], outs[place], "{}", our.name);
-                            returned.next().expect("as many")
+                            returned.next().expect("a returned buffer")
                         }
                         None => Dynamic::List(Vec::new()),
                     };
@@ -270,7 +272,7 @@ impl<'a> Pair<'a> {
                     );
                 }
                 Direction::InOut => {
-                    let expected = returned.next().expect("as many");
+                    let expected = returned.next().expect("a returned value");
                     let got = bytes_of(&ours.whole, &type_of(our), &values[place]);
                     assert_eq!(
                         got,
@@ -285,7 +287,8 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// The usual number of cases, or that of the environment variable `PEREGRINE_CASES`.
+/// Returns the configuration of a property test. It has `usual` cases, or as many as the
+/// environment variable `PEREGRINE_CASES` says.
 fn cases(usual: u32) -> ProptestConfig {
     let cases = std::env::var("PEREGRINE_CASES").ok().and_then(|text| text.parse().ok());
     let cases = cases.unwrap_or(usual);
@@ -295,7 +298,8 @@ fn cases(usual: u32) -> ProptestConfig {
 proptest! {
     #![proptest_config(cases(120))]
 
-    /// What both sides know arrives, and the rest is its default: forwards, backwards and round.
+    /// The values of parts that both sides know arrive, and other parts get their defaults, for
+    /// clients and servers of any two ages.
     #[test]
     fn values_are_converted_between_all_ages(seed: u64) {
         let mut chance = Chance(seed);
@@ -339,7 +343,7 @@ proptest! {
             .map(|difference| difference.rule)
             .filter(|rule| !rule.fits())
             .collect();
-        // A type that no value of this interface contains is not in its description.
+        // A changed type that no value of this interface contains is not in the description.
         if old.whole.to_string() == new.whole.to_string() {
             return Ok(());
         }

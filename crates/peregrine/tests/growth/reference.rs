@@ -5,11 +5,12 @@ use peregrine::interface::{Described, DescribedBody, DescribedField, DescribedTy
 
 use crate::evolve::{Age, id};
 
-/// A value cannot be converted: a variant is unknown, or an integer is too large.
+/// The error of a value that cannot be converted: a variant is unknown, or an integer is too large.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Impossible;
 
-/// Returns an integer of this type, whose bits are sign-extended, if the type can have it.
+/// Returns an integer of the type `ty`, or `None` if it does not fit the type. `bits` is
+/// sign-extended.
 pub(crate) fn integer(ty: &DescribedType, bits: u128) -> Option<Dynamic> {
     let signed = bits as i128;
     Some(match ty {
@@ -146,7 +147,8 @@ impl Conversion<'_> {
             Some((sent, value)) => self.value(&sent.ty, &receiver.ty, value),
             None => Ok(self.missing(&receiver.name)),
         };
-        // All sent values are converted, also those after one that cannot be.
+        // Fields that the receiver does not have are not converted. If a value cannot be converted,
+        // neither can the whole.
         to.iter().map(field).collect()
     }
 

@@ -1,4 +1,5 @@
-//! A server that records every call it runs in a file, so that a test can read it after the server died.
+//! A server that writes the number of every call that it runs to a file, so that a test can read the numbers
+//! after the server died.
 
 // Each test program uses only some of these items.
 #![allow(dead_code)]
@@ -19,10 +20,11 @@ pub(crate) trait Ledger {
     fn swallow(&self, #[max_len(64 << 20)] bytes: &[u8]) -> peregrine::Result<u64>;
 }
 
+/// A file with the numbers of all calls of `enter` that have run.
 pub(crate) struct Book(pub(crate) PathBuf);
 
 impl Book {
-    /// The record of the child processes that use this directory.
+    /// Returns the file of the child processes that use this directory.
     pub(crate) fn of(directory: &Path) -> Self {
         Self(directory.join("book.bin"))
     }
@@ -54,8 +56,11 @@ impl Ledger for Book {
 /// The outcomes of the calls of one thread.
 #[derive(Debug, Default)]
 pub(crate) struct Outcomes {
+    /// The numbers of the calls that returned.
     pub(crate) returned: Vec<u64>,
+    /// The numbers of the failed calls that were reported as not executed.
     pub(crate) not_executed: Vec<u64>,
+    /// How many failed calls may have been executed.
     pub(crate) maybe: u64,
     /// The duration of the longest call that [`caller`] made.
     pub(crate) longest: Duration,
@@ -98,7 +103,8 @@ impl Outcomes {
     }
 }
 
-/// Binds and calls while `going` is set. After a failed call it may bind again.
+/// Binds to `address` and makes calls while `going` is set. After some failed calls it binds again. `next` is
+/// the number of the next call, and `answered` counts the calls that returned.
 pub(crate) fn caller(
     address: &str,
     next: &AtomicU64,
@@ -128,7 +134,8 @@ pub(crate) fn caller(
                 }
                 Err(error) => {
                     outcomes.failed(number, &error);
-                    // Every other failed binding is used again, and must still report correctly.
+                    // Half of the failed bindings are used again, and must report the outcomes of further
+                    // calls correctly.
                     if number.is_multiple_of(2) {
                         break;
                     }

@@ -28,12 +28,12 @@ pub(crate) struct Carrier {
 }
 
 impl Carrier {
-    /// Returns an address with a free port of a host of this machine.
+    /// Returns an address of the host `host` with a port that the system chooses.
     pub(crate) fn at(self, host: &str) -> String {
         format!("{}:{host}:0", self.scheme)
     }
 
-    /// Returns an address with a free port where this process can listen and also call.
+    /// Returns an address at which this process can listen, and to which it can also make calls.
     pub(crate) fn loopback(self) -> String {
         self.at(if self.scheme == "eth" { ENDS[1] } else { "127.0.0.1" })
     }
@@ -69,7 +69,7 @@ pub(crate) trait Room {
     fn ran(&self) -> peregrine::Result<u32>;
 }
 
-/// Shows a test which calls are inside the object, and lets them out.
+/// Counts the calls that have entered the object, and ends the calls of `stay` when it opens.
 #[derive(Default)]
 struct Door {
     entered: AtomicU32,
@@ -134,7 +134,7 @@ impl Room for Inside {
     }
     fn read(&self, bytes: u32, mut into: Out<'_, u8>) -> peregrine::Result<()> {
         let all: Vec<u8> = (0..bytes as usize).map(byte).collect();
-        into.put(&all).expect("room");
+        into.put(&all).expect("enough space");
         Ok(())
     }
     fn sum(&self, bytes: &[u8]) -> peregrine::Result<u64> {
@@ -158,8 +158,8 @@ pub(crate) fn serve(server: Server, room: Inside, at: &str) -> (Running, String)
     (running, address)
 }
 
-/// Makes a runtime directory for this test. Because it is a property of the process, tests run one at a
-/// time.
+/// Makes a runtime directory for this test. The runtime directory belongs to the process, so tests run one at
+/// a time.
 pub(crate) fn home() -> (std::sync::MutexGuard<'static, ()>, tempfile::TempDir) {
     let alone = support::alone();
     (alone, support::own_directory())
@@ -220,7 +220,7 @@ pub(crate) fn long_procedures_do_not_delay_other_calls(by: Carrier) {
         let options = BindOptions::default().wait(wait).astacks(20);
         let room = RoomClient::bind_with(&address, &options).unwrap();
         std::thread::scope(|scope| {
-            // No call returns before all are inside.
+            // No call returns before 12 callers are inside.
             for _ in 0..11 {
                 let room = &room;
                 scope.spawn(move || room.meet().unwrap());
@@ -324,7 +324,7 @@ pub(crate) fn large_messages_arrive_intact_in_both_directions(by: Carrier) {
         assert_eq!(out.filled(), bytes);
         assert!(back[..bytes] == sent[..bytes]);
     }
-    // Several calls at a time on one connection, in both directions.
+    // Several threads make calls over one binding at the same time, in both directions.
     std::thread::scope(|scope| {
         for _ in 0..4 {
             let (client, sent) = (&client, &sent);
@@ -382,7 +382,7 @@ pub(crate) fn calls_of_withdrawn_export_fail_and_others_succeed(by: Carrier) {
     assert_eq!(refused(room.null()), Kind::Withdrawn);
     if by.path == PathKind::Tcp {
         // A server announces a withdrawal on each connection.
-        support::until("the client learns of it", || !room.is_alive());
+        support::until("the client learns of the withdrawal", || !room.is_alive());
     }
     assert_eq!(refused(RoomClient::bind(&address).map(drop)), Kind::NotFound);
     other.null().unwrap();
@@ -404,14 +404,14 @@ pub(crate) fn stopping_server_finishes_calls_and_refuses_new_ones(by: Carrier) {
             Ok(()) => false,
             refusal => refused(refusal) == Kind::Withdrawn,
         });
-        assert!(!stops.is_finished(), "a call still runs");
+        assert!(!stops.is_finished(), "the drain ended although a call still runs");
         door.set(true);
         runs.join().unwrap().unwrap();
         assert!(stops.join().unwrap());
     });
     if by.path == PathKind::Tcp {
         // A server announces on each connection that it stops.
-        support::until("the client learns of it", || !idle.is_alive());
+        support::until("the client learns of the stop", || !idle.is_alive());
         let error = idle.null().unwrap_err();
         assert_eq!((error.kind(), error.executed()), (Kind::Withdrawn, Executed::No), "{error}");
         assert!(error.to_string().contains("stopped"), "{error}");
@@ -580,7 +580,8 @@ pub(crate) fn long_call_is_not_given_up(by: Carrier) {
     let _home = home();
     let (_running, address) = serve(Server::new().threads(1), Inside::of(1), &by.loopback());
     let room = RoomClient::bind(&address).unwrap();
-    // Longer than a client waits for a silent server. With `PEREGRINE_SOAK` it is longer still.
+    // The call takes longer than a client waits for a silent server. With `PEREGRINE_SOAK` it takes longer
+    // still.
     let ms = if std::env::var_os("PEREGRINE_SOAK").is_some() { 10_000 } else { 3_500 };
     assert_eq!(room.sleep(ms).unwrap(), ms);
     assert_eq!(room.ran().unwrap(), 1);
@@ -596,7 +597,7 @@ pub(crate) fn unknown_export_and_stopped_server_are_reported(by: Carrier) {
     running.stop();
     let start = Instant::now();
     let error = room.null().unwrap_err();
-    // Over a connection the reason is known if its last message arrived.
+    // Over a connection, the client knows the reason if the server's last message has arrived.
     let withdrawn = !by.is_datagrams() && error.kind() == Kind::Withdrawn;
     assert!(withdrawn || error.kind() == Kind::ServerGone, "{error}");
     assert!(by.is_datagrams() || error.executed() == Executed::No, "{error}");

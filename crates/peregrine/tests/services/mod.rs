@@ -38,7 +38,7 @@ impl Bytes for Object {
     }
     fn fill(&self, with: u8, mut into: Out<'_, u8>) -> peregrine::Result<()> {
         let all = vec![with; into.capacity()];
-        into.put(&all).expect("room");
+        into.put(&all).expect("enough space");
         Ok(())
     }
 }

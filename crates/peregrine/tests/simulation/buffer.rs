@@ -1,4 +1,4 @@
-//! A message that is being received: its ranges, and the token of the message.
+//! A message that is being received: the ranges that have arrived, and the token of the message.
 
 use core::ops::Range;
 use std::collections::BTreeMap;

@@ -28,7 +28,7 @@ pub(crate) struct ClientOptions {
     pub(crate) result_bytes_max: u32,
     /// The longest pause between calls.
     pub(crate) pause: u64,
-    /// Whether it sends a goodbye after its last call.
+    /// Whether the client sends a goodbye after its last call.
     pub(crate) bye: bool,
 }
 
@@ -39,19 +39,21 @@ pub(crate) struct Activity {
     binding: Option<BindExchange>,
     /// Whether the last handle was refused, which shows that the socket reaches a server.
     refused: bool,
-    /// The incarnation of the server to which it was last bound.
+    /// The incarnation of the server to which the activity was last bound.
     incarnation: Option<u64>,
     pub(crate) client_end: Option<ClientEnd>,
-    /// The number of its socket. It changes when the socket cannot be used any more.
+    /// The number of the activity's socket, which changes when the socket cannot be used any more.
     socket: u32,
     /// Whether any packet of the call has left the machine.
     left: bool,
+    /// The call that runs, and when the client cancels it.
     current: Option<(Token, Option<u64>)>,
     result: Buffer,
-    /// When the next call begins, and when the last one ended.
+    /// When the next call begins.
     next: u64,
+    /// When the last call ended.
     ended: u64,
-    /// When the world will wake it, as far as is scheduled.
+    /// When the world will wake the activity, or `u64::MAX` if that is not scheduled.
     pub(crate) wake: u64,
 }
 
@@ -133,7 +135,7 @@ impl Client {
         None
     }
 
-    /// Handles a packet that the server's machine refused.
+    /// Handles a packet that the server's machine refused. Returns the activity that had sent it.
     pub(crate) fn note_unreachable(&mut self, packet: &Packet) -> Option<usize> {
         let header = packet.header()?;
         let of = |activity: &Activity| {
@@ -380,7 +382,7 @@ impl Activity {
                 .then_some(self.next);
         let owes = client_end.is_some_and(ClientEnd::owes_acknowledgement) && idle;
         let acknowledge = owes.then_some(self.ended + ACKNOWLEDGE_AFTER);
-        // A call that has just ended is handled at once.
+        // A binding with an outcome has no timer, and is handled at once.
         let due = |binding: &BindExchange| binding.next_timer().map_or(0, |due| due.0);
         let binding = self.binding.as_ref().map(due);
         [timer, more, quit, begin, acknowledge, binding].into_iter().flatten().min()
@@ -391,7 +393,7 @@ impl Activity {
     }
 }
 
-/// Returns whether a call ended as any call may if the network or the server fails.
+/// Returns whether the call failed. Any call may fail if the network or the server fails.
 pub(crate) fn is_failure(ending: Ending) -> bool {
     matches!(ending, Ending::Failed(..))
 }

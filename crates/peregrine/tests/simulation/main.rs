@@ -1,13 +1,13 @@
 //! The protocols in virtual time: real state machines, a network with all kinds of faults, and an oracle that
 //! records what really happened.
 //!
-//! This program compiles the protocols from `src/` into itself. Compilation would fail if they used a socket,
-//! a clock, or any part of the library other than the two that this program contains, too. So the compiler
-//! proves that the protocols are pure, and nothing private becomes public for the tests.
+//! This program compiles the protocols from `src/` into itself. Compilation would fail if they used any part
+//! of the library other than `growing.rs` and `limits.rs`, which this program contains, too. So the protocols
+//! cannot use the sockets and clocks of the library, and nothing private becomes public for the tests.
 //!
-//! `PEREGRINE_SEED=n cargo test -p peregrine --test simulation -- seed` runs one seed, with
-//! `PEREGRINE_TRACE=1` packet by packet. `PEREGRINE_SEEDS=n` sets the number of seeds. [`stream`] has
-//! the world of TCP connections.
+//! `PEREGRINE_SEED=n cargo test -p peregrine --test simulation -- seed` runs one seed. `PEREGRINE_TRACE=1`
+//! prints each packet. `PEREGRINE_SEEDS=n` sets the number of seeds. [`stream`] has the world of TCP
+//! connections.
 
 #[allow(dead_code)]
 #[path = "../../src/protocol/exchange/mod.rs"]

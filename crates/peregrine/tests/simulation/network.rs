@@ -23,12 +23,13 @@ pub(crate) const fn host_of(address: Address) -> Address {
     address & 0xffff
 }
 
-/// Takes the place of a message's bytes: the number of a call, or [`RESULT`] more for its result.
+/// Represents the bytes of a message: the number of a call, plus [`RESULT`] for the call's result.
 pub(crate) type Token = u64;
 pub(crate) const RESULT: Token = 1 << 32;
 
-/// Bytes around a packet on Ethernet, and those of a full frame.
+/// The size in bytes of the headers around a packet on Ethernet.
 const CARRIER: u64 = 42;
+/// The size in bytes of a full frame on Ethernet.
 const FRAME: u64 = 1514;
 
 /// A packet in flight: the real header and control payload, and the token of the message.
@@ -36,14 +37,14 @@ const FRAME: u64 = 1514;
 pub(crate) struct Packet {
     pub(crate) from: Address,
     pub(crate) to: Address,
-    /// The client's socket that sent it, or that receives it.
+    /// The client's socket that sends or receives the packet.
     pub(crate) socket: u32,
     pub(crate) bytes: Vec<u8>,
     pub(crate) data: Option<(Token, Range<u32>)>,
 }
 
 impl Packet {
-    /// Returns the bytes on the wire.
+    /// Returns the number of bytes on the wire.
     pub(crate) fn length(&self) -> usize {
         self.bytes.len() + self.data.as_ref().map_or(0, |(_, range)| range.len())
     }
@@ -55,7 +56,8 @@ impl Packet {
     }
 }
 
-/// What one direction between two machines does to packets. Probabilities are in thousandths.
+/// What one direction between two machines does to packets. Probabilities are in thousandths, and times in
+/// nanoseconds.
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
     pub(crate) delay: u64,
@@ -68,7 +70,7 @@ pub(crate) struct Link {
     pub(crate) truncate: u32,
     /// The probability of a duplicate after up to five minutes.
     pub(crate) late_duplicate: u32,
-    /// Bytes of the largest packet that arrives.
+    /// The size in bytes of the largest packet that arrives.
     pub(crate) mtu: usize,
     /// Whether all packets are lost.
     pub(crate) cut: bool,
@@ -78,9 +80,9 @@ pub(crate) struct Link {
     pub(crate) no_route: bool,
     /// Sending a packet larger than this fails (`EMSGSIZE`).
     pub(crate) narrow: usize,
-    /// Bytes per second. `None`: no limit.
+    /// The rate in bytes per second. `None`: no limit.
     pub(crate) rate: Option<u64>,
-    /// The most bytes that wait to be sent. Others are lost.
+    /// The largest number of bytes that wait to be sent. A packet beyond that is lost.
     pub(crate) queue: u64,
     /// Burst losses: the probability that the packet after a lost one is lost, too.
     pub(crate) streak: u32,
@@ -90,9 +92,9 @@ pub(crate) struct Link {
 /// Why a packet was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotSent {
-    /// It counts as lost.
+    /// The packet counts as lost.
     Lost,
-    /// It has more bytes than this.
+    /// The packet has more bytes than this number.
     TooLarge(usize),
     /// The machine has lost the address of the socket.
     Moved,
@@ -103,10 +105,11 @@ pub(crate) enum NotSent {
 pub(crate) struct LinkState {
     /// When the last queued packet will have left.
     free: u64,
+    /// Whether the last packet was lost.
     loses: bool,
-    /// Packets that found no room.
+    /// The number of packets that were lost because the queue was full.
     pub(crate) overflowed: u64,
-    /// Bytes that were carried.
+    /// The number of bytes that were carried.
     pub(crate) carried: u64,
 }
 
@@ -131,11 +134,11 @@ impl Link {
         state: LinkState { free: 0, loses: false, overflowed: 0, carried: 0 },
     };
 
-    /// Makes a link of this bandwidth and delay. Its queue holds the bandwidth-delay product, or a
+    /// Makes a link of this bandwidth and delay. Its queue holds the bandwidth-delay product, but at least a
     /// hundred packets.
     pub(crate) fn shaped(bits: u64, delay: u64) -> Self {
         let rate = bits / 8;
-        // Both directions.
+        // The delay counts in both directions.
         let under_way = rate * 2 * delay / SECOND;
         Self { delay, rate: Some(rate), queue: under_way.max(100 * FRAME), ..Self::PERFECT }
     }
@@ -151,8 +154,8 @@ impl Link {
         Ok(())
     }
 
-    /// Returns when a packet arrives, if it does: never, once or several times, each with its
-    /// contents.
+    /// Returns the arrivals of a packet: each has its delay and the contents that arrive. A packet may arrive
+    /// never, once or several times.
     pub(crate) fn carry(
         &mut self,
         now: u64,
@@ -191,7 +194,7 @@ impl Link {
         self.state.loses
     }
 
-    /// Returns how long a packet waits for those before it, or `None` if the queue is full.
+    /// Returns how long a packet waits for the packets before it, or `None` if the queue is full.
     fn wait(&mut self, now: u64, bytes: u64) -> Option<u64> {
         self.state.carried += bytes;
         let Some(rate) = self.rate else { return Some(0) };
@@ -201,14 +204,14 @@ impl Link {
             self.state.overflowed += 1;
             return None;
         }
-        // With the headers of IP, UDP and Ethernet.
+        // The size includes the headers of IP, UDP and Ethernet.
         let departure = waits + (bytes + CARRIER) * SECOND / rate;
         self.state.free = now + departure;
         Some(departure)
     }
 }
 
-/// Flips up to three bits. Returns false if a checksum of the network or of the payload detects it.
+/// Flips up to three bits. Returns false if a checksum of the network or of the payload detects the damage.
 fn damage(packet: &mut Packet, random: &mut Random) -> bool {
     for _ in 0..random.range(1..4) {
         let bit = random.below(packet.length() as u64 * 8) as usize;
@@ -236,11 +239,11 @@ fn truncate(packet: &mut Packet, random: &mut Random) {
 /// What a script does with a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// Leaves it to the link.
+    /// Leaves the packet to the link.
     Pass,
     Drop,
-    /// Delays it by this much.
+    /// Delays the packet by this time.
     Late(u64),
-    /// Delivers it, and a duplicate this much later.
+    /// Delivers the packet, and a duplicate after this time.
     Twice(u64),
 }

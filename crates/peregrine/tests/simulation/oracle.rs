@@ -12,9 +12,9 @@ use crate::network::Token;
 pub(crate) struct Plan {
     pub(crate) total: u32,
     pub(crate) result: u32,
-    /// How long the procedure runs. `None`: it never ends.
+    /// How long the procedure runs, in nanoseconds. `None`: it never ends.
     pub(crate) runs_for: Option<u64>,
-    /// When the client cancels the call.
+    /// The time from the beginning of the call until the client cancels it, in nanoseconds.
     pub(crate) cancels_after: Option<u64>,
     /// Whether the procedure checks for cancellation, and then ends.
     pub(crate) checks_cancellation: bool,
@@ -26,7 +26,7 @@ pub(crate) enum Ending {
     Failed(Executed, FailureReason),
     /// Like `Failed`, over a stream.
     StreamFailed(Executed, StreamFailure),
-    /// The client that made it crashed.
+    /// The client that made the call crashed.
     Lost,
 }
 
@@ -48,7 +48,7 @@ pub(crate) enum StreamFailure {
 }
 
 impl Ending {
-    /// Returns whether the error states that the call was not executed.
+    /// Returns whether the ending reports that the call was not executed.
     pub(crate) const fn says_not_executed(self) -> bool {
         matches!(self, Self::Failed(Executed::No, _) | Self::StreamFailed(Executed::No, _))
     }
@@ -60,7 +60,7 @@ pub(crate) struct Call {
     pub(crate) began: Option<u64>,
     pub(crate) ended: Option<(u64, Ending)>,
     pub(crate) executions: u32,
-    /// When its procedure first noticed the cancellation.
+    /// When the procedure first noticed the cancellation.
     pub(crate) cancelled: Option<u64>,
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct Call {
 #[derive(Debug, Default)]
 pub(crate) struct Oracle {
     pub(crate) calls: Vec<Call>,
-    /// The calls of streams, by connection and number.
+    /// The calls that were sent over streams, by connection and number.
     sent: BTreeMap<(u64, u32), Token>,
     /// The executed calls, by secret and number.
     executed: BTreeMap<([u8; 12], u32), Token>,
@@ -160,7 +160,7 @@ impl Oracle {
         self.bound_again[usize::from(before != now)] += 1;
     }
 
-    /// Notes that the client of these calls has crashed.
+    /// Notes that the client of this call has crashed.
     pub(crate) fn loses(&mut self, now: u64, token: Token) {
         let call = self.call(token);
         if call.ended.is_none() {

@@ -6,14 +6,15 @@ use std::collections::BTreeMap;
 use crate::network::{Address, host_of, machine_of};
 use crate::random::Random;
 
-/// Bits of an address below the number of the machine's address, and below the port.
+/// The position of the lowest bit of the number of the machine's address, in an [`Address`].
 const HOME_AT: u32 = 8;
+/// The position of the lowest bit of the port, in an [`Address`].
 const PORT_AT: u32 = 16;
 
 /// The flow of a client's socket.
 #[derive(Clone, Copy, Debug)]
 struct Flow {
-    /// The number of the socket's address among those of the machine.
+    /// The number of the socket's address among the addresses of the machine.
     home: u32,
     state: State,
 }
@@ -22,31 +23,33 @@ struct Flow {
 enum State {
     /// Packets leave from this address, and packets to it arrive.
     Open(Address),
-    /// The next packet begins a new flow, with another port.
+    /// The next packet of the socket begins a new flow, with another port.
     Expired,
-    /// No packet of it arrives any more.
+    /// No packet of the flow arrives any more.
     Dropped,
 }
 
 /// What happens to an outgoing packet of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Departure {
-    /// It leaves from this address.
+    /// The packet leaves from this address.
     From(Address),
-    /// It is dropped.
+    /// The packet is dropped.
     Dropped,
-    /// The machine has lost the address of the socket.
+    /// The packet cannot be sent, because the machine no longer has the address of the socket.
     AddressLost,
 }
 
 #[derive(Debug)]
 pub(crate) struct Paths {
-    /// The current address of each machine.
+    /// The number of the current address of each machine.
     homes: Vec<u32>,
     /// The flows, by machine and socket.
     flows: BTreeMap<(Address, u32), Flow>,
+    /// The port of the newest flow.
     ports: u32,
-    /// Changes when the balancer changes its choice.
+    /// Determines, with the address of a flow, which server the flow reaches. It changes when the balancer
+    /// changes its choice.
     salt: u64,
 }
 
@@ -55,7 +58,7 @@ impl Paths {
         Self { homes: vec![0; machines], flows: BTreeMap::new(), ports: 0, salt: 0 }
     }
 
-    /// Sends a packet of a socket.
+    /// Decides what happens to a packet that a socket sends. Opens a flow for the socket if necessary.
     pub(crate) fn leave(&mut self, machine: Address, socket: u32) -> Departure {
         let home = self.homes[machine as usize];
         let new = Flow { home, state: State::Expired };
@@ -89,7 +92,7 @@ impl Paths {
         *home = (*home + 1) % (1 << (PORT_AT - HOME_AT));
     }
 
-    /// Forgets the flows of a machine. With `anew`, the next packets begin new ones; otherwise they
+    /// Forgets the flows of a machine. With `anew`, the next packets begin new flows; otherwise these packets
     /// are lost.
     pub(crate) fn forget(&mut self, machine: Address, anew: bool) {
         for (_, flow) in self.flows.range_mut((machine, 0)..=(machine, u32::MAX)) {

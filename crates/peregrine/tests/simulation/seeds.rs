@@ -38,7 +38,7 @@ fn link(random: &mut Random, weather: Weather) -> Link {
             let bits = *random.pick(&[1_000_000, 10_000_000, 100_000_000, 1_000_000_000]);
             link = Link::shaped(bits, delay);
             if random.chance(300) {
-                // A queue that overflows.
+                // Such a short queue overflows.
                 link.queue = random.range(5..50) * 1514;
             }
         }
@@ -52,7 +52,7 @@ fn link(random: &mut Random, weather: Weather) -> Link {
         link.full = up_to(100);
         link.streak = if random.chance(300) { random.range(300..950) as u32 } else { 0 };
         if link.streak > 0 {
-            // The same number of losses as without bursts.
+            // On average, as many packets are lost as without bursts.
             link.loss = link.loss * (1000 - link.streak) / 1000;
         }
         link.jitter = if random.chance(500) { random.below(delay * 2) } else { 0 };
@@ -91,7 +91,7 @@ fn plan(random: &mut Random) -> Plan {
     }
 }
 
-/// One of this many runs has a message between 16 and 256 MiB.
+/// One run in `LARGE` has a message between 16 and 256 MiB.
 const LARGE: u64 = 1000;
 const LARGE_BYTES: u32 = 16 << 20;
 

@@ -61,7 +61,7 @@ struct Record {
     running: Option<Token>,
 }
 
-/// The result of a refusal, like "overloaded, not executed".
+/// The result of a refused call, such as "overloaded, not executed".
 const REFUSAL: Shape = Shape { what: 2, total: 0, head: 0, at: 0, extension: 0 };
 
 /// An odd number, so that each server of the world has a distinct incarnation that looks random.
@@ -80,7 +80,7 @@ pub(crate) enum Request {
 pub(crate) struct Server {
     pub(crate) incarnation: u64,
     options: ServerOptions,
-    /// The number of its table.
+    /// The number of the server's table.
     number: u64,
     table: Table,
     cookies: Cookies,
@@ -91,7 +91,7 @@ pub(crate) struct Server {
     random: Random,
     pub(crate) requests: Vec<Request>,
     pub(crate) dropped: u64,
-    /// Whether the world will let it check its clients.
+    /// Whether the next check of the server's clients is scheduled.
     pub(crate) is_checking: bool,
 }
 
@@ -306,7 +306,7 @@ impl Server {
         Some(grant.with(&[record.server_end.granted_handle()]))
     }
 
-    /// Checks the clients of running procedures. Returns whether any procedure runs.
+    /// Checks the clients of calls that run or wait. Returns whether there are any such calls.
     pub(crate) fn check_callers(&mut self, time: u64, now: Moment, oracle: &mut Oracle) -> bool {
         for place in 0..self.options.places {
             let record = &mut self.records[place as usize];
@@ -383,7 +383,7 @@ impl Server {
         }
     }
 
-    /// Returns the calls whose procedures run.
+    /// Returns the calls whose procedures run or wait in the queue.
     pub(crate) fn running(&self) -> impl Iterator<Item = Token> {
         self.records.iter().filter_map(|record| record.running)
     }
@@ -394,14 +394,14 @@ impl Server {
         self.records[place as usize].running == Some(token) && !waits
     }
 
-    /// Returns the number of running calls and of records that retain something.
+    /// Returns the number of records that keep an incomplete call or a result.
     pub(crate) fn kept(&self) -> usize {
         let keeps = |record: &&Record| record.buffer.is_some() || record.result.is_some();
         self.records.iter().filter(keeps).count()
     }
 }
 
-/// Returns the payload of a packet without a piece of a message.
+/// Returns the control payload of a packet, which is not a piece of a message.
 pub(crate) fn bitmap(packet: &Packet) -> &[u8] {
     let behind = &packet.bytes[HEADER_BYTES..];
     &behind[..behind.len().min(BITMAP_BYTES_MAX)]

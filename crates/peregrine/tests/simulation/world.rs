@@ -14,14 +14,14 @@ use crate::paths::{Departure, Paths};
 use crate::random::Random;
 use crate::server::{Request, Server, ServerOptions};
 
-/// What happens at a time.
+/// An event, which happens at a certain time.
 #[derive(Debug)]
 pub(crate) enum Event {
     Arrive(Packet),
     Wake(Address, usize),
-    /// A procedure of this incarnation ends.
+    /// A procedure of the server of this incarnation ends: the place of its record, and its call.
     Finish(u64, u32, Token),
-    /// A record of this incarnation has more to send.
+    /// A record of the server of this incarnation has more to send: the place of the record.
     Flush(u64, u32),
     Change(Change),
     /// A server of this incarnation checks the clients of its procedures.
@@ -35,19 +35,21 @@ pub(crate) enum Event {
 pub(crate) enum Change {
     /// Crashes one of the servers that share the address.
     CrashServer(usize),
-    /// Starts a server in its place.
+    /// Starts a server in the place of a crashed one.
     StartServer(usize),
     CrashClient(Address),
     StartClient(Address),
     Stop(Address),
     Continue(Address),
-    /// Pauses the machine with its clock for this long, like a virtual machine.
+    /// Pauses the machine with its clock for this time, as a virtual machine can be paused.
     Freeze(Address, u64),
+    /// Whether all packets to the server are lost, and all packets to the client.
     Cut(bool, bool),
+    /// Packets with more bytes than this are lost in both directions.
     Mtu(usize),
-    /// Sending larger packets fails on both sides.
+    /// Sending packets with more bytes than this fails on both sides.
     Narrow(usize),
-    /// Sending fails on the first side, and on the second.
+    /// Whether sending fails at the clients, and at the server.
     NoRoute(bool, bool),
     /// Gives the client's machine another address.
     Move(Address),
@@ -58,11 +60,11 @@ pub(crate) enum Change {
     Rebalance,
 }
 
-/// The clock of a machine. It begins at an arbitrary time and runs slightly wrong.
+/// The clock of a machine. It begins at an arbitrary time and runs at a slightly wrong rate.
 #[derive(Clone, Copy, Debug)]
 struct Clock {
     offset: u64,
-    /// Its error, in millionths.
+    /// The error of its rate, in millionths.
     drift: i64,
 }
 
@@ -72,7 +74,7 @@ impl Clock {
         Moment((i128::from(self.offset) + i128::from(time) + wrong) as u64)
     }
 
-    /// Stops it at `time` for this long. It then continues as if no time had passed.
+    /// Stops the clock at `time` for `nanoseconds`. The clock then continues as if no time had passed.
     fn pause(&mut self, time: u64, nanoseconds: u64) {
         let passed = self.now(time + nanoseconds).0 - self.now(time).0;
         self.offset -= passed;
@@ -93,9 +95,9 @@ impl Clock {
 struct Machine {
     clock: Clock,
     stopped: bool,
-    /// Until when it is paused with its clock, which must not be read before.
+    /// The time until which the machine is paused with its clock. The clock must not be read before.
     frozen_until: u64,
-    /// Packets that arrived during the pause, as many as a socket keeps.
+    /// Packets that arrived during the pause, at most as many as a socket keeps.
     pending: VecDeque<Packet>,
 }
 
@@ -161,10 +163,13 @@ pub(crate) struct World {
     /// All sent packets, if they are logged.
     pub(crate) log: Option<Vec<Sent>>,
     pub(crate) trace: bool,
-    /// Packets that the attacker has seen, and the bytes that it has sent and received.
+    /// Packets that the attacker has seen.
     seen: Vec<Packet>,
+    /// The time at which the attacks end.
     pub(crate) attacks_until: u64,
+    /// The number of bytes that were sent to the attacker.
     sent_to_attacker: usize,
+    /// The number of bytes that the attacker has sent from its own address.
     sent_by_attacker: usize,
     /// Whether closed ports are reported by ICMP.
     pub(crate) icmp: bool,
@@ -193,7 +198,7 @@ impl World {
         client_options: ClientOptions,
     ) -> Self {
         let mut random = Random::new(seed);
-        // A quartz clock, or that of a virtual machine that is being corrected.
+        // The largest error of a quartz clock, or of the clock of a virtual machine that is being corrected.
         let drift = *random.pick(&[500, 100_000]);
         let mut machine = |_| Machine {
             clock: Clock {
@@ -252,7 +257,7 @@ impl World {
         self.change(Change::StartClient(client));
     }
 
-    /// Lets this many servers share the address.
+    /// Lets `servers` servers share the address.
     pub(crate) fn balance(&mut self, servers: usize) {
         while self.servers.len() < servers {
             self.servers.push(None);
@@ -277,7 +282,7 @@ impl World {
         self.machines[machine as usize].clock
     }
 
-    /// Runs until no events are left, or until this time. Returns whether none are left.
+    /// Runs until no events are left, or until `end`. Returns whether no events are left.
     pub(crate) fn run_until(&mut self, end: u64) -> bool {
         while let Some(Reverse(entry)) = self.queue.peek() {
             if entry.at.0 > end {
@@ -533,7 +538,8 @@ impl World {
         }
     }
 
-    /// Attacks from a host that can either receive or forge its address.
+    /// Sends a hostile packet, either from the attacker's own address, at which it can receive, or from a
+    /// forged address.
     fn attack(&mut self) {
         if self.now > self.attacks_until {
             return;
@@ -555,7 +561,7 @@ impl World {
         self.at(next, Event::Attack);
     }
 
-    /// Replays a packet from another address.
+    /// Returns an earlier packet, with the attacker's address as its source.
     fn replayed(&mut self) -> Packet {
         let seen = self.seen.clone();
         Packet { from: ATTACKER, to: SERVER, ..self.random.pick(&seen).clone() }

@@ -12,7 +12,7 @@ use super::impairments::{Impairments, InFlight};
 use super::link::Link;
 use super::tap::{PEREGRINE_TYPE, Tap, VNET_HEADER_BYTES, ether_type};
 
-/// Bytes of a frame before Peregrine's packet: the Ethernet header and Peregrine's link header.
+/// The number of bytes of a frame before Peregrine's packet: the Ethernet header and Peregrine's link header.
 pub(crate) const LINK_HEADER_BYTES: usize = 18;
 const FRAME_MAX: usize = (1 << 16) + 64;
 
@@ -29,10 +29,12 @@ pub(crate) struct Seen {
     pub(crate) cut: AtomicBool,
     /// Whether the bridge drops all frames.
     pub(crate) dark: AtomicBool,
-    /// If not 0: the bridge drops all frames after this many more bytes to the near end.
+    /// If not 0: the number of bytes that the bridge still takes for the near end before it drops all frames.
     pub(crate) dark_after: AtomicUsize,
-    /// If not 0: the bridge drops longer IP packets, and `vanished` counts them.
+    /// If not 0: the size in bytes of the largest IP packet that the bridge forwards. It drops larger
+    /// packets.
     pub(crate) narrow: AtomicUsize,
+    /// The number of packets that were dropped because they were larger than `narrow`.
     pub(crate) vanished: AtomicU64,
     stopped: AtomicBool,
 }
@@ -95,12 +97,12 @@ impl Drop for Bridge {
     }
 }
 
-/// Returns the bytes of the largest packet in a frame. The frame may be a segmentation offload batch
-/// that is still to be cut.
+/// Returns the size in bytes of the largest IP packet in a frame. The frame may be a batch that segmentation
+/// offload has still to cut.
 fn packet_bytes(frame: &[u8]) -> usize {
     const ETHERNET: usize = 14;
     const IP_AND_UDP: usize = 28;
-    // The `virtio_net_hdr`: flags, kind of batch, bytes of headers, bytes of each segment.
+    // The fields of `virtio_net_hdr`: flags, kind of batch, size of the headers, size of each segment.
     let piece = usize::from(u16::from_le_bytes([frame[4], frame[5]]));
     let whole = frame.len().saturating_sub(VNET_HEADER_BYTES + ETHERNET);
     if frame[1] == 0 { whole } else { whole.min(piece + IP_AND_UDP) }
@@ -153,7 +155,8 @@ fn step(
         }
     }
     while let Some((to, ours)) = in_flight.arrive() {
-        // No offload is pending. Frames that the interface does not take are lost.
+        // The zeros are a `virtio_net_hdr` without offloads. Frames that the interface does not take are
+        // lost.
         let _ = taps[to].send(&[&[0; VNET_HEADER_BYTES][..], &ours].concat());
     }
 }

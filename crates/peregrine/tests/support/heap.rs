@@ -15,7 +15,7 @@ pub(crate) fn allocations() -> u64 {
     ALLOCATIONS.load(Ordering::Relaxed)
 }
 
-/// Returns the bytes that are allocated.
+/// Returns the number of bytes that are allocated.
 pub(crate) fn bytes_in_use() -> i64 {
     IN_USE.load(Ordering::Relaxed)
 }

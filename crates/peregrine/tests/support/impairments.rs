@@ -1,12 +1,12 @@
 //! Impairments of packets on their way, with decisions that a seed repeats.
 //!
-//! Damage needs care. A relay over UDP sends a damaged packet again, and the kernel then computes a
-//! correct checksum for it. The same holds for a frame, whose check sequence the interface computes. A
-//! real network cannot do that: UDP's checksum detects the damage (all but one case in 65,536, of which
-//! Ethernet's check detects the rest), and the packet is lost. Bits are therefore flipped only where
-//! the protocol has checks itself: in headers, which always have one, and in payloads whose header says
-//! that they are checked. Those are binding packets, reports of received fragments, and messages with
-//! payload checks, which are the default on raw Ethernet. Elsewhere a damaged packet is dropped.
+//! Damage needs care. When a relay over UDP forwards a damaged packet, the kernel computes a correct checksum
+//! for it. Likewise, an interface computes a correct check sequence for a damaged frame. In a real network,
+//! UDP's checksum detects the damage (all but one case in 65,536, of which Ethernet's check detects the
+//! rest), and the packet is lost. Bits are therefore flipped only where the protocol has checks itself: in
+//! headers, which always have one, and in payloads whose header says that they are checked. Those are binding
+//! packets, reports of received fragments, and messages with payload checks, which are the default on raw
+//! Ethernet. Elsewhere a damaged packet is dropped.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 pub(crate) struct Impairments {
     pub(crate) lost: u64,
     pub(crate) duplicated: u64,
-    /// Packets that are held back for up to `delayed_us` microseconds more, so that others overtake them.
+    /// The rate of packets that are delayed by up to `delayed_us` microseconds more, so that later packets
+    /// overtake them.
     pub(crate) delayed: u64,
     pub(crate) delayed_us: u64,
     pub(crate) damaged: u64,
@@ -27,7 +28,7 @@ pub(crate) struct Impairments {
     pub(crate) cut_ms: (u64, u64),
 }
 
-/// A packet that is to be forwarded: when, its number, its direction, its bytes.
+/// A packet that is to be forwarded: when it is due, its number, its direction, its bytes.
 type Later<W> = (Instant, u64, W, Vec<u8>);
 
 /// Packets that are in flight, each in some direction.
@@ -37,12 +38,13 @@ pub(crate) struct InFlight<W> {
     later: BinaryHeap<Reverse<Later<W>>>,
     numbered: u64,
     first: Option<Instant>,
-    /// Bytes that precede a packet's header.
+    /// The number of bytes that precede a packet's header.
     before: usize,
 }
 
-/// Offset of the flags in a header, and the flag that says that the payload is checked.
+/// The offset of the flags in a header.
 const FLAGS_AT: usize = 28;
+/// The flag that says that the payload has a check.
 const CHECKED: u8 = 4;
 const HEADER_BYTES: usize = 64;
 
@@ -64,7 +66,7 @@ impl<W: Ord + Copy> InFlight<W> {
         self.below(1000) < of_thousand
     }
 
-    /// Returns how long no packet is due, at most `limit`.
+    /// Returns the time until a packet is due, at most `limit`.
     pub(crate) fn rest(&self, limit: Duration) -> Duration {
         let due = self.later.peek().map(|Reverse((due, ..))| *due);
         due.map_or(limit, |due| due.saturating_duration_since(Instant::now()).min(limit))
@@ -98,8 +100,8 @@ impl<W: Ord + Copy> InFlight<W> {
         }
     }
 
-    /// Damages a packet such that one of the protocol's own checks has to detect it, or the frame is for
-    /// another host.
+    /// Damages a packet such that one of the protocol's own checks has to detect the damage, or such that the
+    /// frame is addressed to another host.
     fn damage(&mut self, packet: &mut Vec<u8>) {
         let bytes = packet.len() as u64;
         match self.below(4) {

@@ -105,7 +105,7 @@ fn ip(arguments: &str) -> Result<(), String> {
 }
 
 impl Link {
-    /// Makes two ends. Both interfaces and their loopbacks are up.
+    /// Makes two ends. The interfaces and the loopbacks of both ends are up.
     ///
     /// # Errors
     /// Says what is missing: root, `ip`, or a kernel with `veth`.
@@ -156,7 +156,7 @@ impl Link {
     }
 
     /// Makes two ends that a router in the middle joins. Its routes to both ends take packets of at most
-    /// `mtu` bytes. It reports longer packets to their sender by ICMP.
+    /// `mtu` bytes. The router reports longer packets to their sender by ICMP.
     ///
     /// # Errors
     /// As for [`new`](Self::new).
@@ -265,8 +265,8 @@ impl Link {
         ip(&format!("-n {} link set {} {how}", self.names[0], self.interfaces[0])).expect("a link");
     }
 
-    /// Sets the MTU of the interface at an end. If there is a middle, it does the same with the middle's
-    /// interface that leads to the end.
+    /// Sets the MTU of the interface at an end, in bytes. If there is a middle, also sets the MTU of the
+    /// middle's interface that leads to this end.
     pub(crate) fn widen(&self, end: usize, bytes: usize) {
         let set = |name: &str, interface: &str| {
             ip(&format!("-n {name} link set {interface} mtu {bytes}")).expect("an interface");
@@ -286,7 +286,7 @@ impl Link {
         }
     }
 
-    /// Adds an address to an end. `address` has the length of its network.
+    /// Adds an address to an end. `address` contains the length of the network's prefix, such as `/24`.
     pub(crate) fn add_address(&self, end: usize, address: &str) {
         let (name, interface) = (&self.names[end], &self.interfaces[end]);
         ip(&format!("-n {name} addr add {address} dev {interface}")).expect("an address");

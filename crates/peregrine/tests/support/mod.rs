@@ -89,7 +89,7 @@ impl Process {
         line.trim().to_owned()
     }
 
-    /// Writes a line to its standard input.
+    /// Writes a line to the child's standard input.
     pub(crate) fn write_line(&mut self, line: &str) {
         let input = self.child.stdin.as_mut().expect("a pipe");
         writeln!(input, "{line}").expect("the child reads its input");
@@ -216,7 +216,7 @@ pub(crate) fn directory() -> PathBuf {
 
 /// Changes the user of all threads of this process.
 pub(crate) fn become_user(user: u32, group: u32, groups: &[u32]) {
-    // SAFETY: the kernel reads `groups.len()` numbers. The C library applies it to all threads.
+    // SAFETY: the kernel reads `groups.len()` numbers. The C library applies the call to all threads.
     assert_eq!(unsafe { libc::setgroups(groups.len(), groups.as_ptr()) }, 0);
     // SAFETY: no memory is involved.
     assert_eq!(unsafe { libc::setresgid(group, group, group) }, 0);
@@ -275,7 +275,7 @@ fn filter(instructions: &mut [libc::sock_filter]) {
 /// Returns how often the calling thread has slept (voluntary context switches).
 pub(crate) fn own_sleeps() -> u64 {
     let mut usage = core::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: the kernel writes one `rusage`, for which there is room.
+    // SAFETY: the kernel writes one `rusage`, and `usage` has its size.
     assert_eq!(unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) }, 0);
     // SAFETY: the kernel has just written all of it, and all zeros is valid too.
     unsafe { usage.assume_init_ref() }.ru_nvcsw.cast_unsigned()

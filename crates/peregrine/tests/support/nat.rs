@@ -1,5 +1,5 @@
-//! A relay that treats UDP flows as NATs and load balancers do. A flow is a client's port, each flow
-//! leads to one of the servers, and the relay can forget flows.
+//! A relay that treats UDP flows as NATs and load balancers do. All packets from one port of a client are a
+//! flow. Each flow leads to one of the servers, and the relay can forget flows.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -10,8 +10,9 @@ use std::thread::JoinHandle;
 use rustix::event::{PollFd, PollFlags, poll};
 
 const BYTES_MAX: usize = 1 << 16;
-/// Offset of the kind in a packet's header, and the kind of a packet that requests handles.
+/// The offset of the kind in a packet's header.
 const KIND_AT: usize = 3;
+/// The kind of a packet that requests handles.
 const BIND: u8 = 12;
 /// More flows than any test makes.
 const FLOWS_MAX: usize = 4096;
@@ -19,8 +20,10 @@ const FLOWS_MAX: usize = 4096;
 /// What a test reads and changes while the relay runs.
 #[derive(Debug, Default)]
 struct Shared {
-    /// The flows that were known at the last [`Nat::forget`]. Their packets are dropped.
+    /// The clients of the flows that were known at the last [`Nat::forget`]. The packets of these flows are
+    /// dropped.
     forgotten: Mutex<Vec<SocketAddr>>,
+    /// The clients of all flows so far.
     known: Mutex<Vec<SocketAddr>>,
     /// Number of packets of forgotten flows.
     dropped: AtomicU64,
@@ -39,8 +42,8 @@ pub(crate) struct Nat {
 impl Nat {
     /// Starts a relay on loopback. It assigns new flows to the servers in round-robin order.
     pub(crate) fn start(servers: Vec<SocketAddr>) -> Self {
-        // A server may listen on the same port over TCP. At 127.0.0.1, another test's connection could
-        // have that port.
+        // A test may also listen over TCP at the relay's port. At 127.0.0.1, a connection of another test
+        // could use that port.
         let front = bound(Ipv4Addr::new(127, 0, 7, 1));
         let address = front.local_addr().expect("the socket is bound");
         let shared = Arc::<Shared>::default();

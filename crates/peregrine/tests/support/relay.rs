@@ -21,7 +21,7 @@ pub(crate) struct Relay {
     server: SocketAddr,
     clients: Vec<(SocketAddr, UdpSocket)>,
     in_flight: InFlight<Direction>,
-    /// Fragments of results that are to be lost once each.
+    /// The numbers of the fragments of results that are still to be lost. Each is lost once.
     once: Vec<u32>,
 }
 
@@ -103,9 +103,11 @@ impl Relay {
 
     /// Returns whether this is a fragment that is to be lost now.
     fn is_lost(&mut self, packet: &[u8]) -> bool {
-        /// Offsets of the kind and of the fragment in a header, and the kind of a result.
+        /// The offset of the kind in a header.
         const KIND_AT: usize = 3;
+        /// The offset of the number of the fragment in a header.
         const FRAGMENT_AT: usize = 48;
+        /// The kind of a packet with a result.
         const RESULT: u8 = 2;
         let fragment = packet.get(FRAGMENT_AT..).and_then(|rest| rest.first_chunk());
         let at = self.once.iter().position(|one| Some(&one.to_le_bytes()) == fragment);

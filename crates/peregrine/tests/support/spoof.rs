@@ -72,7 +72,7 @@ impl Spoofer {
         address.sin_addr.s_addr = u32::from_ne_bytes(to.ip().octets());
         let (fd, bytes) = (self.0.as_raw_fd(), size_of_val(&address) as libc::socklen_t);
         let (start, name) = (packet.as_ptr().cast(), (&raw const address).cast());
-        // SAFETY: the kernel reads `packet.len()` and `bytes` bytes, the sizes of both.
+        // SAFETY: the kernel reads `packet.len()` bytes of the packet and `bytes` bytes of the address.
         let sent = unsafe { libc::sendto(fd, start, packet.len(), 0, name, bytes) };
         assert!(sent > 0, "cannot send the packet: {}", std::io::Error::last_os_error());
     }

@@ -25,7 +25,7 @@ impl<S: Serve> SwappedServer<S> {
     }
 }
 
-/// Room for the head of a reply, which has no bound below that of the message.
+/// The size in bytes of the memory for the head of a reply. A head may be as large as a whole message.
 const HEAD_BYTES_MAX: usize = 4 << 20;
 
 /// The bytes of a message that is being swapped in place. The bytes before `at` are swapped already.
@@ -81,7 +81,7 @@ impl<'w> Swapping<'w, '_> {
         }
     }
 
-    /// Returns the bytes of a number, a character or a flag, or `None` for other types.
+    /// Returns the size in bytes of a number, a character or a flag, or `None` for other types.
     fn number_bytes(&self, ty: &DescribedType) -> Option<usize> {
         let is_simple = !matches!(
             ty,
@@ -148,12 +148,12 @@ impl<'w> Swapping<'w, '_> {
     }
 }
 
-/// Returns the bytes of a value of a plain type, or `None` for a structured one.
+/// Returns the size in bytes of a value of a plain type, or `None` for a structured type.
 fn plain_bytes(whole: &Described, ty: &DescribedType) -> Option<usize> {
     whole.plain_bytes(ty).and_then(|bytes| usize::try_from(bytes).ok())
 }
 
-/// Swaps consecutive values.
+/// Swaps the values of a block. If their type is structured, they are in the head, and the block is empty.
 fn swap_block(whole: &Described, ty: &DescribedType, bytes: &mut [u8]) {
     let Some(size) = plain_bytes(whole, ty) else { return };
     let mut swapping = Swapping { whole, bytes, at: 0, inwards: true };
@@ -162,7 +162,7 @@ fn swap_block(whole: &Described, ty: &DescribedType, bytes: &mut [u8]) {
     }
 }
 
-/// The out and in-out blocks of a procedure: the type and the bytes of each.
+/// The out and in-out blocks of a procedure: the type of the values and the size in bytes of each block.
 type Blocks<'a> = Vec<(&'a DescribedType, usize)>;
 
 /// Swaps a received message, and returns which blocks its reply has.
@@ -247,7 +247,7 @@ impl<S: Serve> Serve for SwappedServer<S> {
         raw.lent.read(&mut lent)?;
         let outs = swap_call(whole, procedure, &mut head, raw.copied, &mut lent)?;
 
-        // The message as a client of this machine's byte order sends it.
+        // This is the message as a client of this machine's byte order sends it.
         let head_bytes = head.len();
         let mut message = head;
         let has = |direction| {
@@ -280,7 +280,8 @@ impl<S: Serve> Serve for SwappedServer<S> {
         reply.expect(outs.len());
         let mut blocks = Vec::new();
         for (_, bytes) in &outs {
-            // As long as the caller allows. A caller that offers more than there is room for gets an error.
+            // The block has the size that the caller offers. If the reply has less space, the caller gets an
+            // error.
             let block = reply.block(*bytes);
             blocks.push(block.ok_or(Invalid::TooLong)?);
         }

@@ -8,16 +8,17 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 pub(crate) const PEREGRINE_TYPE: u16 = 0x88b5;
 /// A type that no program uses. It is reserved for experiments, as is Peregrine's.
 pub(crate) const UNUSED_TYPE: u16 = 0x88b6;
-/// All types.
+/// Selects frames of all types.
 pub(crate) const ALL: u16 = libc::ETH_P_ALL as u16;
 
-/// Bytes of the `virtio_net_hdr` before each frame of a forwarding socket: offloads still pending.
+/// The size in bytes of the `virtio_net_hdr` before each frame of a forwarding socket. This header says which
+/// offloads are still pending.
 pub(crate) const VNET_HEADER_BYTES: usize = 10;
 const PACKET_VNET_HDR: libc::c_int = 15;
 const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
 
-/// A socket that receives the frames that arrive at an interface, also those for other hosts. It does
-/// not receive frames that are sent there.
+/// A socket that receives the frames that arrive at an interface, including those for other hosts. It does
+/// not receive the frames that this machine sends from the interface.
 pub(crate) struct Tap(OwnedFd);
 
 fn done(result: libc::c_int) -> io::Result<()> {
@@ -25,13 +26,13 @@ fn done(result: libc::c_int) -> io::Result<()> {
 }
 
 impl Tap {
-    /// Makes one at an interface of this thread's namespace, for frames of one type.
+    /// Makes a tap at an interface of this thread's namespace, for frames of one type.
     pub(crate) fn at(interface: &str, ether_type: u16) -> io::Result<Self> {
         Self::open(interface, ether_type, false)
     }
 
-    /// Makes one for forwarding all frames. [`VNET_HEADER_BYTES`] bytes precede each frame in both
-    /// directions. They say which checksums and segmentation are still to be done.
+    /// Makes a tap for forwarding all frames. [`VNET_HEADER_BYTES`] bytes precede each frame, both in
+    /// `receive` and in `send`. They say which checksums and segmentation are still to be done.
     pub(crate) fn passing_on(interface: &str) -> io::Result<Self> {
         Self::open(interface, ALL, true)
     }

@@ -173,7 +173,7 @@ pub(crate) fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
-/// Makes a request with one more word.
+/// Makes a request of kind `kind` with one more word, `number`.
 pub(crate) fn request(kind: u32, number: u32) -> Vec<u8> {
     words(&[MAGIC, VERSION, kind, number])
 }
@@ -185,7 +185,7 @@ pub(crate) fn describe() -> Vec<u8> {
 /// Makes a bind request for any interface.
 pub(crate) fn bind(count: u32, bytes: u64, tokens: &[Token]) -> Vec<u8> {
     let mut message = words(&[MAGIC, VERSION, BIND]);
-    // No digest. Padding precedes the count, and the bytes.
+    // The first zero says that there is no digest. The other zeros are padding before `count` and `bytes`.
     message.extend([0; 4]);
     message.extend(words(&[count, 0]));
     message.extend(bytes.to_ne_bytes());
@@ -236,19 +236,20 @@ impl Session {
         Some(Self { line, region, token, binding, sequence: vec![0; count as usize] })
     }
 
-    /// Posts a call without arguments on an A-stack and rings. Returns the posted word.
+    /// Posts a call without arguments on an A-stack and notifies the server. Returns the posted word.
     pub(crate) fn post(&mut self, astack: u32, procedure: u32) -> u32 {
         self.post_extended(astack, procedure, &[])
     }
 
-    /// Does the same with extensions.
+    /// Does the same as [`post`](Self::post), with extensions.
     pub(crate) fn post_extended(&mut self, astack: u32, procedure: u32, extensions: &[u8]) -> u32 {
         let space = &self.region.memory;
-        space.write(self.region.call(astack) + 32, extensions).expect("the region has room");
+        space.write(self.region.call(astack) + 32, extensions).expect("the region is large enough");
         self.post_header(astack, &[procedure, 0, 0, 0, u32::MAX, extensions.len() as u32])
     }
 
-    /// Posts a call of which only the first `there` bytes are written, with this head and these lengths.
+    /// Posts a call that is still being written: its first `there` bytes are said to be there. `head` is its
+    /// head. The header announces `copied` bytes before the lent blocks, and `total` bytes.
     pub(crate) fn post_arriving(
         &mut self,
         astack: u32,
@@ -259,21 +260,23 @@ impl Session {
         there: u32,
     ) -> u32 {
         let (space, head) = (&self.region.memory, words(head));
-        space.write(self.region.call(astack) + 32, &head).expect("the region has room");
+        space.write(self.region.call(astack) + 32, &head).expect("the region is large enough");
         let [progress, _] = self.region.progress(astack);
         self.region.word(progress).store(there, Ordering::Release);
         self.post_header(astack, &[procedure, head.len() as u32, copied, total, u32::MAX, 1 << 15])
     }
 
-    /// Posts a call whose message is written, with this header after the binding, and rings.
+    /// Posts a call whose message the test has already written to the A-stack. `header` has the words that
+    /// follow the number of the binding. Rings if no thread of the server attends to the A-stack, and
+    /// otherwise wakes the thread.
     pub(crate) fn post_header(&mut self, astack: u32, header: &[u32; 6]) -> u32 {
         let sequence = &mut self.sequence[astack as usize];
         *sequence += 1;
         let message = *sequence << 3 | 1;
         let call = self.region.call(astack);
         let space = &self.region.memory;
-        space.write(call + 4, &words(&[self.binding])).expect("the region has room");
-        space.write(call + 8, &words(header)).expect("the region has room");
+        space.write(call + 4, &words(&[self.binding])).expect("the region is large enough");
+        space.write(call + 8, &words(header)).expect("the region is large enough");
         let before = self.region.memory.word(call).swap(message, Ordering::AcqRel);
         if before == 0 {
             let _ = self.line.send(&request(RING, astack));
@@ -294,7 +297,7 @@ impl Session {
         self.reply_to(message, astack, limit)
     }
 
-    /// Returns the answer to a call, or `None` after `limit`.
+    /// Returns the answer to the call whose posted word is `message`, or `None` after `limit`.
     pub(crate) fn reply_to(&self, message: u32, astack: u32, limit: Duration) -> Option<u32> {
         let reply = self.region.reply(astack);
         let until = Instant::now() + limit;
@@ -323,12 +326,13 @@ pub(crate) struct Region {
     half: usize,
 }
 
-/// Bytes of a line: its header, a message, and 2 MiB of room for where large messages begin.
+/// Returns the size of a line in bytes: its header, a message, and 2 MiB more, because large messages begin
+/// at different offsets.
 const fn half(bytes: usize) -> usize {
     (bytes + (2 << 20) + 32).next_multiple_of(128)
 }
 
-/// Bytes of a region of `count` A-stacks with `bytes` bytes in each direction.
+/// Returns the size in bytes of a region of `count` A-stacks with `bytes` bytes in each direction.
 pub(crate) const fn region_bytes(count: u32, bytes: usize) -> usize {
     (4096 + count as usize * (2 * half(bytes) + 384)).next_multiple_of(4096)
 }

@@ -57,17 +57,17 @@ impl Tally for Counts {
             std::thread::sleep(Duration::from_millis(1));
         }
         let bytes: Vec<u8> = (0..back as usize).map(|at| byte(id, at)).collect();
-        into.put(&bytes).expect("room");
+        into.put(&bytes).expect("enough space");
         Ok(answer(id, load))
     }
     fn counts(&self, mut into: Out<'_, u8>) -> peregrine::Result<u64> {
         let each: Vec<u8> = self.each.iter().map(|count| count.load(Ordering::SeqCst)).collect();
-        into.put(&each).expect("room");
+        into.put(&each).expect("enough space");
         Ok(self.all.load(Ordering::SeqCst))
     }
     fn read(&self, bytes: u32, mut into: Out<'_, u8>) -> peregrine::Result<()> {
         let bytes: Vec<u8> = (0..bytes as usize).map(|at| byte(7, at)).collect();
-        into.put(&bytes).expect("room");
+        into.put(&bytes).expect("enough space");
         Ok(())
     }
 }
@@ -76,7 +76,7 @@ const RETURNED: u8 = b'r';
 const NOT_EXECUTED: u8 = b'n';
 const MAYBE: u8 = b'm';
 
-/// The number of calls, and how many clients and threads make them.
+/// The number of calls, the number of clients that make them, and the number of threads of each client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub(crate) calls: u32,
@@ -102,8 +102,8 @@ impl Load {
         std::fs::write(directory.join(format!("outcomes{number}")), outcomes).unwrap();
     }
 
-    /// Checks all outcomes against what ran, which it asks the server over the local path. Returns how many
-    /// calls returned, how many were not executed, and how many may have been executed.
+    /// Asks the server over the local path which calls ran, and checks all outcomes against that. Returns how
+    /// many calls returned, how many were not executed, and how many may have been executed.
     pub(crate) fn check(self, directory: &Path) -> [u32; 3] {
         let outcomes: Vec<u8> = (0..self.clients)
             .flat_map(|client| std::fs::read(directory.join(format!("outcomes{client}"))).unwrap())

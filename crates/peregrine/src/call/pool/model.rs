@@ -1,4 +1,4 @@
-//! `FramePool` under a model checker: every interleaving of a few threads, with its own machine.
+//! `FramePool` under a model checker, which runs every interleaving of a few threads on its own `Machine`.
 
 use super::queue::State;
 use super::*;
@@ -196,7 +196,7 @@ fn shrinking_takes_no_frame_from_a_caller() {
     check(3, || {
         let frames = Frames::new(2, 1);
         frames.pool.queue.inner.activate_free(&frames.pool.slots);
-        frames.pool.shrink(&|_| panic!("marked only now"));
+        frames.pool.shrink(&|_| panic!("the first call only marks frames"));
         assert_eq!(frames.pool.take(0), Some(0));
         let keeper = spawn(&frames, |frames| {
             frames.pool.shrink(&|index| frames.count(index));
@@ -224,8 +224,8 @@ fn new_frames_go_to_waiting_callers() {
     });
 }
 
-/// A path whose `is_released` does all that the function of a connection does: it takes a lock, calls the
-/// pool, and finds a frame that another caller returns at the same time.
+/// A path whose `is_released` does everything that `is_released` of a connection does: it takes a lock, calls
+/// the pool, and finds a frame that another caller returns at the same time.
 struct Path {
     input: Mutex<()>,
     replied: AtomicU32,
@@ -240,7 +240,7 @@ impl Path {
         let _input = self.input.lock().unwrap();
         // Calls each function of the pool that takes the pool's lock.
         pool.at_least(1);
-        pool.reclaim(&|_| panic!("a frame is asked for by one thread at a time"));
+        pool.reclaim(&|_| panic!("two threads ask for one frame at a time"));
         pool.active() == 1 && self.replied.load(Ordering::Acquire) == 1
     }
 }
@@ -257,7 +257,7 @@ fn is_released_may_call_the_pool() {
                 let policy = WaitPolicy { left: &|| LONG, look_every: Duration::ZERO };
                 let is_released = |_| path.is_released(&frames.pool);
                 let index = frames.pool.take_slowly(0, &policy, &is_released, OnExhausted::Wait);
-                frames.count(index.expect("the frame that was let go"));
+                frames.count(index.expect("the released frame"));
                 frames.pool.give_back(0);
             }
         };
@@ -297,7 +297,7 @@ fn one_caller_checks_while_any_caller_waits() {
                 let policy = WaitPolicy { left: &|| LONG, look_every: Duration::ZERO };
                 let is_released = |_| path.is_released(&frames.pool);
                 let index = frames.pool.take_slowly(0, &policy, &is_released, OnExhausted::Wait);
-                frames.pool.give_back(index.expect("the frame that was let go"));
+                frames.pool.give_back(index.expect("the released frame"));
             })
         };
         frames.pool.capture(0);

@@ -1,8 +1,8 @@
 //! `Queue`: the callers that wait for a frame, in order of arrival, and the lock that protects them.
 //!
-//! **No function here takes a function.** The lock does not leave this file, so no code of a path, such
-//! as `is_released`, can run while a thread holds it. A path's `is_released` may receive from the network,
-//! wake other callers and use the pool.
+//! **No function here takes a function as an argument.** The lock does not leave this file, so no code of a
+//! path, such as `is_released`, can run while a thread holds it. A path's `is_released` may receive from the
+//! network, wake other callers and use the pool.
 
 use core::ops::DerefMut;
 use core::time::Duration;
@@ -23,20 +23,21 @@ pub(in crate::call) trait Lock<M: Machine> {
     fn lock(&self) -> impl DerefMut<Target = State<M>>;
 }
 
-/// What only the holder of the lock changes.
+/// The state of the queue, which only the holder of the lock reads and changes.
 pub(in crate::call) struct State<M: Machine> {
     /// The number of frames that stay active without load.
     base: u32,
-    /// The waiting callers, the longest waiting first. Tickets increase.
+    /// The waiting callers in order of arrival. Each ticket is higher than the previous one.
     waiting: VecDeque<Waiting<M>>,
     next_ticket: u64,
-    /// The ticket of the caller that checks for frames for all of them. While callers wait, it is the
+    /// The ticket of the caller that checks for frames for all waiting callers. While callers wait, it is the
     /// ticket of one of them.
     looks: u64,
     /// How often a caller was asked to check.
     appointed: u32,
-    /// How many frames were given to waiting callers since `since`, by [`Machine::clock`].
+    /// How many frames were given to waiting callers since `since`.
     given: u32,
+    /// When the current count in `given` began, by [`Machine::clock`].
     since: u32,
     /// How many frames may still be activated for waiting callers.
     growth: u32,
@@ -52,7 +53,7 @@ struct Waiting<M: Machine> {
 /// The outcome of asking for a frame.
 pub(super) enum Joined<M: Machine> {
     Taken(u32),
-    /// The caller waits, and possibly is the one that checks for all.
+    /// The caller waits. If `looks` is true, it checks for frames for all waiting callers.
     Waits {
         ticket: u64,
         waiter: Arc<Waiter<M>>,
@@ -102,7 +103,7 @@ impl<M: Machine> State<M> {
         Wakeups([Some(waiter), looks])
     }
 
-    /// Makes the last caller the one that checks: it also leaves the queue last.
+    /// Makes the last caller the one that checks, because it leaves the queue last.
     fn appoint_last(&mut self) -> Option<Arc<Waiter<M>>> {
         self.appoint(self.waiting.len().checked_sub(1)?)
     }
@@ -183,10 +184,11 @@ impl<M: Machine> Queue<M> {
         true
     }
 
-    /// Hands a frame that was returned while callers waited to the first of them.
+    /// Hands over a frame that was returned while callers wait. The first caller in the queue gets it.
     pub(super) fn hand_over(&self, slots: &Slots<M>, index: u32) -> Wakeups<M> {
         let mut state = self.0.lock();
-        // If the frame cannot be taken, another thread has it, and comes here when it returns the frame.
+        // If the frame cannot be taken, another thread has it, and calls this function when it returns the
+        // frame.
         if state.waiting.is_empty() || !slots.seize(index) {
             return Wakeups::NONE;
         }
@@ -230,8 +232,8 @@ impl<M: Machine> Queue<M> {
         Some(state.give(slots, index))
     }
 
-    /// Passes the duty to check on to the next caller, after a caller has checked and still waits. Their
-    /// bindings may know of different frames. Returns true if this caller keeps the duty.
+    /// Makes the next caller the one that checks, after the caller with `ticket` has checked and still waits.
+    /// Their bindings may know of different released frames. Returns true if this caller keeps the duty.
     pub(super) fn pass_look(&self, ticket: u64) -> bool {
         let mut state = self.0.lock();
         if state.looks != ticket {
@@ -248,7 +250,7 @@ impl<M: Machine> Queue<M> {
         false
     }
 
-    /// Makes at least `count` frames active permanently, as far as they exist.
+    /// Makes at least `count` frames active permanently, or all frames if there are fewer.
     pub(super) fn at_least(&self, slots: &Slots<M>, count: u32) {
         let mut state = self.0.lock();
         state.base = state.base.max(count.min(slots.len()));

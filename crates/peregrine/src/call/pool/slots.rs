@@ -85,8 +85,8 @@ impl<M: Machine> Slots<M> {
             }
         }
         let state = &self.at(index).state;
-        // The frame is taken before the question, because what `is_released` records belongs to the frame's
-        // holder.
+        // The frame is taken before `is_released` is called, because only the holder of a frame may change
+        // what `is_released` records about it.
         if state.peek() != CAPTURED || !state.exchange(CAPTURED, TAKEN) {
             return false;
         }

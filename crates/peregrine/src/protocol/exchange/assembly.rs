@@ -15,7 +15,7 @@ pub(crate) enum PieceArrival {
     OutOfWindow,
 }
 
-/// Which positions of a message have arrived.
+/// The record of which positions of a message have arrived.
 ///
 /// The positions after the first hole are in a [`PositionSet`], which the owner passes to each function. A
 /// side either sends or receives a message at any one time. So it needs only one set, and its record stays
@@ -25,14 +25,14 @@ pub(crate) struct Assembly {
     fragments: Fragments,
     /// All positions below this one have arrived.
     next: u32,
-    /// No position from here on has arrived.
+    /// No position from this one on has arrived.
     end: u32,
     /// The number of positions that have arrived.
     came: u32,
 }
 
 impl Assembly {
-    /// Makes the assembly of a message of which nothing has arrived. Empties the set.
+    /// Makes the assembly of a message of which nothing has arrived. Empties `beyond`.
     pub(crate) fn new(fragments: Fragments, beyond: &mut PositionSet) -> Self {
         beyond.release();
         beyond.clear();

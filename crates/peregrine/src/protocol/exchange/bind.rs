@@ -9,7 +9,7 @@
 //! | kind | body |
 //! |---|---|
 //! | `HELLO` | 0 flags u32 (1 requests the location on the link) |
-//! | `COOKIE` | 0 cookie; 16 flags u32 (1 on the link, with the location:); 20 hardware address; 26 endpoint |
+//! | `COOKIE` | 0 cookie; 16 flags u32 (1: the server is on the link, and its location follows); 20 hardware address; 26 endpoint |
 //! | `BIND` | 0 cookie; 16 digest; 32 flags u32 (1 any digest, 2 payload checks requested); 36 handles u16; 38 piece / 16 u16; 40 largest result u32; 44 credits u16; 46 bytes of the name u16; 48 name |
 //! | `BOUND` | 0 table u64; 8 incarnation u64; 16 digest; 32 flags u32 (2 payload checks, 4 the server's values are big-endian); 36 handles u16; 38 piece / 16 u16; 40 largest call u32; 44 credits u16; 48 each handle: place u32, generation u32, secret 12 bytes |
 //! | `UNBOUND` | 0 kind u32; 4 bytes of the text u16; 6 text |
@@ -23,13 +23,13 @@ use super::message::is_piece;
 use super::time::{MILLISECOND, Moment, SECOND};
 use super::versions;
 
-/// Bytes of the body of each packet that binds.
+/// The length in bytes of the body of each packet that binds.
 pub(crate) const BODY_BYTES: usize = 448;
-/// Bytes of each packet that binds.
+/// The length in bytes of each packet that binds.
 pub(crate) const BIND_BYTES: usize = HEADER_BYTES + BODY_BYTES;
 /// The largest number of handles that one `BIND` can get.
 pub(crate) const HANDLES_MAX: usize = 16;
-/// Bytes of the longest name.
+/// The length in bytes of the longest name.
 pub(crate) const NAME_BYTES_MAX: usize = 64;
 const TEXT_BYTES_MAX: usize = BODY_BYTES - 6;
 /// The length of a time slot, in nanoseconds. A cookie is valid in its own slot and in the next one.
@@ -85,7 +85,7 @@ pub(crate) struct BindRequest {
     /// The digest of the client's interface. `None` accepts any interface.
     pub(crate) digest: Option<Digest>,
     pub(crate) handles: u16,
-    /// Bytes of the largest piece that the client can send and receive.
+    /// The length in bytes of the largest piece that the client can send and receive.
     pub(crate) piece: u32,
     pub(crate) result_bytes_max: u32,
     pub(crate) credits: u16,
@@ -96,7 +96,7 @@ pub(crate) struct BindRequest {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GrantedHandle {
     pub(crate) handle: Handle,
-    /// How many results the handle's place had forgotten when the handle was granted.
+    /// The number of results that the server had discarded at the handle's place when it granted the handle.
     pub(crate) generation: u32,
 }
 
@@ -189,7 +189,7 @@ pub(crate) enum BindMessage {
     Unbound(BindRefusal),
 }
 
-/// Reads numbers and bytes from the front.
+/// Reads numbers and bytes from the front of a body.
 struct Cursor<'a>(&'a [u8]);
 
 impl Cursor<'_> {
@@ -212,7 +212,7 @@ impl Cursor<'_> {
     }
 }
 
-/// Writes values one after another.
+/// Writes values into a body, one after another. The number is the offset of the next value.
 struct BodyWriter<'a>(&'a mut Body, usize);
 
 impl BodyWriter<'_> {
@@ -238,8 +238,8 @@ impl BindMessage {
 
     /// Writes the packet.
     pub(crate) fn emit(&self, nonce: Nonce, serial: u16, echo: u16, out: &mut [u8; BIND_BYTES]) {
-        let (header, body) = out.split_first_chunk_mut().expect("room for a header");
-        let body: &mut Body = body.try_into().expect("room for a body");
+        let (header, body) = out.split_first_chunk_mut().expect("a packet has a header");
+        let body: &mut Body = body.try_into().expect("a packet has a body");
         body.fill(0);
         self.write(&mut BodyWriter(body, 0));
         let handle = Handle { place: 0, secret: nonce };
@@ -427,7 +427,7 @@ impl Cookies {
             BindMessage::Bind(cookie, request) if self.verify(now, address, nonce, &cookie) => {
                 Some(BindAction::Decide(request))
             }
-            // The cookie has expired. The client continues with a new one.
+            // The cookie has expired, or was not made for this client. The client continues with a new one.
             BindMessage::Bind(..) => {
                 Some(BindAction::SendCookie(self.make(now, address, nonce), false))
             }

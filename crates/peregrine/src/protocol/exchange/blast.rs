@@ -10,8 +10,8 @@ use super::time::{MILLISECOND, Moment};
 const ASKS: u32 = 8;
 /// The smallest number of positions between two requests for a report, without pacing.
 const ASK_AFTER: u32 = 16;
-/// The smallest number of positions between two requests for a report, with pacing. It is small, because
-/// each report makes room for that many positions, which the sender then sends in one burst.
+/// The smallest number of positions between two requests for a report, with pacing. It is small, because each
+/// report allows the sender to send that many positions, and the sender sends them in one burst.
 const ASK_AFTER_PACED: u32 = 4;
 /// The time after which a paced sender requests a report, if more than [`ASK_AFTER_PACED`] positions are
 /// sent within it.
@@ -21,8 +21,9 @@ const ASK_TIME: u64 = MILLISECOND / 5;
 /// in fewer overflows of a queue, so its window would be reduced less often than TCP's window, and the
 /// sender would take more than its fair share.
 const BURST: u64 = MILLISECOND;
-/// The bounds of the burst, in positions.
+/// The smallest number of positions in a burst.
 const BURST_MIN: u64 = 2;
+/// The largest number of positions in a burst.
 const BURST_MAX: u64 = 44;
 
 /// The receiver's report of the positions that have arrived.
@@ -32,12 +33,12 @@ pub(crate) struct ReceptionReport<'a> {
     pub(crate) next: u32,
     /// Bit i of byte j shows whether position `next + 8 j + i` has arrived.
     pub(crate) bitmap: &'a [u8],
-    /// The number of positions that arrived, including those for which the bitmap had no room.
+    /// The number of positions that arrived, including those that did not fit into the bitmap.
     pub(crate) had: u32,
     /// The serial of the last packet that arrived at the receiver.
     pub(crate) echo: u16,
-    /// Whether the receiver has waited for late packets, so that sent positions that have not arrived are
-    /// lost.
+    /// Whether the receiver has waited for late packets. If it has, positions that were sent and have not
+    /// arrived are lost.
     pub(crate) waited: bool,
 }
 
@@ -63,7 +64,7 @@ impl ReceptionReport<'_> {
 /// The state of the path to the receiver, as the sender knows it.
 pub(crate) struct SendPath<'a, L> {
     pub(crate) now: Moment,
-    /// The number of positions for which the receiver has room.
+    /// The number of positions that the receiver accepts.
     pub(crate) credits: u16,
     pub(crate) flow: &'a L,
     /// The last round of the flow in which this handle was counted.
@@ -96,7 +97,7 @@ pub(crate) enum ReportEffect {
 /// consists of the positions that were below `declared` when the first of them was retransmitted. If the last
 /// packet of the round has arrived, the positions of the round that have not arrived are lost again.
 /// Positions that are declared lost during the round form the next round. A round also ends as soon as all of
-/// its positions have arrived, because its last serial has a meaning only until serials wrap around.
+/// its positions have arrived, because its last serial can be compared only until serials wrap around.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Round {
     None,
@@ -106,7 +107,7 @@ enum Round {
     Sent(u32, u16),
 }
 
-/// A message that is being sent.
+/// The state of a message that is being sent.
 ///
 /// Positions that wait for retransmission are in a [`PositionSet`], which the owner passes to each
 /// function. A message of one packet uses the set only if the packet is lost.
@@ -129,15 +130,15 @@ pub(crate) struct Blast {
     again: Round,
     /// Positions below this one were sent before the last reduction of the window.
     recovery: u32,
-    /// The flow's number of reductions when this handle last looked.
+    /// The flow's number of reductions when this handle last read it.
     reductions: u16,
-    /// Positions sent since the last request for a report.
+    /// The number of positions sent since the last request for a report.
     unasked: u16,
     /// The serial of the position sent last.
     newest: u16,
     /// The serial of the position whose answer is timed.
     timed: u16,
-    /// When that position was sent. Zero if no answer is timed.
+    /// The time at which the timed position was sent. Zero if no answer is timed.
     timed_at: Moment,
     /// The pacing clock: the time at which the last position was due.
     paced: Moment,
@@ -148,7 +149,7 @@ pub(crate) struct Blast {
 }
 
 impl Blast {
-    /// Makes a message that was never sent.
+    /// Makes the state of a message that was never sent.
     #[inline]
     pub(crate) fn new(fragments: Fragments) -> Self {
         Self {
@@ -172,14 +173,14 @@ impl Blast {
         }
     }
 
-    /// Makes a message that is sent again, perhaps in pieces of another size.
+    /// Makes the state of a message that is sent again, perhaps in pieces of another size.
     pub(crate) fn resent(fragments: Fragments) -> Self {
         Self { is_resent: true, ..Self::new(fragments) }
     }
 
-    /// Returns this message, begun again from its start, because the receiver reports that it has kept
-    /// nothing of it. The report may be old, and earlier positions may have arrived since. So later reports
-    /// may contain positions that were sent before the restart.
+    /// Returns the state with which this message begins again from its start. The receiver has reported that
+    /// it has kept nothing of the message. The report may be old, and positions may have arrived since. So
+    /// later reports may contain positions that were sent before the restart.
     pub(crate) fn restarted(&self) -> Self {
         Self { earlier: self.next.max(self.earlier), ..Self::new(self.fragments) }
     }
@@ -194,7 +195,7 @@ impl Blast {
         self.had
     }
 
-    /// Returns when the next position is due, if the sender only waits for its time.
+    /// Returns when the next position is due, if only pacing delays it.
     #[inline]
     pub(crate) fn due(&self) -> Option<Moment> {
         self.waits.then_some(self.paced)
@@ -238,7 +239,7 @@ impl Blast {
         } else {
             Some(missing.first(self.base, self.base, self.next)?)
         };
-        // The position set of the receiver has no room for positions further ahead.
+        // The position set of the receiver cannot contain positions that are further ahead.
         let more = self.next < self.fragments.count() && self.next - self.base < SPAN;
         if again.is_none() && !more {
             return None;
@@ -247,8 +248,8 @@ impl Blast {
             if self.next == 0 {
                 self.reductions = flow.reductions();
             } else if self.reductions != flow.reductions() {
-                // Another handle has reduced the window. The loss of positions that this handle sent
-                // before that must not reduce it again.
+                // Another handle has reduced the window. The loss of positions that this handle sent before
+                // the reduction must not reduce the window again.
                 (self.reductions, self.recovery) = (flow.reductions(), self.next);
             }
             if again.is_some_and(|position| position >= self.recovery) {
@@ -267,7 +268,7 @@ impl Blast {
                 missing.remove(self.base, position);
                 self.missing -= 1;
                 self.note_retransmission(position, serial, missing);
-                // The last missing position requests a report, because nothing else may follow it.
+                // The last missing position requests a report, because perhaps no other packet follows it.
                 flags = Flags::RESENT.with_if(self.missing == 0, Flags::REPORT);
                 position
             }
@@ -291,13 +292,13 @@ impl Blast {
         Some((position, flags))
     }
 
-    /// Returns whether the next position must wait. If it need not wait, the pacing clock counts it as sent.
+    /// Returns whether the next position must wait. If not, the pacing clock counts the position as sent.
     fn must_wait(&mut self, now: Moment, pace: &Pace) -> bool {
         let interval = pace.interval;
         if interval == 0 {
             return false;
         }
-        // A message begins like a sender that is late, so its first positions leave at once.
+        // At the start of a message the sender counts as late, so the first positions are sent at once.
         let late = if self.next == 0 { u64::from(pace.first) * interval } else { pace.late };
         let burst = (BURST / interval).clamp(BURST_MIN, BURST_MAX) * interval;
         self.paced = self.paced.max(Moment(now.0.saturating_sub(late)));
@@ -318,9 +319,9 @@ impl Blast {
         self.again = if last { Round::Sent(end, serial) } else { Round::Open(end) };
     }
 
-    /// Returns whether the current position requests a report. Several positions of each window do, and
-    /// so does the last one before the sender must stop. No position does if the rest of the message
-    /// may follow at once, because the receiver always answers the end of a message.
+    /// Returns whether the current position requests a report. Several positions of each window request one,
+    /// and so does the last position before the sender must stop. If the rest of the message can follow at
+    /// once, no position requests one, because the receiver always answers the end of a message.
     fn requests_report(&self, size: u32, interval: u64) -> bool {
         let rest = self.fragments.count() - self.next + self.missing;
         let full = self.next - self.base >= SPAN;
@@ -358,8 +359,8 @@ impl Blast {
         let had = have.had.clamp(have.next, self.next).max(self.had);
         let progress = had - core::mem::replace(&mut self.had, had);
         self.sample_round_trip(have, path);
-        // If the last packet has arrived, or the receiver has waited, each position has arrived or is
-        // lost.
+        // If the last packet has arrived, or the receiver has waited, each position that was sent has arrived
+        // or is lost.
         let settled = have.waited || !before(have.echo, self.newest);
         let known = if settled { self.next.min(have.covered_end()) } else { end };
         if self.missing == 0 && known == have.next && self.declared <= known {
@@ -372,8 +373,8 @@ impl Blast {
         if progress > 0 && self.missing == 0 && self.base >= self.recovery {
             path.flow.with_flow(|flow| {
                 let share = path.share(flow);
-                // A window that was not used does not show whether it can grow: the message fits it, or less
-                // than half of it was in flight.
+                // The window grows only if it was used: the message does not fit into it, and at least half
+                // of the window was in flight.
                 if self.fragments.count() > share && flying >= share / 2 {
                     flow.acknowledged(path.now, progress);
                 }

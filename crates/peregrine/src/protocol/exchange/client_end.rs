@@ -12,11 +12,11 @@
 //! | `AckPending` | `Idle` | [`acknowledge`](ClientEnd::acknowledge); the next call acknowledges, too |
 //! | `Probing`, and the four states from `Sending` to `Receiving` | `Cancelling` | [`cancel`](ClientEnd::cancel), or a result that is too large: the handle is captured |
 //! | `Cancelling` | `Idle` | the server has released the call |
-//! | any | `Closed` | refused, no answer for too long, or [`close`](ClientEnd::close): the handle is never used again |
+//! | any | `Closed` | the server refused the handle or gave no answer for too long, or [`close`](ClientEnd::close): the handle is never used again |
 //!
-//! The client's timer only sends questions, never data: `PROBE` for the call, and `HAVE_RESULT` when a
-//! part of the result has arrived. Data are retransmitted only after the other end has reported what
-//! is missing.
+//! While the server is silent, the client sends only questions, never data: `PROBE` for the call, and
+//! `HAVE_RESULT` once the server has sent the result. Data are retransmitted only after the other end has
+//! reported what is missing.
 
 mod ending;
 mod outcome;
@@ -40,8 +40,8 @@ use super::positions::PositionSet;
 use super::rtt::{Rtt, WAIT_MAX};
 use super::time::{MILLISECOND, Moment, SECOND};
 
-/// While the server answers that the procedure runs, the interval of the client's probes grows up to this. On
-/// average, this delays the discovery that the server died by half of the interval.
+/// While the server answers that the procedure runs, the interval of the client's probes grows up to this
+/// time. On average, this delays the discovery that the server died by half of the interval.
 const CALM_MAX: u64 = 400 * MILLISECOND;
 /// The longest interval of probes while the client only waits for the release of a cancelled call.
 const CAPTURED_MAX: u64 = 2 * SECOND;
@@ -101,8 +101,8 @@ pub(crate) struct ClientEnd {
     pending: PendingControl,
     unanswered: u8,
     fruitless: u8,
-    /// Whether the server has no room for the call. The client sends nothing of the call until the
-    /// server reports that it has room.
+    /// Whether the server has no memory for the call. The client sends nothing of the call until the server
+    /// reports that it has memory.
     waits: bool,
     /// The number of consecutive ICMP refusals by the server's machine, and the serial of the packet
     /// that was refused last.
@@ -136,7 +136,7 @@ pub(crate) struct ClientEnd {
     /// The serial of the last control packet, until the server has received it or a later packet.
     asked: Option<u16>,
     rtt: Rtt,
-    /// The number of positions for which the server has room.
+    /// The number of positions that the server accepts.
     credits: u16,
     seen: u16,
     terms: ClientTerms,
@@ -266,22 +266,21 @@ impl ClientEnd {
         let fragment = fragments.fragment(position);
         let header =
             Header { flags, shape: self.shape, fragment, ..self.header(PacketKind::Call, serial) };
-        header.emit(out.first_chunk_mut().expect("room for a header"));
+        header.emit(out.first_chunk_mut().expect("a packet has a header"));
         Some(Outgoing { bytes: HEADER_BYTES, range: fragments.range(fragment) })
     }
 
-    /// Times the answer to a packet, unless the answer to an earlier packet is being timed. A later
-    /// packet must not replace an earlier one: if the round trip is longer than the estimate, the client
-    /// sends several packets within it, and would never time an answer.
+    /// Times the answer to a packet, unless the answer to an earlier packet is being timed. A later packet
+    /// must not replace an earlier one: if the round trip is longer than the estimate, the client sends
+    /// several packets in each round trip, and would never time an answer.
     #[inline]
     fn time_answer(&mut self, serial: u16, now: Moment) {
         self.timed.get_or_insert((serial, now));
     }
 
-    /// Probes the server before anything of the call is sent. Since its last packet, the server may have
-    /// restarted, or have forgotten the handle. A refusal of the probe proves that the call was not
-    /// executed. The clock only decides when the probe is worth a round trip. The proof does not depend
-    /// on the clock.
+    /// Probes the server before anything of the call is sent. The server may have restarted since its last
+    /// packet, or have forgotten the handle. A refusal of the probe proves that the call was not executed.
+    /// The clock only decides when the probe is worth a round trip. The proof does not depend on the clock.
     #[cold]
     fn probe_before_call(&mut self, now: Moment, out: &mut [u8; CONTROL_BYTES_MAX]) -> Outgoing {
         self.state = State::Probing { first: self.serial.wrapping_add(1) };
@@ -428,7 +427,7 @@ impl ClientEnd {
         }
     }
 
-    /// Handles the answer that the server knows the handle. The call may now be sent.
+    /// Handles the answer of a server that knows the handle. The call may now be sent.
     fn handle_known(&mut self, now: Moment, first: u16, header: &Header) -> Handled {
         if header.flags.has(Flags::ALL) {
             return Handled::Dropped(DropReason::Violation);
@@ -438,7 +437,7 @@ impl ClientEnd {
             return Handled::Dropped(DropReason::Late);
         }
         self.note_heard(now, header);
-        // Zero credits would mean that the call waits for room, but nothing of the call was sent yet.
+        // Zero credits would mean that the call waits for memory, but nothing of the call was sent yet.
         self.credits = header.credits.max(1);
         let fragments = Fragments::new(self.shape.total, self.piece);
         self.state = State::Sending { blast: Blast::new(fragments), held: false };
@@ -485,7 +484,7 @@ impl ClientEnd {
         self.interval = self.rtt.wait();
         let is_requested = header.flags.has(Flags::REPORT);
         if !assembly.has_holes() {
-            // Without holes, a report need not wait for late packets any longer.
+            // No position is missing before the last arrived one, so a report need not wait for late packets.
             if is_requested || timer == ReportTimer::Report {
                 self.pending = PendingControl::Report(Flags::NONE);
             }
@@ -548,7 +547,7 @@ impl ClientEnd {
             self.due = now.after(self.interval);
             return Handled::Nothing;
         }
-        // A report about pieces of another size shows that none of the current ones has arrived.
+        // A report about pieces of another size shows that no piece of the current size has arrived.
         let same = header.piece == self.piece;
         let have = ReceptionReport {
             next: if same { header.fragment } else { 0 },
@@ -572,15 +571,16 @@ impl ClientEnd {
                 *held = true;
             }
             ReportEffect::StillMissing if *held => {}
-            // The report answers the last question, so everything sent before has arrived or is lost.
+            // The report answers the last question. So what was sent before the question has arrived or is
+            // lost.
             ReportEffect::StillMissing if answers => self.retransmit_missing(now),
             ReportEffect::StillMissing => self.due = now.after(self.interval),
         }
         Handled::Nothing
     }
 
-    /// Stops sending because the server has no room for the call. The server sends a packet when it has
-    /// room. The client probes in case that packet is lost.
+    /// Stops sending because the server has no memory for the call. The server sends a packet when it has
+    /// memory. The client probes, in case that packet is lost.
     fn wait_for_room(&mut self, now: Moment) -> Handled {
         self.calm = if self.waits { (self.calm * 2).min(CALM_MAX) } else { WAIT_MAX };
         self.waits = true;
@@ -653,9 +653,9 @@ impl ClientEnd {
                 self.note_heard(now, header);
                 self.pending = PendingControl::Cancel;
             }
-            // No thread waits for the call any more.
+            // The client has closed the handle, and repeats its goodbye.
             State::Closed => self.pending = PendingControl::Bye,
-            // The server asked before it sent the result.
+            // The question is late: the server asked before it sent the result.
             State::Idle
             | State::AckPending
             | State::Probing { .. }
@@ -706,7 +706,7 @@ impl ClientEnd {
         (self.due != NEVER).then_some(self.due)
     }
 
-    /// Returns the time of the next [send](Self::poll_send), if the client only waits for that time.
+    /// Returns the time of the next [send](Self::poll_send), if only pacing delays it.
     #[inline]
     pub(crate) fn next_send(&self) -> Option<Moment> {
         match &self.state {
@@ -787,5 +787,5 @@ pub(super) fn emit_with(mut header: Header, out: &mut [u8; CONTROL_BYTES_MAX], b
         header.flags = header.flags.with(Flags::CHECKED);
         header.check = checksum(&out[HEADER_BYTES..bytes]);
     }
-    header.emit(out.first_chunk_mut().expect("room for a header"));
+    header.emit(out.first_chunk_mut().expect("a packet has a header"));
 }

@@ -1,55 +1,63 @@
-//! Congestion control: limits the positions in flight to a peer, for all handles to that peer together.
+//! Congestion control: limits the number of positions in flight to a peer, for all handles to that peer
+//! together.
 //!
-//! The window follows CUBIC (RFC 9438), like the window of the kernel's TCP. Both lose packets at the
-//! same queues, and so take about the same share of a link. It begins with slow start, which ends when
-//! round trips become longer (RFC 9406) or a packet is lost. It decays while nothing is sent (RFC
-//! 2861).
+//! The window follows CUBIC (RFC 9438), like the window of the kernel's TCP. So a flow and a TCP connection
+//! that lose packets at the same queue take about the same share of a link. The window begins with slow
+//! start, which ends when round trips become longer (RFC 9406) or a packet is lost. The window decays while
+//! nothing is sent (RFC 2861).
 //!
 //! A message of one packet uses none of this.
 
 use super::time::{MILLISECOND, Moment, SECOND};
 
-/// The initial window on an unknown path. With it, the 48,000 bytes of the largest call that the Peregrine
-/// paper (1991) measures are one blast.
+/// The initial window on an unknown path, in positions. It is large enough to send the largest call of the
+/// Peregrine paper (1991), which has 48,000 bytes, in one blast.
 pub(crate) const WINDOW_FIRST: u32 = 48;
 pub(crate) const WINDOW_MIN: u32 = 2;
-/// The largest window: half of the serials whose order is known. The other half is for retransmissions.
+/// The largest window. The order of two serials is known if they are less than 32,768 apart. Half of this
+/// range is for the window, and the other half for retransmissions.
 pub(crate) const WINDOW_MAX: u32 = 16_384;
 
 /// The factor by which a loss reduces the window.
 const BETA: f64 = 0.7;
-/// The speed of the window's growth, in positions per second cubed.
+/// The constant `C` of CUBIC: the speed of the window's growth, in positions per second cubed.
 const C: f64 = 0.4;
 /// The growth in positions per round trip that makes a window with this `BETA` as aggressive as Reno's. RFC
 /// 9438 raises it to 1 when the window has the size that it had at the last loss. Linux does not raise it,
 /// and its connections share links with ours.
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
-/// Slow start ends if a round trip is longer than the previous one by an eighth, within these bounds.
+/// Slow start ends when a round trip is longer than the previous one by an eighth. This is the lower bound of
+/// that increase.
 const LONGER_MIN: u64 = 4 * MILLISECOND;
+/// The upper bound of the increase that ends slow start.
 const LONGER_MAX: u64 = 16 * MILLISECOND;
-/// Before slow start ends, the window grows at a quarter of the pace for this many round trips, because
-/// the delay may have been chance.
+/// The number of round trips before the end of slow start in which the window grows at a quarter of its usual
+/// pace. The growth is not stopped at once, because the longer round trip may have been chance.
 const CAUTIOUS_ROUNDS: u8 = 5;
-/// The window halves for each of these times without use, or for each two round trips if these are longer.
+/// The length of an idle period, unless two round trips are longer. The window halves for each idle period in
+/// which it is not used.
 const IDLE: u64 = 200 * MILLISECOND;
-/// Positions are not paced on paths with a shorter round trip, because timers are too coarse.
+/// On paths with a shorter round trip than this, positions are not paced, because timers are too coarse.
 const PACED_MIN: u64 = 2 * MILLISECOND;
-/// A sender that may have at most this many positions under way is not paced. After a long outage the
-/// smoothed round trip may be far too long. Few positions, paced by it, would take minutes, and no answer
-/// would come in the meantime to correct the estimate.
+/// A sender is not paced if it may have at most this number of positions in flight. After a long outage the
+/// smoothed round trip may be far too long. A few positions that were paced by this estimate would take
+/// minutes, and no answer would correct the estimate in the meantime.
 const UNPACED: u32 = 8;
-/// A sender that is late, or has waited for an answer, catches up at once by this fraction of a round
-/// trip (one over this), within these bounds. After that it sends at its pace.
+/// A sender that is late, or has waited for an answer, sends at once what was due within the last part of a
+/// round trip. The length of this part is the round trip divided by this number. After that the sender keeps
+/// its pace.
 const LATE_PART: u64 = 16;
+/// The shortest time by which a late sender catches up at once.
 const LATE_MIN: u64 = MILLISECOND;
+/// The longest time by which a late sender catches up at once.
 const LATE_MAX: u64 = 5 * MILLISECOND;
-/// After losses have shown the capacity of the path, a message begins with this fraction of a handle's
-/// share (one over this). So it does not immediately fill a queue that other senders use.
+/// After losses have shown the capacity of the path, a message begins with the handle's share divided by this
+/// number. So the message does not immediately fill a queue that other senders use.
 const FIRST_PART: u32 = 4;
-/// The length of a span. The shortest round trip is that of the current span and the previous one. After
-/// two spans, the flow notices that the path has become longer.
+/// The length of a span of time. The flow keeps the shortest round trip of the current span and that of the
+/// previous span, and uses the shorter one. So it notices after two spans that the path has become longer.
 const SPAN_TIME: u64 = 2 * SECOND;
-/// The length of a span in round trips, if these are longer.
+/// The length of a span as a number of round trips. The longer of the two lengths applies.
 const SPAN_ROUND_TRIPS: u64 = 8;
 /// The time in which a receiver can process as many positions as its credits.
 const CREDIT_TIME: u64 = 10 * MILLISECOND;
@@ -61,7 +69,7 @@ pub(crate) struct Pace {
     pub(crate) interval: u64,
     /// Nanoseconds by which a late sender catches up at once.
     pub(crate) late: u64,
-    /// The number of positions with which a message begins at once.
+    /// The number of positions at the start of a message that are sent at once.
     pub(crate) first: u32,
 }
 
@@ -76,15 +84,17 @@ pub(crate) struct Flow {
     window: f64,
     /// The window at which slow start ends.
     threshold: f64,
-    /// The window before the last loss.
+    /// The window near which growth is slow: the window before the last loss, or less (see
+    /// [`reduce`](Self::reduce)).
     before: f64,
-    /// The window that Reno would have.
+    /// The window that Reno would have if it had begun at `epoch`.
     friendly: f64,
     /// When the window began to grow after the last loss.
     epoch: Option<Moment>,
-    /// The number of seconds after `epoch` at which the window has its former size.
+    /// The number of seconds after `epoch` at which the window has the size `before`.
     back_after: f64,
-    /// The number of reductions. Handles compare it to notice reductions by other handles.
+    /// The number of reductions of the window. A handle remembers this number, to notice reductions by other
+    /// handles.
     reductions: u16,
     /// The smoothed round trip, in nanoseconds. Zero if none was measured.
     smoothed: u64,
@@ -94,9 +104,9 @@ pub(crate) struct Flow {
     shortest_before: u64,
     /// When this span began.
     span_began: Moment,
-    /// When a position was last sent or acknowledged.
+    /// When a handle last asked for its share, or positions were last acknowledged.
     used: Moment,
-    /// The number of the current round.
+    /// The number of the current round. A round lasts as long as a round trip, and at least [`CREDIT_TIME`].
     round: u16,
     /// When the current round began.
     began: Moment,
@@ -104,13 +114,13 @@ pub(crate) struct Flow {
     answer: u64,
     /// The shortest round trip of the previous round.
     answer_before: u64,
-    /// The number of active handles in the current round.
+    /// The number of handles that have used the flow in the current round.
     counted: u16,
-    /// The number of active handles in the previous round.
+    /// The number of handles that used the flow in the previous round.
     active: u16,
     /// The number of remaining rounds of cautious growth.
     cautious: u8,
-    /// A shorter round trip than this ends cautious growth.
+    /// If a round trip is shorter than this, cautious growth ends, and slow start continues.
     usual: u64,
 }
 
@@ -151,9 +161,9 @@ impl Flow {
         self.reductions
     }
 
-    /// Returns the number of positions that a handle may have in flight to a peer with these credits. The
-    /// handles that call this function in a round share the window. `seen`: the last round in which the
-    /// handle called it.
+    /// Returns the number of positions that a handle may have in flight. The handles that call this function
+    /// in a round share the window. `credits`: the credits of the peer. `seen`: the last round in which the
+    /// handle called this function.
     pub(crate) fn share(&mut self, now: Moment, credits: u16, seen: &mut u16) -> u32 {
         self.decay(now);
         self.used = now;
@@ -168,8 +178,8 @@ impl Flow {
         ((self.window / sharing) as u32).min(self.credit_limit(credits)).max(WINDOW_MIN)
     }
 
-    /// Returns the limit that the receiver's credits set: as many positions as credits in each
-    /// [`CREDIT_TIME`] of the round trip, because positions are spread over it.
+    /// Returns the limit that the receiver's credits set, in positions. The sender spreads positions over the
+    /// round trip. So the limit is `credits` multiplied by the number of [`CREDIT_TIME`]s in a round trip.
     fn credit_limit(&self, credits: u16) -> u32 {
         let times = (self.round_trip_min() / CREDIT_TIME).clamp(1, 1000) as u32;
         (u32::from(credits) * times).min(WINDOW_MAX)
@@ -190,7 +200,8 @@ impl Flow {
         self.active = core::mem::take(&mut self.counted).max(1);
         let span = SPAN_TIME.max(SPAN_ROUND_TRIPS * self.smoothed);
         if now.since(self.span_began) > span {
-            // After a long pause, the values of this span are too old for the previous one as well.
+            // After a long pause, the shortest round trip of this span is too old to be kept as that of the
+            // previous span.
             let old = now.since(self.span_began) > 2 * span;
             let last = core::mem::replace(&mut self.shortest, u64::MAX);
             self.shortest_before = if old { u64::MAX } else { last };
@@ -224,7 +235,7 @@ impl Flow {
         }
     }
 
-    /// Halves the window for each idle time that has passed, down to the initial window. Raises the
+    /// Halves the window for each idle period that has passed, down to the initial window. Raises the
     /// threshold, so that slow start continues up to three quarters of the former window.
     fn decay(&mut self, now: Moment) {
         let first = f64::from(WINDOW_FIRST);
@@ -245,12 +256,12 @@ impl Flow {
         if self.smoothed < PACED_MIN || share <= UNPACED {
             return Pace { interval: 0, late, first };
         }
-        // The pace is faster than answers arrive, so that the window limits the sender, not the pace.
+        // The sender sends faster than answers arrive, so that the window limits it, and not the pace.
         let quarters = if growing { 8 } else { 5 };
         Pace { interval: self.smoothed * 4 / quarters / u64::from(share.max(1)), late, first }
     }
 
-    /// Notes that a packet was answered after this time.
+    /// Notes that a packet was answered after `nanoseconds`.
     pub(crate) fn sample(&mut self, nanoseconds: u64) {
         let sample = nanoseconds.clamp(1, 10 * SECOND);
         if self.smoothed == 0 || sample < self.round_trip_min() / 2 {
@@ -262,7 +273,7 @@ impl Flow {
         self.answer = self.answer.min(sample);
     }
 
-    /// Notes that this many more positions arrived, while the window limited the sender.
+    /// Notes that `positions` more positions have arrived, while the window limited the sender.
     pub(crate) fn acknowledged(&mut self, now: Moment, positions: u32) {
         self.used = now;
         let more = f64::from(positions);
@@ -302,7 +313,8 @@ impl Flow {
 
     /// Notes the loss of a packet that was sent after the last reduction.
     pub(crate) fn reduce(&mut self) {
-        // A flow that loses a packet below its former window then aims at less, to leave room for others.
+        // A loss before the window has its former size shows that another flow uses the link. The flow then
+        // aims at a smaller window, to leave capacity to the other flow.
         let converges = self.window < self.before;
         self.before = if converges { self.window * (1.0 + BETA) / 2.0 } else { self.window };
         self.window = (self.window * BETA).max(f64::from(WINDOW_MIN));

@@ -5,34 +5,34 @@
 //! | 0 | 2 | magic |
 //! | 2 | 1 | version of the protocol |
 //! | 3 | 1 | [`PacketKind`] |
-//! | 4 | 4 | check: CRC32C of the 64 bytes with zero here |
+//! | 4 | 4 | check: CRC32C of the 64 bytes, with zeros in this field |
 //! | 8 | 4 | handle: place in the server's table |
 //! | 12 | 12 | handle: secret |
 //! | 24 | 4 | sequence: number of the call |
 //! | 28 | 2 | flags |
 //! | 30 | 2 | serial: counts the packets that this side sent on this handle |
-//! | 32 | 4 | procedure, or answer |
-//! | 36 | 4 | total |
-//! | 40 | 4 | head |
-//! | 44 | 4 | copied, or where the head begins |
-//! | 48 | 4 | fragment, or next position |
+//! | 32 | 4 | `what` of the [`Shape`]: procedure, or answer |
+//! | 36 | 4 | `total` of the [`Shape`] |
+//! | 40 | 4 | `head` of the [`Shape`] |
+//! | 44 | 4 | `at` of the [`Shape`]: bytes that are copied, or offset of the head |
+//! | 48 | 4 | number of the fragment, or first missing position |
 //! | 52 | 2 | piece / 16 |
-//! | 54 | 2 | credits: positions for which this side has room, after those that arrived without a hole |
+//! | 54 | 2 | credits: the number of positions that this side accepts after those that arrived without a hole |
 //! | 56 | 4 | check of the payload, if the flag [`CHECKED`](Flags::CHECKED) is set |
 //! | 60 | 2 | bytes of extensions |
 //! | 62 | 2 | echo: serial of the last packet received |
 //!
-//! All numbers are little-endian. [`Header`] is the validated form. A header that was read needs no
-//! further checks. Writing and reading a header returns an equal one.
+//! All numbers are little-endian. [`Header`] is the validated form. A header that was read needs no further
+//! checks. Reading a written header returns an equal header.
 
 use super::message::{self, Fragments, Shape};
 
-/// Bytes of a header.
+/// The length of a header in bytes.
 pub(crate) const HEADER_BYTES: usize = 64;
-/// Bytes of the largest bitmap after a header. It is as long as the smallest full piece, which
+/// The length in bytes of the largest bitmap after a header. It is as long as the smallest full piece, which
 /// every path carries.
 pub(crate) const BITMAP_BYTES_MAX: usize = 512;
-/// Bytes of the largest packet without a piece of a message, except for those that bind.
+/// The length in bytes of the largest packet that neither carries a piece of a message nor binds.
 pub(crate) const CONTROL_BYTES_MAX: usize = HEADER_BYTES + BITMAP_BYTES_MAX;
 
 const MAGIC: [u8; 2] = *b"PX";
@@ -55,7 +55,7 @@ pub(crate) enum PacketKind {
     Probe = 5,
     /// Client: cancels a call.
     Cancel = 6,
-    /// Server: the call is released. It does not run, and never will.
+    /// Server: the call is released. It does not run, and will never run.
     Released = 7,
     /// Server: does not know this handle.
     Refused = 8,
@@ -122,8 +122,8 @@ pub(crate) struct Flags(u16);
 
 impl Flags {
     pub(crate) const NONE: Self = Self(0);
-    /// Requests a report. In a client's report about a result, it means that the client has waited, so
-    /// that missing pieces are lost.
+    /// Requests a report. In a client's report about a result, this flag means that the client has waited for
+    /// late packets. Pieces that are still missing are then lost.
     pub(crate) const REPORT: Self = Self(1);
     /// This piece was sent before.
     pub(crate) const RESENT: Self = Self(2);
@@ -163,9 +163,9 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    /// Returns the number of the call before the first one. It is part of the secret, so that for some
-    /// handles numbers wrap around soon. Otherwise errors in the handling of wrapped numbers would only show
-    /// after years.
+    /// Returns the sequence that precedes the sequence of the first call. It is a part of the random secret,
+    /// so the sequences of some handles wrap around soon. Otherwise errors in the handling of wrapped
+    /// sequences would only show after years.
     #[inline]
     pub(crate) const fn sequence(&self) -> u32 {
         u32::from_le_bytes([self.secret[8], self.secret[9], self.secret[10], self.secret[11]])
@@ -182,9 +182,9 @@ pub(crate) struct Header {
     pub(crate) serial: u16,
     pub(crate) echo: u16,
     pub(crate) shape: Shape,
-    /// The fragment of this piece, or the first missing position.
+    /// The number of the fragment that this piece is. In a report: the first missing position.
     pub(crate) fragment: u32,
-    /// Bytes of a full piece: a multiple of 16.
+    /// The length of a full piece in bytes: a multiple of 16.
     pub(crate) piece: u32,
     pub(crate) credits: u16,
     /// CRC32C of the payload, if the flag [`CHECKED`](Flags::CHECKED) is set.
@@ -221,7 +221,7 @@ pub(crate) enum DropReason {
     Violation,
 }
 
-/// Returns the CRC32C. It is computed by an instruction of the processor if there is one.
+/// Returns the CRC32C of `bytes`. If the processor has an instruction for this checksum, it is used.
 #[inline]
 pub(crate) fn checksum(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes)
@@ -234,7 +234,7 @@ pub(crate) fn checksum_more(check: u32, bytes: &[u8]) -> u32 {
 }
 
 impl Header {
-    /// Makes a header without further contents.
+    /// Makes a header with these three fields. All other fields are zero.
     #[inline]
     pub(crate) const fn new(kind: PacketKind, handle: Handle, sequence: u32) -> Self {
         Self {
@@ -253,7 +253,7 @@ impl Header {
     }
 
     /// Makes the refusal of the packet `of`, which has an unknown handle. `table`: the number of the table
-    /// that refuses. `generation`: how often the handle's place has forgotten a result.
+    /// that refuses. `generation`: the number of results that the server has discarded at the handle's place.
     pub(crate) fn refusal(of: &Self, table: u64, generation: u32) -> Self {
         let (total, head) = (table as u32, (table >> 32) as u32);
         Self {
@@ -467,7 +467,7 @@ mod tests {
     }
 
     prop_compose! {
-        /// Any valid header, and the bytes of its payload.
+        /// Any valid header, and the length of its payload in bytes.
         fn headers()(
             kind in kinds(),
             flags in 0..64u16,

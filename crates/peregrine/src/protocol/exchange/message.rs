@@ -10,7 +10,7 @@ use core::ops::Range;
 /// | `what` | procedure | answer |
 /// | `total` | bytes of the message | the same |
 /// | `head` | bytes of the head | the same |
-/// | `at` | bytes at the front that the server copies before the procedure runs | where the head begins |
+/// | `at` | bytes at the front that the server copies before the procedure runs | offset of the head after the extensions |
 /// | `extension` | bytes of extensions before the head, a multiple of 16 | the same |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shape {
@@ -40,11 +40,12 @@ impl Shape {
     }
 }
 
-/// Bytes of the largest message that the format carries.
+/// The length in bytes of the largest message that the format carries.
 pub(crate) const TOTAL_MAX: u32 = 1 << 30;
-/// Bytes of the smallest full piece. Every path carries such a piece and its header in one packet.
+/// The length in bytes of the smallest full piece. Every path carries such a piece and its header in one
+/// packet.
 pub(crate) const PIECE_MIN: u32 = 512;
-/// Bytes of the largest full piece, which fills the largest UDP datagram.
+/// The length in bytes of the largest full piece, which fills the largest UDP datagram.
 pub(crate) const PIECE_MAX: u32 = 65_440;
 
 /// Returns whether messages may be cut into pieces of this size.
@@ -53,8 +54,8 @@ pub(crate) const fn is_piece(bytes: u32) -> bool {
     bytes >= PIECE_MIN && bytes <= PIECE_MAX && bytes.is_multiple_of(16)
 }
 
-/// Bytes of a piece that nearly every network carries: 1,500 bytes with all headers, including
-/// those of IPv6.
+/// The length in bytes of a full piece that nearly every network carries. With all headers, including those
+/// of IPv6, its packet has at most 1,500 bytes.
 const PIECE_COMMON: u32 = 1376;
 
 /// Returns the next smaller size of pieces to try if full pieces do not arrive, or `None` if there is
@@ -66,12 +67,11 @@ pub(crate) fn smaller_piece(piece: u32) -> Option<u32> {
     (piece > PIECE_MIN).then(|| ((piece / 2) & !15).max(PIECE_MIN))
 }
 
-/// A message cut into fragments.
+/// The division of a message into fragments.
 ///
-/// Fragment 0 is the front of the message, and its length is the *remainder*. All other fragments are
-/// full pieces. Fragment 0 is sent last (Peregrine, 4.3), so that the only short packet of a blast
-/// is the last one, as segmentation offload requires. A *position* is an index in this order of
-/// sending.
+/// Fragment 0 is the front of the message, and its length is the *remainder*. All other fragments are full
+/// pieces. Fragment 0 is sent last (Peregrine of 1991, section 4.3), so that the only short packet of a blast
+/// is the last one, as segmentation offload requires. A *position* is an index in this order of sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fragments {
     total: u32,

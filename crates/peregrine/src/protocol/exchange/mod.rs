@@ -1,8 +1,8 @@
 //! The packet exchange: calls over datagrams. Each call is executed at most once, even if the network
 //! loses, duplicates or reorders packets.
 //!
-//! Two state machines exchange packets: [`client_end::ClientEnd`] and [`server_end::ServerEnd`]. A
-//! packet is a header of 64 bytes and a piece of a message.
+//! Two state machines exchange packets: [`client_end::ClientEnd`] and [`server_end::ServerEnd`]. A packet is
+//! a header of 64 bytes, which a piece of a message may follow.
 //!
 //! The state machines use no socket, clock or thread. Their inputs are headers, lengths and the
 //! time. Their outputs are headers, and the range of the message that follows each header. They never
@@ -17,17 +17,17 @@
 //! * A *handle* identifies one activity and one duplicate record. The record exists exactly as long as
 //!   the handle: a server that forgets the record also revokes the handle. So no late packet can
 //!   execute a call again.
-//! * An activity has one call at a time and numbers its calls. The record executes each number
-//!   once.
+//! * An activity has one call at a time and numbers its calls. The record lets the call with each number be
+//!   executed at most once.
 //! * The *client* has all timers. It sends probes, the server reports what has arrived, and the client
 //!   sends exactly the missing pieces. Without faults nothing is retransmitted, however long procedures
 //!   take.
-//! * A server that does not know a handle reports how often the handle's place has forgotten a
-//!   result. The call is *not executed* for certain only if that number has not changed since the
-//!   handle was granted. This needs no clock.
-//! * If no packet of the client arrives during a long procedure, the server asks whether the client
-//!   still waits. The driver decides when the server checks this. If no answer arrives, the call is
-//!   cancelled.
+//! * A server that does not know a handle reports how many results it has discarded at the handle's place.
+//!   The call is *not executed* for certain only if that number has not changed since the handle was granted.
+//!   This needs no clock.
+//! * If no packet of the client arrives during a long procedure, the server asks whether the client still
+//!   waits. The driver (the code that calls the state machines) decides when the server checks this. If no
+//!   answer arrives, the call is cancelled.
 //!
 //! Acknowledgements are implicit (Cedar RPC, also Firefly and the Peregrine of 1991): the result acknowledges
 //! the call, and the next call acknowledges the result. If a call and its result fit one packet each,

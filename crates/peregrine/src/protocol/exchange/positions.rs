@@ -1,9 +1,9 @@
 //! A set of positions within a bounded span: those that arrived after the first hole, or the missing
 //! ones.
 
-/// The largest distance between positions of one set.
+/// The length of the range in which the positions of one set must be.
 pub(crate) const SPAN: u32 = super::flow::WINDOW_MAX;
-/// The largest distance for which the set needs no further memory.
+/// The length of the range for which the set allocates no memory.
 const SPAN_SMALL: u32 = 1024;
 const WORDS_SMALL: usize = SPAN_SMALL as usize / 64;
 const WORDS: usize = SPAN as usize / 64;
@@ -51,7 +51,8 @@ impl PositionSet {
         }
     }
 
-    /// Frees the additional memory of the set, which empties it. Does nothing if there is none.
+    /// Frees the allocated memory of the set, and thereby empties the set. Does nothing if the set has
+    /// allocated none.
     pub(crate) fn release(&mut self) {
         if let Self::Large(_) = self {
             *self = Self::default();
@@ -116,8 +117,8 @@ impl PositionSet {
         None
     }
 
-    /// Writes a bitmap of `base..to`, with bit i of byte j for `base + 8 j + i`. Omits positions for which
-    /// `out` has no room. Returns the length of the bitmap in bytes.
+    /// Writes a bitmap of `base..to`, with bit i of byte j for `base + 8 j + i`. Omits positions that do not
+    /// fit into `out`. Returns the length of the bitmap in bytes.
     pub(crate) fn write(&self, base: u32, to: u32, out: &mut [u8]) -> usize {
         let bytes = ((to - base).div_ceil(8) as usize).min(out.len());
         out[..bytes].fill(0);

@@ -2,23 +2,23 @@
 
 use super::time::{MILLISECOND, SECOND};
 
-/// The shortest wait for an answer before the client asks. The server's thread may take this long until
-/// it is scheduled.
+/// The shortest wait for an answer before the client sends a probe. The server's thread may take this long
+/// until it is scheduled.
 pub(crate) const WAIT_MIN: u64 = 5 * MILLISECOND;
-/// The longest time between two questions, unless answers take longer.
+/// The longest time between two probes, unless answers take longer.
 pub(crate) const WAIT_MAX: u64 = 200 * MILLISECOND;
 /// The longest wait for an answer, even if answers take longer.
 const WAIT_LONGEST: u64 = 3 * SECOND;
 /// The longest wait for late packets.
 const ALLOWANCE_MAX: u64 = 50 * MILLISECOND;
-/// The smallest margin for late answers, as a fraction of the smoothed round trip: one over this.
+/// The smallest margin for late answers is the smoothed round-trip time divided by this number.
 const ANSWER_MARGIN: u64 = 16;
 
-/// If a packet of the server arrived within this time, the client begins a call without asking whether the
-/// server knows the handle.
+/// If a packet of the server arrived within this time before a call, the client begins the call without
+/// asking whether the server knows the handle.
 const FRESH_MIN: u64 = 10 * MILLISECOND;
-/// The limit of [`FRESH_MIN`], but in round trips, so that the question is short compared with the pause
-/// before it. The longer of the two limits applies.
+/// The same limit as [`FRESH_MIN`], but as a number of round trips. The longer of the two limits applies.
+/// Asking takes one round trip, which is short compared with a pause of this length.
 const FRESH_ROUND_TRIPS: u64 = 32;
 
 /// Smoothed round-trip time and its variation, in nanoseconds.
@@ -43,7 +43,7 @@ impl Rtt {
         self.least = nanoseconds.clamp(WAIT_MIN, 10 * SECOND);
     }
 
-    /// Notes that a packet was answered after this time.
+    /// Notes that a packet was answered after `nanoseconds`.
     #[inline]
     pub(crate) fn sample(&mut self, nanoseconds: u64) {
         let sample = nanoseconds.min(10 * SECOND);
@@ -52,21 +52,21 @@ impl Rtt {
         self.smoothed = self.smoothed - self.smoothed / 8 + sample / 8;
     }
 
-    /// Returns how long to wait for an answer before asking.
+    /// Returns how long to wait for an answer before sending a probe.
     #[inline]
     pub(crate) fn wait(&self) -> u64 {
         self.estimate().max(self.least)
     }
 
-    /// Returns the longest time between two unanswered questions. A client asks ten times before it
-    /// presumes a server dead, so one interval need not cover as much variation as the first wait.
+    /// Returns the longest time between two unanswered probes. A client sends ten probes before it presumes a
+    /// server dead, so one interval need not cover as much variation as the first wait.
     #[inline]
     pub(crate) fn probe_interval_max(&self) -> u64 {
         (self.smoothed + 2 * self.variation).clamp(WAIT_MAX, WAIT_LONGEST)
     }
 
-    /// Returns the usual time of an answer with a margin. A question is not repeated before that time.
-    /// If answers always take the same time, the variation is zero and gives no margin.
+    /// Returns the usual time of an answer with a margin. A probe is not repeated before that time. If
+    /// answers always take the same time, the variation is zero and gives no margin.
     pub(crate) fn expected_answer(&self) -> u64 {
         let margin = (2 * self.variation).max(self.smoothed / ANSWER_MARGIN);
         (self.smoothed + margin).min(WAIT_LONGEST)

@@ -48,7 +48,7 @@ pub(crate) struct Effect {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Nothing,
-    /// A call of several packets begins, and this packet has the piece at this range. The driver must
+    /// A call of several packets begins, and this packet has the piece at this range of it. The driver must
     /// provide memory for the whole call, and copy the payload there. Without memory it makes the client
     /// [wait](ServerEnd::wait_for_room), or [completes](ServerEnd::complete) the call with a refusal.
     Begin(Range<u32>),
@@ -84,7 +84,7 @@ pub(crate) enum RecordPhase {
     Idle,
     /// A call has arrived in part. If the record is forgotten, the call will never be executed.
     Assembling,
-    /// The client waits until the server has room. If the record is forgotten, the call is never executed.
+    /// The client waits until the server has memory. If the record is forgotten, the call is never executed.
     Waiting,
     /// The record has a result that its client perhaps does not have.
     Replied,
@@ -121,8 +121,8 @@ enum PendingAnswer {
     Ask,
 }
 
-/// The silence of a client after which the server asks it, if the client answered the last question before
-/// the next one was sent. So the client of a long procedure answers only one question a second.
+/// The server asks a client after this silence if the client answered the last question before the server
+/// sent another one. So the client of a long procedure answers only one question a second.
 const QUIET_MAX: u64 = SECOND;
 /// The time between unanswered questions. The server counts unanswered questions instead of measuring
 /// the silence. So a server that was halted itself can read the packets that arrived meanwhile before
@@ -139,7 +139,7 @@ pub(crate) struct ServerEnd {
     heard: Moment,
     /// When the server last asked the client, in milliseconds after the client's last packet.
     asked_ms: u32,
-    /// How often this place has forgotten a result that its client perhaps did not have.
+    /// The number of results that were discarded at this place although their clients may have needed them.
     generation: u32,
     sequence: u32,
     /// The serial of the last sent packet.
@@ -147,14 +147,14 @@ pub(crate) struct ServerEnd {
     /// The serial of the last received packet.
     echo: u16,
     piece: u32,
-    /// Bytes of the largest call.
+    /// The length of the largest call in bytes.
     bytes_max: u32,
     /// The shape of the call, or of the result if there is one.
     shape: Shape,
     pending: PendingAnswer,
-    /// The number of positions for which the client has room.
+    /// The number of positions that the client accepts.
     credits: u16,
-    /// The number of positions for which the server has room.
+    /// The number of positions that the server accepts.
     credits_here: u16,
     /// The last round of the flow in which the record was counted.
     seen: u16,
@@ -291,7 +291,7 @@ impl ServerEnd {
     fn note_heard(&mut self, now: Moment, header: &Header) {
         self.heard = now;
         if self.unanswered > 0 {
-            // A packet sent before the question arrived does not show how soon the client answers.
+            // A packet that the client sent before it got the question does not show how soon it answers.
             let answers = header.echo == self.serial;
             (self.answers_soon, self.unanswered) = (answers && self.unanswered == 1, 0);
         }
@@ -332,7 +332,7 @@ impl ServerEnd {
         Effect { release: false, action }
     }
 
-    /// Handles the first piece of a newer call that arrives.
+    /// Handles the piece of a newer call that arrives first.
     fn begin_call(&mut self, now: Moment, header: &Header) -> Effect {
         if header.shape.total > self.bytes_max {
             return dropped(DropReason::Violation);
@@ -432,8 +432,8 @@ impl ServerEnd {
             self.state = State::Executing;
             return Action::Execute(range);
         }
-        // The end of the blast requests a report. A client that got a report with holes also gets one when
-        // they are closed.
+        // The end of the blast requests a report. A client that got a report with holes also gets a report
+        // when the holes are closed.
         let ends = position + 1 == assembly.fragments().count();
         let closed = *reported && !assembly.has_holes();
         if header.flags.has(Flags::REPORT) || ends || closed {
@@ -578,7 +578,7 @@ impl ServerEnd {
         matches!(self.state, State::Waiting) && self.sequence == sequence
     }
 
-    /// Returns the bytes of the record's call. Valid only while the call is incomplete.
+    /// Returns the length of the record's call in bytes. Valid only while the call is incomplete.
     pub(crate) const fn call_bytes(&self) -> u32 {
         self.shape.total
     }
@@ -659,11 +659,11 @@ impl ServerEnd {
             piece: fragments.piece(),
             ..self.header(PacketKind::Result)
         };
-        header.emit(out.first_chunk_mut().expect("room for a header"));
+        header.emit(out.first_chunk_mut().expect("a packet has a header"));
         Some(Outgoing { bytes: HEADER_BYTES, range: fragments.range(fragment) })
     }
 
-    /// Returns the time of the next [send](Self::poll_send), if the server only waits for that time.
+    /// Returns the time of the next [send](Self::poll_send), if only pacing delays it.
     #[inline]
     pub(crate) fn next_send(&self) -> Option<Moment> {
         match &self.state {
@@ -740,8 +740,8 @@ impl ServerEnd {
             && matches!(self.state, State::Assembling { .. })
     }
 
-    /// Returns the pieces that arrive next if nothing is lost: the number of the call, its fragments, and
-    /// the position of the first such piece. Returns `None` if they cannot be predicted.
+    /// Returns which pieces arrive next if nothing is lost: the number of their call, its fragments, and the
+    /// position of the next piece. Returns `None` if this cannot be predicted.
     pub(crate) fn next_expected(&self) -> Option<(u32, Fragments, u32)> {
         let State::Assembling { assembly, .. } = &self.state else { return None };
         (!assembly.has_holes()).then(|| (self.sequence, *assembly.fragments(), assembly.next()))
@@ -781,13 +781,13 @@ impl ServerEnd {
 /// The terms of a record, set when its handle is bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ServerTerms {
-    /// Bytes of a full piece, until a call uses another size.
+    /// The length of a full piece in bytes, until a call uses another size.
     pub(crate) piece: u32,
-    /// The number of positions for which the client has room.
+    /// The number of positions that the client accepts.
     pub(crate) credits: u16,
-    /// The number of positions for which the server has room.
+    /// The number of positions that the server accepts.
     pub(crate) credits_here: u16,
-    /// Bytes of the largest call.
+    /// The length of the largest call in bytes.
     pub(crate) bytes_max: u32,
 }
 

@@ -6,7 +6,7 @@
 //! | state of the record | may be evicted | the answer to the client's next packet |
 //! |---|---|---|
 //! | idle | [`IDLE_MIN`] after its last packet | refused: not executed; the client binds again |
-//! | assembling, or waiting for room | [`ASSEMBLING_MIN`] after its last packet | the same |
+//! | assembling, or waiting for memory | [`ASSEMBLING_MIN`] after its last packet | the same |
 //! | replied | [`REPLIED_MIN`] after its last packet | refused: may have executed |
 //! | running | never; the number of running procedures has its own limit | |
 //!
@@ -20,10 +20,10 @@ pub(crate) const IDLE_MIN: u64 = SECOND;
 /// A call in progress is not evicted within this time after its last packet. Its client sends a packet at
 /// least every two seconds.
 pub(crate) const ASSEMBLING_MIN: u64 = 10 * SECOND;
-/// A result is not evicted within this time after the client's last packet. A live client that waits for
-/// its result sends a packet long before.
+/// A result is not evicted within this time after the client's last packet. A live client that waits for its
+/// result sends a packet much earlier.
 pub(crate) const REPLIED_MIN: u64 = 60 * SECOND;
-/// The largest number of records that one admission examines. The next admission examines others.
+/// The largest number of records that one admission examines. The next admission begins with other records.
 const LOOKS_MAX: u32 = 1024;
 /// The number of evictable records from which the admission chooses the one that is idle longest.
 const CHOICE: u32 = 16;
@@ -39,17 +39,17 @@ pub(crate) struct AdmittedPlace {
 
 /// The free places, and the places of each group of addresses.
 ///
-/// Addresses are divided into groups by their number. The driver computes the number with a keyed hash, so
-/// that a client cannot choose to share a group with another client. The places of a group
-/// form a list in the order of admission. The free places form one more list.
+/// Each address belongs to a group. The driver computes a number for each address with a keyed hash, and this
+/// number determines the group. So a client cannot choose to share a group with another client. The places of
+/// a group form a list in the order of admission. The free places form one more list.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
     places: u32,
     groups: u32,
     /// The largest number of places that one group may have.
     share: u32,
-    /// Predecessor and successor of each place, of each group's list head, and of the head of the
-    /// free list.
+    /// The predecessor and the successor of each node in its list. The nodes are the places, then the head of
+    /// each group's list, and last the head of the free list.
     links: Box<[(u32, u32)]>,
     /// The group of each place.
     group: Box<[u32]>,
@@ -97,10 +97,10 @@ impl Table {
         self.links[after as usize].0 = before;
     }
 
-    /// Returns a place for a handle of this address: a free place, or else the place whose record has been
-    /// idle longest and may be evicted. A group that has its share of the places gets only one of its own.
-    /// Returns `None` if there is no such place. `phase` returns the phase of the record at a place, and the
-    /// time at which its last packet arrived.
+    /// Returns a place for a new handle of the address with the number `peer`: a free place, or else the
+    /// place whose record has been idle longest and may be evicted. If the group of the address has its full
+    /// share of the places, only a place of that group is chosen. Returns `None` if there is no such place.
+    /// `phase` returns the phase of the record at a place, and the time at which its last packet arrived.
     pub(crate) fn admit(
         &mut self,
         now: Moment,
@@ -145,8 +145,8 @@ impl Table {
         self.append(self.free(), place);
     }
 
-    /// Gives an admitted place back to the address that had it before, because its record has received a
-    /// packet meanwhile.
+    /// Gives an admitted place back to the address that had it before, because the old record at the place
+    /// has received a packet in the meantime.
     pub(crate) fn reassign(&mut self, place: u32, peer: u64) {
         let group = (peer % u64::from(self.groups)) as u32;
         self.have[self.group[place as usize] as usize] -= 1;
@@ -156,7 +156,7 @@ impl Table {
         self.have[group as usize] += 1;
     }
 
-    /// Returns the evictable place of a group that is idle longest, among those that are examined.
+    /// Returns the evictable place whose record is idle longest, among the examined places of a group.
     fn idlest_in_group(
         &mut self,
         now: Moment,
@@ -177,7 +177,7 @@ impl Table {
         choice.best()
     }
 
-    /// Returns the evictable place that is idle longest, among those that are examined.
+    /// Returns the evictable place whose record is idle longest, among the examined places of all groups.
     fn idlest(&mut self, now: Moment, phase: impl Fn(u32) -> (RecordPhase, Moment)) -> Option<u32> {
         let mut choice = EvictionChoice::default();
         for _ in 0..self.places.min(LOOKS_MAX) {
@@ -248,7 +248,7 @@ mod tests {
         table.release(0);
         table.release(1);
         assert!(table.have.iter().all(|have| *have == 0));
-        let admission = table.admit(NOW, 9, |_| panic!("there are free ones"));
+        let admission = table.admit(NOW, 9, |_| panic!("there are free places"));
         assert!(admission.is_some_and(|admission| !admission.evict));
     }
 
@@ -256,14 +256,14 @@ mod tests {
     fn free_places_are_used_before_the_longest_idle() {
         let mut table = Table::new(3, 3);
         for place in 0..3 {
-            let admission = table.admit(NOW, u64::from(place), |_| panic!("there are free ones"));
+            let admission = table.admit(NOW, u64::from(place), |_| panic!("there are free places"));
             assert_eq!(admission, Some(AdmittedPlace { place, evict: false }));
         }
         let idle = [3, 9, 6];
         let admission = table.admit(NOW, 0, |place| idle_for(idle[place as usize]));
         assert_eq!(admission, Some(AdmittedPlace { place: 1, evict: true }));
         table.release(2);
-        let admission = table.admit(NOW, 0, |_| panic!("there is a free one"));
+        let admission = table.admit(NOW, 0, |_| panic!("there is a free place"));
         assert_eq!(admission, Some(AdmittedPlace { place: 2, evict: false }));
         assert_eq!(table.have[..], [3, 0, 0]);
     }
@@ -272,7 +272,7 @@ mod tests {
     fn address_with_its_full_share_evicts_only_its_own_records() {
         let mut table = Table::new(8, 2);
         for peer in [1, 1, 2] {
-            table.admit(NOW, peer, |_| panic!("there are free ones"));
+            table.admit(NOW, peer, |_| panic!("there are free places"));
         }
         let idle = |place: u32| idle_for(if place == 2 { 99 } else { 5 + u64::from(place) });
         assert_eq!(table.admit(NOW, 1, idle), Some(AdmittedPlace { place: 1, evict: true }));
@@ -294,7 +294,7 @@ mod tests {
     fn admission_examines_few_records() {
         let mut table = Table::new(10_000, 10_000);
         for _ in 0..10_000 {
-            table.admit(NOW, 7, |_| panic!("there are free ones"));
+            table.admit(NOW, 7, |_| panic!("there are free places"));
         }
         let looks = core::cell::Cell::new(0);
         let busy = |place: u32| {

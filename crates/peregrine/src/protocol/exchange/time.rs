@@ -14,13 +14,13 @@ pub(crate) const MILLISECOND: u64 = 1_000_000;
 pub(crate) const SECOND: u64 = 1_000_000_000;
 
 impl Moment {
-    /// Returns the moment that is this many nanoseconds later.
+    /// Returns the moment that comes `nanoseconds` after this one.
     #[inline]
     pub(crate) const fn after(self, nanoseconds: u64) -> Self {
         Self(self.0.saturating_add(nanoseconds))
     }
 
-    /// Returns the nanoseconds since an earlier moment, or 0 if it was not earlier.
+    /// Returns the number of nanoseconds since `earlier`, or 0 if `earlier` is in fact later.
     #[inline]
     pub(crate) const fn since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)

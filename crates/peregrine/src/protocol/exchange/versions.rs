@@ -15,7 +15,7 @@ use super::header::{
     HEADER_BYTES, Header, HeaderError, PacketKind, VERSION, checksum, set_version,
 };
 
-/// A packet of binding of another version.
+/// The fields of a packet of binding of another version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Other {
     pub(crate) version: u8,
@@ -33,7 +33,8 @@ pub(crate) fn read(packet: &[u8]) -> Option<Other> {
         return None;
     }
     let version = header[2];
-    // The check of a header covers its version.
+    // The check of a header covers its version. So the check is computed again with the version of the
+    // packet, and compared. Then the header is read as a header of this version.
     let mut ours = *header;
     set_version(&mut ours, version);
     let parsed = (ours == *header).then(|| {
@@ -49,8 +50,8 @@ pub(crate) fn read(packet: &[u8]) -> Option<Other> {
     })
 }
 
-/// Returns the answer to a client of another version, or `None` if the packet is no request of such
-/// a client. The answer is as long as the request. `kind` is the number of the error.
+/// Returns the answer to a client of another version, or `None` if the packet is no request of such a client.
+/// The answer is as long as the request. `kind` is the number of the kind of error.
 pub(crate) fn refuse(packet: &[u8], kind: u32) -> Option<[u8; BIND_BYTES]> {
     let other =
         read(packet).filter(|other| matches!(other.kind, PacketKind::Hello | PacketKind::Bind))?;
@@ -77,7 +78,7 @@ pub(crate) fn refuse(packet: &[u8], kind: u32) -> Option<[u8; BIND_BYTES]> {
 /// Writes a packet that asks whether the server speaks the previous version.
 pub(crate) fn ask(nonce: [u8; 12], out: &mut [u8; BIND_BYTES]) {
     BindMessage::Hello(false).emit(nonce, 0, 0, out);
-    set_version(out.first_chunk_mut().expect("room for a header"), VERSION - 1);
+    set_version(out.first_chunk_mut().expect("a packet has a header"), VERSION - 1);
 }
 
 /// A short text, stored without allocation.

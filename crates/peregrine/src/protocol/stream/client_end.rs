@@ -33,7 +33,8 @@ const _: () = assert!(limits::ASTACKS_MAX.is_power_of_two());
 pub(crate) struct CallSlot {
     /// One of the states above.
     pub(crate) state: AtomicU32,
-    /// The number of the call: the index of the slot in the low bits, and the number of its uses above.
+    /// The number of the call: the index of the slot in the low bits, and the number of its uses in the other
+    /// bits.
     number: AtomicU32,
     /// Whether a cancel of the call must still be sent to the server.
     cancels: AtomicBool,
@@ -172,8 +173,8 @@ pub(crate) enum Unsent {
     NotBegun,
     /// Nothing was sent, and the connection has ended.
     Ended,
-    /// The deadline passed when a part of the message was sent. The connection has ended. The server
-    /// does not execute a call that it has not received whole, but the whole may be on its way.
+    /// The deadline passed when a part of the message was sent. The connection has ended. The server executes
+    /// a call only if it has received the whole call. The outcome is still reported as uncertain.
     Cut,
     /// The socket failed when a part of the message was sent. The connection has ended.
     Unanswered,
@@ -189,7 +190,7 @@ pub(crate) enum Violation {
     Unawaited(u32),
     /// Only clients send this kind of message.
     ClientKind(MessageKind),
-    /// The message has this many bytes, which is too many.
+    /// The message is too large. The number: the length of its body in bytes.
     TooLarge(u32),
 }
 
@@ -226,7 +227,7 @@ pub(crate) struct ArrivingMessage {
     pub(crate) header: Header,
     /// The index of the frame into which the body is received. Notices have no body.
     pub(crate) frame: Option<u32>,
-    /// Bytes after the header that have arrived.
+    /// The number of bytes after the header that have arrived.
     pub(crate) done: usize,
 }
 
@@ -298,7 +299,7 @@ impl Assembly {
 /// The client's end of a connection to one server.
 pub(crate) struct ClientEnd {
     slots: Growing<CallSlot>,
-    /// Bytes of the largest message.
+    /// The length of the largest message in bytes.
     message_bytes: usize,
     /// Whether some slot has a cancel that must still be sent.
     cancels: AtomicBool,
@@ -362,7 +363,7 @@ impl ClientEnd {
     }
 
     /// Sends all cancels with `send`, which sends a header. The caller must hold the lock for sending. Stops
-    /// at the first cancel that cannot be sent. It is sent later, unless the reply has arrived by then.
+    /// at the first cancel that cannot be sent. That cancel is sent later, unless the reply arrives first.
     #[cold]
     pub(crate) fn send_cancels(&self, mut send: impl FnMut(Header) -> bool) {
         self.cancels.store(false, Ordering::SeqCst);

@@ -27,9 +27,9 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// Client: asks for a binding to the export of this name.
+    /// Client: asks for a binding to the export whose name is in the body.
     Bind = 1,
-    /// Client: asks for the description of the export of this name.
+    /// Client: asks for the description of the export whose name is in the body.
     Describe = 2,
     /// Client: releases a binding.
     Unbind = 3,
@@ -45,7 +45,7 @@ kinds! {
     Description = 67,
     /// Server: the export of this binding was withdrawn.
     Revoked = 68,
-    /// Server: calls without a reply were not executed, and no further call will be.
+    /// Server: calls without a reply were not executed, and no further call will be executed.
     Goodbye = 69,
     /// Server: the outcome of a call.
     Reply = 70,
@@ -55,18 +55,19 @@ kinds! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) kind: MessageKind,
-    /// Bytes of the body.
+    /// The length of the body in bytes.
     pub(crate) body: u32,
     /// The number of the call or request to which the message belongs.
     pub(crate) number: u32,
     pub(crate) binding: u32,
     /// The procedure of a call; the answer of a reply.
     pub(crate) procedure: u32,
-    /// Bytes of the head in the body.
+    /// The length in bytes of the head, which is a part of the body.
     pub(crate) head: u32,
-    /// In a call: bytes of the body before the lent blocks. In a reply: the position of the head.
+    /// In a call: the number of bytes of the body before the lent blocks. In a reply: the offset of the head
+    /// in the body.
     pub(crate) split: u32,
-    /// Bytes of extensions after the body.
+    /// The length in bytes of the extensions after the body.
     pub(crate) extensions: u32,
 }
 
@@ -93,7 +94,7 @@ impl core::fmt::Display for Unreadable {
     }
 }
 
-/// Returns the number of bytes of padding after this many bytes.
+/// Returns the number of bytes of padding that follow `bytes` bytes.
 pub(crate) const fn padding(bytes: usize) -> usize {
     bytes.wrapping_neg() % ALIGN
 }

@@ -4,8 +4,8 @@
 //! breaks, nothing closes the connection. The client's kernel probes idle connections only seldom, so that
 //! they cost nothing. So while a call waits for a long time, the client probes more often: it sends a few
 //! bytes without meaning, which the server's kernel acknowledges whatever the server does. While sent bytes
-//! are not acknowledged, no probe is needed, because the kernel retransmits them. If the peer has no room to
-//! receive, no probe is needed either, because the kernel probes for room.
+//! are not acknowledged, no probe is needed, because the kernel retransmits them. If the receive buffer of
+//! the peer is full, no probe is needed either, because the kernel sends zero-window probes.
 
 use core::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::limits;
 pub(crate) const EXAMINE_EVERY: Duration = Duration::from_millis(200);
 /// The silence after which the client sends a probe.
 const PROBE_AFTER: Duration = Duration::from_millis(400);
-/// A silent server is presumed dead only if at least this many transmissions are unanswered.
+/// The smallest number of unanswered transmissions with which a silent server is presumed dead.
 const UNANSWERED_MIN: u32 = 2;
 
 /// The state of a connection, as the kernel reports it.
@@ -24,9 +24,9 @@ const UNANSWERED_MIN: u32 = 2;
 pub(crate) struct Link {
     /// The time since anything was received, including acknowledgements.
     pub(crate) silence: Duration,
-    /// The number of transmissions since then that were not acknowledged.
+    /// The number of transmissions since anything was received.
     pub(crate) unanswered: u32,
-    /// Bytes that were sent and are not acknowledged yet.
+    /// The number of bytes that were sent and are not acknowledged yet.
     pub(crate) unacknowledged: usize,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct KeepAlive {
 
 impl KeepAlive {
     /// Returns whether the caller must examine the connection now. The caller first calls this after it has
-    /// waited for [`EXAMINE_EVERY`], and then as often as it likes while nothing is received.
+    /// waited for [`EXAMINE_EVERY`], and then any number of times while nothing is received.
     pub(crate) fn is_due(&mut self, now: Duration) -> bool {
         let (first, last) = *self.examined.get_or_insert((now, now));
         let is_due = now.saturating_sub(last) >= EXAMINE_EVERY || now == first;
@@ -114,7 +114,7 @@ mod tests {
             (link(hour, 1, 32), 300, Action::Wait),
             (link(hour, 0, 0), 500, Action::Probe),
             (link(hour, 9, 32), long, Action::End(ms(hour))),
-            // A peer without room to receive answers the kernel's probes for room.
+            // The receive buffer of the peer is full, and the peer answers zero-window probes.
             (link(long * 2, 0, 1 << 20), hour, Action::Wait),
             // This machine was suspended, and the server had no reason to send anything.
             (link(long * 2, 0, 0), hour, Action::Probe),

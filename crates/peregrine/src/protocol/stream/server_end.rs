@@ -17,7 +17,7 @@ pub(crate) enum Next {
     Message { header: Header, at: usize },
     /// A call that is refused before its body is received. Its bytes are skipped.
     Refuse(Header),
-    /// Nothing can be read until this many bytes of the next message have arrived.
+    /// Nothing can be read until this number of bytes of the next message has arrived.
     More(usize),
     /// The peer violates the protocol.
     Violated(Unreadable),
@@ -57,7 +57,8 @@ impl Unread {
     }
 
     /// Reads the next message. `memory`: the driver's memory. `admits` decides about the header of a call
-    /// before memory for its body is used. It may be called again while the body arrives.
+    /// before memory for its body is used. While the body arrives, each call of this function calls `admits`
+    /// again.
     #[inline]
     pub(crate) fn next(&mut self, memory: &[u8], admits: impl FnOnce(&Header) -> bool) -> Next {
         if self.skip > 0 {
@@ -264,7 +265,7 @@ mod tests {
         calls.cancel(7);
         calls.begin(7);
         calls.begin(8);
-        assert!(!calls.is_cancelled(7), "a cancel before the call was applied to it");
+        assert!(!calls.is_cancelled(7), "a cancel that arrived before the call was applied to it");
         calls.cancel(7);
         assert!(calls.is_cancelled(7) && !calls.is_cancelled(8) && !calls.may_say_goodbye());
         calls.end(7);

@@ -107,22 +107,30 @@ impl<'a> Compiler<'a> {
     fn parts(&mut self, parts: Vec<Part>) -> (u32, u32) {
         let first = self.program.parts.len();
         for part in parts {
-            if let Part::Convert(op) = part
-                && let Op::Numbers { bytes, count } = self.program.op(op)
-                && self.program.parts.len() > first
-                && let Some(Part::Convert(last)) = self.program.parts.last_mut()
-                && let Op::Numbers { bytes: same, count: before } =
-                    self.program.ops.get(*last as usize).copied().unwrap_or(Op::Nothing)
-                && same == bytes
-                && let Some(count) = before.checked_add(count)
-            {
-                self.program.ops.push(Op::Numbers { bytes, count });
-                *last = (self.program.ops.len() - 1) as OpId;
-                continue;
+            let before = self.program.parts.get(first..).and_then(<[Part]>::last).copied();
+            match before.and_then(|before| self.joined(before, part)) {
+                Some(both) => {
+                    self.program.parts.pop();
+                    self.program.parts.push(both);
+                }
+                None => self.program.parts.push(part),
             }
-            self.program.parts.push(part);
         }
         (first as u32, (self.program.parts.len() - first) as u32)
+    }
+
+    /// Returns one part instead of two, if both are numbers of the same size.
+    fn joined(&mut self, before: Part, part: Part) -> Option<Part> {
+        let (Part::Convert(before), Part::Convert(op)) = (before, part) else { return None };
+        match (self.program.op(before), self.program.op(op)) {
+            (Op::Numbers { bytes, count }, Op::Numbers { bytes: same, count: more })
+                if bytes == same =>
+            {
+                let count = count.checked_add(more)?;
+                Some(Part::Convert(self.push(Op::Numbers { bytes, count })))
+            }
+            _ => None,
+        }
     }
 
     fn routine(&mut self, number: usize, their: u32) -> Routine {
@@ -130,7 +138,7 @@ impl<'a> Compiler<'a> {
         let theirs = &self.theirs.procedures[their as usize];
         let (mut arguments, mut back) = (Vec::new(), Vec::new());
         for step in steps(&ours.parameters, &theirs.parameters).unwrap_or_default() {
-            arguments.push(match step {
+            let argument = match step {
                 Step::Both(a, b) => {
                     let (a, b) = (&ours.parameters[a], &theirs.parameters[b]);
                     self.argument(a, b, &mut back)
@@ -146,12 +154,29 @@ impl<'a> Compiler<'a> {
                     let (default, op) = (self.filling(default), self.head(Side::Theirs, one));
                     Argument { head: Part::Fill(default, op), blocks: blocks_of(one, false, true) }
                 }
-            });
+            };
+            let before = arguments.last().filter(|one: &&Argument| one.blocks.is_none());
+            match before.and_then(|before| self.joined(before.head, argument.head)) {
+                Some(head) => {
+                    arguments.pop();
+                    arguments.push(Argument { head, blocks: argument.blocks });
+                }
+                None => arguments.push(argument),
+            }
         }
         let result = self.reply(&ours.result, &theirs.result);
         let error = self.reply(&ours.error, &theirs.error);
         self.bodies();
-        Routine { number: their, arguments: arguments.into(), result, error, back: back.into() }
+        Routine {
+            number: their,
+            ins: blocks_in(&arguments, &[Direction::In, Direction::InOut]),
+            lent: blocks_in(&arguments, &[Direction::Lent]),
+            outs: blocks_in(&arguments, &[Direction::Out, Direction::InOut]),
+            arguments: arguments.into(),
+            result,
+            error,
+            back: back.into(),
+        }
     }
 
     fn argument(
@@ -588,6 +613,14 @@ impl<'a> Compiler<'a> {
             moves.remove(start);
         }
     }
+}
+
+/// Returns the number of arguments with blocks in one of these directions.
+fn blocks_in(arguments: &[Argument], directions: &[Direction]) -> usize {
+    let is_one = |one: &&Argument| {
+        one.blocks.as_ref().is_some_and(|blocks| directions.contains(&blocks.direction))
+    };
+    arguments.iter().filter(is_one).count()
 }
 
 /// Returns the blocks of a buffer that one or both sides have.

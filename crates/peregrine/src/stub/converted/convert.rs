@@ -85,6 +85,7 @@ const IDLE_STEPS_MAX: u32 = 4096;
 
 impl Program {
     /// Converts the part of a message.
+    #[inline]
     pub(super) fn part<A: Representation, B: Representation>(
         &self,
         part: Part,
@@ -93,6 +94,10 @@ impl Program {
         depth: u32,
     ) -> Done {
         match part {
+            // Most parts are numbers, or the lengths of blocks.
+            Part::Convert(op) if matches!(self.op(op), Op::Numbers { bytes: 4, count: 1 }) => {
+                Ok(to.plain(&from.plain::<u32>()?)?)
+            }
             Part::Convert(op) => self.convert(op, from, to, depth),
             Part::Skip(op) => self.skip(op, from, depth),
             Part::Fill(default, op) => self.fill(default, op, to, depth),
@@ -206,7 +211,8 @@ impl Program {
         }
     }
 
-    fn values<A: Representation, B: Representation>(
+    /// Converts values of the same type that follow each other.
+    pub(super) fn values<A: Representation, B: Representation>(
         &self,
         one: OpId,
         count: u64,
@@ -220,6 +226,12 @@ impl Program {
                 let count =
                     usize::try_from(count).ok().and_then(|all| all.checked_mul(each as usize));
                 return numbers(bytes, count.ok_or(Invalid::Short)?, from, to);
+            }
+            Op::Plain { from: source, to: target, first, count: moves } => {
+                let extents = (source, target);
+                if self.plain_elements::<A, B>(extents, (first, moves), count, from, to)? {
+                    return Ok(());
+                }
             }
             _ => {}
         }
@@ -267,7 +279,7 @@ impl Program {
     }
 
     /// Converts a plain value, whose bytes are in `window`.
-    fn plain<A: Representation, B: Representation>(
+    pub(super) fn plain<A: Representation, B: Representation>(
         &self,
         first: u32,
         count: u32,
@@ -462,7 +474,10 @@ fn numbers<A: Representation, B: Representation>(
     let all = count.checked_mul(bytes.into()).ok_or(Invalid::Short)?;
     let window = from.window(bytes.into(), all)?;
     if all > 0 {
-        to.block(bytes.into(), &Block::new(window, between::<A, B>(bytes)))?;
+        match between::<A, B>(bytes) {
+            None => to.window(bytes.into(), window)?,
+            swap => to.block(bytes.into(), &Block::new(window, swap))?,
+        }
     }
     Ok(())
 }

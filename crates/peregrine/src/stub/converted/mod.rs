@@ -11,6 +11,7 @@
 
 mod compile;
 mod convert;
+mod elements;
 mod path;
 mod program;
 

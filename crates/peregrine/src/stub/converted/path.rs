@@ -84,11 +84,24 @@ impl ConvertedPath {
         call: &mut Call<'_, '_, '_>,
         frame: &FrameGuard<'_>,
     ) -> Result<Returned, CallError> {
-        let count = routine.arguments.len();
-        let mut ins = Few::<_, FEW>::new(count, Block::empty);
-        let mut lent = Few::<_, FEW>::new(count, Block::empty);
-        let mut outs = Few::<_, FEW>::new(count, OutBlock::none);
-        let mut filled = Few::<_, FEW>::filled(count, || 0usize);
+        // Lists of blocks take time in proportion to their capacity.
+        match (routine.ins.max(routine.lent), routine.outs) {
+            (0..=2, 0) => self.make_with::<R, 2, 0>(routine, call, frame),
+            (0..=2, 1..=2) => self.make_with::<R, 2, 2>(routine, call, frame),
+            _ => self.make_with::<R, FEW, FEW>(routine, call, frame),
+        }
+    }
+
+    fn make_with<R: Representation, const INS: usize, const OUTS: usize>(
+        &self,
+        routine: &Routine,
+        call: &mut Call<'_, '_, '_>,
+        frame: &FrameGuard<'_>,
+    ) -> Result<Returned, CallError> {
+        let mut ins = Few::<_, INS>::new(routine.ins, Block::empty);
+        let mut lent = Few::<_, INS>::new(routine.lent, Block::empty);
+        let mut outs = Few::<_, OUTS>::new(routine.outs, OutBlock::none);
+        let mut filled = Few::<_, OUTS>::filled(routine.outs, || 0usize);
         call.head.flush();
         let call_space = call.frame.call_space();
         let head = call_space.window().range(0, call.head.len());
@@ -100,7 +113,8 @@ impl ConvertedPath {
         let mut reader = Reader::<Native>::represented(head);
         let (mut our_ins, mut our_lent) = (call.ins.iter(), call.lent.iter());
         let mut our_outs = call.outs.iter_mut();
-        for (argument, filled) in routine.arguments.iter().zip(filled.all()) {
+        let mut filled_bytes = filled.all().iter_mut();
+        for argument in &routine.arguments {
             self.program
                 .part(argument.head, &mut reader, &mut writer, 0)
                 .map_err(|stopped| self.not_sent(stopped))?;
@@ -120,7 +134,9 @@ impl ConvertedPath {
                     if lends { lent.push(block) } else { ins.push(block) }
                 }
             }
-            if matches!(direction, Direction::Out | Direction::InOut) {
+            if matches!(direction, Direction::Out | Direction::InOut)
+                && let Some(filled) = filled_bytes.next()
+            {
                 let out = if ours { our_outs.next() } else { None };
                 let block = match (out, elements) {
                     (Some(out), Some(elements)) if elements.is_straight::<R>() => {
@@ -218,9 +234,8 @@ impl ConvertedPath {
     ) -> Result<Window<'b>, Stopped> {
         let mut writer = Writer::<B>::represented(scratch.rest());
         let mut reader = Reader::<A>::represented(window);
-        for _ in 0..window.len() / (bytes as usize).max(1) {
-            self.program.convert(op, &mut reader, &mut writer, 0)?;
-        }
+        let count = window.len() / (bytes as usize).max(1);
+        self.program.values(op, count as u64, &mut reader, &mut writer, 0)?;
         reader.finish()?;
         writer.flush();
         let taken = scratch.take(writer.len());
@@ -237,11 +252,16 @@ impl ConvertedPath {
         let reply_space = call.frame.reply_to();
         let call_space = call.frame.call_space();
         let (mut at, mut outs) = (0, call.outs.iter_mut());
-        for (argument, filled) in routine.arguments.iter().zip(filled) {
+        let mut filled = filled.iter();
+        for argument in &routine.arguments {
             let Some(Blocks { direction, ours, theirs, elements }) = argument.blocks else {
                 continue;
             };
-            if !ours || !matches!(direction, Direction::Out | Direction::InOut) {
+            if !matches!(direction, Direction::Out | Direction::InOut) {
+                continue;
+            }
+            let Some(filled) = filled.next() else { continue };
+            if !ours {
                 continue;
             }
             let Some(out) = outs.next() else { continue };

@@ -143,6 +143,11 @@ pub(super) struct Routine {
     /// The server's number.
     pub(super) number: u32,
     pub(super) arguments: Box<[Argument]>,
+    /// The number of blocks that the server gets, of those that it gets lent, and of those that either side
+    /// returns.
+    pub(super) ins: usize,
+    pub(super) lent: usize,
+    pub(super) outs: usize,
     pub(super) result: OpId,
     pub(super) error: OpId,
     /// The in-out values after the result.

@@ -28,7 +28,7 @@ fn case_29_crash_before_the_call_arrives_reports_doubt() {
     no_calls_before(&mut world, 50 * MILLISECOND);
     crash(&mut world, 20 * MILLISECOND, 10 * MILLISECOND);
     finish(&mut world);
-    // The new server cannot know that the old one never received it.
+    // The new server cannot know that the old one never received the call.
     assert_eq!((ending(&world, 0), executions(&world, 0)), (Some(MAYBE), 0));
     assert_eq!((ending(&world, 1), executions(&world, 1)), (Some(Ending::Ok), 1));
 }
@@ -160,7 +160,7 @@ fn case_38_record_of_a_crashed_client_can_be_evicted() {
     let mut world = world_of(&[vec![slow]], server, LASTING);
     world.later(50 * MILLISECOND, Change::CrashClient(1));
     world.run_until(SECOND);
-    // The result is sent once, to no client.
+    // The server sends the result once, although the client has crashed.
     let results = world.sent(PacketKind::Result);
     world.run_until(30 * SECOND);
     assert_eq!(world.sent(PacketKind::Result), results);

@@ -6,7 +6,7 @@ use crate::network::Link;
 
 const MEBIBYTE: u32 = 1 << 20;
 
-/// A world in which each client has this many threads, each of which makes this many calls of the
+/// Makes a world of two clients, each with its number of threads. Each thread makes `calls` calls of the
 /// plan.
 fn shared(link: &Link, threads: [usize; 2], calls: usize, plan: Plan) -> World {
     let client = ClientOptions { result_bytes_max: 1 << 28, ..LASTING };
@@ -21,8 +21,8 @@ fn shared(link: &Link, threads: [usize; 2], calls: usize, plan: Plan) -> World {
     world
 }
 
-/// Returns the part of the link that messages used between the ends of the first call and of the
-/// last.
+/// Returns which part of the link's rate messages used, from the end of the first call to the end of the last
+/// one.
 fn used(link: &Link, threads: usize, calls: usize, plan: Plan) -> f64 {
     let mut world = shared(link, [threads, 0], calls, plan);
     finish(&mut world);
@@ -64,7 +64,8 @@ fn large_messages_use_most_of_a_link() {
     }
 }
 
-/// Returns the bytes of results that each of two clients received in this time.
+/// Runs until `until`. Returns how many bytes of results each of two clients has received so far. The calls
+/// of the second client begin at index `first`.
 fn received_bytes(world: &mut World, bytes: u32, first: usize, until: u64) -> [f64; 2] {
     world.run_until(until);
     check(world);
@@ -77,8 +78,8 @@ fn received_bytes(world: &mut World, bytes: u32, first: usize, until: u64) -> [f
     received_bytes
 }
 
-/// A result occupies the link for a third of a second, so the round trip between two calls of a
-/// single client costs it little of its share.
+/// A result occupies the link for a third of a second, so the round trip between two calls of a single client
+/// costs the client little of its share.
 #[test]
 fn eight_handles_of_one_peer_share_the_rate_of_one() {
     for (mbit, rtt) in [(20, 40), (100, 20)] {
@@ -94,8 +95,8 @@ fn eight_handles_of_one_peer_share_the_rate_of_one() {
     }
 }
 
-/// A receiver accepts 1,024 positions in 10 ms. On a path of 300 ms that is 30 times as many as on
-/// one of 1 ms. A sender that still assumed the shorter path would use a third of the link.
+/// A receiver accepts 1,024 positions in 10 ms, so a path of 300 ms holds 30 times as many positions as a
+/// path of 1 ms. A sender that still assumed the shorter path would use a third of the link.
 #[test]
 fn large_messages_use_the_link_after_a_change_of_the_round_trip() {
     let bytes = 32 * MEBIBYTE;

@@ -19,7 +19,7 @@ fn case_21_messages_of_all_sizes_arrive_whole() {
     finish(&mut world);
     assert!(world.oracle.all_ok());
     assert_eq!(world.oracle.resent, 0);
-    // The largest message, with losses.
+    // A message of 4 MiB, with losses.
     let mut world = super::world(&[Plan { total: 4 << 20, result: 4 << 20, ..NULL }]);
     let lossy = Link { loss: 20, ..Link::PERFECT };
     (world.to_server, world.to_client) = (lossy.clone(), lossy);
@@ -48,7 +48,7 @@ fn case_22_only_the_lost_fragment_is_retransmitted() {
             finish(&mut world);
             assert!(world.oracle.all_ok());
             assert_eq!((resent(&world, kind), world.oracle.resent), (1, 1));
-            // No timer expired for it.
+            // No timer expired for the lost fragment.
             assert_eq!(world.sent(PacketKind::Probe), 0);
         }
     }
@@ -76,7 +76,7 @@ fn distant_losses_cost_one_retransmission_each() {
         finish(&mut world);
         assert!(world.oracle.all_ok());
         assert_eq!((resent(&world, kind), world.oracle.resent), (2, 2), "{kind:?}");
-        // Without losses it takes less than a second.
+        // Without losses the call takes less than a second.
         let (ended, _) = world.oracle.calls[0].ended.expect("the call has ended");
         let took = ended - world.oracle.calls[0].began.expect("the call has begun");
         assert!(took < 5 * SECOND, "{kind:?}: {} ms", took / MILLISECOND);

@@ -10,7 +10,7 @@ fn case_49_procedure_may_run_for_an_hour() {
     let mut world = world(&[Plan { runs_for: Some(3600 * SECOND), ..NULL }]);
     finish(&mut world);
     assert_eq!((ending(&world, 0), executions(&world, 0)), (Some(Ending::Ok), 1));
-    // Five probes every two seconds, except at the beginning.
+    // The client sends five probes every two seconds, except at the beginning.
     let probes = world.sent(PacketKind::Probe);
     assert!((8990..9010).contains(&probes), "{probes}");
     assert_eq!(world.sent(PacketKind::HaveCall), probes);
@@ -52,7 +52,7 @@ fn case_52_calls_wait_for_a_free_worker() {
     finish(&mut world);
     assert!(world.oracle.all_ok());
     assert_eq!(world.oracle.resent, 0);
-    // Without room in the queue they are refused, and not executed.
+    // Calls for which the queue has no place are refused, and not executed.
     let server = ServerOptions { workers: 1, queue: 1, ..SERVER_OPTIONS };
     let mut world = world_of(&vec![vec![slow]; 8], server, LASTING);
     finish(&mut world);

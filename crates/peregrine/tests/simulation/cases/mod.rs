@@ -4,22 +4,22 @@
 //! limits (54 to 56), chance (59, which is `seeds`).
 //!
 //! Some have another meaning here, because the exchange has one mechanism for every loss and no server timer.
-//! Some are missing:
+//! Some are missing. The reasons are:
 //!
 //! * 3: silence cannot prove that no packet of a call arrived, so the result is always *maybe*.
 //! * 4, 10, 28: a duplicate never makes the server send a result again; the client requests it.
-//! * 5: a server of which only lost results arrive is presumed dead after ten probes, like any other.
-//! * 6 (stop and wait), 31 (repeating idempotent calls), 37 (exactly once), 42 (cancelling what
-//!   orphans run), 57 and 58 (exceptions that resume, callbacks) do not belong to this protocol.
+//! * 5: a server whose results are all lost is presumed dead after ten probes, like any other.
+//! * 6 (stop and wait), 31 (repeating idempotent calls), 37 (exactly once), 42 (cancelling calls
+//!   of crashed clients), 57 and 58 (exceptions that resume, callbacks) do not belong to this protocol.
 //! * 12, 13: records have no age; a packet of a forgotten handle is refused however late it is.
 //! * 19, 25, 54: also next to the code, in `header.rs`, `server_end/tests.rs` and `client_end/tests.rs`
 //!   (there all numbers have just wrapped around). 19 and 54 are repeated here with both ends, 25 with random
 //!   losses.
-//! * 35: withdrawing an export forgets its handles: 13 and 56.
-//! * 36: no clock is compared with that of another incarnation: 34.
-//! * 40: a cloned client with an old number never gets an old result. If number and shape equal
-//!   those of its twin's call, it cannot be distinguished; the driver detects a fork.
-//! * 43: a child binds like any other process: 39.
+//! * 35: withdrawing an export forgets its handles, see 13 and 56.
+//! * 36: no clock is compared with that of another incarnation, see 34.
+//! * 40: a cloned client with an old number never gets an old result. If number and shape equal those of the
+//!   original client's call, the call cannot be distinguished; the driver detects a fork.
+//! * 43: a forked child binds like any other process, see 39.
 
 mod abuse;
 mod crashes;
@@ -50,7 +50,7 @@ const NULL: Plan = Plan {
 
 const LASTING: ClientOptions = ClientOptions { bye: false, ..CLIENT_OPTIONS };
 
-/// Makes a world of one client with one activity, or two, with these calls.
+/// Makes a world with two clients. The first one makes these calls, one list in each activity.
 fn world_of(plans: &[Vec<Plan>], server: ServerOptions, client: ClientOptions) -> World {
     let mut world = World::new(7, 2, server, client);
     world.log = Some(Vec::new());
@@ -92,7 +92,7 @@ fn script(world: &mut World, mut script: impl FnMut(u64, &Header) -> Fate + 'sta
     world.script = Some(Box::new(move |now, _, header| script(now, header)));
 }
 
-/// Loses the first packets of a kind.
+/// Loses the first `count` packets of a kind.
 fn lose(world: &mut World, kind: PacketKind, count: u32) {
     let mut left = count;
     script(world, move |_, header| {
@@ -119,7 +119,7 @@ fn short_call_is_two_packets_and_nothing_is_retransmitted() {
     finish(&mut world);
     assert!(world.oracle.all_ok());
     assert_eq!((world.sent(PacketKind::Call), world.sent(PacketKind::Result)), (100, 100));
-    // Two exchanges to bind, and the last acknowledgement.
+    // The other five packets are two exchanges to bind, and the last acknowledgement.
     assert_eq!((world.oracle.packets, world.oracle.resent), (205, 0));
 }
 

@@ -73,12 +73,12 @@ fn case_48_handle_survives_a_cut_during_a_cancellation() {
             Some(Ending::Failed(Executed::Maybe, FailureReason::Cancelled))
         );
         assert_eq!(ending(&world, 1), Some(Ending::Ok));
-        // Over the same handle: nothing was bound again.
+        // Both calls use the same handle: nothing was bound again.
         assert_eq!(world.sent(PacketKind::Bound), 1);
     }
 }
 
-/// A result that takes about half a second, over 10 Mbit/s.
+/// Makes a world with one call, whose result takes about half a second over 10 Mbit/s.
 fn slow_result() -> World {
     let mut world = world(&[Plan { result: 600_000, ..NULL }]);
     world.to_client = Link::shaped(10_000_000, 5 * MILLISECOND);
@@ -100,12 +100,12 @@ fn outage_during_a_result_does_not_reduce_pieces() {
             .map(|one| one.header.piece)
             .collect();
         assert!(pieces.iter().all(|piece| *piece == 1408), "{length} ms");
-        // Only what was in flight when the outage began is retransmitted.
+        // Only the packets that were in flight when the outage began are retransmitted.
         assert!(pieces.len() < 600_000 / 1408 + 200, "{length} ms: {} packets", pieces.len());
     }
 }
 
-/// Measures how long after the server's last packet a client presumes it dead.
+/// Measures how long after the cut a client presumes the server dead.
 #[test]
 fn death_during_a_result_is_noticed_as_early_as_any_other() {
     for at in [20, 100, 200, 400] {

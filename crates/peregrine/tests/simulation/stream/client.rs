@@ -17,19 +17,21 @@ use crate::random::Random;
 /// The largest body of a message.
 pub(crate) const BODY_MAX: usize = 8192;
 
-/// The answer that a reply carries: the call was executed, was refused, or was given up.
+/// The answer of a reply: the call was executed.
 pub(crate) const OK: u32 = 0;
+/// The answer of a reply: the call was refused.
 pub(crate) const REFUSED: u32 = 1;
+/// The answer of a reply: the call was given up.
 pub(crate) const GIVEN_UP: u32 = 2;
 
 /// The state of a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CallerState {
     Nothing,
-    /// Its message is in the send queue.
+    /// The message of the caller's call is in the send queue.
     Sends(Token),
     Waits(Token),
-    /// It has given its call up. Its frame is not free before the reply arrives.
+    /// The caller has given its call up. Its frame is not free before the reply arrives.
     Captured,
 }
 
@@ -38,7 +40,7 @@ enum CallerState {
 struct Caller {
     calls: VecDeque<Token>,
     state: CallerState,
-    /// The number of its last call, which deadlines carry.
+    /// The number of the caller's last call. A deadline of another call is ignored.
     number: u32,
 }
 
@@ -169,7 +171,7 @@ impl Client {
         }
     }
 
-    /// Sends as much as there is room for.
+    /// Sends as many bytes as the connection accepts.
     pub(crate) fn send(&mut self, context: &mut Context<'_>) {
         while let Some(connection) = &mut self.connection {
             let Some(front) = connection.queue.front_mut() else { break };
@@ -205,7 +207,7 @@ impl Client {
         }
     }
 
-    /// Handles that the first message of the queue has been sent completely. The lock is free now.
+    /// Handles the end of sending the first message of the queue. The send lock is free now.
     fn is_sent(&mut self, context: &mut Context<'_>) {
         let Some(connection) = &mut self.connection else { return };
         let Some(sent) = connection.queue.pop_front() else { return };

@@ -7,7 +7,7 @@ use crate::random::Random;
 /// Why an end can no longer use a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Broken {
-    /// The other end closed it, and all its bytes have been read.
+    /// The other end closed the connection, and all its bytes have been read.
     Closed,
     /// The connection was reset.
     Reset,
@@ -20,11 +20,11 @@ pub(crate) struct Pipe {
     in_flight: VecDeque<(u64, Vec<u8>)>,
     /// The bytes in the receiver's kernel.
     arrived: VecDeque<u8>,
-    /// The number of bytes for which both kernels have room.
+    /// The number of bytes that both kernels can hold.
     capacity: usize,
     is_closed: bool,
     is_reset: bool,
-    /// When the first byte in flight was written.
+    /// Since when the sender has waited for an acknowledgement of bytes in flight.
     waiting_since: Option<u64>,
 }
 
@@ -54,12 +54,13 @@ impl Pipe {
         self.waiting_since
     }
 
-    /// Returns whether the receiver's kernel has no room.
+    /// Returns whether the receiver's kernel can hold no more bytes.
     pub(crate) fn is_full(&self) -> bool {
         self.arrived.len() >= self.capacity
     }
 
-    /// Writes as many bytes as there is room for. Returns their number, and when the last of them arrives.
+    /// Writes as many bytes as both kernels can hold. Returns their number, and when the last of them
+    /// arrives.
     pub(crate) fn write(
         &mut self,
         now: u64,
@@ -119,7 +120,7 @@ impl Pipe {
         Ok(Vec::new())
     }
 
-    /// Ends the sender's bytes.
+    /// Closes the sender's end: no more bytes follow.
     pub(crate) fn close(&mut self) {
         self.is_closed = true;
     }

@@ -71,7 +71,7 @@ fn world(seed: u64) -> (World, bool) {
             world.later(after, change);
         }
     }
-    // If a cancel can be sent only in part, the connection ends.
+    // With small buffers, a cancellation may be sent only in part, which ends the connection.
     (world, is_fair && capacity == 100_000)
 }
 
@@ -140,7 +140,7 @@ fn silent_server_is_presumed_dead_and_the_next_call_uses_another_connection() {
     let long = Plan { runs_for: Some(100 * SECOND), ..QUICK };
     let mut world = one(&[QUICK, long, QUICK], 5000);
     world.run_until(50 * MILLISECOND);
-    assert_eq!(world.oracle.calls[1].executions, 1, "it runs");
+    assert_eq!(world.oracle.calls[1].executions, 1, "the long call runs");
     world.later(0, Change::Vanish(0));
     world.run_until(world.now + 4 * SECOND);
     let unanswered = Ending::StreamFailed(Executed::Maybe, StreamFailure::Unanswered);

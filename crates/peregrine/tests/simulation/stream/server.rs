@@ -28,7 +28,7 @@ pub(crate) struct Connection {
     unread: Unread,
     calls: Calls,
     output: VecDeque<u8>,
-    /// When output was first blocked.
+    /// Since when output has been blocked.
     stalled_since: Option<u64>,
     /// Whether no further call is read.
     is_over: bool,
@@ -157,7 +157,7 @@ impl Server {
                     return true;
                 }
                 Next::Refuse(header) => {
-                    // The body was not read. The reply contains the token of the caller.
+                    // The body was not read, so the token of the call comes from the oracle.
                     let token = context.oracle.token_of(id, header.number);
                     connection.reply(header.number, REFUSED, token);
                 }
@@ -232,7 +232,7 @@ impl Server {
         self.run_waiting(now, oracle);
     }
 
-    /// Writes as much as the client's kernel has room for.
+    /// Writes as much as the client's kernel accepts.
     pub(crate) fn write(&mut self, id: u64, context: &mut Context<'_>) {
         let Some(connection) = self.connection(id) else { return };
         while !connection.output.is_empty() {
@@ -288,7 +288,7 @@ impl Server {
         self.stops_at.is_some_and(|at| at <= now || self.running.is_empty() && is_written)
     }
 
-    /// Sends a goodbye on a connection before the end, if it is allowed there.
+    /// Sends a goodbye on a connection before it is closed, if the protocol allows that.
     pub(crate) fn farewell(&mut self, id: u64, context: &mut Context<'_>) {
         let Some(connection) = self.connection(id) else { return };
         let mut in_good_order = connection.calls.may_say_goodbye() && connection.output.is_empty();

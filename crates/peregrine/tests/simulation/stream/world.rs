@@ -202,7 +202,7 @@ impl World {
                     let index = self.index(id).expect("the connection exists");
                     let one = &self.connections[index];
                     let client = one.client;
-                    // A kernel without room answers every window probe.
+                    // A kernel whose buffer is full answers every zero-window probe.
                     if one.up.is_full() && !one.has_vanished {
                         self.clients[client].acknowledged(self.now);
                     }
@@ -285,7 +285,7 @@ impl World {
         {
             self.with_client(id, |client, context| client.receive(context));
         }
-        // Reading has made room.
+        // After the client's step, the server may be able to read and write more.
         self.read_server(id);
         self.write_all();
         self.arrange(id);
@@ -300,7 +300,7 @@ impl World {
         self.serve();
     }
 
-    /// Lets the server write its replies, and clients what they could not send.
+    /// Lets the server write its replies, and lets the clients send what they could not send before.
     fn write_all(&mut self) {
         let ids: Vec<u64> = self.connections.iter().map(|one| one.id).collect();
         for id in ids {

@@ -76,7 +76,7 @@ fn client_is_bound_after_two_exchanges() {
     let mut packet = [0; BIND_BYTES];
     assert_eq!(binding.poll_send(Moment(0), &mut packet), Some(()));
     assert_eq!(binding.poll_send(Moment(1), &mut packet), None);
-    let again = binding.next_timer().expect("it waits");
+    let again = binding.next_timer().expect("a timer is set");
     assert_eq!(binding.poll_send(again, &mut packet), Some(()));
     let (hello, _) = read(&packet);
     let body = &packet[HEADER_BYTES..];
@@ -169,14 +169,14 @@ fn silent_server_ends_the_exchange() {
         packets += u32::from(binding.poll_send(due, &mut [0; BIND_BYTES]).is_some());
         assert!(due < Moment(20 * SECOND));
     }
-    // Ten packets of this version, and two that ask for the previous one.
+    // The client sends ten packets of this version, and two that ask for the previous version.
     assert_eq!((packets, binding.outcome()), (12, Some(&BindOutcome::NoAnswer)));
 }
 
-/// Advances a client to its next timer until it sends, and returns the packet.
+/// Advances a client to its next timer, at which it sends a packet. Returns the packet.
 fn next(binding: &mut BindExchange) -> [u8; BIND_BYTES] {
     let mut packet = [0; BIND_BYTES];
-    let due = binding.next_timer().expect("it waits");
+    let due = binding.next_timer().expect("a timer is set");
     assert_eq!(binding.poll_send(due, &mut packet), Some(()));
     packet
 }

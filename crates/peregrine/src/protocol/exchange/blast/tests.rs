@@ -96,7 +96,7 @@ impl Way {
     }
 }
 
-/// A full bitmap may have no room for all positions. A shorter one covers all of them.
+/// A full bitmap may omit positions that do not fit into it. A shorter bitmap omits none.
 #[test]
 fn full_bitmap_covers_nothing_beyond_its_end() {
     let bitmap = [0xff; BITMAP_BYTES_MAX];
@@ -237,8 +237,8 @@ fn only_a_full_window_grows() {
     assert_eq!((way.report(true), window(&way)), (ReportEffect::Progress, 96));
 }
 
-/// Two positions are lost, and found one after the other. The second is lost again while the round
-/// of the first is in progress.
+/// Two positions are lost, and the sender finds the losses one after the other. The second position is lost
+/// again while the round of the first is in progress.
 #[test]
 fn loss_during_another_round_is_found_after_it() {
     let mut way = Way::new(400, 1024);
@@ -326,8 +326,8 @@ fn second_loss_is_found_during_further_losses() {
 }
 
 proptest! {
-    /// Packets are lost, reordered and duplicated. Every position arrives, and exactly once as new.
-    /// Without losses, nothing is retransmitted.
+    /// Packets are lost, reordered and duplicated. Every position arrives. Without losses, nothing is
+    /// retransmitted.
     #[test]
     fn all_arrives_whatever_is_lost(
         count in 1..3000u32,
@@ -360,7 +360,7 @@ proptest! {
                 if draw(loss) && let Some(packet) = late.pop() {
                     answers |= way.arrive(packet);
                 }
-                // Half a window is answered while the rest is still being sent.
+                // The receiver may answer while the sender is still sending.
                 if answers && !draw(loss) {
                     way.report(false);
                     answers = false;

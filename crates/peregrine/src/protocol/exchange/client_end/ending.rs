@@ -1,21 +1,22 @@
-//! The ends of a call without a result. Decides whether the call may have been executed.
+//! Ends calls without a result, and decides whether such a call may have been executed.
 
 use super::{
     ClientEnd, DropReason, Executed, FailureReason, Flags, Handled, Header, Moment, NEVER, Outcome,
     PendingControl, State,
 };
 
-/// After this many consecutive ICMP refusals, the client concludes that the machine has no server.
+/// The number of consecutive ICMP refusals after which the client concludes that the machine has no server.
 const UNREACHABLE_MAX: u8 = 3;
 
 impl ClientEnd {
     /// Handles a refusal. The server does not know the handle, so it executes no later packet with this
     /// handle.
     ///
-    /// If nothing of the call was sent, the call was not executed. Otherwise this is certain only under
-    /// two conditions: the table that granted the handle refuses it, and the handle's place has not
-    /// forgotten a result since. The reason is that a place that forgets the record of an executed call
-    /// counts a forgotten result, unless the client has the result or has cancelled the call.
+    /// If nothing of the call was sent, the call was not executed. Otherwise this is certain only under three
+    /// conditions: the server has not reported that it has the whole call, the table that granted the handle
+    /// refuses it, and the generation of the handle's place has not changed since. The reason: when the
+    /// server forgets the record of an executed call, it raises the generation, unless the client has the
+    /// result or has cancelled the call. A refusal because of the client's address proves nothing.
     pub(super) fn handle_refusal(&mut self, header: &Header) -> Handled {
         if header.sequence != self.sequence {
             return Handled::Dropped(DropReason::Late);
@@ -58,7 +59,7 @@ impl ClientEnd {
             self.unreachable = (count + 1, self.serial);
         }
         if self.unreachable.0 >= UNREACHABLE_MAX {
-            // The server may have executed the call before it ended.
+            // The server may have executed the call before the server ended.
             self.fail(Executed::Maybe, FailureReason::Unreachable);
         }
     }
@@ -78,7 +79,7 @@ impl ClientEnd {
             return;
         }
         if !self.sent && !matches!(self.state, State::Probing { .. }) {
-            // No packet contained the number of the call, so the next call uses it.
+            // No packet contained the number of the call, so the next call uses this number.
             let (executed, why) = (Executed::No, FailureReason::Cancelled);
             self.outcome = Some(Outcome::Failed { executed, why });
             self.sequence = self.sequence.wrapping_sub(1);

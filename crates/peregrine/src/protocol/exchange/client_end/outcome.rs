@@ -8,21 +8,22 @@ use super::super::message::Shape;
 /// The terms on which client and server agreed when the handle was bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClientTerms {
-    /// Bytes of a full piece, in both directions.
+    /// The length of a full piece in bytes, in both directions.
     pub(crate) piece: u32,
-    /// The number of positions beyond the acknowledged ones for which the server has room.
+    /// The number of positions beyond the acknowledged ones that the server accepts.
     pub(crate) credits: u16,
-    /// The number of positions beyond the acknowledged ones for which the client has room.
+    /// The number of positions beyond the acknowledged ones that the client accepts.
     pub(crate) credits_here: u16,
-    /// Bytes of the largest call.
+    /// The length of the largest call in bytes.
     pub(crate) call_bytes_max: u32,
-    /// Bytes of the largest result.
+    /// The length of the largest result in bytes.
     pub(crate) result_bytes_max: u32,
     /// The number of the server's table that granted the handle. No other table has this number.
     pub(crate) table: u64,
 }
 
-/// A packet to send: the first bytes of the output buffer, followed by a range of the message.
+/// A packet to send: the first `bytes` bytes of the output buffer, followed by the bytes in `range` of the
+/// message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Outgoing {
     pub(crate) bytes: usize,

@@ -6,10 +6,11 @@ use super::{
     State, message,
 };
 
-/// The client presumes the server dead after this many consecutive unanswered probes. It waits
-/// `Rtt::probe_interval_max` for the answer to each of them.
+/// The number of consecutive unanswered probes after which the client presumes the server dead. The client
+/// waits `Rtt::probe_interval_max` for the answer to each probe.
 const UNANSWERED_MAX: u8 = 10;
-/// The client tries smaller pieces after this many rounds of retransmission in which no piece arrived.
+/// The largest number of consecutive rounds of retransmission without the arrival of a piece. After one more
+/// such round, the client tries smaller pieces.
 const FRUITLESS_MAX: u8 = 3;
 
 impl ClientEnd {
@@ -24,16 +25,16 @@ impl ClientEnd {
             let fragments = Fragments::new(self.shape.total, self.piece);
             self.state = State::Sending { blast: Blast::resent(fragments), held: false };
         } else if self.fruitless > FRUITLESS_MAX + UNANSWERED_MAX {
-            // The server answers, but no piece of the call ever arrives there.
+            // The server answers, but no piece of the call ever arrives at the server.
             return self.fail(Executed::Maybe, FailureReason::Dead);
         }
         self.interval = (self.rtt.wait() << self.fruitless).min(self.rtt.probe_interval_max());
         self.due = now.after(self.interval);
     }
 
-    /// Requests the missing pieces of the result. After a longer silence, it also asks for the state of the
-    /// call. If the server answers and no piece arrives, the path is not interrupted, but loses all full
-    /// pieces.
+    /// Requests the missing pieces of the result. After a longer silence, the client also asks for the state
+    /// of the call. If the server answers this question, but no piece arrives, the path is not interrupted.
+    /// It then seems to lose all full pieces.
     pub(super) fn request_result(&mut self, now: Moment) {
         let long = self.unanswered > 0;
         self.ask_again(
@@ -87,7 +88,8 @@ impl ClientEnd {
             State::Executing | State::Cancelling => patience,
             _ => (self.interval * 2).min(patience),
         };
-        // The first intervals are short. Only intervals of full length count as unanswered.
+        // The first intervals are short. Only a question that is followed by a full interval counts as
+        // unanswered.
         if self.interval == patience {
             self.unanswered += 1;
         }

@@ -35,7 +35,7 @@ fn shape(total: u32) -> Shape {
 /// Begins a call and sends its first packets.
 fn calling(total: u32) -> ClientEnd {
     let mut client_end = client_end();
-    client_end.begin(shape(total)).expect("it can begin");
+    client_end.begin(shape(total)).expect("the call can begin");
     sent(&mut client_end, NOW);
     client_end
 }
@@ -53,7 +53,7 @@ fn all(sequence: u32) -> Header {
     Header { flags: Flags::ALL, ..packet(PacketKind::HaveCall, sequence) }
 }
 
-/// Returns kinds, fragments and flags of the packets that are sent now.
+/// Returns the kinds, fragments and flags of the packets that are sent now.
 fn sent(client_end: &mut ClientEnd, now: Moment) -> Vec<(PacketKind, u32, Flags)> {
     let mut out = [0; CONTROL_BYTES_MAX];
     let mut all = Vec::new();
@@ -82,7 +82,7 @@ fn call_restarts_with_smaller_pieces_where_larger_ones_are_lost() {
     // Without a call in progress, the new size applies to the next call.
     let mut idle = self::client_end();
     idle.reduce_piece(1, NOW);
-    idle.begin(shape(4096)).expect("it can begin");
+    idle.begin(shape(4096)).expect("the call can begin");
     assert_eq!(sent(&mut idle, NOW).len(), 8, "the size is at least `PIECE_MIN`");
 }
 
@@ -104,7 +104,7 @@ fn failed(executed: Executed, why: FailureReason) -> Option<Outcome> {
 #[test]
 fn short_call_is_one_packet_and_its_result_needs_no_answer() {
     let mut client_end = client_end();
-    client_end.begin(shape(100)).expect("it can begin");
+    client_end.begin(shape(100)).expect("the call can begin");
     assert_eq!(sent(&mut client_end, NOW), [(PacketKind::Call, 0, Flags::NONE)]);
     assert_eq!(client_end.begin(shape(0)), Err(BeginError::Busy));
     assert_eq!(client_end.next_timer(), Some(NOW.after(WAIT_MIN)));
@@ -118,7 +118,7 @@ fn short_call_is_one_packet_and_its_result_needs_no_answer() {
         Handled::Dropped(DropReason::Late)
     );
     assert!(client_end.owes_acknowledgement());
-    client_end.begin(shape(100)).expect("it can begin");
+    client_end.begin(shape(100)).expect("the call can begin");
     assert!(!client_end.owes_acknowledgement());
     // The result of the previous call does not belong to this one.
     assert_eq!(
@@ -153,7 +153,7 @@ fn waiting_call_asks_until_it_may_be_sent() {
     let have = packet(PacketKind::HaveCall, FIRST);
     let wait = Header { credits: 0, ..have };
     assert_eq!(client_end.handle(now, &NoFlow, &wait, &[]), Handled::Nothing);
-    // The call waits as long as the server answers that it has no room. The client only probes, and sends
+    // The call waits as long as the server answers that it has no memory. The client only probes, and sends
     // no piece of the call.
     for round in 0..50 {
         let (waited, question) = next(&mut client_end, &mut now);
@@ -385,7 +385,7 @@ fn windowed_result_without_holes_is_answered_at_once() {
     assert_eq!(sent(&mut client_end, NOW), [(PacketKind::HaveResult, 3, Flags::NONE)]);
 }
 
-/// Returns a refusal by a table, for a place that has forgotten `generation` results.
+/// Returns a refusal by a table, for a place at which `generation` results were discarded.
 fn refusal(table: u64, generation: u32) -> Header {
     Header::refusal(&packet(PacketKind::Call, FIRST), table, generation)
 }
@@ -395,8 +395,9 @@ fn refusal_proves_not_executed_only_if_its_table_forgot_nothing() {
     let (certain, doubt) = (Executed::No, Executed::Maybe);
     for (table, generation, heard, expected) in [
         (TABLE, GENERATION, false, certain),
-        // The place has forgotten a result since, or the generation is older than the handle.
+        // The server has discarded a result at the place since it granted the handle.
         (TABLE, GENERATION + 1, false, doubt),
+        // The generation is older than the handle.
         (TABLE, GENERATION - 1, false, doubt),
         // Another server at the same address refuses, or another socket of this server.
         (TABLE + 1, GENERATION, false, doubt),
@@ -437,7 +438,7 @@ fn refusal_for_the_address_proves_nothing_about_the_call() {
 /// the handle.
 fn asking() -> (ClientEnd, Moment) {
     let (mut client_end, now) = (client_end(), NOW.after(SECOND));
-    client_end.begin(shape(3000)).expect("it can begin");
+    client_end.begin(shape(3000)).expect("the call can begin");
     assert_eq!(sent(&mut client_end, now), [PROBE]);
     (client_end, now)
 }
@@ -456,7 +457,7 @@ fn server_is_asked_before_a_call_after_a_pause() {
     assert_eq!(client_end.handle(now, &NoFlow, &result(9, 0), &[]), Handled::Place(0..9));
     // The next call is sent without a question.
     client_end.outcome();
-    client_end.begin(shape(0)).expect("it can begin");
+    client_end.begin(shape(0)).expect("the call can begin");
     let soon = now.after(9 * MILLISECOND);
     assert_eq!(sent(&mut client_end, soon), [(PacketKind::Call, 0, Flags::NONE)]);
 }
@@ -587,11 +588,11 @@ fn cancelled_call_captures_the_handle_until_its_release() {
 #[test]
 fn call_cancelled_before_sending_uses_no_number() {
     let mut client_end = client_end();
-    client_end.begin(shape(0)).expect("it can begin");
+    client_end.begin(shape(0)).expect("the call can begin");
     client_end.cancel(NOW);
     assert_eq!(client_end.outcome(), failed(Executed::No, FailureReason::Cancelled));
     assert_eq!(sent(&mut client_end, NOW), []);
-    client_end.begin(shape(0)).expect("it can begin again");
+    client_end.begin(shape(0)).expect("the next call can begin");
     assert_eq!(client_end.sequence, FIRST);
 }
 
@@ -684,7 +685,8 @@ fn pieces_that_never_arrive_are_reduced() {
     assert_eq!(client_end.handle(now, &NoFlow, &late, &[]), Handled::Dropped(DropReason::Late));
 }
 
-/// Without any answer the path is interrupted. This does not show which sizes it carries.
+/// No packet is answered, so the path is interrupted. This does not show which sizes of pieces the path
+/// carries.
 #[test]
 fn silence_does_not_reduce_pieces() {
     let (mut client_end, mut now) = (calling(0), NOW);

@@ -4,7 +4,7 @@ use super::*;
 
 const BEGIN: Moment = Moment(SECOND);
 
-/// Returns a flow in slow start whose window has grown to this size, with this round trip.
+/// Returns a flow in slow start whose window has grown to `window`, on a path with the given round trip.
 fn grown(window: u32, round_trip: u64) -> Flow {
     let mut flow = Flow::new(Some(round_trip));
     flow.acknowledged(BEGIN, window - WINDOW_FIRST);
@@ -24,7 +24,7 @@ impl RoundTrips {
         Self { flow, round_trip, now: BEGIN }
     }
 
-    /// Returns the window after this many more round trips.
+    /// Returns the window after `round_trips` more round trips.
     fn after(&mut self, round_trips: u64) -> u32 {
         for _ in 0..round_trips {
             self.flow.acknowledged(self.now, self.flow.window());
@@ -45,7 +45,7 @@ fn slow_start_doubles_the_window_each_round_trip_until_a_loss() {
     assert!(once < reduced + 10, "{reduced} became {once}");
 }
 
-/// The window has its former size after nine seconds, the cubic root of 300 positions over `C`.
+/// The window has its former size after nine seconds, which is the cubic root of `300 / C`.
 #[test]
 fn window_recovers_after_a_loss_and_stays_for_a_while() {
     let mut flow = grown(1000, 100 * MILLISECOND);
@@ -60,7 +60,7 @@ fn window_recovers_after_a_loss_and_stays_for_a_while() {
     }
 }
 
-/// The second loss shows that another flow needs room. The window then returns to less than its size at
+/// The second loss shows that another flow needs capacity. The window then returns to less than its size at
 /// that loss, and stays there for a while, so that the other flow can grow.
 #[test]
 fn flow_that_loses_below_its_former_window_leaves_room_for_others() {
@@ -69,14 +69,14 @@ fn flow_that_loses_below_its_former_window_leaves_room_for_others() {
     flow.reduce();
     assert!((489..=490).contains(&flow.window()));
     let mut way = RoundTrips::new(flow, 100 * MILLISECOND);
-    // The window returns to 595, which is 0.85 of the window at the second loss. This takes 6.4 seconds,
-    // the cubic root of 105 over `C`.
+    // The window returns to 595, which is 0.85 of the window at the second loss. This takes 6.4 seconds, the
+    // cubic root of `105 / C`.
     let windows = [32, 32].map(|more| way.after(more));
     assert!((575..590).contains(&windows[0]) && (593..598).contains(&windows[1]), "{windows:?}");
 }
 
-/// On short round trips the cubic curve grows more slowly than Reno's window. There the window follows
-/// Reno's, like the kernel's TCP, and takes no more than TCP on the same link.
+/// If round trips are short, the cubic curve grows more slowly than Reno's window. The window then follows
+/// Reno's, like the window of the kernel's TCP, and takes no more of a link than TCP does.
 #[test]
 fn window_grows_as_fast_as_reno_on_short_round_trips() {
     let mut flow = grown(100, MILLISECOND);
@@ -95,9 +95,9 @@ fn window_halves_for_each_idle_time() {
     for (times, left) in [(0, 16), (1, 8), (3, 2), (4, 1), (5, 1), (100_000, 1)] {
         let mut flow = grown(16 * WINDOW_FIRST, 10 * MILLISECOND);
         flow.share(at(times), u16::MAX, &mut 0);
-        assert_eq!(flow.window(), left * WINDOW_FIRST, "after {times} idle times");
+        assert_eq!(flow.window(), left * WINDOW_FIRST, "after {times} idle periods");
     }
-    // On a long path an idle time is two round trips.
+    // On a long path, an idle period is two round trips.
     let mut flow = grown(16 * WINDOW_FIRST, SECOND);
     flow.share(at(9), u16::MAX, &mut 0);
     assert_eq!(flow.window(), 16 * WINDOW_FIRST);

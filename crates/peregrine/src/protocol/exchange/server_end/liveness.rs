@@ -5,9 +5,9 @@ use super::{ASK_EVERY, MILLISECOND, Moment, PendingAnswer, QUIET_MAX, ServerEnd,
 /// The server asks the client after this silence during a call. A client of this release probes 400 ms
 /// after each answer, so on a path with short round trips it is not asked.
 const QUIET: u64 = 500 * MILLISECOND;
-/// The server presumes a client dead that has not answered this many questions. This happens
-/// [`QUIET_MAX`] and this many [`ASK_EVERY`] after its last packet: 2.5 seconds. If the first question
-/// was sent after [`QUIET`], the difference to [`QUIET_MAX`] is added to the wait after the last
+/// The number of unanswered questions after which the server presumes a client dead. This happens 2.5 seconds
+/// after the client's last packet: [`QUIET_MAX`], and one [`ASK_EVERY`] for each question. If the first
+/// question was sent after [`QUIET`], the difference to [`QUIET_MAX`] is added to the wait after the last
 /// question, because an answer may take two seconds.
 const ASKS_MAX: u8 = 5;
 

@@ -38,7 +38,7 @@ fn then(server_end: &mut ServerEnd, header: Header) -> Action {
     receive(server_end, header).action
 }
 
-/// Returns kinds, fragments and flags of the packets that are sent now.
+/// Returns the kinds, fragments and flags of the packets that are sent now.
 fn sent(server_end: &mut ServerEnd) -> Vec<(PacketKind, u32, Flags)> {
     let mut out = [0; CONTROL_BYTES_MAX];
     let mut all = Vec::new();
@@ -96,7 +96,7 @@ fn result_larger_than_the_path_allows_is_cut_again() {
     let have = (PacketKind::HaveCall, 688, Flags::ALL.with(Flags::REPLIED));
     assert_eq!(next(server_end), have);
     assert_eq!([next(server_end), next(server_end)].map(|sent| sent.1), [688, 688]);
-    // The report was lost, so the client asks in the old size, and gets the report again.
+    // The report was lost. The client still asks for pieces of the old size, and gets the report again.
     let asks = Header { flags: Flags::REPORT, ..packet(PacketKind::HaveResult, FIRST) };
     assert_eq!(then(server_end, asks), DROPPED_LATE);
     assert_eq!(next(server_end), have);
@@ -533,8 +533,8 @@ fn distant_client_is_not_taken_for_dead() {
     assert!(!server_end.is_cancelled());
 }
 
-/// A probe that left the client before the question arrived there does not show how soon the client
-/// answers. So the server continues to ask after half a second of silence, rather than after one.
+/// A probe that left the client before the question arrived there does not show how soon the client answers.
+/// So the server continues to ask after half a second of silence, rather than after one second.
 #[test]
 fn packet_sent_before_the_question_is_not_its_answer() {
     for (answers, next) in [(true, SECOND), (false, 500 * MILLISECOND)] {
