@@ -17,7 +17,7 @@ struct Cleaned {
     kept: Option<String>,
 }
 
-/// Removes all leftovers, or lists them.
+/// Removes the files that dead servers left in the runtime directories, or only lists them.
 pub(crate) fn run(clean: &Clean, format: Format) -> Result<(), Failure> {
     let leftovers = directory::leftovers();
     // Names that may be dead, and that only another user can remove.

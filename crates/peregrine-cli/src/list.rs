@@ -54,7 +54,7 @@ fn local(address: &str) -> Result<Option<Vec<Exported>>, Failure> {
     let Ok(parsed) = address.parse::<Address>() else { return Ok(None) };
     let is_alive = |entry: &Entry| entry.alive == Some(true);
     let entries: Vec<Entry> = directory::list().into_iter().filter(is_alive).collect();
-    let here = parsed.place().is_none() && matches!(parsed.path(), None | Some(PathKind::Local));
+    let here = parsed.place().is_none() && parsed.path().is_none_or(PathKind::is_on_this_machine);
     if !here || entries.iter().all(|entry| entry.name != parsed.name()) {
         return Ok(None);
     }

@@ -202,7 +202,8 @@ impl<'a> Cursor<'a> {
 
     fn address(&mut self) -> Result<Address, CallError> {
         let path = self.scheme();
-        if path.is_some_and(|path| path != PathKind::Local) && self.reads_as_place() {
+        let is_here = path.is_some_and(PathKind::is_on_this_machine);
+        if path.is_some() && !is_here && self.reads_as_place() {
             let begin = self.at;
             let place = Some(self.place()?);
             if !self.eat("/") {
@@ -210,21 +211,21 @@ impl<'a> Cursor<'a> {
             }
             return Ok(Address { path, name: self.name()?, place });
         }
-        if path != Some(PathKind::Local) && self.rest().starts_with('@') {
+        if !is_here && self.rest().starts_with('@') {
             let (name, place) = (SERVER_NAME.to_owned(), Some(self.place_of_name()?));
             return Ok(Address { path, name, place });
         }
         let begin = self.at;
         let name = self.name()?;
         let place = match self.rest().as_bytes().first() {
-            Some(b'@') if path != Some(PathKind::Local) => Some(self.place_of_name()?),
+            Some(b'@') if !is_here => Some(self.place_of_name()?),
             Some(b'@') => return Err(self.expected("the end: a name of this machine has no host")),
             Some(b':') if begin == 0 => {
                 let schemes = PathKind::SCHEMES.iter().map(|(_, scheme)| format!("`{scheme}:`"));
                 let schemes = schemes.collect::<Vec<_>>().join(", ");
                 return Err(Self::new(self.text).expected(&format!("{schemes} or a name")));
             }
-            Some(b':') if path == Some(PathKind::Local) => return Err(self.expected("the end")),
+            Some(b':') if is_here => return Err(self.expected("the end")),
             Some(b':') => return Err(self.expected("`@HOST` or the end")),
             _ => None,
         };
@@ -315,6 +316,11 @@ impl Address {
         self.path
     }
 
+    /// Returns whether the address names a path that reaches only this machine.
+    pub(crate) fn is_on_this_machine(&self) -> bool {
+        self.path.is_some_and(PathKind::is_on_this_machine)
+    }
+
     /// Returns the machine and port, or `None` if directories are searched.
     pub const fn place(&self) -> Option<&Place> {
         self.place.as_ref()
@@ -354,7 +360,7 @@ impl FromStr for Address {
         match (&address.path, &address.place, cursor.rest()) {
             (_, _, "") => Ok(address),
             // The host was read as a name.
-            (Some(path), None, _) if *path != PathKind::Local => {
+            (Some(path), None, _) if !path.is_on_this_machine() => {
                 Err(cursor.expected("`@HOST` or the end"))
             }
             _ => Err(cursor.expected("nothing more")),

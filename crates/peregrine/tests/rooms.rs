@@ -17,7 +17,7 @@ const PARTS: &[(&str, &[&str])] = &[
     ("server", &["peer", "region", "wire"]),
 ];
 
-/// The paths that consist of these parts.
+/// The folders of `path/`, one for each path that consists of these parts.
 const FAMILIES: &[&str] = &["local", "stream", "datagram"];
 
 /// What each path may use of `path/` outside of its own folder.
@@ -310,6 +310,25 @@ fn misstep(step: &Step, edges: &BTreeSet<(String, String)>) -> Option<String> {
     Some(format!("`{from}` to `{to}` {reason}"))
 }
 
+/// Returns the places of paths to which no step of the figure leads.
+fn paths_without_walk(families: &[&str], steps: &[Step]) -> Vec<String> {
+    let folders = families.iter().map(|family| format!("path/{family}/"));
+    let mut places: Vec<_> = folders.chain(["path/in_process.rs".to_owned()]).collect();
+    places.retain(|place| !steps.iter().any(|step| step.to.starts_with(&**place)));
+    places
+}
+
+#[test]
+fn families_are_the_folders_of_paths() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/path");
+    let entries = std::fs::read_dir(source).expect("the folder of paths");
+    let entries = entries.map(|entry| entry.expect("an entry"));
+    let folders = entries.filter(|entry| entry.path().is_dir());
+    let folders: BTreeSet<_> =
+        folders.map(|folder| folder.file_name().into_string().expect("a name")).collect();
+    assert_eq!(folders, FAMILIES.iter().map(|family| (*family).to_owned()).collect());
+}
+
 #[test]
 fn walk_of_a_call_takes_no_step_up() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -320,10 +339,7 @@ fn walk_of_a_call_takes_no_step_up() {
     let edges = Modules::read().edges();
     let wrong: Vec<_> = steps.iter().filter_map(|step| misstep(step, &edges)).collect();
     assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));
-    let families = ["path/in_process.rs", "path/local/", "path/stream/", "path/datagram/"];
-    let missing =
-        families.iter().find(|family| !steps.iter().any(|one| one.to.starts_with(**family)));
-    assert_eq!(missing, None, "a path without its walk");
+    assert_eq!(paths_without_walk(FAMILIES, &steps), [""; 0]);
 }
 
 #[test]
@@ -341,6 +357,10 @@ fn steps_that_are_not_in_the_code_are_found() {
     assert!(misstep(&step("b/c.rs", "d/e", true), &edges).is_some());
     assert!(misstep(&step("a/", "d/e", false), &edges).is_some());
     assert!(misstep(&step("a/", "d/e", true), &edges).is_some());
+    let walks = [step("stub/", "path/in_process.rs", true), step("stub/", "path/b/client", true)];
+    assert_eq!(paths_without_walk(&["b"], &walks), [""; 0]);
+    assert_eq!(paths_without_walk(&["b", "c"], &walks), ["path/c/"]);
+    assert_eq!(paths_without_walk(&["b"], &walks[1..]), ["path/in_process.rs"]);
 }
 
 #[test]

@@ -68,7 +68,7 @@ fn far(address: &Address) -> Option<Address> {
 
 /// Returns the address of the server at the first place that a hosts file has for a name.
 fn elsewhere(address: &Address) -> Option<Address> {
-    if address.path() == Some(crate::call::PathKind::Local) {
+    if address.is_on_this_machine() {
         return None;
     }
     let mut offers = Hosts::of_environment().offers(address.name()).ok()?;

@@ -14,7 +14,7 @@ use crate::directory::{Directory, Hosts};
 use crate::error::{CallError, Kind, NO_DATAGRAMS, Phase};
 use crate::interface::{Description, Digest, InterfaceRef};
 use crate::limits;
-use crate::path::bind::{BoundPath, Connect, Inquiry, Target, Wanted, until, violated};
+use crate::path::bind::{BoundPath, Connect, Exclusion, Inquiry, Target, Wanted, until, violated};
 use crate::path::datagram::{OverEthernet, OverUdp};
 use crate::path::local::Local;
 use crate::path::stream::Tcp;
@@ -113,7 +113,7 @@ fn try_all(
     let address: Address = address.parse()?;
     let (targets, no_more) = targets(&address, options);
     let searched = searched(&address, &targets, &no_more);
-    let attempts = attempts(&address, &targets, &no_more.cause(), explanation);
+    let attempts = attempts(CONNECTS, &address, &targets, &no_more.cause(), explanation);
     // A directory that cannot be read explains the failure. A directory that lacks the name explains it only
     // if there is nothing to try.
     let mut failure = (attempts.is_empty() || no_more.kind() != Kind::NotFound).then_some(no_more);
@@ -237,7 +237,7 @@ fn no_other_machine() -> CallError {
 
 /// Returns a text that says where, besides this machine, an unknown name was searched.
 fn searched(address: &Address, targets: &[Address], no_more: &CallError) -> Option<String> {
-    let asked = address.place().is_none() && address.path() != Some(PathKind::Local);
+    let asked = address.place().is_none() && !address.is_on_this_machine();
     let unknown = targets.len() == 1 && no_more.kind() == Kind::NotFound;
     (asked && unknown).then(|| no_more.cause())
 }
@@ -256,7 +256,7 @@ fn with_searched(error: CallError, searched: Option<String>) -> CallError {
 /// Returns the addresses at which the export may be, and why there are no more.
 fn targets(address: &Address, options: &BindOptions) -> (Vec<Address>, CallError) {
     let mut targets = vec![address.clone()];
-    if address.place().is_some() || address.path() == Some(PathKind::Local) {
+    if address.place().is_some() || address.is_on_this_machine() {
         return (targets, no_other_machine());
     }
     // The runtime directory has the names of this machine. `known` has the names of other machines.
@@ -279,16 +279,18 @@ fn targets(address: &Address, options: &BindOptions) -> (Vec<Address>, CallError
     (targets, no_more)
 }
 
-/// Returns the attempts to reach the targets, the fastest path first. Stores in `explanation` why a path has
-/// no attempt.
+/// Returns the attempts to reach the targets by these paths, in the order of `connects`. Stores in
+/// `explanation` why a path has no attempt. `no_more` says where hosts and ports were searched, for paths
+/// that need them.
 fn attempts<'a>(
+    connects: &[&'static dyn Connect],
     address: &Address,
     targets: &'a [Address],
     no_more: &str,
     explanation: &mut Explanation,
 ) -> Vec<Attempt<'a>> {
     let mut attempts = Vec::new();
-    for &connect in CONNECTS {
+    for &connect in connects {
         let kind = connect.kind();
         if let Some(asked) = address.path()
             && asked != kind
@@ -296,18 +298,26 @@ fn attempts<'a>(
             explanation.set(kind, Verdict::Excluded, format!("the address asks for {asked}"));
             continue;
         }
-        let before = attempts.len();
+        let (before, mut reason) = (attempts.len(), no_more);
         for target in targets {
-            let fits = target.path().is_none_or(|asked| asked == kind);
-            if fits && connect.leads_to(target) {
-                let is_asked = [address, target].iter().any(|one| one.path() == Some(kind));
-                let only_if_here = kind == PathKind::Local && target.place().is_some();
-                let target = Target { address: target, is_asked };
-                attempts.push(Attempt { connect, target, only_if_here });
+            if target.path().is_some_and(|asked| asked != kind) {
+                continue;
             }
+            match connect.leads_to(target) {
+                Ok(()) => {}
+                Err(Exclusion::NoPlace) => continue,
+                Err(Exclusion::Unsuited(why)) => {
+                    reason = why;
+                    continue;
+                }
+            }
+            let is_asked = [address, target].iter().any(|one| one.path() == Some(kind));
+            let only_if_here = kind.is_on_this_machine() && target.place().is_some();
+            let target = Target { address: target, is_asked };
+            attempts.push(Attempt { connect, target, only_if_here });
         }
         if attempts.len() == before {
-            explanation.set(kind, Verdict::Excluded, no_more.to_owned());
+            explanation.set(kind, Verdict::Excluded, reason.to_owned());
         }
     }
     attempts
@@ -384,10 +394,11 @@ pub(super) fn describe(address: &str, limit: Duration) -> Result<Description, Ca
     let options = BindOptions::default();
     let (targets, no_more) = targets(&parsed, &options);
     let searched = searched(&parsed, &targets, &no_more);
-    let mut attempts = attempts(&parsed, &targets, &no_more.cause(), &mut excluded(address));
+    let explanation = &mut excluded(address);
+    let mut attempts = attempts(CONNECTS, &parsed, &targets, &no_more.cause(), explanation);
     // A single question is answered sooner over TCP than a faster path is selected.
     attempts.sort_by_key(|attempt| match attempt.connect.kind() {
-        PathKind::Local => 0,
+        kind if kind.is_on_this_machine() => 0,
         PathKind::Tcp => 1,
         PathKind::Udp => 2,
         _ => 3,
@@ -411,4 +422,51 @@ pub(super) fn describe(address: &str, limit: Duration) -> Result<Description, Ca
         }
     }
     Err(with_searched(failure.unwrap_or_else(no_other_machine), searched))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A path that leads to no address, and says why.
+    struct Nowhere(Exclusion);
+
+    impl Connect for Nowhere {
+        fn kind(&self) -> PathKind {
+            PathKind::Tcp
+        }
+
+        fn leads_to(&self, _: &Address) -> Result<(), Exclusion> {
+            Err(self.0)
+        }
+
+        fn bind(&self, _: &Target<'_>, _: &Wanted<'_>) -> Result<BoundPath, CallError> {
+            unreachable!("the path is excluded")
+        }
+
+        fn inquire(&self, _: &Target<'_>, _: &Wanted<'_>) -> Result<Inquiry, CallError> {
+            unreachable!("the path is excluded")
+        }
+    }
+
+    /// Returns the reason that an explanation gives for excluding a path.
+    fn reason(connect: &'static dyn Connect, address: &str) -> String {
+        let mut explanation = excluded(address);
+        let address: Address = address.parse().unwrap();
+        let targets = [address.clone()];
+        let attempts = attempts(&[connect], &address, &targets, "not in hosts", &mut explanation);
+        assert!(attempts.is_empty());
+        let of_path = |one: &&crate::binding::Candidate| one.path == connect.kind();
+        explanation.candidates().iter().find(of_path).expect("a candidate").reason.clone()
+    }
+
+    #[test]
+    fn excluded_path_gives_its_own_reason() {
+        static NO_PLACE: Nowhere = Nowhere(Exclusion::NoPlace);
+        static UNSUITED: Nowhere = Nowhere(Exclusion::Unsuited("the path needs a prefix"));
+        assert_eq!(reason(&NO_PLACE, "files"), "not in hosts");
+        assert_eq!(reason(&UNSUITED, "files"), "the path needs a prefix");
+        assert_eq!(reason(&UNSUITED, "udp:files@host"), "the address asks for udp");
+        assert_eq!(reason(&Tcp, "files"), "not in hosts");
+    }
 }

@@ -28,6 +28,21 @@ impl PathKind {
     pub(crate) const SCHEMES: &[(Self, &str)] =
         &[(Self::Local, "local"), (Self::Ethernet, "eth"), (Self::Udp, "udp"), (Self::Tcp, "tcp")];
 
+    /// Returns whether the path reaches only processes of this machine. An address that names such a path
+    /// has no host.
+    ///
+    /// ```
+    /// use peregrine::PathKind;
+    ///
+    /// assert!(PathKind::Local.is_on_this_machine() && !PathKind::Tcp.is_on_this_machine());
+    /// ```
+    pub const fn is_on_this_machine(self) -> bool {
+        match self {
+            Self::InProcess | Self::Local => true,
+            Self::Tcp | Self::Udp | Self::Ethernet => false,
+        }
+    }
+
     /// Returns the scheme with which an address names the path, if one can.
     pub(crate) fn scheme(self) -> Option<&'static str> {
         let found = Self::SCHEMES.iter().find(|(path, _)| *path == self);

@@ -28,7 +28,9 @@ pub(crate) fn waiting_inside() -> u32 {
     WAITING.load(Ordering::SeqCst)
 }
 
-/// While this value exists, the thread that made it counts as waiting.
+/// While this value exists, the thread that made it counts as waiting. Each path to another process holds
+/// one while a procedure waits for a call that it makes. The servers of this process then run as many
+/// nested calls beyond their bound, so that a call which comes back finds a thread.
 #[derive(Debug)]
 pub(crate) struct WaitingInside(());
 

@@ -171,7 +171,8 @@ pub trait CallPath: Send + Sync {
         String::new()
     }
 
-    /// Returns whether the session with the server still exists, as far as is known without asking.
+    /// Returns whether the session with the server still exists and the binding was not revoked, as far as is
+    /// known without asking the server.
     fn is_alive(&self) -> bool;
 
     /// Returns whether the path still needs a frame after its call failed without being executed, until the
@@ -181,7 +182,8 @@ pub trait CallPath: Send + Sync {
         false
     }
 
-    /// Returns whether the server has released a captured frame, so that it can be used again.
+    /// Returns whether a captured frame can be used again: the server has released it, or is gone. Only the
+    /// holder of the frame may ask. A frame for which this never becomes true is lost.
     fn is_released(&self, frame: u32) -> bool;
 }
 
@@ -198,9 +200,10 @@ pub struct Layout {
 }
 
 impl Call<'_, '_, '_> {
-    /// Copies the blocks after the head (LRPC's copy A). Returns `None` if the message does not fit the frame
-    /// or would be longer than `most` bytes. It must then be transferred in another way. The message is
-    /// complete after the head has been flushed.
+    /// Copies the blocks after the head (LRPC's copy A), and converts those that need it. Returns `None` if
+    /// the message does not fit the frame or would be longer than `most` bytes. It must then be transferred
+    /// in another way. A message without blocks is not compared with `most`: check [`Layout::total`]. The
+    /// message is complete after the head has been flushed.
     #[inline]
     pub fn put(&mut self, most: usize) -> Option<Layout> {
         let head = self.head.len();

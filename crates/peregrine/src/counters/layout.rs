@@ -5,7 +5,7 @@
 //! | 0 | header | 4,096 bytes |
 //! | [`THREADS_AT`] | a row for each thread that serves calls; only the thread writes to it | 128 bytes |
 //! | [`EXPORTS_AT`] | a row for each export | 256 bytes |
-//! | [`SESSIONS_AT`] | a row for each session, connection or association | 128 bytes |
+//! | [`SESSIONS_AT`] | a row for each session | 128 bytes |
 //! | [`BINDINGS_AT`] | a row for each binding; each of the first 64 is for all bindings to one export that have no row | 128 bytes |
 //! | [`LANES_AT`] | for each thread, for each binding: what the thread has counted for it | 64 bytes |
 //! | [`HISTOGRAMS_AT`] | for each thread, for each export: how long calls took | 2,304 bytes |
@@ -38,6 +38,10 @@ pub(super) const HISTOGRAMS_AT: usize = LANES_AT + COUNTED_THREADS * COUNTED_BIN
 /// The size of all pages together, in bytes.
 pub(crate) const PAGE_BYTES: usize =
     HISTOGRAMS_AT + COUNTED_THREADS * COUNTED_EXPORTS * HISTOGRAM_BYTES;
+
+/// The number of server halves of paths: local, TCP, datagrams. The header has a word of threads and a word
+/// of captured calls for each. A further server half needs a new version of the layout.
+pub(crate) const SERVER_HALVES: usize = 3;
 
 /// The indexes of the words in the header. `CAPTURED` and `QUEUED` are gauges, as of the last request.
 pub(super) mod header {
@@ -178,6 +182,8 @@ const _: () = {
     assert!(COUNTED_EXPORTS <= 64 && COUNTED_EXPORTS <= COUNTED_BINDINGS);
     assert!(COUNTED_BINDINGS.is_multiple_of(64));
     assert!(header::WORDS * WORD <= HEADER_BYTES && header::QUEUED < header::WORDS);
+    assert!(header::THREADS_SHARED + SERVER_HALVES <= header::CAPTURED);
+    assert!(header::CAPTURED + SERVER_HALVES <= header::QUEUED);
     assert!(thread::WORDS * WORD == THREAD_BYTES && thread::RUNS < thread::WORDS);
     assert!(export::WORDS * WORD == EXPORT_BYTES && export::PAST + COUNTS <= export::WORDS);
     assert!(export::NAME * WORD + TEXT_BYTES <= export::INTERFACE * WORD);

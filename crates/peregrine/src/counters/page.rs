@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use super::counting::ThreadKind;
 use super::layout::{
-    COUNTS, GROUP, MAGIC, PAGE_BYTES, TEXT_BYTES, VERSION, binding, binding_at, export, export_at,
-    header, lane, lane_at, row, session, session_at, thread, thread_at,
+    COUNTS, GROUP, MAGIC, PAGE_BYTES, SERVER_HALVES, TEXT_BYTES, VERSION, binding, binding_at,
+    export, export_at, header, lane, lane_at, row, session, session_at, thread, thread_at,
 };
 use crate::call::{CallerInfo, PathKind};
 use crate::interface::InterfaceRef;
@@ -63,8 +63,8 @@ impl Places {
 /// Values that are computed only on request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Gauges {
-    /// The numbers of abandoned calls that still run: local, TCP, datagrams. Other paths are not counted.
-    pub(crate) captured: Vec<u64>,
+    /// The numbers of abandoned calls that still run: local, TCP, datagrams.
+    pub(crate) captured: [u64; SERVER_HALVES],
     /// The number of calls that wait for a thread.
     pub(crate) queued: u64,
 }
@@ -80,7 +80,7 @@ pub(crate) struct Visitor {
     pub(crate) hardware: Option<[u8; 6]>,
 }
 
-/// The number of each path in the rows of sessions.
+/// The number of each path in the rows of sessions. A path needs one: readers refuse rows with another number.
 pub(super) const PATHS: [(PathKind, u64); 4] =
     [(PathKind::Local, 1), (PathKind::Tcp, 2), (PathKind::Udp, 3), (PathKind::Ethernet, 4)];
 
@@ -194,7 +194,13 @@ impl Page {
 
     /// Returns the number of threads of a kind that share a row.
     fn threads_shared(&self, kind: ThreadKind) -> &AtomicU64 {
-        self.word(0, header::THREADS_SHARED + kind as usize - 1)
+        // The header has no word for another kind.
+        let at = match kind {
+            ThreadKind::Local => 0,
+            ThreadKind::Stream => 1,
+            ThreadKind::Datagram => 2,
+        };
+        self.word(0, header::THREADS_SHARED + at)
     }
 
     pub(super) fn leave_thread(&self, number: usize, kind: ThreadKind) {
@@ -211,7 +217,7 @@ impl Page {
     /// Stores the values that are computed only on request.
     pub(crate) fn set_gauges(&self, gauges: &Gauges) {
         let words: &[AtomicU64; header::WORDS] = self.memory.longs(0);
-        for (at, captured) in gauges.captured.iter().take(3).enumerate() {
+        for (at, captured) in gauges.captured.iter().enumerate() {
             words[header::CAPTURED + at].store(*captured, Ordering::Relaxed);
         }
         words[header::QUEUED].store(gauges.queued, Ordering::Relaxed);
@@ -271,12 +277,13 @@ impl ExportCounters {
         }
     }
 
-    /// Returns the counters of a new binding to the export, in the session with this number.
+    /// Returns the counters of a new binding to the export, in the session or connection with this number.
     pub(crate) fn tally(&self, session: u64) -> Tally {
         Tally::new(&self.page, self.row, session, None)
     }
 
-    /// Returns the counters of a new binding to the export, if the binding is also a session.
+    /// Returns the counters of a new binding to the export, on a path that has neither sessions nor
+    /// connections, such as datagrams. The binding counts as a session. `visitor` is its client.
     pub(crate) fn tally_of(&self, visitor: &Visitor) -> Tally {
         let session = SessionCounters::new(&self.page, visitor);
         Tally::new(&self.page, self.row, session.number(), Some(session))

@@ -9,8 +9,9 @@ use core::sync::atomic::{AtomicU64, Ordering, fence};
 
 use super::histogram::BUCKETS;
 use super::layout::{
-    COUNTS, GROUP, MAGIC, PAGE_BYTES, TEXT_BYTES, VERSION, binding, binding_at, export, export_at,
-    header, histogram_at, lane, lane_at, row, session, session_at, thread, thread_at,
+    COUNTS, GROUP, MAGIC, PAGE_BYTES, SERVER_HALVES, TEXT_BYTES, VERSION, binding, binding_at,
+    export, export_at, header, histogram_at, lane, lane_at, row, session, session_at, thread,
+    thread_at,
 };
 use super::page::PATHS;
 use super::stat::WaitCounts;
@@ -78,10 +79,10 @@ fn read_once(memory: &Memory, word: impl Fn(usize) -> u64) -> Result<Stat, Unrea
         age_ms: age_ms(now, word(header::SINCE)),
         at_ns: now,
         queued: word(header::QUEUED),
-        captured: core::array::from_fn(|i| word(header::CAPTURED + i)),
+        captured: core::array::from_fn::<_, SERVER_HALVES, _>(|i| word(header::CAPTURED + i)),
         sessions: word(header::SESSIONS_UNSHOWN),
         bindings: word(header::BINDINGS_UNSHOWN),
-        threads: core::array::from_fn(|i| {
+        threads: core::array::from_fn::<_, SERVER_HALVES, _>(|i| {
             u32::try_from(word(header::THREADS_SHARED + i)).unwrap_or(u32::MAX)
         }),
         ..ServerStat::default()

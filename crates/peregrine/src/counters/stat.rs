@@ -88,8 +88,9 @@ pub struct ExportStat {
     pub latency: Latency,
 }
 
-/// One session: a client process over shared memory, a connection over TCP, or the bindings of one thread
-/// of a client over datagrams.
+/// One session: a client process over shared memory, or a connection over TCP. Over datagrams, which have
+/// no connections, each binding of each calling thread is a session. Threads that share a socket may share
+/// one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, peregrine_macros::Value)]
 pub struct SessionStat {
     /// A number that no other session of the server has.

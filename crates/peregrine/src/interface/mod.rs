@@ -119,7 +119,7 @@ impl Description {
     }
 }
 
-/// The direction of a parameter (Peregrine section 2, Firefly's VAR IN and VAR OUT).
+/// The direction of a parameter (Peregrine section 3, Firefly's VAR IN and VAR OUT).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// With the call: `T`, `&T`, `&str`, `&[T]`.

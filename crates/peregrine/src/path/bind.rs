@@ -17,9 +17,12 @@ pub(crate) trait Connect: Sync {
     /// Returns the kind of this path.
     fn kind(&self) -> PathKind;
 
-    /// Returns whether binding may try this path for an address, for example because the address has a
-    /// host and port. An address that names another path is never tried with this one.
-    fn leads_to(&self, target: &Address) -> bool;
+    /// Checks whether binding may try this path for an address. An address that names another path is never
+    /// tried with this one. Most paths [need a place](needs_place).
+    ///
+    /// # Errors
+    /// If the path does not lead there: the reason, which `explain` reports.
+    fn leads_to(&self, target: &Address) -> Result<(), Exclusion>;
 
     /// Binds to an export.
     ///
@@ -32,6 +35,23 @@ pub(crate) trait Connect: Sync {
     /// # Errors
     /// As [`bind`](Self::bind).
     fn inquire(&self, target: &Target<'_>, wanted: &Wanted<'_>) -> Result<Inquiry, CallError>;
+}
+
+/// Why a path does not lead to an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exclusion {
+    /// The address has no host and port. Binding reports where it searched for them.
+    NoPlace,
+    /// The address does not suit the path, for this reason.
+    Unsuited(&'static str),
+}
+
+/// Checks that an address has a host and port, for [`Connect::leads_to`].
+///
+/// # Errors
+/// If the address has none.
+pub(crate) fn needs_place(target: &Address) -> Result<(), Exclusion> {
+    if target.place().is_some() { Ok(()) } else { Err(Exclusion::NoPlace) }
 }
 
 /// How a client obtains the description of an export.
@@ -55,7 +75,7 @@ impl<'a> Target<'a> {
     /// Returns the host and port of the destination.
     ///
     /// # Errors
-    /// If the address has no host and port. [`Connect::leads_to`] returns false for such an address.
+    /// If the address has no host and port. [`needs_place`] excludes such an address.
     pub(crate) fn place(&self) -> Result<&'a Place, CallError> {
         self.address.place().ok_or_else(|| {
             let text = format!("`{}` names no host and port", self.address);

@@ -15,7 +15,7 @@ use self::paths::{Listening, Paths};
 use crate::address::Endpoint;
 use crate::binding::EthernetDevice;
 use crate::call::{Exported, Serve, Wait};
-use crate::counters::Page;
+use crate::counters::{Page, SERVER_HALVES};
 use crate::directory::{self, Audience, Published};
 use crate::error::{CallError, NO_THREAD, Phase};
 use crate::keeper::{Keeper, Watch};
@@ -351,23 +351,21 @@ impl Server {
             exports.push(server_export(&core));
         }
         core.exports.lock().extend(exports);
-        let paths = Paths::new(&core, self.connections);
-        let paths = paths.map_err(failed("cannot allocate memory for the local path"))?;
+        let paths = Paths::new(&core, self.connections)?;
         let all = paths.all();
-        core.disclosed.measure(all.iter().map(Arc::downgrade));
+        core.disclosed.measure(all.each_ref().map(Arc::downgrade));
         let (addresses, pid) = (Vec::new(), std::process::id());
         // From here on, an error drops `running`, which closes everything that is open.
         let drain = self.signals.unwrap_or(STOP);
         let mut running = Running { stop, drain, core, paths, all, addresses, signals, pid };
         for listening in self.listeners {
-            let endpoint = running.paths.open(listening, self.ethernet)?;
+            let endpoint = running.paths.open_endpoint(listening, self.ethernet)?;
             running.addresses.push(endpoint);
         }
         let listens = running.addresses.iter().map(ToString::to_string).collect();
         let _ = running.core.listens.set(listens);
         for (export, published) in named.iter().zip(published) {
-            let opened = running.paths.local.open(export, published);
-            opened.map_err(failed("cannot watch the socket of an export"))?;
+            running.paths.open_export(export, published)?;
         }
         Ok(running)
     }
@@ -386,7 +384,7 @@ pub struct Running {
     drain: Duration,
     core: Arc<ServerCore>,
     paths: Paths,
-    all: Vec<Arc<dyn ServerPath>>,
+    all: [Arc<dyn ServerPath>; SERVER_HALVES],
     addresses: Vec<Endpoint>,
     /// The watch of the signals. It continues until the drain has ended, because a second signal shortens the
     /// drain.
@@ -494,7 +492,7 @@ impl Running {
     /// # Ok::<(), peregrine::CallError>(())
     /// ```
     pub fn losses(&self) -> Losses {
-        self.paths.datagrams.losses()
+        self.paths.losses()
     }
 
     /// Returns the number of threads that run procedures or wait for calls now.

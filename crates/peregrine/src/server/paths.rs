@@ -1,4 +1,5 @@
-//! The server halves of all paths. Only this file of the server names every path.
+//! The server halves of all paths, and how exports and endpoints are opened on them. No other file of the
+//! server names every path.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,19 +7,22 @@ use std::sync::Arc;
 
 use crate::address::Endpoint;
 use crate::binding::EthernetDevice;
+use crate::counters::SERVER_HALVES;
 use crate::device::tcp::Listener;
 use crate::device::udp::Udp;
+use crate::directory::Published;
 use crate::error::{CallError, Kind, NO_RAW_ETHERNET, Phase};
-use crate::path::datagram::Datagrams;
+use crate::path::datagram::{Datagrams, Losses};
 use crate::path::local::Sessions;
 use crate::path::stream::{ConnectionTerms, Connections};
+use crate::serving::export::Export;
 use crate::serving::{ServerCore, ServerPath};
 
 /// The server halves of all paths of one server.
 pub(super) struct Paths {
-    pub(super) local: Arc<Sessions>,
-    pub(super) stream: Arc<Connections>,
-    pub(super) datagrams: Arc<Datagrams>,
+    local: Arc<Sessions>,
+    stream: Arc<Connections>,
+    datagrams: Arc<Datagrams>,
 }
 
 impl Paths {
@@ -26,25 +30,47 @@ impl Paths {
     ///
     /// # Errors
     /// If a path cannot allocate its memory.
-    pub(super) fn new(core: &Arc<ServerCore>, terms: ConnectionTerms) -> io::Result<Self> {
+    pub(super) fn new(core: &Arc<ServerCore>, terms: ConnectionTerms) -> Result<Self, CallError> {
+        let failed = |error| {
+            CallError::system(Phase::Export, "cannot allocate memory for the local path", error)
+        };
         Ok(Self {
-            local: Sessions::new(core)?,
+            local: Sessions::new(core).map_err(failed)?,
             stream: Connections::new(core, terms),
             datagrams: Datagrams::new(core),
         })
     }
 
     /// Returns all paths. The counters of captured calls have the same order.
-    pub(super) fn all(&self) -> Vec<Arc<dyn ServerPath>> {
-        vec![
+    pub(super) fn all(&self) -> [Arc<dyn ServerPath>; SERVER_HALVES] {
+        [
             Arc::clone(&self.local) as Arc<dyn ServerPath>,
             Arc::clone(&self.stream) as _,
             Arc::clone(&self.datagrams) as _,
         ]
     }
 
-    /// Begins to serve at an address. Returns the endpoint with its actual port.
-    pub(super) fn open(
+    /// Opens an export under its name, on the paths that clients of this machine reach by names. Clients can
+    /// bind at once.
+    ///
+    /// # Errors
+    /// If a path cannot be opened.
+    pub(super) fn open_export(
+        &self,
+        export: &Arc<Export>,
+        published: Published,
+    ) -> Result<(), CallError> {
+        let failed =
+            |error| CallError::system(Phase::Export, "cannot watch the socket of an export", error);
+        self.local.open(export, published).map_err(failed)
+    }
+
+    /// Opens an endpoint: begins to serve there, on the paths that clients reach by a host and a port. Returns
+    /// the endpoint with its actual port.
+    ///
+    /// # Errors
+    /// If a path cannot be opened.
+    pub(super) fn open_endpoint(
         &self,
         listening: Listening,
         ethernet: Option<EthernetDevice>,
@@ -79,6 +105,11 @@ impl Paths {
             Listening::Datagrams(to) => link(to, false).or_else(|_: CallError| udp(to)),
             Listening::Ethernet(to) => link(to, true),
         }
+    }
+
+    /// Returns the numbers of datagrams that were lost.
+    pub(super) fn losses(&self) -> Losses {
+        self.datagrams.losses()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock, Weak};
 
 use super::{Load, ServerPath};
-use crate::counters::{Gauges, Page};
+use crate::counters::{Gauges, Page, SERVER_HALVES};
 
 /// How much a server discloses about itself, and to which clients.
 ///
@@ -28,8 +28,8 @@ pub enum Disclosure {
 pub(crate) struct Disclosed {
     pub(crate) page: Arc<Page>,
     pub(crate) disclosure: Disclosure,
-    /// The paths, which measure their load when a client asks for it.
-    paths: OnceLock<Vec<Weak<dyn ServerPath>>>,
+    /// The paths, which measure their load when a client asks for it. The counters have them in this order.
+    paths: OnceLock<[Weak<dyn ServerPath>; SERVER_HALVES]>,
 }
 
 impl Disclosed {
@@ -38,8 +38,8 @@ impl Disclosed {
     }
 
     /// Sets the paths whose load is measured.
-    pub(crate) fn measure(&self, paths: impl IntoIterator<Item = Weak<dyn ServerPath>>) {
-        let _ = self.paths.set(paths.into_iter().collect());
+    pub(crate) fn measure(&self, paths: [Weak<dyn ServerPath>; SERVER_HALVES]) {
+        let _ = self.paths.set(paths);
     }
 
     /// Measures the load of the paths, and writes it into the counters' pages.
@@ -48,8 +48,8 @@ impl Disclosed {
         let load = |path: &Weak<dyn ServerPath>| {
             path.upgrade().map_or(Load::default(), |path| path.load())
         };
-        let loads: Vec<Load> = paths.iter().map(load).collect();
-        let captured = loads.iter().map(|load| load.captured).collect();
+        let loads = paths.each_ref().map(load);
+        let captured = loads.map(|load| load.captured);
         let queued = loads.iter().map(|load| load.waiting).sum();
         self.page.set_gauges(&Gauges { captured, queued });
     }

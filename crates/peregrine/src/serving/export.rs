@@ -12,7 +12,7 @@ use crate::error::Kind;
 use crate::interface::Description;
 use crate::limits;
 use crate::sync::{Mutex, MutexGuard, Rank};
-use crate::sys::{self, Credentials, Seqpacket};
+use crate::sys::{self, Credentials};
 
 /// The options of an export.
 ///
@@ -70,6 +70,17 @@ impl ExportOptions {
     /// users and groups.
     pub(crate) const fn is_for_others(&self) -> bool {
         self.public || !self.users.is_empty() || !self.groups.is_empty()
+    }
+
+    /// Returns whether a client may bind to an export of the user `own`. `groups` returns the client's
+    /// supplementary groups.
+    fn admit(&self, own: u32, peer: &Credentials, groups: impl FnOnce() -> Vec<u32>) -> bool {
+        let Self { public, users, groups: admitted, .. } = self;
+        if *public || peer.uid == own || peer.uid == 0 || users.contains(&peer.uid) {
+            return true;
+        }
+        admitted.contains(&peer.gid)
+            || !admitted.is_empty() && groups().iter().any(|group| admitted.contains(group))
     }
 
     /// Sets the largest number of A-stacks of a session that is created by a binding to this export, 1 to
@@ -171,25 +182,30 @@ impl Export {
         format!("`{}` was withdrawn", self.name)
     }
 
-    /// Checks whether a user may bind. The error is the reason of the refusal.
-    pub(crate) fn admits(&self, socket: &Seqpacket, peer: &Credentials) -> Result<(), String> {
+    /// Checks whether a client may bind, on a path whose kernel proves who the client is. `peer` is what the
+    /// kernel reports about the client. `groups` returns the client's supplementary groups. This function
+    /// calls it only if the answer depends on them, because it may make a system call.
+    ///
+    /// # Errors
+    /// If the client may not bind. The error is the reason.
+    pub(crate) fn admits(
+        &self,
+        peer: &Credentials,
+        groups: impl FnOnce() -> Vec<u32>,
+    ) -> Result<(), String> {
         let own = rustix::process::geteuid().as_raw();
-        let ExportOptions { public, users, groups, .. } = &self.options;
-        if *public || peer.uid == own || peer.uid == 0 || users.contains(&peer.uid) {
-            return Ok(());
-        }
-        let member = |group: &u32| *group == peer.gid || socket.peer_groups().contains(group);
-        if groups.iter().any(member) {
+        if self.options.admit(own, peer, groups) {
             return Ok(());
         }
         let (name, uid) = (&self.name, peer.uid);
-        if users.is_empty() && groups.is_empty() {
+        if !self.options.is_for_others() {
             return Err(format!("`{name}` is private to user {own}, and the client is user {uid}"));
         }
         Err(format!("`{name}` is limited to users and groups that do not include user {uid}"))
     }
 
-    /// Returns whether the export may be called over a network, where the user of a client is not proven.
+    /// Returns whether the export may be called over a network, where the user of a client is not proven. This
+    /// includes exports that only the server's user may call on this machine.
     pub(crate) fn is_offered_to_networks(&self) -> bool {
         self.options.users.is_empty() && self.options.groups.is_empty()
     }
@@ -308,7 +324,9 @@ impl Exports {
         self.0.lock()
     }
 
-    /// Returns the export that clients on networks can call under a name.
+    /// Returns the export that clients on networks can call under a name. A private export is found as well,
+    /// because no network proves the user of a client. A path whose kernel does prove it calls
+    /// [`Export::admits`] instead.
     ///
     /// # Errors
     /// If there is no such export, it was withdrawn, or it is limited to users or groups.
@@ -331,5 +349,27 @@ impl Exports {
     /// Returns the export with this number.
     pub(crate) fn numbered(&self, number: u64) -> Option<Arc<Export>> {
         self.lock().iter().find(|export| export.number == number).map(Arc::clone)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_looked_up_only_if_they_decide() {
+        let peer = Credentials { pid: 1, uid: 1000, gid: 50 };
+        let unasked = || -> Vec<u32> { panic!("the groups do not matter") };
+        let private = ExportOptions::default();
+        assert!(private.admit(1000, &peer, unasked) && !private.admit(7, &peer, unasked));
+        assert!(private.admit(7, &Credentials { uid: 0, ..peer }, unasked));
+        for open in [private.clone().public(), private.clone().users([3, 1000])] {
+            assert!(open.admit(7, &peer, unasked));
+        }
+        assert!(!private.clone().users([3]).admit(7, &peer, unasked));
+        assert!(private.clone().groups([50]).admit(7, &peer, unasked));
+        let grouped = private.groups([60, 70]);
+        assert!(grouped.admit(7, &peer, || vec![10, 70]));
+        assert!(!grouped.admit(7, &peer, || vec![10, 80]));
     }
 }

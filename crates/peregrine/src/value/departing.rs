@@ -33,7 +33,8 @@ impl<'a> Departing<'a> {
         Self { space, at, departs }
     }
 
-    /// Returns the space itself, for writes that are not announced.
+    /// Returns the space itself. Writes through it are not announced: the writer calls [`there`](Self::there)
+    /// after such a write, or [`changed`](Self::changed), which withdraws all announcements of the message.
     #[inline]
     pub const fn space(&self) -> Space<'a> {
         self.space

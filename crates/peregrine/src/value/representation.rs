@@ -10,7 +10,7 @@ mod sealed {
 /// How values become bytes. It is chosen when a client binds, and known at compile time in each stub.
 ///
 /// A server always reads and writes [`Native`] values. The client converts in both directions
-/// (Peregrine, section 3.2).
+/// (Peregrine, section 3).
 pub trait Representation: sealed::Sealed + Copy + Debug + Send + Sync + 'static {
     /// Whether numbers are converted to the other byte order.
     const SWAPPED: bool;

@@ -152,7 +152,9 @@ impl Xsk {
         })
     }
 
-    /// Gives received frames back to the kernel without reading them.
+    /// Gives the received frames back to the kernel without reading them, so that new frames can arrive in
+    /// their memory. Called when the socket loses its endpoint, and again when it gets the next one, because
+    /// frames for the former endpoint may still arrive in between.
     fn clear(&self) {
         let mut inbox = self.inbox.lock();
         while inbox.peek().is_some() {

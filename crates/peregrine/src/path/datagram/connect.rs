@@ -18,7 +18,9 @@ use crate::error::{CallError, Kind, NO_RAW_ETHERNET, NO_THREAD, Phase};
 use crate::interface::Digest;
 use crate::keeper::{Keeper, Next, Watch};
 use crate::limits;
-use crate::path::bind::{BoundPath, Connect, Inquiry, STAGGER, Target, Wanted, system, until};
+use crate::path::bind::{
+    BoundPath, Connect, Exclusion, Inquiry, STAGGER, Target, Wanted, needs_place, system, until,
+};
 use crate::path::options::{BindOptions, EthernetDevice};
 use crate::protocol::exchange::bind::{BindRequest, ExportName};
 use crate::registry::Registry;
@@ -37,8 +39,8 @@ impl Connect for OverUdp {
         PathKind::Udp
     }
 
-    fn leads_to(&self, target: &Address) -> bool {
-        target.place().is_some()
+    fn leads_to(&self, target: &Address) -> Result<(), Exclusion> {
+        needs_place(target)
     }
 
     fn bind(&self, target: &Target<'_>, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {
@@ -55,8 +57,8 @@ impl Connect for OverEthernet {
         PathKind::Ethernet
     }
 
-    fn leads_to(&self, target: &Address) -> bool {
-        target.place().is_some()
+    fn leads_to(&self, target: &Address) -> Result<(), Exclusion> {
+        needs_place(target)
     }
 
     fn bind(&self, target: &Target<'_>, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {

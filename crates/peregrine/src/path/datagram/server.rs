@@ -38,7 +38,7 @@ pub use self::sockets::Losses;
 use self::waiting::{FairQueue, QueuedCall, WaitingFor};
 use super::peer::{BUFFER_BYTES, PeerAddress, moment};
 use super::wire::DESCRIBE;
-use super::wire::packing::{pack, written};
+use super::wire::packing::{pack, written_end};
 use crate::call::{
     Answer, Calls, EStack, Placed, Ran, Refusal, execute_in_place, extensions, refuse,
 };
@@ -702,7 +702,7 @@ impl ServerSocket {
         let Ran { answer, head_at, head_bytes, .. } = ran;
         let outs = if answer == Answer::Ok { &**blocks } else { &[] };
         let touched = match answer {
-            Answer::Ok => written(reply, outs).max(head_at as usize + head_bytes as usize),
+            Answer::Ok => written_end(reply, outs).max(head_at as usize + head_bytes as usize),
             // The procedure may have written anywhere before it failed.
             _ => row.message_bytes,
         };

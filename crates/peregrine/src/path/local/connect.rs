@@ -22,7 +22,8 @@ use crate::error::{CallError, Kind, NO_THREAD, Phase, unusable_memory};
 use crate::keeper::{Keeper, Next, Watch, Watched};
 use crate::limits;
 use crate::path::bind::{
-    BoundPath, Connect, Inquiry, Target, Wanted, byte_order, hold, refused, system, violated,
+    BoundPath, Connect, Exclusion, Inquiry, Target, Wanted, byte_order, hold, refused, system,
+    violated,
 };
 use crate::path::options::BindOptions;
 use crate::registry::Registry;
@@ -37,8 +38,12 @@ impl Connect for Local {
         PathKind::Local
     }
 
-    fn leads_to(&self, target: &Address) -> bool {
-        target.place().is_none() || target.path().is_none()
+    fn leads_to(&self, target: &Address) -> Result<(), Exclusion> {
+        // An address with a host may mean a server of this machine. Binding checks that.
+        if target.place().is_none() || target.path().is_none() {
+            return Ok(());
+        }
+        Err(Exclusion::Unsuited("shared memory leads to no host"))
     }
 
     fn bind(&self, _: &Target<'_>, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {

@@ -249,7 +249,9 @@ impl Connection {
         CallError::not_executed(kind, Phase::Call, text)
     }
 
-    /// Returns the error of a call that was sent and will have no reply.
+    /// Returns the error of a call that was sent and will have no reply. The call was certainly not executed
+    /// if the server has said goodbye. If the connection has ended for any other reason, the call may have
+    /// been executed.
     #[cold]
     fn unanswered(&self) -> CallError {
         let Some(reason) = self.end.end_reason() else {

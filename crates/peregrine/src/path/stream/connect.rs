@@ -17,8 +17,8 @@ use crate::error::{CallError, Executed, Kind, NO_CONNECTION, NO_THREAD, Phase};
 use crate::keeper::{Keeper, Next, Watch, Watched};
 use crate::limits;
 use crate::path::bind::{
-    BoundPath, Connect, Inquiry, STAGGER, Target, Wanted, byte_order, hold, refused, system,
-    violated,
+    BoundPath, Connect, Exclusion, Inquiry, STAGGER, Target, Wanted, byte_order, hold, needs_place,
+    refused, system, violated,
 };
 use crate::path::options::BindOptions;
 use crate::protocol::description;
@@ -36,8 +36,8 @@ impl Connect for Tcp {
         PathKind::Tcp
     }
 
-    fn leads_to(&self, target: &Address) -> bool {
-        target.place().is_some()
+    fn leads_to(&self, target: &Address) -> Result<(), Exclusion> {
+        needs_place(target)
     }
 
     fn bind(&self, target: &Target<'_>, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {

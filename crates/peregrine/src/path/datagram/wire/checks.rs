@@ -15,7 +15,7 @@ impl Default for ChecksumBuffer {
 }
 
 /// Returns the checksum of the bytes in these windows, one after another.
-fn check_of(windows: &[Window<'_>]) -> u32 {
+fn checksum(windows: &[Window<'_>]) -> u32 {
     /// A payload of at most this size uses a smaller buffer, which costs less to clear.
     const FEW: usize = 64;
     if let [window] = windows
@@ -25,11 +25,11 @@ fn check_of(windows: &[Window<'_>]) -> u32 {
         let _ = window.read(0, &mut chunk[..window.len()]);
         return checksum_more(0, &chunk[..window.len()]);
     }
-    check_by(&mut ChecksumBuffer::default(), windows)
+    checksum_with(&mut ChecksumBuffer::default(), windows)
 }
 
 /// Returns the checksum of the bytes in these windows, computed with the caller's buffer.
-fn check_by(ChecksumBuffer(chunk): &mut ChecksumBuffer, windows: &[Window<'_>]) -> u32 {
+fn checksum_with(ChecksumBuffer(chunk): &mut ChecksumBuffer, windows: &[Window<'_>]) -> u32 {
     let mut check = 0;
     for window in windows {
         let mut at = 0;
@@ -50,7 +50,7 @@ pub(crate) fn seal(packet: &mut [u8], payload: &[Window<'_>]) {
     if let Some(header) = packet.first_chunk_mut()
         && header::carries(header)
     {
-        header::seal(header, check_of(payload));
+        header::seal(header, checksum(payload));
     }
 }
 
@@ -64,30 +64,31 @@ pub(crate) fn seal_one_of_many(
     if let Some(header) = packet.first_chunk_mut()
         && header::carries(header)
     {
-        header::seal(header, check_by(buffer, payload));
+        header::seal(header, checksum_with(buffer, payload));
     }
 }
 
 /// Returns whether a piece of a message has a checksum and arrived undamaged.
 #[cold]
 pub(crate) fn holds(header: &Header, payload: Window<'_>) -> bool {
-    header.flags.has(Flags::CHECKED) && check_of(&[payload]) == header.check
+    header.flags.has(Flags::CHECKED) && checksum(&[payload]) == header.check
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::exchange::header::{HEADER_BYTES, Handle, PacketKind, checksum};
+    use crate::protocol::exchange::header::{HEADER_BYTES, Handle, PacketKind};
     use crate::protocol::exchange::message::Shape;
 
     #[test]
     fn checksum_covers_all_parts_together() {
         let whole: Vec<u8> = (0..10_000u32).map(|at| (at * 7) as u8).collect();
         let parts = [0..1, 1..1, 1..4097, 4097..10_000].map(|part| Window::of(&whole[part]));
-        assert_eq!(check_of(&parts), checksum(&whole));
-        assert_eq!(check_of(&[]), checksum(&[]));
+        assert_eq!(checksum(&parts), header::checksum(&whole));
+        assert_eq!(checksum(&[]), header::checksum(&[]));
         for bytes in [0, 1, 63, 64, 65, 1536, 1537] {
-            assert_eq!(check_of(&[Window::of(&whole[..bytes])]), checksum(&whole[..bytes]));
+            let part = &whole[..bytes];
+            assert_eq!(checksum(&[Window::of(part)]), header::checksum(part));
         }
     }
 

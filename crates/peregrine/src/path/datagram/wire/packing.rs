@@ -3,18 +3,18 @@
 use crate::call::blocks_at;
 use crate::value::{Space, align_up};
 
-/// Returns the position at which the filled part of the last block of a result ends, or 0 if the result
-/// has no blocks. `blocks`: the position of each block. The head of the result may end at a later
-/// position.
-pub(crate) fn written(space: Space<'_>, blocks: &[u32]) -> usize {
+/// Returns the position in `space` at which the filled part of the last block of a result ends, or 0 if the
+/// result has no blocks. The head of the result may end at a later position. `blocks` has the position in
+/// `space` at which each block begins, as [`execute_in_place`](crate::call::execute_in_place) stores it.
+pub(crate) fn written_end(space: Space<'_>, blocks: &[u32]) -> usize {
     blocks.last().map_or(0, |last| {
         let filled = u32::from_le(space.read_plain(4 * (blocks.len() - 1)).unwrap_or(0));
         *last as usize + filled as usize
     })
 }
 
-/// Moves the parts of a result together for sending. Returns the new position of the head, and the
-/// length of the message.
+/// Moves the parts of a result together for sending. `blocks` has the position in `space` at which each block
+/// begins. Returns the new position of the head, and the length of the message.
 pub(crate) fn pack(
     space: Space<'_>,
     blocks: &[u32],

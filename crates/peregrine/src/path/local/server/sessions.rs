@@ -135,7 +135,7 @@ impl Sessions {
         let refuse = |kind, text: String| {
             let _ = socket.send(&ServerMessage::refused(kind, text).to_bytes(), None);
         };
-        if let Err(text) = export.admits(&socket, &peer) {
+        if let Err(text) = export.admits(&peer, || socket.peer_groups()) {
             refuse(Kind::Denied, text);
             return Ok(());
         }
