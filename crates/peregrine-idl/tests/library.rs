@@ -114,7 +114,8 @@ fn own_type_is_not_taken_for_one_of_another_crate() {
 
 #[test]
 fn ambiguous_or_unknown_type_is_refused() {
-    for ty in ["time::Duration", "chrono::Uuid", "DateTime", "DateTime<Local>", "a::chrono::Month"] {
+    for ty in ["time::Duration", "chrono::Uuid", "DateTime", "DateTime<Local>", "a::chrono::Month"]
+    {
         let text = format!("trait A {{ fn f(&self, a: {ty}) -> peregrine::Result<()>; }}");
         assert!(parse_trait(&text).is_err(), "{ty}");
     }

@@ -8,7 +8,9 @@ use core::hint::black_box;
 use std::time::{Duration, SystemTime};
 
 use bytes::{Bytes, BytesMut};
-use chrono::{DateTime, Datelike as _, FixedOffset, NaiveDate, NaiveDateTime, NaiveTime, TimeDelta};
+use chrono::{
+    DateTime, Datelike as _, FixedOffset, NaiveDate, NaiveDateTime, NaiveTime, TimeDelta,
+};
 use chrono::{Timelike as _, Utc};
 use peregrine::value::{Native, Reader, Representation, Space, Swapped, Window, Writer};
 use peregrine::{Invalid, Out, Plain, Server, Value, interface};
@@ -252,10 +254,7 @@ fn clients_with_std_call_servers_with_other_types() {
         .unwrap()
         .export("time", with_time::CalendarServer::new(with_time::Almanac))
         .unwrap()
-        .export(
-            "swapped",
-            SwappedServer::new(with_time::CalendarServer::new(with_time::Almanac)),
-        )
+        .export("swapped", SwappedServer::new(with_time::CalendarServer::new(with_time::Almanac)))
         .unwrap()
         .spawn()
         .unwrap();
@@ -393,7 +392,8 @@ fn instants_out_of_range_in_utc_or_in_local_time_are_refused() {
         },
         offset: offset(away),
     };
-    let (first, last) = (DateTime::<Utc>::MIN_UTC.timestamp(), DateTime::<Utc>::MAX_UTC.timestamp());
+    let (first, last) =
+        (DateTime::<Utc>::MIN_UTC.timestamp(), DateTime::<Utc>::MAX_UTC.timestamp());
     for (secs, away, is_value) in [
         (first, 0, true),
         (first, 1, true),
