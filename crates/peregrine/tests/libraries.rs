@@ -80,7 +80,7 @@ mod with_std {
         fn parts(&self, at: LocalDateTime) -> peregrine::Result<(LocalDate, LocalTime)>;
         fn names(&self, days: &[LocalDate]) -> peregrine::Result<Vec<(Weekday, Month)>>;
         fn tag(&self, ids: &[Uuid], text: Vec<u8>) -> peregrine::Result<Vec<u8>>;
-        fn make(&self, text: &Vec<u8>, ids: Out<'_, Uuid>) -> peregrine::Result<Uuid>;
+        fn make(&self, text: Vec<u8>, ids: Out<'_, Uuid>) -> peregrine::Result<Uuid>;
     }
 }
 
@@ -238,7 +238,7 @@ fn call_with_std(name: &str) {
     let ids = [with_std::Uuid { bytes: [7; 16] }; 3];
     assert_eq!(calendar.tag(&ids, b"falcon".to_vec()).unwrap(), b"falcon 3");
     let mut made = Vec::with_capacity(4);
-    calendar.make(&b"abcde".to_vec(), Out::from(&mut made)).unwrap();
+    calendar.make(b"abcde".to_vec(), Out::from(&mut made)).unwrap();
     assert_eq!(made.len(), 4);
     assert_eq!(made[3].bytes, [b'd'; 16]);
     // A day that does not exist reaches the server, which refuses it.

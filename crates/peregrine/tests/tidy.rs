@@ -674,11 +674,8 @@ fn exposed(path: &str, text: &str) -> Vec<String> {
     const YOUNG: [&str; 6] = ["libc::", "crc32c::", "chrono::", " time::", "(time::", "<time::"];
     let public = |line: &&str| line.trim_start().starts_with("pub ");
     let young = |line: &&str| YOUNG.iter().any(|name| code(line).contains(name));
-    text.lines()
-        .filter(public)
-        .filter(young)
-        .map(|line| format!("{path}: {}", line.trim()))
-        .collect()
+    let exposed = text.lines().filter(public).filter(young);
+    exposed.map(|line| format!("{path}: {}", line.trim())).collect()
 }
 
 #[test]
