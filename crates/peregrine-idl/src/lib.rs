@@ -16,6 +16,8 @@
 //!   expression of a default consists of literals;
 //! * types of the standard library that are values, such as `Duration`, `HashMap` and `PathBuf`, and types
 //!   with parameters, such as `Page<Item>`;
+//! * types of `uuid`, `bytes`, `chrono` and `time` that are values, such as `Uuid` and `DateTime<Utc>`,
+//!   except for `time::Duration`: write `time::SignedDuration`. They are printed as they are described;
 //! * modules that contain structs and enums, one level deep;
 //! * `use` declarations and `impl` blocks, which are skipped, and comments;
 //! * documentation comments, of which those of the trait and of its methods are kept.

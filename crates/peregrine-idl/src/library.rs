@@ -1,14 +1,15 @@
-//! The types of the standard library that are values, as a text would define them.
+//! The types of the standard library and of other crates that are values, as a text would define them.
 
 use std::collections::HashMap;
 
-use peregrine::interface::{Described, DescribedNamed};
+use peregrine::interface::{Described, DescribedNamed, DescribedType};
 use syn::parse::Parser as _;
 
-use crate::syntax::Definition;
+use crate::syntax::{Definition, Type, TypeName};
 use crate::{parse, scan};
 
 /// The definitions. They must equal those that `peregrine` has (`value/library.rs`), which a test checks.
+/// Those from `Uuid` on describe types of other crates, and are printed like the types of a text.
 const TEXT: &str = "
     struct Duration { secs: u64, nanos: u32 }
     struct SystemTime { secs: i64, nanos: u32 }
@@ -20,7 +21,48 @@ const TEXT: &str = "
     enum SocketAddr { V4(SocketAddrV4), V6(SocketAddrV6) }
     struct OsString { bytes: Vec<u8> }
     struct PathBuf { bytes: Vec<u8> }
+    #[derive(Plain)]
+    struct Uuid { bytes: [u8; 16] }
+    struct SignedDuration { secs: i64, nanos: i32 }
+    struct UtcOffset { secs: i32 }
+    struct OffsetDateTime { instant: SystemTime, offset: UtcOffset }
+    struct LocalDate { year: i32, month: u8, day: u8 }
+    struct LocalTime { hour: u8, minute: u8, second: u8, nanos: u32 }
+    struct LocalDateTime { date: LocalDate, time: LocalTime }
+    enum Weekday { Monday, Tuesday, Wednesday, Thursday, Friday, Saturday, Sunday }
+    enum Month {
+        January, February, March, April, May, June, July, August, September, October, November, December
+    }
 ";
+
+/// Types of other crates: the crate, the name there, and the name of the definition above. A name may be
+/// written with the crate or without it.
+///
+/// `time::Duration` is not here, because it may also be the type of the standard library, after
+/// `use std::time;`.
+const OTHERS: &[(&str, &str, &str)] = &[
+    ("uuid", "Uuid", "Uuid"),
+    ("chrono", "FixedOffset", "UtcOffset"),
+    ("chrono", "NaiveDate", "LocalDate"),
+    ("chrono", "NaiveTime", "LocalTime"),
+    ("chrono", "NaiveDateTime", "LocalDateTime"),
+    ("chrono", "TimeDelta", "SignedDuration"),
+    ("chrono", "Weekday", "Weekday"),
+    ("chrono", "Month", "Month"),
+    ("time", "UtcDateTime", "SystemTime"),
+    ("time", "UtcOffset", "UtcOffset"),
+    ("time", "OffsetDateTime", "OffsetDateTime"),
+    ("time", "Date", "LocalDate"),
+    ("time", "Time", "LocalTime"),
+    ("time", "PrimitiveDateTime", "LocalDateTime"),
+    ("time", "PlainDateTime", "LocalDateTime"),
+    ("time", "SignedDuration", "SignedDuration"),
+    ("time", "Weekday", "Weekday"),
+    ("time", "Month", "Month"),
+];
+
+/// Time zones of `chrono`, and the definition that describes a `DateTime` of each.
+const ZONES: &[(&str, &str)] = &[("Utc", "SystemTime"), ("FixedOffset", "OffsetDateTime")];
 
 /// For each type, its name, its path in Rust, and its body in a canonical text without the numbers of types.
 const PRINTED: &[(&str, &str, &str)] = &[
@@ -44,6 +86,33 @@ const PRINTED: &[(&str, &str, &str)] = &[
 pub(crate) fn definitions() -> HashMap<String, Definition> {
     let tokens = scan::tokens(TEXT).unwrap_or_default();
     parse::definitions.parse2(tokens).unwrap_or_default()
+}
+
+/// Returns the type that describes a type of another crate, unless it has a definition by this name.
+pub(crate) fn other(name: &TypeName) -> Option<Type> {
+    let (crate_name, last) = match name.path.split_once("::") {
+        Some((crate_name, last)) => (Some(crate_name), last),
+        None => (None, &*name.path),
+    };
+    let is_of = |one: &str| crate_name.is_none_or(|name| name == one);
+    let described = match (last, &*name.arguments) {
+        ("Bytes" | "BytesMut", []) if is_of("bytes") => {
+            return Some(Type::Sequence(Box::new(Type::Simple(DescribedType::U8))));
+        }
+        ("DateTime", [Type::Named(zone)]) if is_of("chrono") => {
+            let zone = zone.path.strip_prefix("chrono::").unwrap_or(&zone.path);
+            ZONES.iter().find(|(name, _)| *name == zone)?.1
+        }
+        (_, []) => {
+            let same = |(from, name, _): &&(&str, &str, &str)| is_of(from) && *name == last;
+            OTHERS.iter().find(same)?.2
+        }
+        _ => return None,
+    };
+    (described != name.path).then(|| {
+        let (path, span) = (described.to_owned(), name.span);
+        Type::Named(TypeName { path, span, module: None, arguments: Vec::new() })
+    })
 }
 
 /// Returns the path of the type of the standard library that has this name and body, if there is one.

@@ -252,6 +252,10 @@ impl Resolver<'_> {
             Type::Named(name) => {
                 let closed = self.closed(written);
                 let Type::Named(closed) = closed else { return self.ty_of(&closed) };
+                let is_defined = self.types.contains_key(&closed.path);
+                if let Some(other) = library::other(&closed).filter(|_| !is_defined) {
+                    return self.ty_of(&other);
+                }
                 let key = key(&closed);
                 let known = self.numbers.get(&key).copied();
                 DescribedType::Named(known.unwrap_or_else(|| {

@@ -41,6 +41,10 @@
 //! trait by calling a server, and a server, which calls an object. Values that travel derive [`Value`]
 //! (structured) or [`Plain`] (fixed layout, copied as one block).
 //!
+//! The primitive types are values, and so are arrays, tuples, `Option`, `Result`, texts, collections and
+//! pointers of the standard library, `Duration`, `SystemTime`, addresses of IP and paths. Types of other
+//! crates are values with [features](#features).
+//!
 //! # Errors
 //!
 //! Every call can fail with a [`CallError`]. It says what failed ([`Kind`]), in which [`Phase`], and
@@ -122,6 +126,24 @@
 //!
 //! [`GenericClient`] and [`GenericServer`] call and serve interfaces that are known only at run time,
 //! with values of type [`Dynamic`].
+//!
+//! # Features
+//!
+//! All features are optional, and none is on by default.
+//!
+//! | feature | what it adds |
+//! |---|---|
+//! | `bytes` | `Bytes` and `BytesMut` are values, like `Vec<u8>` |
+//! | `chrono` | `DateTime<Utc>`, `DateTime<FixedOffset>`, `FixedOffset`, `NaiveDate`, `NaiveTime`, `NaiveDateTime`, `TimeDelta`, `Weekday` and `Month` are values |
+//! | `time` | `UtcDateTime`, `OffsetDateTime`, `UtcOffset`, `Date`, `Time`, `PrimitiveDateTime`, `Duration`, `Weekday` and `Month` are values |
+//! | `uuid` | `Uuid` is [`Plain`] |
+//! | `json` | the module `json`: descriptions and values as JSON |
+//! | `stamps` | notes the time at five moments of each local call, for measurements only |
+//!
+//! Types that mean the same are the same in an interface: a client with `chrono::NaiveDate` can call a
+//! server with `time::Date`. An instant in UTC is a `SystemTime` in all crates. `chrono` has leap seconds;
+//! a leap second is sent as the last nanosecond of the second before. Each receiver refuses values that its
+//! own type cannot hold. `docs/REPRESENTATION.md` in the repository has the details.
 //!
 //! The documentation leaves out the modules that only generated code and measurements use. They may
 //! change in any version.

@@ -5,9 +5,10 @@ mod support;
 use std::sync::Barrier;
 
 use peregrine::interface::Described;
+use peregrine::value::{Native, Reader, Window};
 use peregrine::{
     BindOptions, Dynamic, EthernetDevice, GenericParameter, GenericServer, Lent, Out, PathKind,
-    Server, Wait, interface, stats,
+    Server, Value, Wait, interface, stats,
 };
 use support::heap::{Counting, allocations};
 use support::link::{ENDS, Link, at_far_end, at_near_end};
@@ -154,7 +155,6 @@ fn allocates_for_owned_types_only(client: &CountedClient) {
     allocates(3, || drop(client.owned("falcon".to_owned())));
 }
 
-/// Checks each choice of the device, with payload checks (the default) and without.
 /// The interface of a client and that of a server that has grown.
 mod grown {
     pub(crate) mod old {
@@ -253,6 +253,20 @@ fn converted_call_does_not_allocate() {
     }
 }
 
+/// `Bytes` and `BytesMut` take over the memory to which the received bytes are copied.
+#[test]
+fn received_bytes_are_allocated_and_copied_once() {
+    fn decode<T: Value>(head: &[u8]) -> T {
+        let mut reader = Reader::<Native>::represented(Window::from(head));
+        T::decode(&mut reader).unwrap()
+    }
+    let _alone = support::alone();
+    let head = [&1000u32.to_ne_bytes()[..], &[7; 1000]].concat();
+    allocates(1, || assert_eq!(decode::<bytes::Bytes>(&head).len(), 1000));
+    allocates(1, || assert_eq!(decode::<bytes::BytesMut>(&head).len(), 1000));
+}
+
+/// Checks each choice of the device, with payload checks (the default) and without.
 #[test]
 fn call_over_raw_ethernet_allocates_only_for_its_owned_types() {
     let _alone = support::alone();

@@ -219,7 +219,7 @@ fn text<R: Representation>(text: &str, head: &mut Writer<'_, R>) -> Result<(), O
     head.plain_all(text.as_bytes())
 }
 
-fn slice<T: Value, R: Representation>(
+pub(super) fn slice<T: Value, R: Representation>(
     values: &[T],
     head: &mut Writer<'_, R>,
 ) -> Result<(), Overflow> {

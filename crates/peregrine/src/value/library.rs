@@ -1,7 +1,19 @@
 //! `Value` for types of the standard library that are no numbers: times, addresses, paths.
 //!
 //! Each is described as a struct or an enum with the name of the type, so that a description, JSON and
-//! other languages show what it is.
+//! other languages show what it is. The modules do the same for types of other crates, with the feature
+//! that has the name of the crate.
+
+#[cfg(feature = "bytes")]
+mod bytes;
+#[cfg(any(feature = "chrono", feature = "time"))]
+mod calendar;
+#[cfg(feature = "chrono")]
+mod chrono;
+#[cfg(feature = "time")]
+mod time;
+#[cfg(feature = "uuid")]
+mod uuid;
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use core::time::Duration;

@@ -169,6 +169,22 @@ unsafe impl<T: Plain, const N: usize> Plain for [T; N] {
     }
 }
 
+// SAFETY: its documentation guarantees the layout of `[u8; 16]`, and all bytes are a value.
+#[cfg(feature = "uuid")]
+unsafe impl Plain for uuid::Uuid {
+    const ANY_BITS: bool = <[u8; 16]>::ANY_BITS;
+    const UNIT: usize = <[u8; 16]>::UNIT;
+    #[inline]
+    fn valid(_: &[u8]) -> bool {
+        true
+    }
+    #[inline]
+    fn swap(_: &mut [u8]) {}
+}
+
+#[cfg(feature = "uuid")]
+const _: () = assert!(size_of::<uuid::Uuid>() == 16 && align_of::<uuid::Uuid>() == 1);
+
 macro_rules! non_zero {
     ($($type:ty)*) => {$(
         // SAFETY: it has the layout of its integer, and exactly the bits that are not all zero are values.

@@ -1,9 +1,9 @@
 //! The bytes of `docs/REPRESENTATION.md`, `docs/PROTOCOL.md` and `docs/STAT.md`.
 //!
 //! A vector is a name and the bytes that belong to it. The vectors are in the documents, in blocks marked
-//! `golden`, and these tests read them there. [`values`] encodes and decodes values. [`calls`] compares the
-//! calls and replies of stubs with the documents. In [`foreign`], a client calls a hand-written server of the
-//! local path.
+//! `golden`, and these tests read them there. [`values`] encodes and decodes values, and
+//! [`libraries`] those of libraries. [`calls`] compares the calls and replies of stubs with the documents. In
+//! [`foreign`], a client calls a hand-written server of the local path.
 
 #![cfg(target_endian = "little")]
 
@@ -11,6 +11,7 @@ mod calls;
 mod document;
 mod foreign;
 mod identity;
+mod libraries;
 mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +25,8 @@ use values::{INVALID, VALUES};
 /// Each vector of a document is checked by a test.
 #[test]
 fn every_vector_is_checked_by_a_test() {
-    let held: BTreeSet<&str> = VALUES.iter().chain(INVALID).chain(HANDSHAKE).copied().collect();
+    let of_values = VALUES.iter().chain(INVALID).chain(libraries::VALUES).chain(libraries::INVALID);
+    let held: BTreeSet<&str> = of_values.chain(HANDSHAKE).copied().collect();
     for name in vectors().keys() {
         if let Some(little) = name.strip_prefix("big ") {
             let case = ["call ", "reply "].iter().find_map(|part| little.strip_prefix(part));

@@ -44,7 +44,7 @@ fn encode<T: Value>(value: &T) -> Vec<u8> {
     encode_in::<T, Native>(value)
 }
 
-fn encode_in<T: Value, R: Representation>(value: &T) -> Vec<u8> {
+pub(crate) fn encode_in<T: Value, R: Representation>(value: &T) -> Vec<u8> {
     let mut memory = [0xaa; 4096];
     let mut writer = Writer::<R>::represented(Space::of_mut(&mut memory));
     value.encode(&mut writer).expect("room");
@@ -57,7 +57,7 @@ fn decode<T: Value>(bytes: &[u8]) -> Result<T, Invalid> {
     decode_in::<T, Native>(bytes)
 }
 
-fn decode_in<T: Value, R: Representation>(bytes: &[u8]) -> Result<T, Invalid> {
+pub(crate) fn decode_in<T: Value, R: Representation>(bytes: &[u8]) -> Result<T, Invalid> {
     let mut reader = Reader::<R>::represented(Window::from(bytes));
     let value = T::decode(&mut reader)?;
     reader.finish()?;
@@ -66,12 +66,12 @@ fn decode_in<T: Value, R: Representation>(bytes: &[u8]) -> Result<T, Invalid> {
 
 /// Returns the name of the vector that a big-endian server uses. If the bytes are the same in both byte
 /// orders, this is the vector `name` itself.
-fn big(name: &str) -> String {
+pub(crate) fn big(name: &str) -> String {
     let big = format!("big {name}");
     if vectors().contains_key(&big) { big } else { name.to_owned() }
 }
 
-fn holds<T: Value + PartialEq + Debug>(name: &str, value: T) {
+pub(crate) fn holds<T: Value + PartialEq + Debug>(name: &str, value: T) {
     holds_in::<T, Native>(name, &value);
     holds_in::<T, Swapped>(&big(name), &value);
 }
@@ -212,15 +212,17 @@ pub(crate) const INVALID: &[&str] = &[
     "long u16",
 ];
 
+/// Asserts that the bytes are no value, for a server of either byte order.
+pub(crate) fn refused<T: Value + Debug>(name: &str, why: Invalid) {
+    assert_eq!(decode::<T>(&bytes(name, 0)).err(), Some(why), "{name}");
+    let big = format!("big {name}");
+    if vectors().contains_key(&big) {
+        assert_eq!(decode_in::<T, Swapped>(&bytes(&big, 0)).err(), Some(why), "{big}");
+    }
+}
+
 #[test]
 fn invalid_values_are_refused() {
-    fn refused<T: Value + Debug>(name: &str, why: Invalid) {
-        assert_eq!(decode::<T>(&bytes(name, 0)).err(), Some(why), "{name}");
-        let big = format!("big {name}");
-        if vectors().contains_key(&big) {
-            assert_eq!(decode_in::<T, Swapped>(&bytes(&big, 0)).err(), Some(why), "{big}");
-        }
-    }
     refused::<bool>("not a bool", Invalid::Bits);
     refused::<char>("not a char", Invalid::Bits);
     refused::<Shape>("not a variant", Invalid::Bits);

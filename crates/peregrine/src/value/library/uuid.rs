@@ -1,0 +1,20 @@
+//! `Value` for `Uuid`, with the feature `uuid`: a plain type (`value/plain.rs`) of 16 bytes.
+
+use uuid::Uuid;
+
+use crate::interface::{Body, Field, Growth, Named, Type};
+use crate::value::Value;
+
+/// The bytes in the order in which they are written as digits, on every machine.
+impl Value for Uuid {
+    const TYPE: Type = Type::Named(Named {
+        name: "Uuid",
+        path: core::any::type_name::<Self>,
+        body: || Body::Plain {
+            size: 16,
+            align: 1,
+            fields: const { &[Field { name: "bytes", ty: &<[u8; 16]>::TYPE, growth: Growth::NONE }] },
+        },
+    });
+    crate::__plain_value!();
+}
