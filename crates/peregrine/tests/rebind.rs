@@ -14,8 +14,8 @@ use peregrine::directory::Directory;
 use peregrine::{
     Address, BindOptions, CallError, Executed, Kind, PathKind, Rebind, Server, interface,
 };
-use support::link::{ENDS, Link, at_near_end};
-use support::{KeepGoing, Process, alone, own_directory, role, until};
+use support::link::{ENDS, Link, at_far_end, at_near_end};
+use support::{KeepGoing, Process, alone, own_directory, role, stream, until};
 
 /// Runs in child processes. The role is the interface exported as `growing`, and an endpoint at which the
 /// server listens. Without a role this does nothing.
@@ -217,8 +217,91 @@ fn calls_take_the_fast_branch_again_after_a_rebind() {
     running.stop();
 }
 
+/// Answers with the number of a server when the call has passed the door.
+struct Numbered(u32, Door);
+
+impl Twice for Numbered {
+    fn perhaps(&self) -> peregrine::Result<u32> {
+        self.1.pass();
+        Ok(self.0)
+    }
+    fn once(&self) -> peregrine::Result<u32> {
+        self.perhaps()
+    }
+    fn process(&self) -> peregrine::Result<u32> {
+        Ok(std::process::id())
+    }
+}
+
+/// Makes a call of an export `name`. Its server stops while the call runs and another server has started.
+/// Checks whether the call is repeated. Without an endpoint, the servers use the local path.
+fn check_repeated(endpoint: Option<&str>, name: &str, policy: Rebind, idempotent: bool) {
+    let (moving, doors) = (Moving::default(), [Door::default(), Door::default()]);
+    let serve = |number: u32| {
+        let object = TwiceServer::new(Numbered(number, doors[number as usize].clone()));
+        let server = Server::new().export(name, object).unwrap();
+        let Some(endpoint) = endpoint else { return server.spawn().unwrap() };
+        let start = || server.listen_beyond_this_machine(endpoint).unwrap().spawn().unwrap();
+        let running = if endpoint.starts_with("eth:") { at_far_end(start) } else { start() };
+        moving.to(running.addresses()[0].to_string().replacen(':', &format!(":{name}@"), 1));
+        running
+    };
+    let first = serve(0);
+    let options = BindOptions::default().directory(moving.clone()).rebind(policy);
+    let address = match endpoint.and_then(|endpoint| endpoint.split_once(':')) {
+        Some((scheme, _)) => format!("{scheme}:alias"),
+        None => format!("local:{name}"),
+    };
+    let twice = TwiceClient::bind_with(&address, &options).unwrap();
+    doors[0].shut(true);
+    let returned = std::thread::scope(|scope| {
+        let caller = scope.spawn(|| if idempotent { twice.perhaps() } else { twice.once() });
+        until("the call has begun", || doors[0].passed() == 1);
+        // The second server takes the name before the first one stops.
+        first.withdraw(name);
+        let _second = serve(1);
+        first.drain(Duration::from_millis(1));
+        let returned = caller.join().unwrap();
+        doors[0].shut(false);
+        returned
+    });
+    let what = format!("{address}, {policy:?}, idempotent: {idempotent}, {returned:?}");
+    let repeats = policy == Rebind::Idempotent && idempotent;
+    assert_eq!(doors.map(|door| door.passed()), [1, u64::from(repeats)], "{what}");
+    match returned {
+        Ok(number) => assert!(repeats && number == 1, "{what}"),
+        Err(error) => assert!(!repeats && error.executed() == Executed::Maybe, "{what}"),
+    }
+}
+
 #[test]
 fn uncertain_calls_are_repeated_only_if_idempotent() {
+    let _alone = alone();
+    let _directory = own_directory();
+    // All cases run at the same time, because a client takes seconds to notice that a server is silent.
+    let check = |endpoint: Option<&str>, enter: &(dyn Fn() + Sync)| {
+        std::thread::scope(|scope| {
+            for policy in [Rebind::Never, Rebind::WhenNotExecuted, Rebind::Idempotent] {
+                for idempotent in [true, false] {
+                    scope.spawn(move || {
+                        enter();
+                        let name = format!("{policy:?}-{idempotent}").to_lowercase();
+                        check_repeated(endpoint, &name, policy, idempotent);
+                    });
+                }
+            }
+        });
+    };
+    for endpoint in [None, Some("udp:127.0.0.1:0"), Some("tcp:127.0.0.1:0")] {
+        check(endpoint, &|| ());
+    }
+    at_near_end(Link::new(), |link| {
+        check(Some(&format!("eth:{}:0", ENDS[1])), &|| link.enter());
+    });
+}
+
+#[test]
+fn uncertain_call_stays_uncertain_if_no_server_is_left() {
     let _alone = alone();
     let directory = own_directory();
     on_every_path("twice", directory.path(), |place| {
@@ -518,6 +601,26 @@ fn binding_moves_from_a_silent_address_to_another() {
     moving.to(format!("udp:growing@{}", new.addresses()[0].place()));
     until("the other address is found", || client.version().is_ok_and(|version| version == 2));
     drop(silent);
+}
+
+#[test]
+fn call_that_was_sent_only_in_part_is_repeated() {
+    let _alone = alone();
+    let directory = own_directory();
+    let book = LedgerServer::new(Book::of(directory.path()));
+    let server = Server::new().export("ledger", book).unwrap();
+    let server = server.listen("tcp:127.0.0.1:0").unwrap().spawn().unwrap();
+    let (moving, place) = (Moving::default(), server.addresses()[0].place().clone());
+    let first = stream::reads_a_part({
+        let moving = moving.clone();
+        // The connection ends after this, so the client finds the other server when it binds again.
+        move |_stream| moving.to(format!("tcp:ledger@{place}"))
+    });
+    moving.to(format!("tcp:ledger@{first}"));
+    let options = BindOptions::default().directory(moving);
+    let ledger = LedgerClient::bind_with("tcp:alias", &options).unwrap();
+    let bytes = vec![1; stream::UNREAD];
+    assert_eq!(ledger.swallow(&bytes).unwrap(), stream::UNREAD as u64);
 }
 
 /// The first attempt may have run. This stays true although the second attempt certainly did not run.

@@ -217,7 +217,7 @@ fn calls_over_a_shared_socket_survive_a_bad_network() {
         let _goes_on = KeepGoing::new(&going);
         scope.spawn(|| {
             while going.load(Ordering::Relaxed) {
-                relay.step(&mut |_| ());
+                relay.step(&mut |_, _| ());
             }
         });
         let room = bind(&room, BindOptions::default());

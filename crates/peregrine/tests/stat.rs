@@ -4,6 +4,8 @@
 
 mod support;
 
+use std::io::Write as _;
+use std::net::TcpStream;
 use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -19,6 +21,7 @@ use peregrine::{
 use support::impairments::Impairments;
 use support::link::{ENDS, Link, at_far_end};
 use support::relay::Relay;
+use support::stream;
 use support::wire::{self, Line};
 use support::{Process, alone, become_user, role, until};
 
@@ -224,10 +227,6 @@ fn running_and_abandoned_calls_are_counted() {
     });
     let told = settled(|stat| stat.server.counts.in_flight == 0 && stat.server.captured == [0; 3]);
     assert_eq!(told.server.counts.calls, 6);
-    // A withdrawn export is no longer listed.
-    running.withdraw("idle");
-    let idle = stat("work").unwrap();
-    assert!(idle.export("idle").is_none());
 }
 
 #[test]
@@ -264,6 +263,7 @@ fn refused_calls_are_counted() {
     let door = Arc::<Door>::default();
     let server = Server::new().threads(1).queue(0);
     let server = server.export("work", WorkServer::new(Object(door.clone()))).unwrap();
+    let server = server.export("idle", WorkServer::new(Object(door.clone()))).unwrap();
     let running = server.listen("tcp:127.0.0.1:0").unwrap().spawn().unwrap();
     let local = WorkClient::bind("work").unwrap();
     let tcp = WorkClient::bind(&format!("{}/work", running.addresses()[0])).unwrap();
@@ -284,6 +284,25 @@ fn refused_calls_are_counted() {
     let message = session.post(0, 77);
     assert_eq!(session.reply_to(message, 0, wire::LIMIT), Some(2), "not executed");
     let told = settled(|stat| stat.server.counts.refused == 3);
+    assert_eq!((told.server.counts.calls, told.server.counts.in_flight), (2, 0));
+    // A withdrawn export is no longer listed, and calls of its bindings are refused.
+    let mut session = wire::Session::new(directory.path(), "idle", 1).unwrap();
+    let endpoint = running.addresses()[0].to_string();
+    let mut stream = TcpStream::connect(endpoint.strip_prefix("tcp:").unwrap()).unwrap();
+    stream.write_all(&stream::bind("idle")).unwrap();
+    let bound = stream::receive(&mut stream).expect("a binding");
+    assert_eq!(bound.kind, stream::BOUND);
+    let binding = u32::from_le_bytes(bound.body[8..12].try_into().unwrap());
+    assert!(running.withdraw("idle"));
+    assert!(stat("work").unwrap().export("idle").is_none());
+    let message = session.post(0, 0);
+    assert_eq!(session.reply_to(message, 0, wire::LIMIT), Some(2), "not executed");
+    stream.write_all(&stream::call(binding, 1, 0, &[])).unwrap();
+    let mut received = core::iter::from_fn(|| stream::receive(&mut stream));
+    let reply = received.find(|message| message.kind == stream::REPLY).expect("a reply");
+    assert_eq!((reply.words[0], reply.words[2]), (1, 2), "not executed");
+    assert_eq!(wire::word(&reply.body, reply.words[4] as usize), Kind::Withdrawn as u32);
+    let told = settled(|stat| stat.server.counts.refused == 5);
     assert_eq!((told.server.counts.calls, told.server.counts.in_flight), (2, 0));
     running.stop();
 }
@@ -410,7 +429,7 @@ fn retransmitted_packets_are_counted() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while going.load(Ordering::Relaxed) {
-                relay.step(&mut |_| ());
+                relay.step(&mut |_, _| ());
             }
         });
         let _going = support::KeepGoing::new(&going);

@@ -4,10 +4,11 @@ mod support;
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use peregrine::{BindOptions, Executed, Kind, Running, Server, interface, limits};
-use support::stream::{BOUND, CALL, REFUSED, REPLY, bind, header, receive};
+use peregrine::{BindOptions, Executed, Kind, Rebind, Running, Server, interface, limits};
+use support::stream::{self, BIND, BOUND, CALL, REFUSED, REPLY, bind, header, receive};
 
 #[interface]
 trait Echo {
@@ -203,28 +204,45 @@ fn announced_lengths_are_not_trusted() {
         let told = receive(&mut stream).unwrap();
         assert_eq!((told.kind, told.words[0], told.words[2]), (REPLY, 3, 2), "{at}");
     }
-    // Many connections announce almost 1 MiB, and send only 32 bytes of it. These 32 bytes look like a header
-    // that announces 4 GiB.
     let memory = || {
         let text = std::fs::read_to_string("/proc/self/statm").unwrap();
         let pages: usize = text.split(' ').nth(1).unwrap().parse().unwrap();
         pages * 4096
     };
+    // A call that announces 4 GiB is refused before its body arrives. A request that announces 4 GiB, and a
+    // call with 4 GiB of extensions, close the connection.
     let before = memory();
+    let refused: Vec<_> = (0..100)
+        .map(|_| {
+            let (mut stream, binding) = target.bound();
+            let words = [1, binding, 0, u32::MAX, u32::MAX, 0];
+            stream.write_all(&header(CALL, u32::MAX, words)).unwrap();
+            let told = receive(&mut stream).expect("a reply before the body is sent");
+            assert_eq!((told.kind, told.words[0], told.words[2]), (REPLY, 1, 2), "not executed");
+            stream
+        })
+        .collect();
+    for (kind, extensions) in [(BIND, 0), (CALL, u32::MAX)] {
+        let (mut stream, binding) = target.bound();
+        let body = if kind == BIND { u32::MAX } else { 0 };
+        stream.write_all(&header(kind, body, [1, binding, 0, 0, 0, extensions])).unwrap();
+        assert!(closes(&mut stream), "kind {kind}");
+    }
+    // Many connections announce almost 1 MiB, and send only 32 bytes of it.
     let many: Vec<_> = (0..100)
         .map(|_| {
             let (mut stream, binding) = target.bound();
             let body = (1 << 20) - 64;
             let words = [1, binding, 0, body, body, 0];
             stream.write_all(&header(CALL, body, words)).unwrap();
-            stream.write_all(&header(CALL, u32::MAX, [1; 6])).unwrap();
+            stream.write_all(&[0; 32]).unwrap();
             stream
         })
         .collect();
     target.serves();
     let grown = memory().saturating_sub(before);
     assert!(grown < 200 << 20, "{grown} bytes allocated for announced messages");
-    drop(many);
+    drop((refused, many));
 }
 
 #[test]
@@ -451,14 +469,7 @@ fn liar_of(representation: u32, told: impl Fn(u32) -> Vec<u8> + Send + 'static) 
     std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let asked = receive(&mut stream).unwrap();
-        let mut body = 1u64.to_le_bytes().to_vec();
-        body.extend([5, representation].iter().flat_map(|word| word.to_le_bytes()));
-        body.extend((1u64 << 20).to_le_bytes());
-        body.extend(8u32.to_le_bytes());
-        let mut bound = header(BOUND, body.len() as u32, [asked.words[0], 0, 0, 0, 0, 0]);
-        bound.extend(&body);
-        bound.resize(bound.len().next_multiple_of(16), 0);
-        stream.write_all(&bound).unwrap();
+        stream.write_all(&stream::bound(&asked, representation, 1 << 20)).unwrap();
         let Some(call) = receive(&mut stream) else { return };
         let _ = stream.write_all(&told(call.words[0]));
         std::thread::sleep(Duration::from_millis(500));
@@ -473,6 +484,34 @@ fn unknown_representation_is_refused() {
         let error = EchoClient::bind(&liar_of(representation, |_| Vec::new())).unwrap_err();
         assert_eq!((error.kind(), error.executed()), (Kind::ProtocolMismatch, Executed::No));
     }
+}
+
+/// The server never gets the rest of such a call, and executes only complete calls.
+#[test]
+fn partly_sent_call_is_not_executed() {
+    let _alone = support::alone();
+    let options = BindOptions::default().message_bytes(stream::UNREAD + 4096);
+    let options = options.rebind(Rebind::Never);
+    let fails = |at: SocketAddr, options: &BindOptions| {
+        let echo = EchoClient::bind_with(&format!("tcp:{at}/echo"), options).unwrap();
+        echo.echo(vec![1; stream::UNREAD]).unwrap_err()
+    };
+    // The deadline passes while the server does not read.
+    let (read, has_read) = channel();
+    let (end, ends) = channel::<()>();
+    let at = stream::reads_a_part(move |_stream| {
+        read.send(()).unwrap();
+        let _ = ends.recv();
+    });
+    let error = fails(at, &options.clone().timeout(Duration::from_secs(3)));
+    assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::No), "{error}");
+    assert!(error.to_string().contains("only a part of the call"), "{error}");
+    has_read.recv_timeout(LIMIT).expect("the server has read a part of the call");
+    drop(end);
+    // The server closes the connection.
+    let error = fails(stream::reads_a_part(drop), &options.timeout(LIMIT));
+    assert_eq!((error.kind(), error.executed()), (Kind::ServerGone, Executed::No), "{error}");
+    assert!(error.to_string().contains("only a part of the call"), "{error}");
 }
 
 #[test]

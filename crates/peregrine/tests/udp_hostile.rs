@@ -30,27 +30,31 @@ const FLOOD: Duration = Duration::from_secs(3);
 /// The number of the first honest call. Forged calls have smaller numbers.
 const FIRST: u64 = 1 << 40;
 
-/// The most recent datagrams that the relay saw on their way to the server.
+/// The most recent datagrams that the relay saw on their way to the server, with their senders.
 #[derive(Default)]
-struct Seen(Mutex<(Vec<Vec<u8>>, usize)>);
+struct Seen(Mutex<(Vec<(SocketAddr, Vec<u8>)>, usize)>);
 
 impl Seen {
     const MOST: usize = 1024;
 
-    fn note(&self, datagram: &[u8]) {
+    fn note(&self, from: SocketAddr, datagram: &[u8]) {
         let mut seen = self.0.lock().unwrap();
         let (all, next) = &mut *seen;
         if all.len() < Self::MOST {
-            all.push(datagram.to_vec());
+            all.push((from, datagram.to_vec()));
         } else {
-            all[*next] = datagram.to_vec();
+            all[*next] = (from, datagram.to_vec());
             *next = (*next + 1) % Self::MOST;
         }
     }
 
-    fn one(&self, noise: &mut Noise) -> Vec<u8> {
+    fn pick(&self, noise: &mut Noise) -> Option<(SocketAddr, Vec<u8>)> {
         let all = &self.0.lock().unwrap().0;
-        all.get(noise.below(all.len() as u64) as usize).cloned().unwrap_or_default()
+        all.get(noise.below(all.len() as u64) as usize).cloned()
+    }
+
+    fn one(&self, noise: &mut Noise) -> Vec<u8> {
+        self.pick(noise).map(|(_, datagram)| datagram).unwrap_or_default()
     }
 }
 
@@ -76,7 +80,8 @@ fn relay(server: SocketAddr, seed: u64) -> Relay {
     Relay::new("127.0.0.1:0".parse().unwrap(), server, Impairments::default(), seed)
 }
 
-/// Relays the datagrams of honest clients and of an accomplice, and sends datagrams derived from both.
+/// Relays the datagrams of honest clients and of an accomplice, and sends datagrams derived from both. Repeats
+/// datagrams of honest clients with the addresses of these clients, as an attacker in the network can.
 fn flood(seed: u64, server: &str) {
     let server: SocketAddr = server.parse().unwrap();
     let (honest, own) = (Seen::default(), Seen::default());
@@ -84,18 +89,30 @@ fn flood(seed: u64, server: &str) {
     let accomplice = format!("udp:{}/ledger", beside.address());
     println!("\nat udp:{}/ledger", before_server.address());
     let (going, sent) = (AtomicBool::new(true), AtomicU64::new(0));
+    let repeated = AtomicU64::new(0);
     let goes = || going.load(Ordering::Relaxed);
     std::thread::scope(|scope| {
         let _keep_going = KeepGoing::new(&going);
         // The relay runs until this process is killed.
         scope.spawn(|| {
+            let mut noise = Noise::new(!seed);
             loop {
-                before_server.step(&mut |datagram| honest.note(datagram));
+                let mut arrived = 0;
+                before_server.step(&mut |from, datagram| {
+                    honest.note(from, datagram);
+                    arrived += 1;
+                });
+                for _ in 0..arrived {
+                    if let Some((from, datagram)) = honest.pick(&mut noise) {
+                        before_server.send_as(from, &datagram);
+                        repeated.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
             }
         });
         scope.spawn(|| {
             while goes() {
-                beside.step(&mut |datagram| own.note(datagram));
+                beside.step(&mut |from, datagram| own.note(from, datagram));
             }
         });
         scope.spawn(|| {
@@ -126,7 +143,9 @@ fn flood(seed: u64, server: &str) {
             // The honest clients need processor time, too.
             std::thread::sleep(Duration::from_micros(500));
         }
-        println!("\nsent {}", sent.load(Ordering::Relaxed));
+        let repeated = repeated.load(Ordering::Relaxed);
+        assert!(repeated > 0, "no datagram was repeated with the address of its sender");
+        println!("\nsent {}, and repeated {repeated}", sent.load(Ordering::Relaxed));
         std::thread::sleep(LIMIT);
     });
 }
@@ -134,7 +153,7 @@ fn flood(seed: u64, server: &str) {
 /// Returns a datagram that no honest client sends at this moment.
 fn hostile(noise: &mut Noise, honest: &Seen, own: &Seen) -> Vec<u8> {
     match noise.below(8) {
-        // A datagram of an honest client, repeated.
+        // A datagram of an honest client, repeated from another address.
         0 | 1 => honest.one(noise),
         // Truncated, or longer than its header states.
         2 => {
@@ -205,7 +224,7 @@ fn honest_callers_keep_their_results_in_a_flood() {
         sent
     });
     let calls = next.load(Ordering::Relaxed) - FIRST;
-    println!("{calls} honest calls and {sent} hostile datagrams");
+    println!("{calls} honest calls; hostile datagrams: sent {sent}");
     assert!(calls > 2, "only {calls} honest calls");
     flood.kill();
     let mut entered = Book::read(directory.path());
@@ -237,15 +256,15 @@ fn who_repeats_an_old_call_gets_no_result() {
         let _keep_going = KeepGoing::new(&going);
         scope.spawn(|| {
             while going.load(Ordering::Relaxed) {
-                relay.step(&mut |datagram| seen.note(datagram));
+                relay.step(&mut |from, datagram| seen.note(from, datagram));
             }
         });
         // Both calls use the same handle.
         let options = BindOptions::default().astacks(1);
         let ledger = LedgerClient::bind_with(&through, &options).unwrap();
         assert_eq!(ledger.enter(1, 0).unwrap(), 2);
-        let is_call = |datagram: &&Vec<u8>| datagram[3] == 1;
-        let old = seen.0.lock().unwrap().0.iter().rfind(is_call).cloned().expect("a call");
+        let is_call = |seen: &&(SocketAddr, Vec<u8>)| seen.1[3] == 1;
+        let (_, old) = seen.0.lock().unwrap().0.iter().rfind(is_call).cloned().expect("a call");
         let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
         stranger.set_nonblocking(true).unwrap();
         let long = scope.spawn(move || ledger.enter(2, 500));

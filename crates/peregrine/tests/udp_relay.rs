@@ -91,7 +91,7 @@ fn child() {
             let mut relay = relay.lose_once(once);
             println!("\nready");
             loop {
-                relay.step(&mut |_| ());
+                relay.step(&mut |_, _| ());
             }
         }
         "client" => {

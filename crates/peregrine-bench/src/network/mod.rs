@@ -391,15 +391,12 @@ pub(crate) fn others(selection: &Selection, progress: &Progress) -> Result<Vec<R
         let (paths, subjects): (Vec<_>, Vec<_>) = subjects.into_iter().unzip();
         let names: Vec<_> = subjects.iter().map(|subject| subject.name()).collect();
         let samples = rounds(selection, far, subjects)?;
-        for (number, name) in names.iter().enumerate().take(count) {
-            let (theirs, _) = split(&samples[number]);
-            let row = |path: Path| row(null.name, Some(path.name()), wait, placement, link);
-            if paths.len() == count {
-                rows.push(row(paths[number]).limit(name, &theirs));
-            }
+        for (name, theirs) in names.iter().zip(&samples).take(count) {
+            let (theirs, _) = split(theirs);
             for (path, ours) in paths.iter().zip(&samples).skip(count) {
                 let (ours, cpu) = split(ours);
-                let row = row(*path).ours(&ours, &cpu).limit(name, &theirs);
+                let row = row(null.name, Some(path.name()), wait, placement, link);
+                let row = row.ours(&ours, &cpu).limit(name, &theirs);
                 rows.push(Row { bindings: 1, ..row.ratio(&ours, &theirs) });
             }
         }

@@ -122,7 +122,8 @@ fn talk(session: &Session, directory: &Path, noise: &mut Noise) -> bool {
             }
         }
         13 if noise.once_in(8) => {
-            let kind = noise.one_of(&[BIND, DESCRIBE, RING, UNBIND, noise.clone().word(4)]);
+            let other = noise.word(4);
+            let kind = noise.one_of(&[BIND, DESCRIBE, RING, UNBIND, other]);
             let mut message = words(&[MAGIC, VERSION, kind]);
             let length = noise.below(64) as usize;
             message.extend(noise.bytes(length));
@@ -198,7 +199,7 @@ pub(crate) fn server(listener: &Line, seed: u64, until: Instant) {
         while let Ok(line) = listener.accept() {
             unbound.push(line);
         }
-        unbound.retain(|_| !noise.clone().once_in(5000));
+        unbound.retain(|_| !noise.once_in(5000));
         for at in (0..unbound.len()).rev() {
             match unbound[at].receive() {
                 Ok((message, _)) if message.is_empty() => drop(unbound.swap_remove(at)),
@@ -236,8 +237,7 @@ fn welcome(line: Line, message: &[u8], noise: &mut Noise) -> Option<Victim> {
     if word(message, 8) != BIND || noise.once_in(10) {
         let length = noise.below(200) as usize;
         let garbage = noise.bytes(length);
-        let answer =
-            if noise.once_in(2) { words(&[noise.clone().word(101), 2, 3]) } else { garbage };
+        let answer = if noise.once_in(2) { words(&[noise.word(101), 2, 3]) } else { garbage };
         let _ = line.send(&answer);
         return None;
     }

@@ -10,6 +10,8 @@ use super::wire::Session;
 const PAUSE: Duration = Duration::from_millis(3);
 /// The number of bytes of a message with copied arguments. With one byte per pause, it takes almost an hour.
 const BYTES: u32 = 1_000_000;
+/// The number of bytes of a message with a lent buffer. With 64 bytes per pause, it takes almost three seconds.
+const LENT_BYTES: u32 = 60_016;
 
 /// The kind of call that a trickling client sends.
 #[derive(Clone, Copy, Debug)]
@@ -21,28 +23,32 @@ pub(crate) enum What {
 }
 
 /// Sends slow messages in `count` sessions until `until`, one at a time in each session. Returns how many of
-/// the messages the server answered, and how many of these answers did not ask the client to post the call
-/// again.
+/// the messages the server answered before they were complete, and how many of these answers did not ask the
+/// client to post the call again.
 pub(crate) fn trickle(directory: &Path, count: usize, what: What, until: Instant) -> [u64; 2] {
     let session = |_| Session::new(directory, "vault", 1).expect("a session");
     let mut sessions: Vec<_> = (0..count).map(session).map(|one| (one, 0, 0)).collect();
     let [mut answered, mut run] = [0; 2];
+    let total = match what {
+        What::Copied => BYTES,
+        What::Lent => LENT_BYTES,
+    };
     while Instant::now() < until {
         for (session, message, sent) in &mut sessions {
             let reply = session.region.reply(0);
             if session.region.word(reply).load(Ordering::Acquire) == *message {
                 const POST_AGAIN: u32 = 4;
-                if *message != 0 {
+                if *message != 0 && *sent < total {
                     answered += 1;
                     let answer = session.region.word(reply + 4).load(Ordering::Relaxed);
                     run += u64::from(answer != POST_AGAIN);
                 }
                 *sent = 64;
                 *message = match what {
-                    What::Copied => session.post_arriving(0, 1, &[], BYTES, BYTES, *sent),
+                    What::Copied => session.post_arriving(0, 1, &[], total, total, *sent),
                     What::Lent => {
-                        let lent = 60_000;
-                        session.post_arriving(0, 3, &[7, lent], 16, 16 + lent, *sent)
+                        let lent = total - 16;
+                        session.post_arriving(0, 3, &[7, lent], 16, total, *sent)
                     }
                 };
             } else {

@@ -108,15 +108,10 @@ impl Age {
                     }
                     _ => {
                         let one = fields.get_mut(place)?;
-                        let is_tuple = matches!(one.ty, DescribedType::Tuple(_));
-                        one.ty = if is_tuple {
-                            DescribedType::F64
-                        } else {
-                            DescribedType::Tuple(vec![])
+                        one.ty = match &one.ty {
+                            DescribedType::Tuple(_) => DescribedType::F64,
+                            _ => DescribedType::Tuple(vec![DescribedType::F64]),
                         };
-                        if !is_tuple {
-                            one.ty = DescribedType::Tuple(vec![DescribedType::F64]);
-                        }
                         Some(Rule::Type)
                     }
                 }

@@ -39,6 +39,8 @@ pub(crate) enum StreamFailure {
     NoConnection,
     /// The deadline passed when only a part of the message was sent.
     PartlySent,
+    /// The connection ended when only a part of the message was sent.
+    Broken,
     /// The connection ended before the reply arrived.
     Unanswered,
     /// The deadline passed before the reply arrived.

@@ -65,9 +65,18 @@ impl Relay {
         self.front.local_addr().expect("the socket is bound")
     }
 
+    /// Sends a datagram to the server from the address that the server knows as that of the client `from`.
+    /// Does nothing if the relay has forwarded nothing from this client.
+    pub(crate) fn send_as(&self, from: SocketAddr, datagram: &[u8]) {
+        if let Some((_, back)) = self.clients.iter().find(|(client, _)| *client == from) {
+            // A datagram that the socket does not take is lost.
+            let _ = back.send(datagram);
+        }
+    }
+
     /// Waits at most 50 ms for datagrams, receives them, and forwards those that are due. `tap` gets the
-    /// datagrams of clients.
-    pub(crate) fn step(&mut self, tap: &mut dyn FnMut(&[u8])) {
+    /// datagrams of clients, with the addresses of their senders.
+    pub(crate) fn step(&mut self, tap: &mut dyn FnMut(SocketAddr, &[u8])) {
         let wait = self.in_flight.rest(Duration::from_millis(50));
         let wait = rustix::time::Timespec { tv_sec: 0, tv_nsec: i64::from(wait.subsec_nanos()) };
         let mut fds = vec![PollFd::new(&self.front, PollFlags::IN)];
@@ -82,12 +91,12 @@ impl Relay {
     }
 
     /// Receives from socket number `at`. Number 0 is the one to which clients send.
-    fn take(&mut self, at: usize, tap: &mut dyn FnMut(&[u8])) {
+    fn take(&mut self, at: usize, tap: &mut dyn FnMut(SocketAddr, &[u8])) {
         let mut buffer = [0; BYTES_MAX];
         for _ in 0..256 {
             let direction = if at == 0 {
                 let Ok((bytes, from)) = self.front.recv_from(&mut buffer) else { return };
-                tap(&buffer[..bytes]);
+                tap(from, &buffer[..bytes]);
                 let Some(client) = self.client(from) else { continue };
                 (Direction::ToServer(client), bytes)
             } else {

@@ -1,10 +1,10 @@
 //! A hand-written client of the stream path, as `docs/PROTOCOL.md` specifies it.
 
-use std::io::Read as _;
-use std::net::TcpStream;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-const BIND: u8 = 1;
+pub(crate) const BIND: u8 = 1;
 pub(crate) const CALL: u8 = 4;
 pub(crate) const ABANDON: u8 = 5;
 pub(crate) const BOUND: u8 = 65;
@@ -46,6 +46,40 @@ pub(crate) fn call(binding: u32, number: u32, procedure: u32, extensions: &[u8])
 /// Makes the message that gives up the call of that number.
 pub(crate) fn abandon(number: u32) -> Vec<u8> {
     header(ABANDON, 0, [number, 0, 0, 0, 0, 0])
+}
+
+/// Makes the answer to the bind request `asked`. It grants binding 5 and messages of `bytes` bytes, and
+/// announces this representation of the server's values.
+pub(crate) fn bound(asked: &Message, representation: u32, bytes: u64) -> Vec<u8> {
+    let mut body = 1u64.to_le_bytes().to_vec();
+    body.extend([5, representation].iter().flat_map(|word| word.to_le_bytes()));
+    body.extend(bytes.to_le_bytes());
+    body.extend(8u32.to_le_bytes());
+    let mut message = header(BOUND, body.len() as u32, [asked.words[0], 0, 0, 0, 0, 0]);
+    message.extend(&body);
+    message.resize(message.len().next_multiple_of(16), 0);
+    message
+}
+
+/// The number of bytes of an argument that does not fit into the buffers of a connection to a server of
+/// [`reads_a_part`].
+pub(crate) const UNREAD: usize = 24 << 20;
+
+/// Starts a server that binds a client, and reads only the first bytes of its call. Then the server passes
+/// the connection to `then`. Returns the address of the socket.
+pub(crate) fn reads_a_part(then: impl FnOnce(TcpStream) + Send + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    // Accepted sockets inherit this size. The kernel rounds it up.
+    rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 4096).unwrap();
+    let at = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let asked = receive(&mut stream).unwrap();
+        stream.write_all(&bound(&asked, 1, 72 << 20)).unwrap();
+        stream.read_exact(&mut [0; 64]).unwrap();
+        then(stream);
+    });
+    at
 }
 
 /// A message of the server.

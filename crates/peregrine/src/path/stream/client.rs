@@ -79,6 +79,9 @@ struct Bindings {
     early: Vec<u32>,
 }
 
+/// How much was sent of a call that was begun after its connection had ended.
+const NOTHING: &str = "nothing";
+
 /// Why a wait ended.
 enum Event {
     Done,
@@ -155,8 +158,8 @@ impl Connection {
 
     // Sending.
 
-    /// Sends the message that `write` makes. If this fails, either nothing was sent, or the connection has
-    /// ended and the error reports that the call may have executed.
+    /// Sends the message that `write` makes. If this fails, the server never gets the whole message, so the
+    /// call is not executed. If a part of the message was sent, the connection has ended.
     #[inline]
     fn send<'a>(
         &'a self,
@@ -168,9 +171,9 @@ impl Connection {
             return Err(CallError::not_executed(Kind::TimedOut, Phase::Call, text));
         };
         if self.has_ended() {
-            return Err(self.not_sent());
+            return Err(self.not_sent(NOTHING));
         }
-        // From here on the server may execute the call.
+        // From here on the server may execute the call, if it gets the whole message.
         let mut sending = Sending::new(&self.stream, CallerStall { connection: self, deadline });
         let sent = write(&mut sending).and_then(|()| sending.end());
         let sent = sent.map_err(|error| self.failed_to_send(&error, sending.begun));
@@ -195,6 +198,11 @@ impl Connection {
     fn send_cancels(&self) {
         while self.end.has_cancels() {
             let Some(_lock) = self.output.try_take() else { return };
+            // The connection may have ended since the check above, with a part of a message. A cancellation
+            // must not follow that part, because the server would take it for the rest of the message.
+            if self.has_ended() {
+                return;
+            }
             let mut failed = false;
             self.end.send_cancels(|header| {
                 let header = header.to_bytes();
@@ -214,6 +222,7 @@ impl Connection {
         }
     }
 
+    /// Returns the error of a message that was not sent completely. The caller must hold the lock for sending.
     #[cold]
     fn failed_to_send(&self, error: &io::Error, begun: bool) -> CallError {
         // A time-out without an error number is the deadline of the call. The system's own time-out is an
@@ -230,22 +239,23 @@ impl Connection {
                 let text = "the server does not read from the connection";
                 CallError::not_executed(Kind::TimedOut, Phase::Call, text)
             }
-            Unsent::Ended => self.not_sent(),
+            Unsent::Ended => self.not_sent(NOTHING),
             Unsent::Cut => {
                 let text = "the server took only a part of the call";
-                CallError::new(Kind::TimedOut, Executed::Maybe, text)
+                CallError::not_executed(Kind::TimedOut, Phase::Call, text)
             }
-            Unsent::Unanswered => self.unanswered(),
+            Unsent::Broken => self.not_sent("only a part of the call"),
         }
     }
 
-    /// Returns the error of a call that was begun after the connection had ended.
+    /// Returns the error of a call that was not sent completely before the connection ended. `sent`: how much
+    /// was sent.
     #[cold]
-    fn not_sent(&self) -> CallError {
+    fn not_sent(&self, sent: &str) -> CallError {
         let reason = self.end.end_reason();
         let kind = reason.map_or(Kind::ServerGone, kind_of);
         let text = reason.map(EndReason::to_string).unwrap_or_default();
-        let text = format!("the connection has ended, and nothing was sent: {text}");
+        let text = format!("the connection has ended, and {sent} was sent: {text}");
         CallError::not_executed(kind, Phase::Call, text)
     }
 

@@ -244,7 +244,7 @@ impl Blast {
         if again.is_none() && !more {
             return None;
         }
-        let (size, pace) = path.flow.with_flow(|flow| {
+        let (size, interval, sends) = path.flow.with_flow(|flow| {
             if self.next == 0 {
                 self.reductions = flow.reductions();
             } else if self.reductions != flow.reductions() {
@@ -257,9 +257,14 @@ impl Blast {
                 (self.reductions, self.recovery) = (flow.reductions(), self.next);
             }
             let share = path.share(flow);
-            (share, flow.pace(share))
+            let pace = flow.pace(share);
+            let sends = self.in_flight() < share && !self.must_wait(path.now, &pace);
+            if sends {
+                flow.sends(path.now);
+            }
+            (share, pace.interval, sends)
         });
-        if self.in_flight() >= size || self.must_wait(path.now, &pace) {
+        if !sends {
             return None;
         }
         let mut flags = Flags::NONE;
@@ -280,7 +285,7 @@ impl Blast {
         };
         self.newest = serial;
         self.unasked += 1;
-        if self.requests_report(size, pace.interval) {
+        if self.requests_report(size, interval) {
             flags = flags.with(Flags::REPORT);
         }
         if flags.has(Flags::REPORT) {

@@ -104,7 +104,7 @@ pub(crate) struct Flow {
     shortest_before: u64,
     /// When this span began.
     span_began: Moment,
-    /// When a handle last asked for its share, or positions were last acknowledged.
+    /// When a position was last sent or acknowledged. An idle period for which the window was halved is added.
     used: Moment,
     /// The number of the current round. A round lasts as long as a round trip, and at least [`CREDIT_TIME`].
     round: u16,
@@ -166,7 +166,6 @@ impl Flow {
     /// handle called this function.
     pub(crate) fn share(&mut self, now: Moment, credits: u16, seen: &mut u16) -> u32 {
         self.decay(now);
-        self.used = now;
         if now.since(self.began) > self.smoothed.max(CREDIT_TIME) {
             self.next_round(now);
         }
@@ -176,6 +175,11 @@ impl Flow {
         }
         let sharing = f64::from(self.active.max(self.counted).max(1));
         ((self.window / sharing) as u32).min(self.credit_limit(credits)).max(WINDOW_MIN)
+    }
+
+    /// Notes that a handle sends a position. A handle that only asks for its share does not use the window.
+    pub(crate) const fn sends(&mut self, now: Moment) {
+        self.used = now;
     }
 
     /// Returns the limit that the receiver's credits set, in positions. The sender spreads positions over the
@@ -235,14 +239,16 @@ impl Flow {
         }
     }
 
-    /// Halves the window for each idle period that has passed, down to the initial window. Raises the
+    /// Halves the window once for each idle period that has passed, down to the initial window. Raises the
     /// threshold, so that slow start continues up to three quarters of the former window.
     fn decay(&mut self, now: Moment) {
         let first = f64::from(WINDOW_FIRST);
-        let idle = now.since(self.used) / IDLE.max(2 * self.smoothed);
+        let period = IDLE.max(2 * self.smoothed);
+        let idle = now.since(self.used) / period;
         if idle == 0 || self.window <= first {
             return;
         }
+        self.used = self.used.after(idle * period);
         self.threshold = self.threshold.max(self.window * 0.75).min(f64::from(WINDOW_MAX));
         self.window = (self.window / f64::from(1 << idle.min(20))).max(first);
         self.epoch = None;

@@ -166,18 +166,23 @@ pub(crate) enum SendFailure {
     Failed(String),
 }
 
-/// The outcome of a call whose message was not sent completely.
+/// The outcome of a call whose message was not sent completely. A server executes a call only if the whole
+/// message has arrived, so the call is certainly not executed:
+///
+/// - At least one byte of the message was not given to the socket. The call is padded, and the server waits
+///   for the padding, too.
+/// - The thread that sent a part of the message holds the lock for sending until it has ended the connection
+///   and shut the socket down. So neither the rest nor another message can follow the part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unsent {
     /// Nothing was sent, and the connection continues.
     NotBegun,
     /// Nothing was sent, and the connection has ended.
     Ended,
-    /// The deadline passed when a part of the message was sent. The connection has ended. The server executes
-    /// a call only if it has received the whole call. The outcome is still reported as uncertain.
+    /// The deadline passed when a part of the message was sent. The connection has ended.
     Cut,
     /// The socket failed when a part of the message was sent. The connection has ended.
-    Unanswered,
+    Broken,
 }
 
 /// Why a received message breaks the protocol.
@@ -380,7 +385,8 @@ impl ClientEnd {
     }
 
     /// Decides the outcome of a call whose message was not sent completely. `begun`: whether a part of it
-    /// was sent.
+    /// was sent. If the connection has ended, the driver must shut the socket down before it releases the lock
+    /// for sending.
     #[cold]
     pub(crate) fn fails_to_send(&self, failure: SendFailure, begun: bool) -> Unsent {
         let is_late = failure == SendFailure::Late;
@@ -394,7 +400,7 @@ impl ClientEnd {
         match (begun, is_late) {
             (false, _) => Unsent::Ended,
             (true, true) => Unsent::Cut,
-            (true, false) => Unsent::Unanswered,
+            (true, false) => Unsent::Broken,
         }
     }
 
@@ -600,6 +606,6 @@ mod tests {
         assert_eq!(end.end_reason(), Some(&EndReason::PartlySent));
         let failed = || SendFailure::Failed("broken pipe".into());
         assert_eq!(end.fails_to_send(failed(), false), Unsent::Ended);
-        assert_eq!(end.fails_to_send(failed(), true), Unsent::Unanswered);
+        assert_eq!(end.fails_to_send(failed(), true), Unsent::Broken);
     }
 }

@@ -197,8 +197,8 @@ impl Client {
                             self.not_sent(Executed::No, StreamFailure::NoConnection, context);
                         }
                         unsent => {
-                            assert_eq!(unsent, Unsent::Unanswered);
-                            self.not_sent(Executed::Maybe, StreamFailure::Unanswered, context);
+                            assert_eq!(unsent, Unsent::Broken);
+                            self.not_sent(Executed::No, StreamFailure::Broken, context);
                         }
                     }
                     self.ended(context);
@@ -263,7 +263,7 @@ impl Client {
                 } else {
                     let unsent = connection.end.fails_to_send(SendFailure::Late, true);
                     assert_eq!(unsent, Unsent::Cut);
-                    self.not_sent(Executed::Maybe, StreamFailure::PartlySent, context);
+                    self.not_sent(Executed::No, StreamFailure::PartlySent, context);
                     self.ended(context);
                 }
             }
@@ -393,11 +393,7 @@ impl Client {
             let failure = SendFailure::Failed("the connection has ended".into());
             match connection.end.fails_to_send(failure, begun) {
                 Unsent::Ended => self.not_sent(Executed::No, StreamFailure::NoConnection, context),
-                _ => {
-                    let executed =
-                        if reason.may_have_executed() { Executed::Maybe } else { Executed::No };
-                    self.not_sent(executed, StreamFailure::Unanswered, context);
-                }
+                _ => self.not_sent(Executed::No, StreamFailure::Broken, context),
             }
         }
         if self.connection.take().is_some() {

@@ -91,8 +91,8 @@ fn run(seed: u64) -> (usize, usize, Vec<String>) {
     let ok = world.oracle.count(|ending| ending == Ending::Ok);
     let failed = world.oracle.count(|ending| matches!(ending, Ending::StreamFailed(..)));
     let broken = |ending| {
-        use StreamFailure::{NoConnection, Unanswered};
-        matches!(ending, Ending::StreamFailed(_, NoConnection | Unanswered))
+        use StreamFailure::{Broken, NoConnection, Unanswered};
+        matches!(ending, Ending::StreamFailed(_, Broken | NoConnection | Unanswered))
     };
     let lost = world.oracle.count(broken);
     let partly = |ending| matches!(ending, Ending::StreamFailed(_, StreamFailure::PartlySent));
@@ -172,9 +172,23 @@ fn deadline_within_a_message_ends_the_connection() {
     let mut world = one(&[cut, QUICK], 100);
     world.later(0, Change::FreezeServer(2 * SECOND));
     world.run_until(10 * SECOND);
-    let partly = Ending::StreamFailed(Executed::Maybe, StreamFailure::PartlySent);
+    let partly = Ending::StreamFailed(Executed::No, StreamFailure::PartlySent);
     assert_eq!(endings(&world), [Some(partly), Some(Ending::Ok)]);
     assert_eq!(world.oracle.calls[0].executions, 0);
+    assert_eq!(world.oracle.violations, [""; 0]);
+}
+
+#[test]
+fn partly_sent_call_of_a_broken_connection_is_not_executed() {
+    let large = Plan { total: 6000, ..QUICK };
+    let mut world = one(&[large, QUICK], 100);
+    world.later(0, Change::FreezeServer(SECOND));
+    world.later(100 * MILLISECOND, Change::Reset(0));
+    world.run_until(10 * SECOND);
+    let broken = Ending::StreamFailed(Executed::No, StreamFailure::Broken);
+    assert_eq!(endings(&world), [Some(broken), Some(Ending::Ok)]);
+    assert_eq!(world.oracle.calls[0].executions, 0);
+    assert_eq!(world.oracle.violations, [""; 0]);
 }
 
 #[test]

@@ -27,7 +27,7 @@ const POLLS: u32 = 2000;
 const POLLS_TIMED: u32 = 32;
 /// How long a waiting thread yields its processor between two polls. Later, it sleeps between two polls.
 const YIELD_FOR: Duration = Duration::from_millis(1);
-/// The penalty for using up a budget, as a multiple of the time that the thread waited.
+/// The penalty for using up a budget, as a multiple of the time of all waits for the message.
 const PENALTY: u32 = 100;
 
 /// Returns the longest time in nanoseconds for which a thread waits for one message. `lent` is true if a
@@ -143,6 +143,7 @@ impl<'a> Arrival<'a> {
         let budget = budget(self.total, lent);
         let before = self.waited_ns.load(Ordering::Relaxed);
         if before >= budget {
+            self.stalls.penalize(before);
             return None;
         }
         let polled = self.polls.load(Ordering::Relaxed);
@@ -159,7 +160,7 @@ impl<'a> Arrival<'a> {
         if found.is_none() {
             self.polls.store(POLLS, Ordering::Relaxed);
             let begun = *begun.get_or_insert_with(clock);
-            found = self.wait_longer(bytes, begun, budget - before, lent);
+            found = self.wait_longer(bytes, begun, before, budget, lent);
         }
         if let Some(begun) = begun {
             self.waited_ns.fetch_add(clock().saturating_sub(begun), Ordering::Relaxed);
@@ -167,8 +168,16 @@ impl<'a> Arrival<'a> {
         found
     }
 
-    /// Waits for a client that makes no progress. The thread of the client is probably not running.
-    fn wait_longer(&self, bytes: usize, begun: u64, left: u64, lent: bool) -> Option<usize> {
+    /// Waits for a client that makes no progress. The thread of the client is probably not running. `before`:
+    /// the time of the earlier waits for the message.
+    fn wait_longer(
+        &self,
+        bytes: usize,
+        begun: u64,
+        before: u64,
+        budget: u64,
+        lent: bool,
+    ) -> Option<usize> {
         let Stalls { permits, has_waiter, clock, .. } = self.stalls;
         // A procedure that reads a lent buffer got its permit in `lend`, before it began.
         if !lent {
@@ -188,8 +197,9 @@ impl<'a> Arrival<'a> {
             if self.closed.load(Ordering::Acquire) {
                 break None;
             }
-            if waited >= left {
-                self.stalls.penalize(waited);
+            if before + waited >= budget {
+                // A client that writes a byte now and then has made each single wait short.
+                self.stalls.penalize(before + waited);
                 break None;
             }
             if waited < YIELD_FOR.as_nanos() as u64 {
@@ -310,7 +320,11 @@ mod tests {
         // A byte arrives at least every millisecond, so no single wait uses up the budget.
         assert!((10..100).contains(&there), "{there} bytes in {took:?}");
         assert!(took < limits::STALL_TIME * 2, "{there} bytes in {took:?}");
+        // The penalty is that for all waits together, although each of them was short.
+        let ended = now_ns();
+        NOW_NS.set(ended + 90 * limits::STALL_TIME.as_nanos() as u64);
         assert!(stalls.is_penalized());
+        NOW_NS.set(ended);
         // From now on threads poll for messages of the session, but do not wait.
         let begun = now_ns();
         let late = Arrival::new(&stalls, progress, &closed, 1000);

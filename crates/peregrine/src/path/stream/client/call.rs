@@ -74,9 +74,7 @@ impl CallPath for StreamPath {
             sending.block(Window::from(extensions))
         });
         if let Err(error) = sent {
-            if error.executed() == Executed::No {
-                connection.slot(index).release();
-            }
+            connection.slot(index).release();
             return Err(error);
         }
         match connection.wait(index, self.wait, deadline) {

@@ -24,6 +24,8 @@ struct Way {
     echo: u16,
     sent: u32,
     resent: u32,
+    /// For each position, how many times it has arrived as new.
+    new: Vec<u32>,
 }
 
 impl Way {
@@ -42,6 +44,7 @@ impl Way {
             echo: 0xff00,
             sent: 0,
             resent: 0,
+            new: vec![0; count as usize],
         }
     }
 
@@ -63,7 +66,11 @@ impl Way {
     /// Delivers a packet. Returns whether the receiver answers it.
     fn arrive(&mut self, (position, flags, serial): (u32, Flags, u16)) -> bool {
         self.echo = serial;
-        assert_ne!(self.assembly.receive(position, &mut self.beyond), PieceArrival::OutOfWindow);
+        match self.assembly.receive(position, &mut self.beyond) {
+            PieceArrival::New => self.new[position as usize] += 1,
+            PieceArrival::OutOfWindow => panic!("position {position} is out of the window"),
+            _ => {}
+        }
         flags.has(Flags::REPORT) || position + 1 == self.assembly.fragments().count()
     }
 
@@ -149,6 +156,29 @@ fn paced_sender_sends_in_bounded_bursts() {
     // A sender that polls late by most of a round trip catches up by a sixteenth of a round trip.
     let late = sends(&mut way, now.after(40 * MILLISECOND));
     assert!((1..=burst + ROUND_TRIP / 16 / INTERVAL + 1).contains(&late), "{late}");
+}
+
+/// A sender whose window is full asks for its share now and then. It sends nothing, so the window decays.
+#[test]
+fn window_of_a_blocked_sender_decays() {
+    let mut flow = Flow::new(Some(10 * MILLISECOND));
+    flow.acknowledged(NOW, 16 * 48 - 48);
+    let mut way = Way::new(3000, 1024);
+    way.flow = RefCell::new(flow);
+    let mut now = NOW;
+    while way.blast.in_flight() < 16 * 48 {
+        match way.poll_at(now) {
+            Some(_) => {}
+            None => now = way.blast.due().expect("a position is due"),
+        }
+    }
+    let window = |way: &Way| way.flow.borrow().window();
+    assert_eq!(window(&way), 16 * 48);
+    for _ in 0..41 {
+        now = now.after(10 * MILLISECOND);
+        assert_eq!(way.poll_at(now), None);
+    }
+    assert_eq!(window(&way), 4 * 48);
 }
 
 #[test]
@@ -326,8 +356,8 @@ fn second_loss_is_found_during_further_losses() {
 }
 
 proptest! {
-    /// Packets are lost, reordered and duplicated. Every position arrives. Without losses, nothing is
-    /// retransmitted.
+    /// Packets are lost, reordered and duplicated. Every position arrives, and the receiver takes it once.
+    /// Without losses, nothing is retransmitted.
     #[test]
     fn all_arrives_whatever_is_lost(
         count in 1..3000u32,
@@ -371,6 +401,7 @@ proptest! {
                 way.report(!answers);
             }
         }
+        prop_assert!(way.new.iter().all(|times| *times == 1), "{:?}", way.new);
         if loss == 0 {
             prop_assert_eq!((way.sent, way.resent), (count, 0));
         }

@@ -97,10 +97,25 @@ fn window_halves_for_each_idle_time() {
         flow.share(at(times), u16::MAX, &mut 0);
         assert_eq!(flow.window(), left * WINDOW_FIRST, "after {times} idle periods");
     }
+    // It does not matter how often blocked handles ask for their share meanwhile.
+    for step in [1, 10, 150, 300, 600] {
+        let mut flow = grown(16 * WINDOW_FIRST, 10 * MILLISECOND);
+        for once in 1..=600 / step {
+            flow.share(BEGIN.after(once * step * MILLISECOND), u16::MAX, &mut 0);
+        }
+        assert_eq!(flow.window(), 2 * WINDOW_FIRST, "a poll every {step} ms");
+    }
+    // A window that is used does not decay.
+    let mut flow = grown(16 * WINDOW_FIRST, 10 * MILLISECOND);
+    for once in 1..10 {
+        flow.share(BEGIN.after(once * 150 * MILLISECOND), u16::MAX, &mut 0);
+        flow.sends(BEGIN.after(once * 150 * MILLISECOND));
+    }
+    assert_eq!(flow.window(), 16 * WINDOW_FIRST);
     // On a long path, an idle period is two round trips.
     let mut flow = grown(16 * WINDOW_FIRST, SECOND);
     flow.share(at(9), u16::MAX, &mut 0);
     assert_eq!(flow.window(), 16 * WINDOW_FIRST);
-    flow.share(at(20), u16::MAX, &mut 0);
+    flow.share(at(11), u16::MAX, &mut 0);
     assert_eq!(flow.window(), 8 * WINDOW_FIRST);
 }
