@@ -19,7 +19,8 @@ use super::{
 /// The largest number of pairs of named types that are compared. Interfaces that people write have fewer.
 const PAIRS_MAX: usize = 1 << 18;
 
-/// The largest number of differences that are listed.
+/// The largest number of differences that are listed. If none of them breaks a rule, the first one that does
+/// is listed, too.
 const FOUND_MAX: usize = 1000;
 
 /// A difference between two interfaces.
@@ -63,7 +64,7 @@ pub struct Comparison {
     /// For each of the client's procedures, that of the server. It is meaningful if the client
     /// [fits](Self::fits).
     pub procedures: Vec<Counterpart>,
-    /// The differences, at most 1000.
+    /// The differences, at most 1001. If any difference breaks a rule, at least one such is among them.
     pub differences: Vec<Difference>,
 }
 
@@ -104,6 +105,7 @@ pub fn compare(ours: &Described, theirs: &Described, sides: Sides) -> Comparison
         open: Vec::new(),
         pairs: 0,
         converts: false,
+        breaks: false,
         place: String::new(),
         inside: String::new(),
         differences: Vec::new(),
@@ -141,6 +143,8 @@ struct Pair<'a> {
     pairs: usize,
     /// Whether the messages of this procedure differ.
     converts: bool,
+    /// Whether a difference breaks a rule.
+    breaks: bool,
     place: String,
     inside: String,
     differences: Vec<Difference>,
@@ -148,10 +152,16 @@ struct Pair<'a> {
 
 impl<'a> Pair<'a> {
     fn found(&mut self, rule: Rule, text: String) {
-        if self.differences.len() < FOUND_MAX || !rule.fits() {
+        let is_first = !rule.fits() && !core::mem::replace(&mut self.breaks, true);
+        if self.differences.len() < FOUND_MAX || is_first {
             let (place, inside) = (self.place.clone(), self.inside.clone());
             self.differences.push(Difference { rule, place, inside, text });
         }
+    }
+
+    /// Returns whether further differences are of no use. A peer chooses how many there are.
+    fn is_full(&self) -> bool {
+        self.breaks && self.differences.len() >= FOUND_MAX
     }
 
     /// Notes a difference between two texts.
@@ -173,6 +183,10 @@ impl<'a> Pair<'a> {
         let mut used = HashSet::new();
         let mut procedures = Vec::with_capacity(ours.procedures.len());
         for procedure in &ours.procedures {
+            if self.is_full() {
+                procedures.push(Counterpart::Lacking);
+                continue;
+            }
             self.place = format!("interface `{}`, procedure `{}`", ours.name, procedure.name);
             let Some(number) = index.find(procedure) else {
                 self.found(Rule::ProcedureRemoved, format!("{} has none", self.sides.theirs));
@@ -198,7 +212,7 @@ impl<'a> Pair<'a> {
             });
         }
         for (number, procedure) in theirs.procedures.iter().enumerate() {
-            if !used.contains(&number) {
+            if !used.contains(&number) && !self.is_full() {
                 self.place = format!("interface `{}`, procedure `{}`", ours.name, procedure.name);
                 self.found(Rule::ProcedureAdded, format!("{} has none", self.sides.ours));
             }
@@ -318,6 +332,10 @@ impl<'a> Pair<'a> {
         let (all_ours, all_theirs) = (self.ours, self.theirs);
         // A loop instead of recursion, because a peer chooses how long a chain of types is.
         while let Some((a, b, flow)) = self.open.pop() {
+            if self.is_full() {
+                self.open.clear();
+                return;
+            }
             let (Some(one), Some(other)) = (all_ours.types.get(a), all_theirs.types.get(b)) else {
                 self.found(Rule::Description, "a type is described nowhere".into());
                 continue;
@@ -418,6 +436,9 @@ impl<'a> Pair<'a> {
             }
         };
         for step in steps {
+            if self.is_full() {
+                break;
+            }
             let (Step::Ours(place) | Step::Theirs(place) | Step::Both(place, _)) = step;
             let name = if matches!(step, Step::Theirs(_)) { &theirs[place] } else { &ours[place] };
             self.inside = format!("{inside}, field `{}`", name.name);
@@ -765,6 +786,27 @@ mod tests {
                       Two#1 = struct {next: option<One#0>}\n";
         assert_eq!(compare(ours, theirs), Ok(None));
         assert_eq!(compare(theirs, ours), Ok(None));
+    }
+
+    /// A server chooses how many fields its types have, and every procedure of the client may have them.
+    #[test]
+    fn number_of_differences_is_bounded() {
+        let procedures: String =
+            (0..50).map(|i| format!("p{i}(in a: T#0) -> unit or text\n")).collect();
+        let text = |fields: &str| format!("{procedures}T#0 = struct {{x: u8{fields}}}\n");
+        let ours = text("");
+        for (growth, fits) in [(" = x00", true), ("", false)] {
+            let more: String = (0..20_000).map(|i| format!(", y{i}: u8{growth}")).collect();
+            let all = super::compare(&parse(&ours), &parse(&text(&more)), Sides::BY_CLIENT);
+            assert_eq!((all.fits(), all.procedures.len()), (fits, 50));
+            assert_eq!(all.differences.len(), FOUND_MAX);
+        }
+        // The first difference that breaks a rule is listed although it follows many others.
+        let more: String = (0..20_000).map(|i| format!(", y{i}: u8 = x00")).collect();
+        let theirs = text(&format!("{more}, z: u8"));
+        let all = super::compare(&parse(&ours), &parse(&theirs), Sides::BY_CLIENT);
+        assert_eq!(all.differences.len(), FOUND_MAX + 1);
+        assert_eq!(all.misfit().map(|one| one.rule), Some(Rule::NoDefault));
     }
 
     #[test]
