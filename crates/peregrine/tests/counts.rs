@@ -154,6 +154,100 @@ fn allocates_for_owned_types_only(client: &CountedClient) {
     allocates(3, || drop(client.owned("falcon".to_owned())));
 }
 
+/// Two ages of an interface. All messages of its calls differ.
+mod ages {
+    use peregrine::{Lent, Out, Plain, Result, interface};
+
+    pub(super) mod old {
+        use super::*;
+
+        #[derive(Clone, Copy, Plain)]
+        #[repr(C)]
+        pub(crate) struct Point {
+            pub(crate) x: u32,
+        }
+
+        #[interface]
+        pub(crate) trait Aged {
+            fn add(&self, #[widens] a: u32) -> Result<[u32; 2]>;
+            fn take(&self, bytes: &[u8]) -> Result<()>;
+            fn points(
+                &self,
+                sent: &[Point],
+                both: &mut [Point],
+                into: Out<'_, Point>,
+            ) -> Result<()>;
+        }
+    }
+
+    pub(super) mod new {
+        use super::*;
+
+        #[derive(Clone, Copy, Plain)]
+        #[repr(C)]
+        pub(crate) struct Point {
+            pub(crate) x: u32,
+            #[default(7)]
+            pub(crate) y: u32,
+        }
+
+        #[interface]
+        pub(crate) trait Aged {
+            fn add(&self, #[widens] a: u64, #[default(2)] b: u64) -> Result<[u32; 2]>;
+            fn take(&self, bytes: &[u8], #[default] more: Lent<'_, u16>) -> Result<()>;
+            fn points(
+                &self,
+                sent: &[Point],
+                both: &mut [Point],
+                into: Out<'_, Point>,
+            ) -> Result<()>;
+        }
+
+        pub(crate) struct Object;
+
+        impl Aged for Object {
+            fn add(&self, a: u64, b: u64) -> Result<[u32; 2]> {
+                Ok([a as u32, b as u32])
+            }
+            fn take(&self, _: &[u8], _: Lent<'_, u16>) -> Result<()> {
+                Ok(())
+            }
+            fn points(
+                &self,
+                sent: &[Point],
+                both: &mut [Point],
+                mut into: Out<'_, Point>,
+            ) -> Result<()> {
+                both.reverse();
+                into.put(&[sent[0]; 3]).expect("enough space");
+                Ok(())
+            }
+        }
+    }
+}
+
+#[test]
+fn converted_call_does_not_allocate() {
+    use ages::old::{Aged as _, AgedClient, Point};
+    let _alone = support::alone();
+    let _directory = support::own_directory();
+    let object = ages::new::AgedServer::new(ages::new::Object);
+    let server = Server::new().export("aged", object).unwrap();
+    let server = server.listen("tcp:127.0.0.1:0").unwrap().listen("udp:127.0.0.1:0").unwrap();
+    let running = server.spawn().unwrap();
+    let far = |index: usize| format!("{}/aged", running.addresses()[index]);
+    for address in ["aged".to_owned(), far(0), far(1)] {
+        let client = AgedClient::bind(&address).unwrap();
+        let large = vec![0u8; 100_000];
+        let (sent, mut both) = ([Point { x: 1 }; 50], [Point { x: 2 }; 50]);
+        let mut into = Vec::with_capacity(50);
+        allocates(0, || assert_eq!(client.add(1).unwrap(), [1, 2]));
+        allocates(0, || client.take(&large).unwrap());
+        allocates(0, || client.points(&sent, &mut both, Out::from(&mut into)).unwrap());
+        assert_eq!((into.len(), into[2].x), (3, 1));
+    }
+}
+
 /// Checks each choice of the device, with payload checks (the default) and without.
 #[test]
 fn call_over_raw_ethernet_allocates_only_for_its_owned_types() {
