@@ -5,11 +5,13 @@
 //! `PEREGRINE_WRITE=1 cargo test -p peregrine --all-features --test ages` writes the table.
 #![cfg(feature = "json")]
 
+#[macro_use]
 mod changes;
 mod forbidden;
 mod interpreted;
 #[path = "../support/mod.rs"]
 mod support;
+mod variants;
 mod world;
 
 use std::fmt::Write as _;
