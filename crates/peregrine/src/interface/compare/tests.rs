@@ -140,6 +140,8 @@ fn rules_of_growth() {
         (f("in a: u8"), f("in a: u8, in b: u8 = x07"), vec![Default], true),
         (f("in a: u8"), f("in a: u8, in b: u8"), vec![NoDefault], true),
         (f("in a: u8"), f("in b: u8 was a"), vec![Renamed], false),
+        // Without `was`, it is removed and added.
+        (f("in a: u8 = x00"), f("in b: u8 = x00"), vec![Default, Default], true),
         (f("in a: u8 widens"), f("in a: u16 widens"), vec![Widened], true),
         (f("in a: u8 widens"), f("in a: u16"), vec![Width], true),
         (f("in a: u8 widens"), f("in a: i16 widens"), vec![Type], true),
