@@ -21,7 +21,7 @@ const STYLES: Styles = Styles::styled()
 const EXIT_CODES: &str = "\
 Exit codes:
   0    success
-  1    the procedure returned an error
+  1    the procedure returned an error; for `compare`: a change breaks clients
   2    usage error
   3    the command failed and nothing was executed: it is safe to repeat it
   4    the command failed and the call may have been executed
@@ -291,11 +291,11 @@ pub(crate) struct Describe {
 #[derive(Args, Debug)]
 #[command(after_help = COMPARE_ARGUMENTS)]
 pub(crate) struct Compare {
-    /// The older interface
-    #[arg(add = ArgValueCompleter::new(completions::addresses))]
+    /// The older interface: an address, or a file that ends in .rs or .json
+    #[arg(add = ArgValueCompleter::new(completions::interfaces))]
     pub(crate) old: String,
-    /// The newer interface
-    #[arg(add = ArgValueCompleter::new(completions::addresses))]
+    /// The newer interface: an address, or a file that ends in .rs or .json
+    #[arg(add = ArgValueCompleter::new(completions::interfaces))]
     pub(crate) new: String,
 }
 
@@ -306,9 +306,9 @@ Arguments:
   files.json              a description that `describe --save` wrote
 
 Exit codes:
-  0    old clients can use new servers, and new clients old servers
-  1    some cannot
-  3    an interface could not be read";
+  0    all clients can call all servers
+  1    clients of one age cannot call servers of the other
+  3    an interface cannot be read, and nothing was compared";
 
 /// Options of `call`.
 #[derive(Args, Debug)]

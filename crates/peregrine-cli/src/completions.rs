@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clap::{ArgMatches, CommandFactory as _, ValueEnum};
 use clap_complete::CompleteEnv;
-use clap_complete::engine::CompletionCandidate;
+use clap_complete::engine::{CompletionCandidate, PathCompleter, ValueCompleter as _};
 use clap_complete::env::Shells;
 use peregrine::interface::{Described, DescribedParameter, DescribedProcedure, Direction};
 use peregrine::{BindOptions, GenericClient};
@@ -138,6 +138,16 @@ pub(crate) fn addresses(begun: &OsStr) -> Vec<CompletionCandidate> {
     names.sort();
     names.dedup();
     names.into_iter().map(CompletionCandidate::new).collect()
+}
+
+/// Returns what `compare` takes: exports of this machine, and files with interfaces.
+pub(crate) fn interfaces(begun: &OsStr) -> Vec<CompletionCandidate> {
+    let is_wanted = |path: &Path| {
+        path.is_file() && path.extension().is_some_and(|end| end == "rs" || end == "json")
+    };
+    let mut all = addresses(begun);
+    all.extend(PathCompleter::any().filter(is_wanted).complete(begun));
+    all
 }
 
 /// Returns the procedures of the interface that the command line names.

@@ -484,8 +484,14 @@ fn shell_completes_commands_options_and_names() {
     terminal.until("3 calls: min");
     terminal.write("peregrine ping local:arch\t");
     terminal.until("peregrine ping local:archive-of-files");
+    // Files and exports can be compared.
+    fs::write(sandbox.path("photos.rs"), "").unwrap();
+    terminal.write("\nperegrine compare pho\t");
+    terminal.until("peregrine compare photos.rs");
+    terminal.write("arch\t");
+    terminal.until("photos.rs archive-of-files");
     terminal.write("\nexit\n");
-    assert_eq!(terminal.end().code, 0);
+    assert_eq!(terminal.end().code, 3);
 }
 
 #[test]
@@ -521,9 +527,10 @@ fn manual_has_a_page_per_command() {
     let files: Vec<&str> =
         report["files"].as_array().unwrap().iter().map(|one| one.as_str().unwrap()).collect();
     assert_eq!((code, files[0]), (0, "tmp/man1/peregrine.1"));
-    for command in
-        ["serve", "copy", "list", "describe", "call", "explain", "ping", "doctor", "clean"]
-    {
+    for command in [
+        "serve", "copy", "list", "describe", "compare", "call", "explain", "ping", "doctor",
+        "clean",
+    ] {
         let page = format!("tmp/man1/peregrine-{command}.1");
         assert!(files.contains(&&*page), "{page} is not in {files:?}");
         let text = fs::read_to_string(sandbox.path(&page)).unwrap();

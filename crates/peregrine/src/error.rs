@@ -102,7 +102,8 @@ kinds! {
         "run as the server's user, or let the server be opened to others";
     /// The interfaces of client and server differ.
     InterfaceMismatch = 5, "the interfaces differ",
-        "build client and server from the same trait, or give the new one another version and name";
+        "change interfaces by the rules of docs/EVOLUTION.md, or export both under two names; \
+         `peregrine compare` shows all differences";
     /// The peer uses another version of the protocol, or another protocol.
     ProtocolMismatch = 6, "the peer does not speak this protocol",
         "use the same release of Peregrine on both sides";
@@ -114,7 +115,7 @@ kinds! {
         "see the cause, which the operating system gave";
     /// The interface has no such procedure.
     NoSuchProcedure = 9, "no such procedure",
-        "build client and server from the same trait";
+        "`peregrine describe` shows the procedures of the server";
     /// The server could not read the arguments.
     BadArguments = 10, "the arguments are not valid",
         "this is a fault of the client's program or of Peregrine: please report it";

@@ -3,8 +3,12 @@
 
 mod support;
 
+use peregrine::interface::Described;
 use peregrine::value::{Native, Reader, Representation, Space, Swapped, Window, Writer};
-use peregrine::{Executed, Invalid, Kind, Server, Value, interface, limits};
+use peregrine::{
+    Argument, BindOptions, Binding, Dynamic, Executed, GenericClient, Invalid, Kind, Server, Value,
+    interface, limits,
+};
 use support::{alone, own_directory};
 
 /// A list with a limit.
@@ -183,6 +187,30 @@ impl Lists for Counting {
     fn get(&self, nodes: u32) -> peregrine::Result<Long<u16>> {
         Ok(long(nodes as usize))
     }
+}
+
+/// Returns a list of this many nodes for an interpreted stub.
+fn interpreted(nodes: usize) -> Dynamic {
+    let node =
+        |next| Dynamic::List(vec![Dynamic::from("n"), Dynamic::U8(1), Dynamic::Option(next)]);
+    (1..nodes).fold(node(None), |list, _| node(Some(Box::new(list))))
+}
+
+#[test]
+fn interpreted_stubs_send_lists_of_256_nodes() {
+    let server = std::sync::Arc::new(ListsServer::new(Counting));
+    let binding = Binding::in_process(server, &BindOptions::default());
+    let described = ListsClient::INTERFACE.canonical_text();
+    let described = Described::parse(&described).unwrap();
+    let client = GenericClient::over(binding, described);
+    let put = |nodes| client.call("put", &mut [Argument::In(&interpreted(nodes))]);
+    assert_eq!(put(256).unwrap(), Ok(Dynamic::U32(256)));
+    let error = put(257).unwrap_err();
+    assert_eq!((error.kind(), error.executed()), (Kind::TooLarge, Executed::No), "{error}");
+    // A list is also limited in results.
+    let get = |nodes| client.call("get", &mut [Argument::In(&Dynamic::U32(nodes))]);
+    assert!(matches!(get(256).unwrap(), Ok(Dynamic::List(_))));
+    assert_eq!(get(257).unwrap_err().kind(), Kind::BadResult);
 }
 
 #[test]

@@ -275,3 +275,34 @@ fn no_call_fails_while_servers_are_replaced() {
     upgrade(directory.path(), |place, port| format!("udp:shop-{place}@127.0.0.1:{port}"));
     upgrade(directory.path(), |place, port| format!("tcp:shop-{place}@127.0.0.1:{port}"));
 }
+
+/// A client that does not fit the first server of its list uses the next one.
+#[test]
+fn client_binds_to_the_server_that_fits_it() {
+    mod other {
+        use peregrine::{Result, interface};
+
+        #[interface]
+        pub(crate) trait Shop {
+            fn age(&self) -> Result<String>;
+        }
+
+        pub(crate) struct Shelf;
+
+        impl Shop for Shelf {
+            fn age(&self) -> Result<String> {
+                Ok("none".into())
+            }
+        }
+    }
+    let _alone = alone();
+    let _directory = own_directory();
+    let server = Server::new().export("shop-0", other::ShopServer::new(other::Shelf)).unwrap();
+    let _running =
+        server.export("shop-1", old::ShopServer::new(old::Shelf)).unwrap().spawn().unwrap();
+    let places = Places(["local:shop-0".to_owned(), "local:shop-1".to_owned()]);
+    let options = BindOptions::default().directory(places);
+    let client = new::ShopClient::bind_with("shop", &options).unwrap();
+    assert_eq!(new::Shop::age(&client).unwrap(), 1);
+    assert_eq!(client.binding().lacks(), ["count"]);
+}

@@ -2,7 +2,7 @@
 //!
 //! A new command needs a new entry of [`CASES`], and nothing else.
 
-use super::world::{World, leave_something_dead, nothing};
+use super::world::{World, leave_interfaces, leave_something_dead, nothing};
 
 /// A section of the book.
 pub(crate) struct Case {
@@ -113,11 +113,16 @@ pub(crate) static CASES: &[Case] = &[
     },
     Case {
         title: "describe",
-        text: "Shows the interface of an export as a Rust trait. `--format json` prints it as JSON. Both forms \
-               can be saved, and used by `describe` and `call` with `--interface FILE`. `--format c` prints \
-               a C header ([PORTING.md](PORTING.md)).",
+        text: "Shows the interface of an export as a Rust trait. `--format json` prints it as JSON. `--save FILE` \
+               also writes it to a file: as a trait if the name ends in `.rs`, otherwise as JSON. `describe` \
+               and `call` read such files with `--interface FILE`, and `compare` compares them. `--format c` \
+               prints a C header ([PORTING.md](PORTING.md)).",
         steps: &[
             Step { line: "describe ADDRESS", shown: &[Human, Json], ..STEP },
+            Step { line: "describe ADDRESS --save files.json", lines: 4, ..STEP },
+            Step { line: "describe files --save files.rs", shown: &[], ..STEP },
+            Step { line: "describe --interface files.json", lines: 4, ..STEP },
+            Step { line: "describe --interface files.rs", shown: &[], ..STEP },
             Step {
                 line: "describe files --format c",
                 forms: &[Human],
@@ -125,6 +130,26 @@ pub(crate) static CASES: &[Case] = &[
                 columns: 200,
                 ..STEP
             },
+        ],
+    },
+    Case {
+        title: "compare",
+        text: "Compares two interfaces, the older one first, and shows which changes break which clients. Each \
+               is an export, which its server describes, or a file: a trait and its types (`.rs`), or a \
+               description that `describe --save` wrote (`.json`). The first line says in which order servers \
+               and clients can be replaced. Below it are the changes for both directions, by the rules of \
+               [EVOLUTION.md](EVOLUTION.md); `no` marks those that break clients. The exit code is 1 if \
+               clients of one age cannot call servers of the other, so that `compare` can stop a pipeline.",
+        steps: &[
+            Step { line: "compare shop-1.rs shop-2.rs", before: leave_interfaces, ..STEP },
+            Step { line: "compare shop-1.rs shop-3.rs", code: 1, shown: &[Human, Json], ..STEP },
+            Step { line: "compare shop-3.rs shop-1.rs", code: 1, shown: &[], ..STEP },
+            Step { line: "compare shop-1.rs shop-4.rs", code: 1, ..STEP },
+            Step { line: "compare files.json ADDRESS", shown: &[Human, Json], ..STEP },
+            Step { line: "compare ADDRESS files.rs", shown: &[], ..STEP },
+            Step { line: "compare shop-1.rs shop-5.rs", code: 3, shown: &[Human, Json], ..STEP },
+            Step { line: "compare shop-1.rs fiels", code: 3, ..STEP },
+            Step { line: "compare shop-1.rs", code: 2, shown: &[], ..STEP },
         ],
     },
     Case {

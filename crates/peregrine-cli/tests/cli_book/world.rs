@@ -44,6 +44,61 @@ pub(crate) fn leave_something_dead(world: &World) {
     server.signal(Signal::KILL);
 }
 
+/// The interfaces that `compare` compares, by the names of their files.
+const INTERFACES: [(&str, &str); 4] = [
+    (
+        "shop-1.rs",
+        "trait Shop {
+    fn find(&self, name: &str) -> peregrine::Result<Item>;
+    fn order(&self, item: &Item, payment: Payment) -> peregrine::Result<u64>;
+}
+struct Item { name: String, #[widens] price: u32 }
+enum Payment { Cash }
+",
+    ),
+    // Fields, a parameter and a procedure with another name.
+    (
+        "shop-2.rs",
+        "trait Shop {
+    fn find(&self, name: &str) -> peregrine::Result<Item>;
+    #[was(\"order\")]
+    fn buy(&self, item: &Item, payment: Payment, #[default(1)] count: u32) -> peregrine::Result<u64>;
+}
+struct Item { name: String, #[default(\"piece\")] unit: String, #[widens] price: u64 }
+enum Payment { Cash }
+",
+    ),
+    // A variant that servers of the first interface do not know.
+    (
+        "shop-3.rs",
+        "trait Shop {
+    fn find(&self, name: &str) -> peregrine::Result<Item>;
+    fn order(&self, item: &Item, payment: Payment) -> peregrine::Result<u64>;
+}
+struct Item { name: String, note: Option<String>, #[widens] price: u32 }
+enum Payment { Cash, Card }
+",
+    ),
+    // Another type, and a field without a default.
+    (
+        "shop-4.rs",
+        "trait Shop {
+    fn find(&self, name: &str) -> peregrine::Result<Option<Item>>;
+    fn order(&self, item: &Item, payment: Payment) -> peregrine::Result<u64>;
+}
+struct Item { name: String, unit: String, #[widens] price: u32 }
+enum Payment { Cash }
+",
+    ),
+];
+
+/// Writes the files that `compare` compares.
+pub(crate) fn leave_interfaces(world: &World) {
+    for (name, text) in INTERFACES {
+        std::fs::write(world.sandbox.path(name), text).unwrap();
+    }
+}
+
 impl World {
     pub(crate) fn new() -> Self {
         let crowded = !directory::list().is_empty() || !directory::leftovers().is_empty();
@@ -180,6 +235,8 @@ impl World {
         assert!(objects.iter().all(Value::is_object), "{line}");
         let Some(last) = objects.last() else { return assert_eq!(step.code, 0, "{line}") };
         match last.get("error") {
+            // `compare` succeeds in finding out that interfaces do not fit.
+            None if last["fits"] == false => assert_eq!(step.code, 1, "{line}: {last}"),
             None => assert_eq!(step.code, 0, "{line}: {last}"),
             Some(error) => {
                 let members: Vec<_> = error.as_object().unwrap().keys().collect();

@@ -1,8 +1,10 @@
 //! The canonical text of an interface and its digest.
 
+use std::net::IpAddr;
 use std::path::Path;
 
-use peregrine::{CallError, Lent, Out, interface};
+use peregrine::interface::Described;
+use peregrine::{CallError, Lent, Out, Plain, Value, interface};
 
 use crate::values::{Colour, List, Point, Shape};
 
@@ -38,6 +40,57 @@ fn canonical_text_and_digest_match_the_document() {
     assert_eq!(PulseClient::INTERFACE.canonical_text(), text);
     let digest = block("REPRESENTATION.md", "digest");
     assert_eq!(PulseClient::INTERFACE.digest().to_string(), digest.trim());
+}
+
+#[interface(version = 1)]
+trait Shop {
+    #[was("order", "get")]
+    fn buy(
+        &self,
+        item: Item,
+        #[default(1)] count: u32,
+        #[default] note: &str,
+    ) -> peregrine::Result<Drink>;
+    fn size(&self, of: IpAddr) -> peregrine::Result<Size>;
+}
+
+#[derive(Value)]
+struct Item {
+    #[default("g")]
+    unit: String,
+    #[was("cost")]
+    #[widens]
+    price: u64,
+}
+
+#[derive(Value)]
+enum Drink {
+    Tea,
+    #[was("Brew")]
+    Coffee {
+        #[default]
+        milk: bool,
+    },
+    #[other]
+    Unknown(String),
+}
+
+#[derive(Clone, Copy, Plain)]
+#[repr(u8)]
+enum Size {
+    Small = 1,
+    #[other]
+    Other = 255,
+}
+
+#[test]
+fn attributes_of_growth_are_in_the_text() {
+    let text = block("REPRESENTATION.md", "grown");
+    assert_eq!(ShopClient::INTERFACE.canonical_text(), text);
+    let digest = block("REPRESENTATION.md", "grown-digest");
+    assert_eq!(ShopClient::INTERFACE.digest().to_string(), digest.trim());
+    let read = Described::parse(&text).unwrap();
+    assert_eq!(read.to_string(), text);
 }
 
 #[interface(name = "Word")]

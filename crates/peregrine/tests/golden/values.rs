@@ -1,6 +1,16 @@
 //! Values in both byte orders, and bytes that are no value.
 
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::ffi::OsString;
 use std::fmt::Debug;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::num::NonZero;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use peregrine::interface::Type;
 use peregrine::value::{Invalid, Native, Reader, Representation, Space, Swapped, Window, Writer};
@@ -130,6 +140,18 @@ pub(crate) const VALUES: &[&str] = &[
     "call error",
     "empty aligned sequence",
     "empty array after a byte",
+    "non-zero",
+    "set",
+    "map",
+    "duration",
+    "system time",
+    "ipv4",
+    "ipv6",
+    "ip",
+    "socket v4",
+    "socket v6",
+    "socket",
+    "path",
 ];
 
 #[test]
@@ -172,6 +194,41 @@ fn values() {
 }
 
 #[test]
+fn values_of_the_standard_library() {
+    let pairs = [("b".to_owned(), 2u16), ("a".to_owned(), 1)];
+    holds("non-zero", NonZero::new(5u32).expect("five"));
+    holds("set", BTreeSet::from([3u16, 1, 2]));
+    holds("set", HashSet::from([3u16, 1, 2]));
+    holds("map", BTreeMap::from(pairs.clone()));
+    holds("map", HashMap::from(pairs));
+    holds("duration", Duration::from_millis(1500));
+    holds("system time", SystemTime::UNIX_EPOCH - Duration::from_nanos(1));
+    let (v4, v6) = (Ipv4Addr::new(192, 0, 2, 7), Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 7));
+    holds("ipv4", v4);
+    holds("ipv6", v6);
+    holds("ip", IpAddr::from(v4));
+    holds("socket v4", SocketAddrV4::new(v4, 7193));
+    let socket = SocketAddrV6::new(v6, 7193, 1, 2);
+    holds("socket v6", socket);
+    holds("socket", SocketAddr::from(socket));
+    let name = OsString::from_vec(b"/tmp\xff".to_vec());
+    holds("path", PathBuf::from(&name));
+    holds("path", name);
+    holds("text", Box::<str>::from("falcon"));
+    holds("text", Arc::<str>::from("falcon"));
+    holds("text", Rc::<str>::from("falcon"));
+    holds("text", Cow::Borrowed("falcon"));
+    holds("sequence", VecDeque::from([7u16, 8, 9]));
+    holds("sequence", Box::<[u16]>::from([7, 8, 9]));
+    holds("sequence", Arc::<[u16]>::from([7, 8, 9]));
+    holds("sequence", Rc::<[u16]>::from([7, 8, 9]));
+    holds("sequence", Cow::<'static, [u16]>::Owned(vec![7, 8, 9]));
+    holds("box", Arc::new(0x1234_5678u32));
+    holds("box", Rc::new(0x1234_5678u32));
+    holds("box", Cow::<'static, u32>::Owned(0x1234_5678));
+}
+
+#[test]
 fn plain_types() {
     let point = Point { id: 1, at: [2, -2], visible: true, pad: [0; 3] };
     holds("plain struct", point);
@@ -208,6 +265,12 @@ pub(crate) const INVALID: &[&str] = &[
     "not a plain enum",
     "not text",
     "not an option",
+    "not a non-zero",
+    "not a set",
+    "not a map",
+    "not a duration",
+    "not a system time",
+    "not an ip",
     "short text",
     "long u16",
 ];
@@ -230,6 +293,14 @@ fn invalid_values_are_refused() {
     refused::<Colour>("not a plain enum", Invalid::Bits);
     refused::<String>("not text", Invalid::Utf8);
     refused::<Option<u8>>("not an option", Invalid::Bits);
+    refused::<NonZero<u32>>("not a non-zero", Invalid::Bits);
+    refused::<BTreeSet<u16>>("not a set", Invalid::Duplicate);
+    refused::<HashSet<u16>>("not a set", Invalid::Duplicate);
+    refused::<BTreeMap<u16, u16>>("not a map", Invalid::Duplicate);
+    refused::<HashMap<u16, u16>>("not a map", Invalid::Duplicate);
+    refused::<Duration>("not a duration", Invalid::Bits);
+    refused::<SystemTime>("not a system time", Invalid::Bits);
+    refused::<IpAddr>("not an ip", Invalid::Bits);
     refused::<String>("short text", Invalid::Short);
     refused::<u16>("long u16", Invalid::Long);
 }

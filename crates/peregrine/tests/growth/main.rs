@@ -2,6 +2,7 @@
 
 mod evolve;
 mod forbidden;
+mod noise;
 mod properties;
 mod reference;
 #[allow(dead_code, reason = "other tests use the rest")]

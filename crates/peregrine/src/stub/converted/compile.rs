@@ -11,7 +11,8 @@ use crate::interface::{
     variant_of,
 };
 
-/// The largest number of steps of a program. Interfaces that people write need far fewer.
+/// The largest number of steps of a program, with all lists to which they refer. Interfaces that people write
+/// need far fewer.
 const OPS_MAX: usize = 1 << 20;
 
 /// The largest nesting of plain types in each other.
@@ -85,7 +86,10 @@ impl<'a> Compiler<'a> {
     }
 
     fn push(&mut self, op: Op) -> OpId {
-        if self.program.ops.len() + self.program.moves.len() + self.program.parts.len() >= OPS_MAX {
+        let Program { ops, parts, variants, choices, moves, defaults, names, .. } = &self.program;
+        let lists =
+            [parts.len(), variants.len(), choices.len(), moves.len(), defaults.len(), names.len()];
+        if ops.len() + lists.iter().sum::<usize>() >= OPS_MAX {
             self.too_many = true;
             return 0;
         }
@@ -651,4 +655,40 @@ fn extent(whole: &Described, number: usize) -> Extent {
     let ty = DescribedType::Named(number);
     let align = whole.plain_alignment(&ty).and_then(|align| u8::try_from(align).ok());
     Extent { bytes: plain_bytes(whole, &ty), align: align.unwrap_or(1) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::interface::{Sides, compare};
+
+    fn program(ours: &str, theirs: &str) -> Result<Option<Program>, String> {
+        let [ours, theirs] = [ours, theirs].map(|lines| {
+            Described::parse(&format!("interface I version 1\n{lines}")).expect("a description")
+        });
+        let comparison = compare(&ours, &theirs, Sides::BY_CLIENT);
+        assert_eq!(comparison.misfit(), None);
+        Program::new(&ours, &theirs, &comparison.procedures)
+    }
+
+    /// A server can make a client pair one type with each of its own. The steps of all pairs are bounded.
+    #[test]
+    fn size_of_a_program_is_bounded() {
+        let mut variants = " A {0: option<E#0>} other Other {}".to_owned();
+        (0..300).for_each(|i| variants.push_str(&format!(" V{i} {{}}")));
+        let ours = format!("f(in a: E#0) -> unit or text\nE#0 = enum{variants}\n");
+        let chain = |types: usize| {
+            let mut text = "f(in a: E#0) -> unit or text\n".to_owned();
+            for number in 0..types {
+                let next = (number + 1) % types;
+                text.push_str(&format!(
+                    "E#{number} = enum A {{0: option<E#{next}>}} other O {{}}\n"
+                ));
+            }
+            text
+        };
+        assert!(program(&ours, &chain(50)).is_ok_and(|program| program.is_some()));
+        let error = program(&ours, &chain(10_000)).expect_err("more steps than allowed");
+        assert!(error.contains("too many places"), "{error}");
+    }
 }
