@@ -20,8 +20,8 @@ const LONG: u64 = 4_000;
 /// half of it.
 const SELDOM: u64 = 128;
 
-/// The server half whose calls a thread serves. The numbers are the values of [`thread::KIND`]. Readers do not
-/// count threads with other numbers.
+/// The server half whose calls a thread serves. The numbers are the values of [`thread::KIND`]. Readers do
+/// not count threads with other numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ThreadKind {
     Local = 1,

@@ -80,7 +80,8 @@ pub(crate) struct Visitor {
     pub(crate) hardware: Option<[u8; 6]>,
 }
 
-/// The number of each path in the rows of sessions. A path needs one: readers refuse rows with another number.
+/// The number of each path in the rows of sessions. Each path needs one, because readers refuse rows with
+/// other numbers.
 pub(super) const PATHS: [(PathKind, u64); 4] =
     [(PathKind::Local, 1), (PathKind::Tcp, 2), (PathKind::Udp, 3), (PathKind::Ethernet, 4)];
 

@@ -65,8 +65,8 @@ impl Paths {
         self.local.open(export, published).map_err(failed)
     }
 
-    /// Opens an endpoint: begins to serve there, on the paths that clients reach by a host and a port. Returns
-    /// the endpoint with its actual port.
+    /// Opens an endpoint: begins to serve there, on the paths that clients reach by a host and a port.
+    /// Returns the endpoint with its actual port.
     ///
     /// # Errors
     /// If a path cannot be opened.

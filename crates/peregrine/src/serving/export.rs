@@ -204,8 +204,8 @@ impl Export {
         Err(format!("`{name}` is limited to users and groups that do not include user {uid}"))
     }
 
-    /// Returns whether the export may be called over a network, where the user of a client is not proven. This
-    /// includes exports that only the server's user may call on this machine.
+    /// Returns whether the export may be called over a network, where the user of a client is not proven.
+    /// This includes exports that only the server's user and root may call on this machine.
     pub(crate) fn is_offered_to_networks(&self) -> bool {
         self.options.users.is_empty() && self.options.groups.is_empty()
     }

@@ -153,9 +153,9 @@ impl LinkPort {
 
 /// Claims a tag that no other process in this network namespace has at the interface.
 ///
-/// `port` only determines which tag is tried first. Without it, the first tag is random. So a restarted server
-/// gets its former tag if that is still free. Clients of its previous run then reach it, and it reports to
-/// them that their handles are not valid.
+/// `port` only determines which tag is tried first. So a restarted server gets its former tag if that is
+/// still free. Clients of its previous run then reach it, and it reports to them that their handles are not
+/// valid. Without a port, the first tag is random.
 fn claim(interface: u32, port: Option<u16>) -> io::Result<(u8, UnixDatagram)> {
     let first = match port.map(u16::to_le_bytes) {
         Some([low, high]) => low ^ high,

@@ -3,7 +3,7 @@
 //! The calling thread sends, waits and receives on its frame's own socket, so the kernel wakes the
 //! right thread (Firefly's direct wake-up). The number of such sockets is limited; further frames
 //! share one socket. Between calls the keeper acknowledges results, and asks whether the server has
-//! released cancelled calls (see [`association`](super::association)).
+//! released cancelled calls (see [`association`]).
 
 pub(super) mod activity;
 pub(super) mod association;
