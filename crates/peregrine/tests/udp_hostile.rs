@@ -30,9 +30,12 @@ const FLOOD: Duration = Duration::from_secs(3);
 /// The number of the first honest call. Forged calls have smaller numbers.
 const FIRST: u64 = 1 << 40;
 
-/// The most recent datagrams that the relay saw on their way to the server, with their senders.
+/// A datagram and its sender.
+type Sent = (SocketAddr, Vec<u8>);
+
+/// The most recent datagrams that the relay saw on their way to the server.
 #[derive(Default)]
-struct Seen(Mutex<(Vec<(SocketAddr, Vec<u8>)>, usize)>);
+struct Seen(Mutex<(Vec<Sent>, usize)>);
 
 impl Seen {
     const MOST: usize = 1024;
@@ -48,7 +51,7 @@ impl Seen {
         }
     }
 
-    fn pick(&self, noise: &mut Noise) -> Option<(SocketAddr, Vec<u8>)> {
+    fn pick(&self, noise: &mut Noise) -> Option<Sent> {
         let all = &self.0.lock().unwrap().0;
         all.get(noise.below(all.len() as u64) as usize).cloned()
     }
@@ -263,7 +266,7 @@ fn who_repeats_an_old_call_gets_no_result() {
         let options = BindOptions::default().astacks(1);
         let ledger = LedgerClient::bind_with(&through, &options).unwrap();
         assert_eq!(ledger.enter(1, 0).unwrap(), 2);
-        let is_call = |seen: &&(SocketAddr, Vec<u8>)| seen.1[3] == 1;
+        let is_call = |seen: &&Sent| seen.1[3] == 1;
         let (_, old) = seen.0.lock().unwrap().0.iter().rfind(is_call).cloned().expect("a call");
         let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
         stranger.set_nonblocking(true).unwrap();
