@@ -84,7 +84,8 @@ fn relay(server: SocketAddr, seed: u64) -> Relay {
 }
 
 /// Relays the datagrams of honest clients and of an accomplice, and sends datagrams derived from both. Also
-/// repeats datagrams of honest clients with the addresses of these clients, as an attacker in the network can.
+/// repeats datagrams of honest clients with the addresses of these clients, as an attacker in the network
+/// can.
 fn flood(seed: u64, server: &str) {
     let server: SocketAddr = server.parse().unwrap();
     let (honest, own) = (Seen::default(), Seen::default());
