@@ -83,8 +83,9 @@ fn relay(server: SocketAddr, seed: u64) -> Relay {
     Relay::new("127.0.0.1:0".parse().unwrap(), server, Impairments::default(), seed)
 }
 
-/// Relays the datagrams of honest clients and of an accomplice, and sends datagrams derived from both. Repeats
-/// datagrams of honest clients with the addresses of these clients, as an attacker in the network can.
+/// Relays the datagrams of honest clients and of an accomplice, and sends datagrams derived from both. Also
+/// repeats datagrams of honest clients with the addresses of these clients, as an attacker in the network
+/// can.
 fn flood(seed: u64, server: &str) {
     let server: SocketAddr = server.parse().unwrap();
     let (honest, own) = (Seen::default(), Seen::default());

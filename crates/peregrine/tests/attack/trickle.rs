@@ -10,7 +10,8 @@ use super::wire::Session;
 const PAUSE: Duration = Duration::from_millis(3);
 /// The number of bytes of a message with copied arguments. With one byte per pause, it takes almost an hour.
 const BYTES: u32 = 1_000_000;
-/// The number of bytes of a message with a lent buffer. With 64 bytes per pause, it takes almost three seconds.
+/// The number of bytes of a message with a lent buffer. With 64 bytes per pause, it takes almost three
+/// seconds.
 const LENT_BYTES: u32 = 60_016;
 
 /// The kind of call that a trickling client sends.

@@ -222,7 +222,8 @@ impl Connection {
         }
     }
 
-    /// Returns the error of a message that was not sent completely. The caller must hold the lock for sending.
+    /// Returns the error of a message that was not sent completely. The caller must hold the lock for
+    /// sending.
     #[cold]
     fn failed_to_send(&self, error: &io::Error, begun: bool) -> CallError {
         // A time-out without an error number is the deadline of the call. The system's own time-out is an

@@ -104,7 +104,7 @@ pub(crate) struct Flow {
     shortest_before: u64,
     /// When this span began.
     span_began: Moment,
-    /// When a position was last sent or acknowledged. An idle period for which the window was halved is added.
+    /// When a position was last sent or acknowledged, plus the idle periods for which the window was halved.
     used: Moment,
     /// The number of the current round. A round lasts as long as a round trip, and at least [`CREDIT_TIME`].
     round: u16,

@@ -385,8 +385,8 @@ impl ClientEnd {
     }
 
     /// Decides the outcome of a call whose message was not sent completely. `begun`: whether a part of it
-    /// was sent. If the connection has ended, the driver must shut the socket down before it releases the lock
-    /// for sending.
+    /// was sent. If the connection has ended, the driver must shut the socket down before it releases the
+    /// lock for sending.
     #[cold]
     pub(crate) fn fails_to_send(&self, failure: SendFailure, begun: bool) -> Unsent {
         let is_late = failure == SendFailure::Late;
