@@ -49,7 +49,7 @@ pub(crate) enum Exclusion {
 /// Checks that an address has a host and port, for [`Connect::leads_to`].
 ///
 /// # Errors
-/// If the address has none.
+/// If the address has no host and port.
 pub(crate) fn needs_place(target: &Address) -> Result<(), Exclusion> {
     if target.place().is_some() { Ok(()) } else { Err(Exclusion::NoPlace) }
 }

@@ -367,7 +367,7 @@ impl Ethernet {
         Ok(true)
     }
 
-    /// Makes threads that sleep in receiving return, now and later.
+    /// Wakes all threads that sleep in [`receive`](Self::receive). Later calls of this function do not sleep.
     pub(crate) fn close(&self) {
         if let Some(closed) = &self.closed {
             let _ = rustix::io::write(closed, &1u64.to_ne_bytes());

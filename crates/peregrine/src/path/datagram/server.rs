@@ -286,7 +286,7 @@ impl ServerSocket {
         [overflowed, count(&self.dropped), count(&self.unsent)]
     }
 
-    /// Makes threads that sleep in the kernel return.
+    /// Ends the pacing thread, and wakes the threads that sleep in the kernel. Later, no thread sleeps there.
     pub(crate) fn close(&self) {
         self.pacer.close();
         self.socket.close();
@@ -322,8 +322,8 @@ impl ServerSocket {
         hasher.finish()
     }
 
-    /// Receives datagrams and handles them, until one is a call that is ready to run. `alone`: no other
-    /// thread receives.
+    /// Receives datagrams and handles them, until one is a call that is ready to run. `alone` is true if no
+    /// other thread receives.
     fn receive(
         &self,
         receiver: &mut ReceiverState,

@@ -112,8 +112,9 @@ impl LocalPath {
         CallError::too_large(call.layout().total, self.own_bytes, Some(server))
     }
 
-    /// Writes the head and the header of a call, and posts the call. The rest of the message is in place, but
-    /// the end of a large message may follow later. Returns the value of the call word.
+    /// Writes the head and the header of a call, and posts the call. The caller has written the rest of the
+    /// message before, except the end of a large message, which may follow later. Returns the value of the
+    /// call word.
     #[inline(always)]
     fn post(
         &self,

@@ -5,8 +5,8 @@
 //! sparse: pages that were never touched cost nothing. Pages that a large message has touched are given back
 //! when no large message has followed for a while.
 //!
-//! Offsets within an A-stack. A null call moves only the first cache line of each half between the
-//! processors:
+//! The table has the offsets in bytes within an A-stack. The call and the reply have one half each.
+//! A null call moves only the first cache line of each half between the processors.
 //!
 //! | at | bytes | written by | what |
 //! |---|---|---|---|

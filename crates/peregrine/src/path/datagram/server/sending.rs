@@ -211,7 +211,7 @@ impl ServerSocket {
         self.pace(server_end, paced);
     }
 
-    /// Refuses a packet for a handle that the record does not have, if the packet calls for an answer.
+    /// Refuses a packet for a handle that the record does not have, if the packet requires an answer.
     #[cold]
     pub(super) fn refuse(
         &self,
@@ -227,8 +227,8 @@ impl ServerSocket {
         }
     }
 
-    /// Counts a datagram that this release cannot read. If a client of another protocol version has sent
-    /// it to bind, answers the client.
+    /// Counts a datagram that this release cannot read. If the datagram is a bind request of another protocol
+    /// version, sends an answer.
     #[cold]
     pub(super) fn handle_unreadable(&self, now: Moment, datagram: &[u8], from: &Address) {
         self.dropped.fetch_add(1, Ordering::Relaxed);

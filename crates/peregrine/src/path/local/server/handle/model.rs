@@ -57,7 +57,8 @@ impl Machine for Model {
     fn fence() {
         fence(Ordering::SeqCst);
     }
-    /// Returns only after a wake-up on one of these words, so that a lost wake-up is a deadlock.
+    /// Once the thread sleeps, only a wake-up on one of these words ends the sleep. A lost wake-up is
+    /// therefore a deadlock.
     fn sleep(word: &Word, value: u32, assigned: &[Assigned<Self>], _: Option<Duration>) {
         let calls = || assigned.iter().map(|one| &one.astack.0.call);
         let wakes = || word.wakes() + calls().map(Word::wakes).sum::<u32>();
