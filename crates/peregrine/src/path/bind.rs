@@ -150,7 +150,8 @@ pub(crate) fn byte_order(representation: u32) -> Result<ByteOrder, CallError> {
     })
 }
 
-/// Returns the time at which a limit ends. A limit beyond the clock's range ends in a year.
+/// Returns the time at which a limit ends. If the clock cannot represent this time, returns the time a year
+/// from now.
 pub(crate) fn until(limit: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(limit).unwrap_or(now + Duration::from_secs(365 * 86400))

@@ -191,7 +191,7 @@ fn take_queue(interface: &NetworkInterface, tag: u8, zero_copy: bool) -> Result<
     }
 }
 
-/// When this process last gave up a queue.
+/// The time at which this process last gave up a queue.
 static LEFT: PerProcess<Mutex<Option<Instant>>> = PerProcess::new();
 
 /// Returns whether another thread of this process is giving the queue up, or has done so and the kernel

@@ -78,7 +78,7 @@ pub(crate) struct DatagramPath<R: HandleProvider> {
     activities: Growing<OnceLock<Arc<Mutex<Activity>>>>,
     /// Handles that were granted over the shared socket and that no frame uses yet.
     spare: Mutex<Vec<GrantedHandle>>,
-    /// When the server granted the first handle of the binding.
+    /// The time at which the server granted the first handle of the binding.
     bound: Moment,
     terms: ClientTerms,
     checked: bool,

@@ -1,4 +1,4 @@
-//! The client's half of a local call: write the call line, post, wait, read the reply line.
+//! The client's half of a local call: write the call, post it, wait for the reply, and read it.
 //!
 //! [`LocalPath::transport`] makes small calls. The `large` module makes calls with a large message or a large
 //! reply. It posts a call again if the server asks for that.

@@ -70,7 +70,7 @@ impl RegionLayout {
         (layout.region_bytes() <= limits::REGION_BYTES_MAX).then_some(layout)
     }
 
-    /// Returns the layout with `count` A-stacks, or with fewer if the limits do not allow that many.
+    /// Returns the layout with `count` A-stacks, or with fewer if the limits do not allow `count` A-stacks.
     pub(crate) fn at_most(count: u32, bytes: usize) -> Option<Self> {
         Self::checked(frames_that_fit(count, bytes), bytes)
     }

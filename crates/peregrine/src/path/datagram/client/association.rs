@@ -118,7 +118,7 @@ pub(super) fn connected(to: &Route, what: SocketUse) -> io::Result<Socket> {
 
 impl Association {
     /// Makes an association with the server of this grant, with frames for `count` calls at a time and
-    /// messages of up to `bytes` bytes. `active`: the number of frames that are active at first.
+    /// messages of up to `bytes` bytes. `active` is the number of frames that are active at first.
     ///
     /// # Errors
     /// If there is no memory.
@@ -411,7 +411,7 @@ impl Association {
 
     // Memory.
 
-    /// Returns the memory of one message of a frame, and of the header before the message. `at`: the
+    /// Returns the memory of one message of a frame, and of the header before the message. `at` is the
     /// position in bytes of the message in the frame.
     pub(super) fn half(&self, index: u32, at: usize) -> Space<'_> {
         let layout = self.frames.layout();

@@ -442,7 +442,7 @@ impl<P: PacketService> Receivers<P> {
         (!self.is_surplus()).then_some(ReceiveMode::Sleep)
     }
 
-    /// Stops counting the thread as receiving if enough others receive, and returns whether it did so.
+    /// Stops counting the thread as receiving if enough other threads receive. Returns true in this case.
     /// Without this, surplus threads would sleep in the kernel without a time limit.
     fn is_surplus(&self) -> bool {
         let fewer = |receiving| (receiving > ASLEEP_MAX).then(|| receiving - 1);
@@ -505,7 +505,7 @@ impl<P: PacketService> Receivers<P> {
         }
     }
 
-    /// Makes the thread of this number the head, if there is no head. Returns whether it did so.
+    /// Makes the thread of this number the head, if there is no head. Returns true in this case.
     fn begin_to_lead(&self, number: u32) -> bool {
         let led = self.head.read();
         led.head == 0 && self.head.change(led, HeadState { head: number, ..led })

@@ -48,8 +48,8 @@ impl UnverifiedHosts {
         Self { groups: (0..GROUPS).map(|_| AtomicU32::new(0)).collect() }
     }
 
-    /// Returns whether a host of this group gets an answer, and counts the answer. `fill`: the fill
-    /// level of the send buffer, in 256ths.
+    /// Returns whether a host of this group gets an answer, and counts the answer. `fill` is the
+    /// fill level of the send buffer, in 256ths.
     fn admit(&self, now: Moment, group: u64, fill: u32) -> bool {
         let period = ((now.0 / INTERVAL) as u32) << 16;
         let most = match fill {

@@ -5,8 +5,8 @@
 //! The server refuses a waiting call only if the calls that occupy the memory make no progress while
 //! packets of the waiting client arrive.
 //!
-//! * A call of several packets waits at its client, which the server asks to send nothing. The server
-//!   has an entry for the call in a queue, but none of its bytes.
+//! * A call of several packets waits at its client: the server asks the client to send nothing for now. The
+//!   server has an entry for the call in a queue, but none of its bytes.
 //! * A call that has arrived waits at the server, with its arguments, if there is no memory for its
 //!   result.
 //!

@@ -46,9 +46,9 @@ pub(crate) struct ServerRegion {
 /// The server's private record of an A-stack.
 #[repr(align(64))]
 pub(super) struct ServerAstack {
-    /// The offset of the call line in the region.
+    /// The offset in the region of the call word, which the header of the call follows.
     pub(super) call_at: usize,
-    /// The offset of the reply line in the region.
+    /// The offset in the region of the reply word, which the header of the reply follows.
     pub(super) reply_at: usize,
     /// The offset of the taken word in the region.
     pub(super) taken_at: usize,

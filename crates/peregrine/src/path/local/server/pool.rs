@@ -654,7 +654,7 @@ impl WorkerPool {
         Load { captured, waiting }
     }
 
-    /// Returns the largest number of workers, not counting those for nested calls.
+    /// Returns the largest number of workers, without the additional workers for nested calls.
     pub(super) fn threads_max(&self) -> usize {
         self.admission.running_max()
     }

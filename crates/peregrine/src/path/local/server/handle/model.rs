@@ -45,8 +45,9 @@ impl Machine for Model {
     type WakeWord = Word;
     type Set = Mutex<Vec<ModelAstack>>;
 
-    /// Executes the barrier that another thread would force on this one. A barrier is needed only here in the
-    /// model, because the forced barrier has no effect at other points.
+    /// Executes a barrier. On Linux, [`barrier`](Machine::barrier) on another thread forces a barrier on this
+    /// thread, at any point. In the model this thread executes it here, because it has no effect at other
+    /// points.
     fn keep_order() {
         fence(Ordering::SeqCst);
     }
