@@ -283,7 +283,8 @@ impl Ethernet {
                 return Ok(taken);
             }
             if matches!(until, Until::After(_) | Until::Precisely(_)) {
-                // After one more poll, the caller checks its clock.
+                // The time has expired, or the sleep ended early. After one more poll, the caller checks its
+                // own clock.
                 return Ok(self.take_any(into, from, until));
             }
         }

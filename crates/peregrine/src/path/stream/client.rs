@@ -355,7 +355,7 @@ impl Connection {
         }
     }
 
-    /// Makes a waiting thread the leader, if there is one. Called after the previous leader has stopped.
+    /// If any thread waits, makes it the leader. Called after the previous leader has stopped.
     #[inline]
     fn pass_on(&self) {
         fence(Ordering::SeqCst);
