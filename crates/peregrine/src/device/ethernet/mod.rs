@@ -283,8 +283,8 @@ impl Ethernet {
                 return Ok(taken);
             }
             if matches!(until, Until::After(_) | Until::Precisely(_)) {
-                // The time has expired, or the sleep ended early. After one more poll, the caller checks its
-                // own clock.
+                // A frame has probably arrived. If this poll finds nothing, the caller checks its clock
+                // before it waits again.
                 return Ok(self.take_any(into, from, until));
             }
         }

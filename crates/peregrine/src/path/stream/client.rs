@@ -355,7 +355,7 @@ impl Connection {
         }
     }
 
-    /// If any thread waits, makes it the leader. Called after the previous leader has stopped.
+    /// Makes a waiting thread the leader, if any thread waits. Called after the previous leader has stopped.
     #[inline]
     fn pass_on(&self) {
         fence(Ordering::SeqCst);
