@@ -40,7 +40,7 @@ pub(crate) struct Fit {
 struct Differing {
     /// As [`Fit::numbers`].
     numbers: Box<[Option<u32>]>,
-    /// `None`: no procedure needs conversion.
+    /// The part of the binding that makes converted calls. `None`: no procedure needs conversion.
     converted: Option<Converted>,
 }
 

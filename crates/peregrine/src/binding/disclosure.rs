@@ -20,8 +20,8 @@ use crate::sys::Memory;
 /// server on this machine must belong to this user, unless the user is root. A server on another machine
 /// may disclose less.
 ///
-/// On this machine, the server hands out its pages of counters once. This process maps them, and reading
-/// them costs the server nothing. See [`Stat`] for an example.
+/// A server on this machine passes its pages of counters to this process once. This process maps the pages,
+/// and reading them costs the server nothing. See [`Stat`] for an example.
 ///
 /// # Errors
 /// If there is no such server, it refuses this user, or it does not answer within 5 seconds.

@@ -165,7 +165,8 @@ impl Binding {
         Self::to_object(serve.interface(), None, serve, options).expect("memory for the frames")
     }
 
-    /// Returns a binding of a client with another interface to an object of this process.
+    /// Returns a binding to an object of this process, for a client whose interface may differ from the
+    /// object's.
     ///
     /// # Errors
     /// If the client cannot use the interface of the object, or there is no memory for the frames.

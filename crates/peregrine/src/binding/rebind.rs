@@ -13,8 +13,8 @@ use crate::path::bind::{hold, until};
 use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys::Replaceable;
 
-/// The shortest failed attempt to bind that is followed by a backoff. The backoff lasts as long as the
-/// attempt took.
+/// The duration of the shortest failed attempt to bind that is followed by a backoff. The backoff lasts as
+/// long as the attempt took.
 const LONG: Duration = Duration::from_millis(500);
 
 /// The parts of a binding that stay the same when it is bound again.
@@ -157,7 +157,8 @@ impl Home {
         })?;
         *quiet = None;
         let bound = Arc::new(bound);
-        // Dropped after the lock of `latest` is released, because dropping it may take long.
+        // The former state is dropped after the lock of `latest` is released, because dropping it may take
+        // long.
         let before = self.latest().replace(Arc::clone(&bound));
         drop(before);
         // Other bindings that share `gone` see at their next call that it was replaced.

@@ -396,7 +396,7 @@ pub(super) fn describe(address: &str, limit: Duration) -> Result<Description, Ca
     let searched = searched(&parsed, &targets, &no_more);
     let explanation = &mut excluded(address);
     let mut attempts = attempts(CONNECTS, &parsed, &targets, &no_more.cause(), explanation);
-    // A single question is answered sooner over TCP than a faster path is selected.
+    // For a single request, TCP takes less time than binding over a faster path would take.
     attempts.sort_by_key(|attempt| match attempt.connect.kind() {
         kind if kind.is_on_this_machine() => 0,
         PathKind::Tcp => 1,

@@ -184,8 +184,8 @@ impl Socket {
         }
     }
 
-    /// Requests buffers of `wanted` bytes. Returns the size of the receive buffer. Each packet in it
-    /// takes its own bytes and those that the kernel counts for it.
+    /// Requests buffers of `wanted` bytes. Returns the size of the receive buffer. In this buffer, each
+    /// packet takes its own bytes, and further bytes that the kernel counts for it.
     ///
     /// # Errors
     /// Those of `setsockopt`.
@@ -254,7 +254,7 @@ impl Socket {
         }
     }
 
-    /// Makes threads that sleep in receiving return, now and later.
+    /// Wakes all threads that sleep in [`receive`](Self::receive). Later calls of this function do not sleep.
     pub(crate) fn close(&self) {
         match self {
             Self::Udp(udp) => udp.close(),

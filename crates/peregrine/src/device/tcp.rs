@@ -160,8 +160,8 @@ impl Stream {
         tcp_health(self.0.as_fd())
     }
 
-    /// Sends as much of `parts` as the socket accepts without blocking, and removes it from `parts`.
-    /// `more`: the caller will send further bytes at once.
+    /// Sends as much of `parts` as the socket accepts without blocking, and removes it from `parts`. `more`
+    /// is true if the caller will send further bytes at once.
     ///
     /// # Errors
     /// [`io::ErrorKind::WouldBlock`] if the socket accepts nothing.
@@ -169,8 +169,8 @@ impl Stream {
         parts.send(self.0.as_fd(), more)
     }
 
-    /// Receives what has arrived. `wait`: blocks until something arrives. Returns 0 if the other end has
-    /// closed the connection.
+    /// Receives what has arrived. If `wait` is true, blocks until something arrives. Returns 0 if the other
+    /// end has closed the connection.
     pub(crate) fn receive(&self, into: &mut [u8], wait: bool) -> io::Result<usize> {
         let flags = if wait { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
         Ok(recv(&self.0, into, flags)?.1)

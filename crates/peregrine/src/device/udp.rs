@@ -2,10 +2,10 @@
 //!
 //! The costs in the kernel determine this design (measured, see `docs/PERFORMANCE.md`):
 //!
-//! * One part is cheapest. A header directly before its payload is sent with `send`, which takes a
-//!   tenth of a microsecond less than `sendmsg` with two parts. The same holds for receiving.
-//!   Copying a kilobyte after its header costs less than a second part. So a
-//!   [`GsoBatch`](super::GsoBatch) copies small parts and gathers large ones.
+//! * A datagram that lies in one part of memory costs least. A header directly before its payload
+//!   is sent with `send`, which takes a tenth of a microsecond less than `sendmsg` with two parts.
+//!   The same holds for receiving. Copying a kilobyte after its header costs less than a second
+//!   part. So a [`GsoBatch`](super::GsoBatch) copies small parts and gathers large ones.
 //! * A batch of equal datagrams that the kernel handles as one (`UDP_SEGMENT`, `UDP_GRO`) costs a
 //!   third of the same datagrams one by one, or less.
 //! * A connected socket saves the look-up of a route for each datagram: a tenth of a round trip.
@@ -114,9 +114,9 @@ impl Udp {
         Ok(self.socket.local()?.into())
     }
 
-    /// Returns what to do if the send buffer is full. A thread that makes a call waits until the buffer
-    /// has free space. A server's socket does not wait: all clients would wait until the network accepts
-    /// the datagrams for one of them, which may not even exist.
+    /// Returns what to do if the send buffer is full. A thread that makes a call waits until the buffer has
+    /// free space. A server's socket does not wait: all clients would wait until the network accepts the
+    /// datagrams for a single client, which may not even exist.
     const fn if_full(&self) -> IfFull {
         if self.connected { IfFull::Wait } else { IfFull::Fail }
     }
@@ -155,13 +155,13 @@ impl Udp {
         sent.map(|_| ())
     }
 
-    /// Sends a batch that the kernel must segment, or refuse.
+    /// Sends a batch as one system call: the kernel segments the batch, or refuses it.
     #[cfg(test)]
     pub(super) fn gather(&self, parts: &[Window<'_>], segment: u16) -> io::Result<usize> {
         self.socket.gather(parts, None, Some(segment), IfFull::Wait)
     }
 
-    /// Makes threads that sleep in receiving return, now and later.
+    /// Wakes all threads that sleep in [`receive`](Self::receive). Later calls of this function do not sleep.
     pub(crate) fn close(&self) {
         // For an unconnected socket the kernel returns an error, but only after it has woken all
         // threads.
@@ -242,7 +242,7 @@ impl Udp {
     }
 
     /// Requests receive and send buffers of these sizes. Returns the sizes that the kernel granted. The
-    /// kernel also counts its own data against them: some 700 bytes for each datagram.
+    /// kernel also counts its own data against these sizes: some 700 bytes for each datagram.
     ///
     /// # Errors
     /// Those of `setsockopt`. A smaller grant is no error.
@@ -556,7 +556,7 @@ pub(super) mod tests {
         }
         assert!(arrived > 0);
         assert_eq!(far.overflowed().unwrap(), 200 - arrived);
-        // Privileged processes may exceed the limit of the system. Others get the limit.
+        // Privileged processes may exceed the limit of the system. Other processes get the limit.
         let [receive, _] = far.size_buffers(64 << 20, 1 << 20).unwrap();
         assert!(receive > 64 << 10, "{receive}");
     }

@@ -92,7 +92,7 @@ impl Leftover {
 }
 
 /// Returns what dead servers left in all [runtime directories](super::search_path), by directory and name.
-/// Names that this user must not examine are left out, because they may be alive.
+/// Names that this user cannot examine are left out, because they may be alive.
 ///
 /// ```
 /// let dead = peregrine::directory::leftovers();
@@ -128,7 +128,7 @@ fn leftovers_in(directory: &Path) -> Vec<Leftover> {
     let leftover = |(name, _): (String, _)| {
         let paths = paths(directory, &name);
         let [socket, _, lock] = &paths;
-        // A name that this user must not examine may be alive.
+        // A name that this user cannot examine may be alive.
         let dead = lock_is_free(lock).unwrap_or(false) && is_deserted(socket).unwrap_or(false);
         // The files are searched again, because a server that started meanwhile may have renamed them.
         let files: Vec<_> =

@@ -10,9 +10,9 @@
 //! | `/tmp/peregrine-UID` | for users other than root, if it belongs to the user and no other user may write there |
 //! | `/run/peregrine` | always; only root may export there |
 //!
-//! A server exports in the first of them, and a client searches all of them in this order. A program that
-//! has more rights than its user (set-user-id, file capabilities) ignores both variables, because the user
-//! must not choose which server it trusts.
+//! A server exports in the first of these directories, and a client searches all of them in this order. A
+//! program that has more rights than its user (set-user-id, file capabilities) ignores both variables,
+//! because the user must not choose which server it trusts.
 //!
 //! Each socket has a lock file. While a server holds the lock, the name is alive. Only the server's user
 //! and root can open the lock file. Otherwise another user could hold the lock and keep the server from

@@ -49,7 +49,7 @@ pub(crate) enum Exclusion {
 /// Checks that an address has a host and port, for [`Connect::leads_to`].
 ///
 /// # Errors
-/// If the address has none.
+/// If the address has no host and port.
 pub(crate) fn needs_place(target: &Address) -> Result<(), Exclusion> {
     if target.place().is_some() { Ok(()) } else { Err(Exclusion::NoPlace) }
 }
@@ -150,7 +150,8 @@ pub(crate) fn byte_order(representation: u32) -> Result<ByteOrder, CallError> {
     })
 }
 
-/// Returns the time at which a limit ends. A limit beyond the clock's range ends in a year.
+/// Returns the time at which a limit ends. If the clock cannot represent this time, returns the time a year
+/// from now.
 pub(crate) fn until(limit: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(limit).unwrap_or(now + Duration::from_secs(365 * 86400))

@@ -59,7 +59,7 @@ impl EthernetDevice {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Rebind {
-    /// All calls fail from then on, until the program itself binds again.
+    /// After the server is gone, all calls of the binding fail until the program itself binds again.
     Never,
     /// The binding binds again and repeats the call if the call was certainly not executed. A call that may
     /// have executed fails, and the next call binds again.
@@ -190,10 +190,10 @@ impl BindOptions {
     ///
     /// `cubic` and `reno` interpret a lost packet as congestion, so they send slowly where packets are lost
     /// for other reasons. `bbr` does not, but sends at the rate that it has measured. It underestimates this
-    /// rate where calls are short and rare. Its pacing costs timers on a fast network. Its first version
-    /// takes more than its share of a link that other connections use as well. The algorithm must be loaded
-    /// or built into the kernel. An unprivileged process may only use the algorithms that
-    /// `net.ipv4.tcp_allowed_congestion_control` lists.
+    /// rate where calls are short and rare. On a fast network, its pacing needs many timers, which cost
+    /// processor time. Its first version takes more than its share of a link that other connections use as
+    /// well. The algorithm must be loaded or built into the kernel. An unprivileged process may only use the
+    /// algorithms that `net.ipv4.tcp_allowed_congestion_control` lists.
     pub fn congestion(mut self, name: &str) -> Self {
         self.congestion = Some(name.to_owned());
         self
@@ -203,9 +203,9 @@ impl BindOptions {
     /// raw Ethernet, and off for UDP, which has its own checksum.
     ///
     /// UDP's checksum has 16 bits. Network cards compute and verify it, and devices that rewrite addresses
-    /// compute it again, so it does not detect damage inside these. The CRC32C does: a damaged packet is
-    /// dropped and retransmitted like a lost one. The CRC32C costs each side one more pass over all bytes
-    /// that it sends and receives. Headers are always checked.
+    /// compute it again, so it does not detect damage inside these cards and devices. The CRC32C does: a
+    /// damaged packet is dropped and retransmitted like a lost one. The CRC32C costs each side one more pass
+    /// over all bytes that it sends and receives. Headers are always checked.
     pub const fn payload_check(mut self, check: bool) -> Self {
         self.payload_check = Some(check);
         self
@@ -247,8 +247,8 @@ impl BindOptions {
         self.on_exhausted.unwrap_or(OnExhausted::Adaptive)
     }
 
-    /// Returns the number of A-stacks to reserve space for, if the largest message has `bytes` bytes. This
-    /// includes A-stacks that are not used at first and may be added later.
+    /// Returns the number of A-stacks for which space is reserved, if the largest message has `bytes` bytes.
+    /// This includes A-stacks that are not used at first and may be added later.
     pub(crate) fn room_for(&self, bytes: usize) -> u32 {
         match self.on_exhausted_or_default() {
             OnExhausted::Wait => self.astacks,
@@ -258,7 +258,7 @@ impl BindOptions {
         }
     }
 
-    /// Returns the size of the largest message, if the server allows it.
+    /// Returns the size in bytes of the largest message that the client uses if the server allows this size.
     pub(crate) fn message_bytes_for(&self, interface: &InterfaceRef) -> usize {
         self.message_bytes_or(self.message_bytes_default(), interface)
     }

@@ -1,7 +1,7 @@
-//! A link port: what the sockets of this process at one interface share.
+//! A link port: the state that all sockets of this process at one interface share.
 //!
 //! A queue of an interface belongs to one process, and an interface has one XDP program. Another
-//! process receives through `AF_PACKET` the frames that this program lets pass. To keep the frames
+//! process receives the frames that this program lets pass, through `AF_PACKET`. To keep the frames
 //! of two processes apart, each process claims a *tag*, with which its endpoints begin. A process
 //! claims its tag and the queue by binding abstract socket names in the network namespace. The
 //! kernel removes these names when the process ends.
@@ -37,7 +37,7 @@ pub(crate) enum LinkDevice {
     PacketByDefault,
 }
 
-/// What the sockets of this process at one interface share.
+/// The state that all sockets of this process at one interface share.
 pub(crate) struct LinkPort {
     interface: NetworkInterface,
     by: LinkDevice,
@@ -191,7 +191,7 @@ fn take_queue(interface: &NetworkInterface, tag: u8, zero_copy: bool) -> Result<
     }
 }
 
-/// When this process last gave up a queue.
+/// The time at which this process last gave up a queue.
 static LEFT: PerProcess<Mutex<Option<Instant>>> = PerProcess::new();
 
 /// Returns whether another thread of this process is giving the queue up, or has done so and the kernel

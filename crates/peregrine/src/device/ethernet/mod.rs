@@ -283,7 +283,8 @@ impl Ethernet {
                 return Ok(taken);
             }
             if matches!(until, Until::After(_) | Until::Precisely(_)) {
-                // After one more poll, the caller checks its clock.
+                // A frame has probably arrived. If this poll finds nothing, the caller checks its clock
+                // before it waits again.
                 return Ok(self.take_any(into, from, until));
             }
         }
@@ -367,7 +368,7 @@ impl Ethernet {
         Ok(true)
     }
 
-    /// Makes threads that sleep in receiving return, now and later.
+    /// Wakes all threads that sleep in [`receive`](Self::receive). Later calls of this function do not sleep.
     pub(crate) fn close(&self) {
         if let Some(closed) = &self.closed {
             let _ = rustix::io::write(closed, &1u64.to_ne_bytes());

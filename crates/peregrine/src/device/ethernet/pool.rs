@@ -108,8 +108,8 @@ impl FrameBuffers {
         Ok(Arc::new(Self::over(umem, rings, alone)))
     }
 
-    /// Makes the pool of a queue. `alone`: the frames are used only for packets to this process's
-    /// sockets, rather than for everything that arrives at the queue.
+    /// Makes the pool of a queue. `alone` is true if the frames are used only for packets to this
+    /// process's sockets, rather than for everything that arrives at the queue.
     fn over(umem: Umem, QueueRings { fill, completion }: QueueRings, alone: bool) -> Self {
         let spare = (SENT..FRAMES).map(|frame| u64::from(frame) * u64::from(FRAME)).collect();
         // The first offer doubles the level.
@@ -143,9 +143,9 @@ impl FrameBuffers {
         Ok(vacant.sent.split_off(left).into_boxed_slice())
     }
 
-    /// Raises the number of offered frames by `frames` and one return batch. A socket that no thread
-    /// polls may keep this many. Without the rise, the kernel would have no frames left, and nothing
-    /// would arrive at any socket.
+    /// Raises the number of offered frames by `frames` and one return batch. A socket that no thread polls
+    /// may keep this number of frames. Without the additional frames, the kernel would then have no frames
+    /// left, and nothing would arrive at any socket.
     pub(super) fn offer_more(&self, frames: u32) {
         let mut fill = self.fill.lock();
         fill.level = (fill.level + frames + BATCH as u32).min(RECEIVED);
@@ -256,7 +256,7 @@ mod tests {
                 let pool = FrameBuffers::over(umem, rings, alone);
                 let offered = pool.fill.lock().ring.outstanding();
                 assert_eq!(offered, if alone { LEVEL } else { RECEIVED });
-                // This many frames stay with the driver, however many sockets there are.
+                // The driver keeps `kept` frames, regardless of the number of sockets.
                 let kept = if alone { 0 } else { OF_OTHERS };
                 assert!(pool.take(RECEIVED - kept, 1).is_ok());
                 assert!(pool.take(1, 1).is_err());

@@ -20,9 +20,9 @@ use crate::value::{Space, Window};
 /// once.
 const KICKS_MAX: usize = 64;
 
-/// The number of frames that sends of single packets use in turn. With fewer frames, a frame is used
-/// again sooner, while it is still in a cache. But then the socket must check more often which frames
-/// are free.
+/// The number of frames that are used in turn to send single packets. With fewer frames, a frame is used
+/// again sooner, while it is still in a cache. But then the socket must check more often which frames are
+/// free.
 const FEW: usize = 8;
 
 /// After this many polls without a frame, the socket checks whether the driver waits for free frames.
@@ -213,8 +213,8 @@ impl Xsk {
         self.kick()
     }
 
-    /// Adds a frame to the frames to send. If all frames are in flight, it retries up to [`KICKS_MAX`] times,
-    /// until one was sent.
+    /// Adds a frame to `outbox`. If all frames are in flight, it retries up to [`KICKS_MAX`] times, until one
+    /// was sent.
     #[inline]
     fn put(
         &self,

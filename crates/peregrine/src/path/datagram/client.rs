@@ -78,7 +78,7 @@ pub(crate) struct DatagramPath<R: HandleProvider> {
     activities: Growing<OnceLock<Arc<Mutex<Activity>>>>,
     /// Handles that were granted over the shared socket and that no frame uses yet.
     spare: Mutex<Vec<GrantedHandle>>,
-    /// When the server granted the first handle of the binding.
+    /// The time at which the server granted the first handle of the binding.
     bound: Moment,
     terms: ClientTerms,
     checked: bool,
@@ -88,8 +88,8 @@ pub(crate) struct DatagramPath<R: HandleProvider> {
     wait: Wait,
     /// Whether the last call failed because its handle was closed or captured.
     lost: AtomicBool,
-    /// The beginning of the current series of calls without an answer, in nanoseconds: the start of the
-    /// first of these calls, or the last packet that this call received from the server. 0 if the last
+    /// The beginning of the current series of calls without an answer, in nanoseconds: the start of the first
+    /// of these calls, or the time of the last packet that this call received from the server. 0 if the last
     /// call did not fail in this way.
     silent_since: AtomicU64,
     /// The socket and the handles of the first bind, until the first frame without a socket takes

@@ -285,14 +285,14 @@ fn bind_until(limit: Duration, deadline: Option<Instant>) -> Instant {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Over {
     Udp,
-    /// `asked`: whether the address names raw Ethernet explicitly.
+    /// By raw Ethernet. `asked` is true if the address names raw Ethernet explicitly.
     Ethernet {
         asked: bool,
     },
 }
 
-/// Returns the UDP address of the first server that answers at these addresses, the route to this server
-/// over the link, and the link port that the route uses. `asked`: whether the address names raw Ethernet
+/// Returns the UDP address of the first server that answers at these addresses, the route to this server over
+/// the link, and the link port that the route uses. `asked` is true if the address names raw Ethernet
 /// explicitly.
 fn link_to(
     addresses: &[SocketAddr],
@@ -370,8 +370,9 @@ fn bind_request(
     })
 }
 
-/// Binds to a name at a place. If the server refuses the default message size, the client requests the
-/// smaller size that every server grants.
+/// Binds to a name at a place. The client first requests its preferred size of the largest message. If the
+/// server refuses this size as too large, the client requests the size that every server grants, or more if
+/// the client needs more.
 fn bind(over: Over, place: &Place, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {
     let Wanted { interface, options, .. } = *wanted;
     let message_bytes = options.message_bytes_for(interface);
@@ -394,9 +395,9 @@ fn bind_for(
     let Wanted { name, interface, digest, options, until } = *wanted;
     // The frames have at least the default size, because further bindings may share the association.
     let bytes = asked.max(options.message_bytes_default());
+    let check = options.payload_check.unwrap_or(over != Over::Udp);
     // Each handle occupies a record of the server. So the first request is for one handle, and frames of
     // further threads request their own handles.
-    let check = options.payload_check.unwrap_or(over != Over::Udp);
     let request = bind_request(name, digest, asked, check)?;
     let addresses = place.resolve()?;
     if options.wait == Wait::Adaptive {

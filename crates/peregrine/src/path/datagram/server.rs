@@ -1,8 +1,8 @@
 //! The server's end of a datagram socket: the records of clients, and the memory of their calls.
 //!
-//! Any thread may receive any packet. It holds the lock of the client's record while the protocol
-//! decides what to do. Then it runs the call itself, without a lock. The procedure builds its result
-//! in the thread's frame. The record keeps the result until the client acknowledges it.
+//! Any thread may receive any packet. The thread holds the lock of the client's record while the protocol
+//! decides what to do. Then it runs the call itself, without a lock. The procedure builds its result in the
+//! thread's frame. The record keeps the result until the client acknowledges it.
 
 mod in_place;
 mod liveness;
@@ -69,8 +69,8 @@ const SWEEP: u64 = 100 * MILLISECOND;
 
 /// What the server provides to its sockets.
 pub(crate) trait ExportHost: Send + Sync {
-    /// Makes a row of the binding table for a new binding to a name. `bytes`: the size of the largest
-    /// message. `from`: the address of the client.
+    /// Makes a row of the binding table for a new binding to a name. `bytes` is the size of the largest
+    /// message, and `from` is the address of the client.
     ///
     /// # Errors
     /// The reason why the binding is refused.
@@ -128,7 +128,7 @@ pub(crate) struct ServerSocket {
     queued: FairQueue<QueuedCall>,
     /// Calls that wait here, for memory for their results.
     deferred: FairQueue<Work>,
-    /// When the server last searched for silent clients.
+    /// The time at which the server last searched for silent clients.
     swept: AtomicU64,
     /// The number of datagrams that were rejected because they were not valid.
     dropped: AtomicU64,
@@ -169,7 +169,7 @@ pub(crate) struct ReceiverState {
 pub(crate) struct Work {
     place: u32,
     sequence: u32,
-    /// When the last packet of the call arrived.
+    /// The time at which the last packet of the call arrived.
     came: Moment,
     group: u16,
     shape: Shape,
@@ -206,7 +206,7 @@ enum DatagramEffect {
 }
 
 impl ServerSocket {
-    /// Makes the server's end of a socket. `link`: the server's location on a link. `incarnation`: a
+    /// Makes the server's end of a socket. `link` is the server's location on a link. `incarnation` is a
     /// random number, the same for all sockets of one server.
     ///
     /// # Errors
@@ -278,15 +278,15 @@ impl ServerSocket {
         })
     }
 
-    /// Returns three numbers: of the datagrams that overflowed the receive buffer, of those that were
-    /// rejected, and of those that were not sent.
+    /// Returns the number of datagrams that overflowed the receive buffer, of datagrams that were rejected,
+    /// and of datagrams that were not sent.
     pub(crate) fn losses(&self) -> [u64; 3] {
         let overflowed = self.socket.overflowed().unwrap_or(0);
         let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
         [overflowed, count(&self.dropped), count(&self.unsent)]
     }
 
-    /// Makes threads that sleep in the kernel return.
+    /// Ends the pacing thread, and wakes the threads that sleep in the kernel. Later, no thread sleeps there.
     pub(crate) fn close(&self) {
         self.pacer.close();
         self.socket.close();
@@ -322,8 +322,8 @@ impl ServerSocket {
         hasher.finish()
     }
 
-    /// Receives datagrams and handles them, until one is a call that is ready to run. `alone`: no other
-    /// thread receives.
+    /// Receives datagrams and handles them, until one is a call that is ready to run. `alone` is true if no
+    /// other thread receives.
     fn receive(
         &self,
         receiver: &mut ReceiverState,

@@ -1,4 +1,4 @@
-//! The client's half of a local call: write the call line, post, wait, read the reply line.
+//! The client's half of a local call: write the call, post it, wait for the reply, and read it.
 //!
 //! [`LocalPath::transport`] makes small calls. The `large` module makes calls with a large message or a large
 //! reply. It posts a call again if the server asks for that.
@@ -112,8 +112,9 @@ impl LocalPath {
         CallError::too_large(call.layout().total, self.own_bytes, Some(server))
     }
 
-    /// Writes the head and the header of a call, and posts the call. The rest of the message is in place, but
-    /// the end of a large message may follow later. Returns the value of the call word.
+    /// Writes the head and the header of a call, and posts the call. The caller has written the rest of the
+    /// message before, except the end of a large message, which may follow later. Returns the value of the
+    /// call word.
     #[inline(always)]
     fn post(
         &self,

@@ -139,8 +139,9 @@ impl Drop for BoundLocalPath {
 struct SessionWatch {
     region: Arc<ClientRegion>,
     revocations: Mutex<Revocations>,
-    /// How often all callers were woken after the end of the session. They are woken more than once, because
-    /// a server that closed its socket but still runs could overwrite the words that mark the end.
+    /// The number of times that all callers were woken after the end of the session. They are woken more than
+    /// once, because a server that closed its socket but still runs could overwrite the words that mark the
+    /// end.
     wakeups: AtomicU32,
     /// Whether the keeper looks for unused memory from time to time.
     is_tidying: AtomicBool,
@@ -280,8 +281,8 @@ impl Watched for ProcessWatch {
     }
 }
 
-/// Receives a message. If the peer closed the socket before it had read everything, the first attempt fails.
-/// A second attempt can still read messages that the peer sent before.
+/// Receives a message. If the peer closed the socket before the peer had read all messages, the first attempt
+/// fails. A second attempt can still read messages that the peer sent before.
 fn receive(socket: &Seqpacket, buffer: &mut [u8]) -> io::Result<Received> {
     match socket.receive(buffer) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionReset => socket.receive(buffer),

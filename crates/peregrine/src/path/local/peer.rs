@@ -37,9 +37,9 @@ pub(crate) struct ClientRegion {
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct ClientAstack {
-    /// The offset of the call line in the region.
+    /// The offset in the region of the call word, which the header of the call follows.
     pub(super) call_at: usize,
-    /// The offset of the reply line in the region.
+    /// The offset in the region of the reply word, which the header of the reply follows.
     pub(super) reply_at: usize,
     /// The sequence number of the last call.
     pub(super) sequence: AtomicU32,

@@ -5,8 +5,8 @@
 //! sparse: pages that were never touched cost nothing. Pages that a large message has touched are given back
 //! when no large message has followed for a while.
 //!
-//! Offsets within an A-stack. A null call moves only the first cache line of each half between the
-//! processors:
+//! The table has the offsets in bytes within an A-stack. The call and the reply have one half each.
+//! A null call moves only the first cache line of each half between the processors.
 //!
 //! | at | bytes | written by | what |
 //! |---|---|---|---|
@@ -70,7 +70,7 @@ impl RegionLayout {
         (layout.region_bytes() <= limits::REGION_BYTES_MAX).then_some(layout)
     }
 
-    /// Returns the layout with `count` A-stacks, or with fewer if the limits do not allow that many.
+    /// Returns the layout with `count` A-stacks, or with fewer if the limits do not allow `count` A-stacks.
     pub(crate) fn at_most(count: u32, bytes: usize) -> Option<Self> {
         Self::checked(frames_that_fit(count, bytes), bytes)
     }

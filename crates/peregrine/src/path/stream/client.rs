@@ -79,7 +79,7 @@ struct Bindings {
     early: Vec<u32>,
 }
 
-/// How much was sent of a call that was begun after its connection had ended.
+/// The text for [`Connection::not_sent`] if the connection had ended before the call was begun.
 const NOTHING: &str = "nothing";
 
 /// Why a wait ended.
@@ -92,7 +92,7 @@ enum Event {
 impl Connection {
     /// Makes a connection on which the first binding has been made.
     pub(crate) fn new(stream: Stream, grant: Grant, active: u32) -> io::Result<Self> {
-        // A caller that waits longer than this checks whether the server is still there.
+        // A caller that waits longer than `EXAMINE_EVERY` checks whether the server is still there.
         stream.set_receive_timeout(EXAMINE_EVERY)?;
         let bytes = align_up(grant.bytes);
         let stride = 2 * bytes;
@@ -249,8 +249,8 @@ impl Connection {
         }
     }
 
-    /// Returns the error of a call that was not sent completely before the connection ended. `sent`: how much
-    /// was sent.
+    /// Returns the error of a call that was not sent completely before the connection ended. `sent` is the
+    /// text that says how much of the call was sent.
     #[cold]
     fn not_sent(&self, sent: &str) -> CallError {
         let reason = self.end.end_reason();
@@ -356,7 +356,7 @@ impl Connection {
         }
     }
 
-    /// Makes a waiting thread the leader, if there is one. Called after the previous leader has stopped.
+    /// Makes a waiting thread the leader, if any thread waits. Called after the previous leader has stopped.
     #[inline]
     fn pass_on(&self) {
         fence(Ordering::SeqCst);

@@ -204,8 +204,9 @@ fn bound(header: &Header, body: &[u8]) -> Result<BindGrant, CallError> {
     BindGrant::from_bytes(body).ok_or_else(unreadable)
 }
 
-/// Binds to a name at a place. If the server refuses the size of messages that this client requests by
-/// default, the client requests the size that every server grants.
+/// Binds to a name at a place. The client first requests its preferred size of the largest message. If the
+/// server refuses this size as too large, the client requests the size that every server grants, or more if
+/// the client needs more.
 fn bind(place: &Place, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {
     let Wanted { interface, options, .. } = *wanted;
     let message_bytes = options.message_bytes_for(interface);

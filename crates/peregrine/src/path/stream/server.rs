@@ -65,7 +65,9 @@ const QUEUED: u64 = 1;
 const READING: u64 = 2;
 /// A thread runs a procedure, and will receive afterwards.
 const RUNNING: u64 = 3;
+/// The mask of the low bits.
 const WHO: u64 = 3;
+/// Added to the word at each change, so that the other bits count the changes.
 const ONE: u64 = 4;
 
 /// The server's end of a connection.

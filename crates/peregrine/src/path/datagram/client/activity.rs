@@ -88,9 +88,9 @@ pub(crate) struct Activity {
     /// Memory for the headers of GSO batches, and for received datagrams before they are moved to their
     /// places.
     scratch: Vec<u8>,
-    /// When the most recent packet of the current call arrived. `None` before the first packet.
+    /// The time at which the most recent packet of the current call arrived. `None` before the first packet.
     pub(super) heard: Option<Moment>,
-    /// When the last call ended.
+    /// The time at which the last call ended.
     pub(super) ended: Moment,
     yielding: YieldPolicy,
     /// On a shared socket: whether another thread has received a packet for this activity.

@@ -1,5 +1,5 @@
-//! What the bindings of this process to one server by one route share: the frames, a socket for
-//! each frame, and the packets that are due between calls.
+//! The state that all bindings of this process to one server by one route share: the frames, a
+//! socket for each frame, and the packets that are due between calls.
 //!
 //! A handle is used only over the socket over which it was bound. Load balancers, address translators
 //! and routers choose the way of a packet by its ports. So from another socket, the same address may
@@ -41,14 +41,14 @@ const SILENCE: Duration = Duration::from_secs(2);
 /// applies.
 const SILENCE_ROUND_TRIPS: u32 = 32;
 
-/// The number of sockets that are tried for a frame until one leads to the association's server. With
-/// a load balancer and two servers, about every second socket does.
+/// The number of sockets that are tried for a frame until one leads to the association's server. With a load
+/// balancer and two servers, about every second socket leads there.
 const OWN_TRIES: u32 = 4;
 /// The number of shared sockets that are tried until one leads to the association's server. It is larger than
-/// [`OWN_TRIES`], because no alternative is left after it.
+/// [`OWN_TRIES`], because no alternative is left after these sockets.
 const SHARED_TRIES: u32 = 32;
 
-/// What the bindings of this process to one server by one route share.
+/// The state that all bindings of this process to one server by one route share.
 pub(crate) struct Association {
     to: Route,
     /// The incarnation of the server, which shows whether another server answers. That server would not
@@ -60,8 +60,8 @@ pub(crate) struct Association {
     flow: Arc<PeerFlow>,
     call_sockets: Growing<OnceLock<CallSocket>>,
     captured: Arc<Growing<Mutex<Option<CapturedCall>>>>,
-    /// For each frame, for how many milliseconds its holders have waited for answers to bind requests since a
-    /// packet last arrived over the frame's socket. Only the holder of the frame changes its entry.
+    /// For each frame, the number of milliseconds that its holders have waited for answers to bind requests
+    /// since a packet last arrived over the frame's socket. Only the holder of the frame changes its entry.
     silences: Growing<AtomicU32>,
     /// The number of frames that have their own socket.
     sockets: AtomicU32,
@@ -118,7 +118,7 @@ pub(super) fn connected(to: &Route, what: SocketUse) -> io::Result<Socket> {
 
 impl Association {
     /// Makes an association with the server of this grant, with frames for `count` calls at a time and
-    /// messages of up to `bytes` bytes. `active`: the number of frames that are active at first.
+    /// messages of up to `bytes` bytes. `active` is the number of frames that are active at first.
     ///
     /// # Errors
     /// If there is no memory.
@@ -411,7 +411,7 @@ impl Association {
 
     // Memory.
 
-    /// Returns the memory of one message of a frame, and of the header before the message. `at`: the
+    /// Returns the memory of one message of a frame, and of the header before the message. `at` is the
     /// position in bytes of the message in the frame.
     pub(super) fn half(&self, index: u32, at: usize) -> Space<'_> {
         let layout = self.frames.layout();

@@ -54,7 +54,7 @@ fn no_socket(to: &Route, error: io::Error) -> CallError {
 }
 
 /// Requests handles over the first of these routes on which a server answers. Returns the index of
-/// the route, the socket and what was granted.
+/// that route, then the socket, then the grant.
 ///
 /// # Errors
 /// The server's error, or the reason why no server answers.

@@ -79,9 +79,9 @@ impl<T> Leadership<T> {
     pub(super) fn follow(&self, index: u32) -> Follower<'_, T> {
         self.words[index as usize].store(AWAKE, Ordering::SeqCst);
         self.waiting.fetch_add(1, Ordering::SeqCst);
-        // SYNC: datagram-turn. A follower first raises `waiting`, and then tries to take the lock. A
-        // leader first releases the lock, and then reads `waiting`. So at least one of them sees the
-        // other.
+        // SYNC: datagram-turn. A follower first raises `waiting`, and then tries to take the lock. A leader
+        // first releases the lock, and then reads `waiting`. So at least one of the two threads sees the
+        // change of the other.
         fence(Ordering::SeqCst);
         Follower { leadership: self, index, until: None }
     }

@@ -1,4 +1,4 @@
-//! One socket for the calls of many threads. One of them, the leader, receives for all.
+//! One socket for the calls of many threads. One of these threads, the leader, receives for all of them.
 //!
 //! Each thread sends its own packets and has its own timers. A thread that waits releases the lock
 //! of its activity. The leader finds the activity of each datagram by its handle, puts results in

@@ -1,5 +1,5 @@
-//! A table of the largest pieces that reach a host. A host is in the table if larger pieces were lost,
-//! and no router reported that they are too large.
+//! A table with the size of the largest pieces that reach each host. A host is in the table if larger pieces
+//! were lost, and no router reported that they are too large.
 //!
 //! If routers report that a packet is too large, the kernel keeps the path MTU of the host, and sockets
 //! read it. This table is for routes whose routers do not report it.

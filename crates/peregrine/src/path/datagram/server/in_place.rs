@@ -1,11 +1,11 @@
 //! Receives pieces of a call directly into the call's memory.
 //!
-//! A thread that receives alone, and has placed pieces of a call without gaps, can predict the next
-//! pieces: they follow if no other client sends and nothing is lost. It borrows the call's memory
-//! from the record, and lets the kernel write payloads to their places and headers elsewhere. A
-//! right prediction saves one copy, and a wrong one costs one copy more. While the memory is borrowed,
-//! pieces of the call that another thread receives are dropped, and the client retransmits them. So
-//! only a thread that receives alone borrows memory.
+//! A thread that receives alone, and has placed pieces of a call without gaps, can predict the next pieces:
+//! they arrive next if no other client sends and no packet is lost. It borrows the call's memory from the
+//! record, and lets the kernel write payloads to their places and headers elsewhere. A right prediction saves
+//! one copy, and a wrong one costs one copy more. While the memory is borrowed, pieces of the call that
+//! another thread receives are dropped, and the client retransmits them. So only a thread that receives alone
+//! borrows memory.
 
 use super::{DatagramEffect, EStack, Header, Inner, ReceiverState, ServerSocket, Until};
 use crate::device::udp::copy_across;
@@ -16,7 +16,8 @@ use crate::protocol::exchange::message::Fragments;
 use crate::protocol::exchange::server_end::Action;
 use crate::value::Space;
 
-/// The number of spaces: headers and payloads of a batch, and one space for unexpected bytes.
+/// The number of spaces into which a batch is received: one for each header and each payload, and one for
+/// unexpected bytes.
 const SPACES: usize = 2 * GSO_DATAGRAMS_MAX + 1;
 
 /// The pieces that a thread expects next, and the memory that it has borrowed for them.
@@ -86,7 +87,8 @@ impl ExpectedPieces {
 }
 
 impl ServerSocket {
-    /// Borrows the memory of a record's call, if the next pieces can be predicted.
+    /// Borrows the memory of a record's call, if the next pieces can be predicted. The kernel can then write
+    /// these pieces directly to their places.
     pub(super) fn expect_next(&self, receiver: &mut ReceiverState, inner: &mut Inner) {
         let Some((sequence, cut, next)) = inner.server_end.next_expected() else { return };
         if receiver.rest.is_some() || receiver.expected.is_some() {
@@ -117,8 +119,8 @@ impl ServerSocket {
         }
     }
 
-    /// Receives the expected pieces. Unexpected bytes are moved to the receive buffer, as if they
-    /// had been received there. Returns `None` if nothing arrived.
+    /// Receives the expected pieces. Unexpected bytes are moved to the thread's input memory, as if
+    /// they had been received there. Returns `None` if nothing arrived.
     pub(super) fn receive_expected(
         &self,
         receiver: &mut ReceiverState,

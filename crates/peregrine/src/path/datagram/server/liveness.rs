@@ -2,7 +2,7 @@
 //! answer as dead.
 //!
 //! The keeper makes these checks only while procedures run, or while results are kept for clients that were
-//! treated as dead. A call pays one load of a flag for the checks.
+//! treated as dead. For these checks, each call only reads one flag.
 
 use core::sync::atomic::Ordering;
 use core::time::Duration;
@@ -22,8 +22,8 @@ const CHECKED_AFTER: Duration = Duration::from_millis(500);
 const LOOK_MIN: u64 = 20 * MILLISECOND;
 /// The longest time between two checks while a procedure runs, in nanoseconds.
 const LOOK_MAX: u64 = SECOND;
-/// The time between two checks while only results of clients that were treated as dead are kept, in
-/// nanoseconds.
+/// The time in nanoseconds between two checks while no procedure runs, but results are kept for
+/// clients that were treated as dead.
 const LOOK_AT_RESULTS: u64 = 5 * SECOND;
 
 impl ServerSocket {

@@ -81,8 +81,8 @@ pub(super) trait PacketService: Send + Sync + 'static {
     /// If there is no memory.
     fn receiver(&self) -> io::Result<Self::ReceiverState>;
 
-    /// Receives datagrams, waiting as `mode` requests, and handles those that are not calls. `alone`:
-    /// no other thread receives, and no thread begins to receive before this function returns.
+    /// Receives datagrams, waiting as `mode` requests, and handles those that are not calls. `alone` is true
+    /// if no other thread receives, and no thread begins to receive before this function returns.
     fn receive(
         &self,
         receiver: &mut Self::ReceiverState,
@@ -125,7 +125,7 @@ pub(super) trait PacketService: Send + Sync + 'static {
     /// Returns whether a thread of this process waits for this call, through nested calls.
     fn is_from_inside(&self, receiver: &mut Self::ReceiverState, work: &mut Self::Work) -> bool;
 
-    /// Makes threads that block in the kernel return, now and later.
+    /// Wakes the threads that sleep in the kernel. Later, no thread sleeps there.
     fn close(&self);
 
     /// Reports that a thread panicked. The thread continues afterwards.
@@ -180,7 +180,8 @@ struct HeadWord(AtomicU64);
 struct HeadState {
     /// The number of the head, or zero.
     head: u32,
-    /// Twice the number of procedures that heads have begun, plus one while the head runs one.
+    /// A count that is odd while the head runs a procedure. It is raised when the head begins a procedure,
+    /// and when that procedure ends or a deputy replaces the head.
     count: u32,
 }
 
@@ -211,7 +212,7 @@ impl HeadState {
 }
 
 struct State<W> {
-    /// Calls that wait for a thread. The flag: whether a thread of this process waits for the call.
+    /// Calls that wait for a thread. The flag is true if a thread of this process waits for the call.
     queue: VecDeque<(W, bool)>,
     threads: u32,
     next: u32,
@@ -224,7 +225,7 @@ struct State<W> {
 struct ReceivingThread<S> {
     number: u32,
     state: S,
-    /// The time at which the thread stops polling and sleeps. `None`: the thread sleeps.
+    /// The time at which the thread stops polling and sleeps. `None` if the thread does not poll.
     until: Option<Instant>,
     looks: u32,
     yielding: YieldPolicy,
@@ -253,8 +254,8 @@ impl<P: PacketService> Drop for RunningCall<'_, P> {
     #[inline]
     fn drop(&mut self) {
         let Receivers { receiving, admission, .. } = self.receivers;
-        // The head stays counted while it runs a call. If a deputy has replaced it, that count belongs
-        // to the deputy.
+        // The head stays counted as receiving while it runs a call. If a deputy has replaced the head
+        // meanwhile, the deputy is counted instead, and this thread must be counted again.
         let is_counted =
             self.away.is_some_and(|away| self.receivers.head.change(away, away.next()));
         if !is_counted {
@@ -441,7 +442,7 @@ impl<P: PacketService> Receivers<P> {
         (!self.is_surplus()).then_some(ReceiveMode::Sleep)
     }
 
-    /// Stops counting the thread as receiving if enough others receive, and returns whether it did so.
+    /// Stops counting the thread as receiving if enough other threads receive. Returns true in this case.
     /// Without this, surplus threads would sleep in the kernel without a time limit.
     fn is_surplus(&self) -> bool {
         let fewer = |receiving| (receiving > ASLEEP_MAX).then(|| receiving - 1);
@@ -504,7 +505,7 @@ impl<P: PacketService> Receivers<P> {
         }
     }
 
-    /// Makes the thread of this number the head, if there is no head. Returns whether it did so.
+    /// Makes the thread of this number the head, if there is no head. Returns true in this case.
     fn begin_to_lead(&self, number: u32) -> bool {
         let led = self.head.read();
         led.head == 0 && self.head.change(led, HeadState { head: number, ..led })
@@ -714,8 +715,8 @@ impl<P: PacketService> Receivers<P> {
             }
             let long = led.head != 0 && led == seen && led.is_away();
             if long && self.head.change(led, HeadState { head: number, ..led.next() }) {
-                // The head's count now belongs to this thread. The former head counts itself again when it
-                // returns.
+                // This thread now takes the head's place in the count of receiving threads. The former head
+                // counts itself again when its call ends.
                 break (true, true);
             }
             // While nothing happens, the deputy checks less and less often, and finally not at all.

@@ -94,8 +94,8 @@ impl MemoryBudget {
         self.stalls_of_all.note_progress();
     }
 
-    /// Returns the counter of the group or of the total, depending on which limit a request for this many
-    /// bytes waits for.
+    /// Returns the counter of the group or of the total, depending on the limit for which a request of
+    /// `bytes` bytes waits.
     fn waited_for(&self, group: u16, bytes: usize) -> &StallCounter {
         let held = self.of(group).load(Ordering::Relaxed);
         if held > 0 && held + bytes.max(1) > self.share {
@@ -105,12 +105,12 @@ impl MemoryBudget {
         }
     }
 
-    /// Notes a packet of a client that waits for this many bytes.
+    /// Notes a packet of a client that waits for `bytes` bytes.
     pub(super) fn note_waiting(&self, group: u16, bytes: usize, now: Moment) {
         self.waited_for(group, bytes).note_waiting(now);
     }
 
-    /// Returns whether there was no progress for too long while clients waited for this many bytes.
+    /// Returns whether there was no progress for too long while clients waited for `bytes` bytes.
     pub(super) fn is_stalled(&self, group: u16, bytes: usize) -> bool {
         self.waited_for(group, bytes).is_stalled()
     }
@@ -146,7 +146,7 @@ impl MemoryBudget {
         self.of(group).fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Charges bytes if neither limit is exceeded, and returns whether it did so. The share does not
+    /// Charges bytes if neither limit is exceeded. Returns whether the bytes were charged. The share does not
     /// limit a group that has no other bytes charged.
     pub(super) fn reserve(&self, group: u16, bytes: usize) -> bool {
         self.try_reserve(group, bytes).is_ok()
@@ -176,7 +176,7 @@ pub(super) struct ResultFrame {
 }
 
 impl ResultFrame {
-    /// Makes memory for results of this many bytes.
+    /// Makes memory for results of at most `bytes` bytes.
     ///
     /// # Errors
     /// If the kernel has no memory.
@@ -195,7 +195,7 @@ impl ResultFrame {
         self.memory.space().range(HEADER_BYTES, bytes)
     }
 
-    /// Notes that at most this many bytes of the result's memory were written.
+    /// Notes that at most the first `bytes` bytes of the result's memory were written.
     #[inline]
     pub(super) fn touch(&mut self, bytes: usize) {
         self.touched = self.touched.max((HEADER_BYTES + bytes).next_multiple_of(PAGE));
@@ -274,7 +274,7 @@ impl RetainedResults {
         self.held.is_stalled(group, 0)
     }
 
-    /// Returns a frame for a result of at most this many bytes.
+    /// Returns a frame for a result of at most `bytes` bytes.
     ///
     /// # Errors
     /// If there is no memory.
@@ -363,7 +363,7 @@ impl<T> FreeList<T> {
         Some(thing)
     }
 
-    /// Adds a value of this many bytes, or drops it if the list is full.
+    /// Adds a value that occupies `bytes` bytes, or drops the value if the list is full.
     pub(super) fn put(&self, thing: T, bytes: usize) {
         let mut things = self.things.lock();
         if things.0 + bytes <= self.most {

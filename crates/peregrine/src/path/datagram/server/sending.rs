@@ -48,8 +48,8 @@ impl UnverifiedHosts {
         Self { groups: (0..GROUPS).map(|_| AtomicU32::new(0)).collect() }
     }
 
-    /// Returns whether a host of this group gets an answer, and counts the answer. `fill`: the fill
-    /// level of the send buffer, in 256ths.
+    /// Returns whether a host of this group gets an answer, and counts the answer. `fill` is the
+    /// fill level of the send buffer, in 256ths.
     fn admit(&self, now: Moment, group: u64, fill: u32) -> bool {
         let period = ((now.0 / INTERVAL) as u32) << 16;
         let most = match fill {
@@ -211,7 +211,7 @@ impl ServerSocket {
         self.pace(server_end, paced);
     }
 
-    /// Refuses a packet for a handle that the record does not have, if the packet calls for an answer.
+    /// Refuses a packet for a handle that the record does not have, if the packet requires an answer.
     #[cold]
     pub(super) fn refuse(
         &self,
@@ -227,8 +227,8 @@ impl ServerSocket {
         }
     }
 
-    /// Counts a datagram that this release cannot read. If a client of another protocol version has sent
-    /// it to bind, answers the client.
+    /// Counts a datagram that this release cannot read. If the datagram is a bind request of another protocol
+    /// version, sends an answer.
     #[cold]
     pub(super) fn handle_unreadable(&self, now: Moment, datagram: &[u8], from: &Address) {
         self.dropped.fetch_add(1, Ordering::Relaxed);

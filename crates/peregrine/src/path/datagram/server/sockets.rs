@@ -35,21 +35,21 @@ const QUIET: Duration = Duration::from_millis(100);
 /// A stopping server closes its sockets after this time, even if clients still call.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// Datagrams that a server has lost since it began to listen.
+/// The numbers of datagrams that a server has lost since it began to listen.
 ///
 /// The calls are not lost, because clients and servers retransmit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Losses {
-    /// Datagrams that did not fit a socket's receive buffer, because they arrived faster than threads could
-    /// receive them. The kernel's limit of the buffer is `net.core.rmem_max`. Zero on kernels before Linux
-    /// 4.12, which do not report it.
+    /// The number of datagrams that did not fit a socket's receive buffer, because they arrived faster than
+    /// threads could receive them. The kernel's limit of the buffer is `net.core.rmem_max`. Zero on kernels
+    /// before Linux 4.12, which do not report it.
     pub overflowed: u64,
-    /// Datagrams that do not belong to the protocol, or are damaged.
+    /// The number of datagrams that do not belong to the protocol, or are damaged.
     pub rejected: u64,
-    /// Datagrams that did not fit a socket's send buffer, and answers to hosts that have not proven
-    /// their address, which use only a part of the buffer. The kernel's limit of the buffer is
-    /// `net.core.wmem_max`.
+    /// The number of datagrams that did not fit a socket's send buffer. Answers to hosts that have
+    /// not proven their address may use only a part of that buffer. The kernel's limit of the
+    /// buffer is `net.core.wmem_max`.
     pub unsent: u64,
 }
 

@@ -137,7 +137,7 @@ fn request() -> BindRequest {
     }
 }
 
-/// The withdrawal may have looked for bindings before this one existed.
+/// The withdrawal may have looked for bindings before this binding existed.
 #[test]
 fn binding_to_an_export_that_is_withdrawn_meanwhile_is_refused() {
     let bindings = Arc::<AtomicU32>::default();

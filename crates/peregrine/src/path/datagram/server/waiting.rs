@@ -5,8 +5,8 @@
 //! The server refuses a waiting call only if the calls that occupy the memory make no progress while
 //! packets of the waiting client arrive.
 //!
-//! * A call of several packets waits at its client, which the server asks to send nothing. The server
-//!   has an entry for the call in a queue, but none of its bytes.
+//! * A call of several packets waits at its client: the server asks the client to send nothing for now. The
+//!   server has an entry for the call in a queue, but none of its bytes.
 //! * A call that has arrived waits at the server, with its arguments, if there is no memory for its
 //!   result.
 //!
@@ -33,7 +33,7 @@ const GONE: u64 = 1500 * MILLISECOND;
 pub(super) enum WaitingFor {
     #[default]
     Nothing,
-    /// Memory for the arguments. The flag: whether the call is in the queue.
+    /// Memory for the arguments. The flag is true if the call is in the queue.
     Room(bool),
     /// Memory for the result.
     ResultRoom,
@@ -373,9 +373,9 @@ impl ServerSocket {
         }
     }
 
-    /// Copies the bytes of a received call into the call's own memory. `queued`: the call goes to a queue
-    /// of bounded length. Then it is accepted even if its host has used its share, because its bytes
-    /// fit one packet.
+    /// Copies the bytes of a received call into the call's own memory. `queued` is true if the call goes to a
+    /// queue of bounded length. Such a call is accepted even if its host has used its share, because its
+    /// bytes fit one packet.
     fn keep_work(
         &self,
         receiver: &mut ReceiverState,

@@ -1,5 +1,5 @@
-//! Calls with a large message or a large reply. The two processors work at the same time: one reads what
-//! the other has written so far.
+//! Calls with a large message or a large reply. Client and server work at the same time on two processors:
+//! one side reads what the other side has written so far.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;

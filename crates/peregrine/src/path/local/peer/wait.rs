@@ -13,9 +13,10 @@ use crate::sys;
 /// The number of polls between two readings of the clock.
 const POLLS: u32 = 32;
 
-/// A caller that has waited this long checks whether the server has taken its call. The interval to the next
+/// After this time, a waiting caller checks whether the server has taken its call. The interval to the next
 /// check doubles each time, up to [`ASK_AFTER_MAX`].
 const ASK_AFTER: Duration = Duration::from_millis(1);
+/// The longest interval between two such checks.
 const ASK_AFTER_MAX: Duration = Duration::from_millis(128);
 /// The number of rounds of [`POLLS`] polls that take about as long as [`ASK_AFTER`].
 const ASK_AFTER_ROUNDS: u32 = 1024;

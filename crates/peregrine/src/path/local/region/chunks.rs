@@ -100,7 +100,7 @@ impl<'a> ChunkWriter<'a> {
         Self { mode, progress, announced: AtomicU32::new(0), changed: AtomicBool::new(false) }
     }
 
-    /// Announces that a block is in place from its start up to offset `end` of the message.
+    /// Announces that a block has been written from its start up to the offset `end` in the message.
     pub(crate) fn announce(&self, end: usize) {
         self.announced.store(end as u32, Ordering::Relaxed);
         // SYNC: arrival, in the server's `Arrival::wait` and the client's `LargeReplyWait::poll_progress`.

@@ -1,4 +1,4 @@
-//! The headers of calls and replies, which follow their words.
+//! The headers of calls and replies. Each header follows the call word or the reply word of its A-stack.
 
 use super::slots::SLOT_BYTES;
 

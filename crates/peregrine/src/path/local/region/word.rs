@@ -1,9 +1,9 @@
 //! The words of an A-stack: how a call or a reply is handed over, and how the other side waits for it.
 //!
-//! Each call line and each reply line has one word. One side *posts* messages, the other side *waits* for
-//! them. The poster owns the memory of the message until it posts, the waiter afterwards. To post is to swap
-//! the word once: the old value shows how the other side waits. The low three bits of a word are its kind. If
-//! the kind is `POSTED`, the bits above hold a sequence number:
+//! Each A-stack has one word for calls and one word for replies. One side *posts* messages, the other side
+//! *waits* for them. The poster owns the memory of the message until it posts, the waiter afterwards. To post
+//! is to swap the word once: the old value shows how the other side waits. The low three bits of a word are
+//! its kind. If the kind is `POSTED`, the bits above hold a sequence number:
 //!
 //! | from | to | by | meaning |
 //! |---|---|---|---|
@@ -14,10 +14,11 @@
 //! | `SLEEP` | `LOOKING` | waiter | the waiter was woken for another reason, and polls again |
 //! | any but `POSTED` | `DEAD` | keeper | the session has ended |
 //!
-//! While the waiter polls, the word keeps its posted value. Frequent calls therefore write each word once.
-//! What a word shows about the other side is only a hint. A peer that writes other values only disturbs its
-//! own calls. Sequence numbers, assignments and the end of the session are also kept in private memory, and
-//! only those copies decide. `DESCRIPTOR` is reserved for waiters that are not blocked threads.
+//! While the waiter polls, the word keeps its posted value. If calls are frequent, each call therefore
+//! changes each of the two words only once. What a word shows about the other side is only a hint. A peer
+//! that writes other values only disturbs its own calls. Sequence numbers, assignments and the end of the
+//! session are also kept in private memory, and only those copies decide. `DESCRIPTOR` is reserved for
+//! waiters that are not blocked threads.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 

@@ -168,8 +168,8 @@ impl<'a> Arrival<'a> {
         found
     }
 
-    /// Waits for a client that makes no progress. The thread of the client is probably not running. `before`:
-    /// the time of the earlier waits for the message.
+    /// Waits for a client that makes no progress. The thread of the client is probably not running. `before`
+    /// is the time in nanoseconds that the earlier waits for the message took.
     fn wait_longer(
         &self,
         bytes: usize,
@@ -198,7 +198,8 @@ impl<'a> Arrival<'a> {
                 break None;
             }
             if before + waited >= budget {
-                // A client that writes a byte now and then has made each single wait short.
+                // The budget covers all waits together. If the client writes a byte now and then, each single
+                // wait is short.
                 self.stalls.penalize(before + waited);
                 break None;
             }
@@ -268,8 +269,8 @@ mod tests {
         NOW_NS.get()
     }
 
-    /// Reads the clock, and advances it: time passes only by readings. At each fourth reading the slow client
-    /// writes a byte.
+    /// Reads the clock, and advances it: time passes only when the clock is read. At each fourth reading the
+    /// slow client writes a byte.
     fn clock() -> u64 {
         let now = NOW_NS.get() + TICK_NS;
         NOW_NS.set(now);
@@ -284,7 +285,8 @@ mod tests {
         Box::leak(Box::default())
     }
 
-    /// Runs `work` while a slow client writes. Returns the result, and the time that this took by the clock.
+    /// Runs `work` while a slow client writes. Returns the result of `work`, and the time that `work` took by
+    /// the test's clock.
     fn with_slow_client<R>(
         progress: &'static AtomicU32,
         work: impl FnOnce() -> R,
@@ -320,7 +322,7 @@ mod tests {
         // A byte arrives at least every millisecond, so no single wait uses up the budget.
         assert!((10..100).contains(&there), "{there} bytes in {took:?}");
         assert!(took < limits::STALL_TIME * 2, "{there} bytes in {took:?}");
-        // The penalty is that for all waits together, although each of them was short.
+        // The penalty is for the time of all waits together, although each wait was short.
         let ended = now_ns();
         NOW_NS.set(ended + 90 * limits::STALL_TIME.as_nanos() as u64);
         assert!(stalls.is_penalized());

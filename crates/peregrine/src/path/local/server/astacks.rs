@@ -20,8 +20,8 @@ use crate::sys::{self, Memory};
 /// The value of [`ServerAstack::queued`] that names no call.
 pub(super) const NO_CALL: u32 = 0;
 
-/// The user of a client process. A client can make each read of its region slow. A thread therefore polls the
-/// A-stacks of one user only.
+/// The user of a client process. A client can make each read of its region slow. A thread therefore normally
+/// polls the A-stacks of one user only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum User {
     /// The server's own user, or root: both can stop the server anyway.
@@ -46,9 +46,9 @@ pub(crate) struct ServerRegion {
 /// The server's private record of an A-stack.
 #[repr(align(64))]
 pub(super) struct ServerAstack {
-    /// The offset of the call line in the region.
+    /// The offset in the region of the call word, which the header of the call follows.
     pub(super) call_at: usize,
-    /// The offset of the reply line in the region.
+    /// The offset in the region of the reply word, which the header of the reply follows.
     pub(super) reply_at: usize,
     /// The offset of the taken word in the region.
     pub(super) taken_at: usize,

@@ -106,7 +106,7 @@ pub(crate) trait WakeWord {
     fn change(&self);
 }
 
-/// The assigned A-stacks under a lock.
+/// The assigned A-stacks, protected by a lock.
 pub(crate) trait Set<A> {
     fn new() -> Self;
     fn lock(&self) -> impl DerefMut<Target = Vec<A>>;
@@ -202,7 +202,7 @@ impl<M: Machine> WorkerHandle<M> {
     /// Takes an A-stack away from a worker that runs the call of another A-stack. This also takes away all
     /// other A-stacks where a call is posted, because the barrier interrupts every processor, which is too
     /// expensive for a single A-stack. Returns no A-stack if the worker runs no other call: the worker will
-    /// then find the posted call itself.
+    /// then find the posted call itself. Also returns no A-stack if the kernel provides no such barrier.
     ///
     /// First this thread announces the change. Then it executes a barrier on every processor, and reads which
     /// A-stack the worker serves. If the worker serves another A-stack than `astack`, it notes its next

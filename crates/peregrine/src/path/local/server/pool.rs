@@ -49,7 +49,8 @@ const THREAD: &str = "peregrine-worker";
 /// The threads that run procedures, and the A-stacks that wait for such a thread.
 pub(super) struct WorkerPool {
     state: Mutex<State>,
-    /// The time until which the keeper ignores the rings of each user whose A-stacks were slow to read.
+    /// For each user whose A-stacks were slow to read: the time until which the keeper ignores the user's
+    /// rings.
     slow: Mutex<HashMap<u32, Instant>>,
     /// Bounds the number of workers, each of which may run a procedure at any time.
     admission: Arc<Admission>,
@@ -85,8 +86,8 @@ impl QueuedAstack {
         Self { nested, ..Self::unchecked(astack) }
     }
 
-    /// Makes an entry without reading whether a posted call is nested. The client of a nested call rings
-    /// again, and the keeper then reads this.
+    /// Makes an entry without reading whether a posted call is nested. If the call is nested, its client
+    /// rings again, and the keeper then reads that the call is nested.
     fn unchecked(astack: AstackRef) -> Self {
         Self { user: astack.user(), astack, anywhere: false, nested: false }
     }
@@ -245,7 +246,8 @@ impl WorkerPool {
         seen
     }
 
-    /// Returns for how long the keeper will still ignore the rings of a user, or `None`.
+    /// Returns for how long the keeper will still ignore the rings of a user, or `None` if it does not ignore
+    /// them.
     pub(super) fn ignored_for(&self, user: User) -> Option<Duration> {
         let User::Other(user) = user else { return None };
         let until = self.slow().get(&user).copied();
@@ -268,7 +270,7 @@ impl WorkerPool {
         });
         match asked {
             RingAction::Enqueue => self.enqueue(astack),
-            // The A-stack has waited for long, or this ring follows the first one closely.
+            // The A-stack is in the queue already, and its client has rung again.
             RingAction::FindWorker => self.on_ring_again(&astack),
             RingAction::Reassign(number) => self.reassign(number, astack),
             RingAction::Nothing => {}
@@ -652,7 +654,7 @@ impl WorkerPool {
         Load { captured, waiting }
     }
 
-    /// Returns the largest number of workers, not counting those for nested calls.
+    /// Returns the largest number of workers, without the additional workers for nested calls.
     pub(super) fn threads_max(&self) -> usize {
         self.admission.running_max()
     }

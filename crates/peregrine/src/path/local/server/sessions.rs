@@ -234,8 +234,8 @@ impl ServerPath for Sessions {
             let mut rows = region.bindings();
             let bound = rows.iter().filter(|(_, row)| row.export == export.number);
             let gone: Vec<u32> = bound.map(|(number, _)| number).collect();
-            // The removed rows are dropped after the table is unlocked, because one may be the last owner of
-            // the object.
+            // The removed rows are dropped after the table is unlocked, because a row may be the last owner
+            // of its object.
             let removed: Vec<_> = gone.iter().map(|number| rows.remove(*number)).collect();
             drop(rows);
             drop(removed);
@@ -369,7 +369,7 @@ impl ServerSession {
         Some(Next::Pause(Duration::from_millis(1)))
     }
 
-    /// Returns for how long the keeper ignores the client, if checking A-stacks of the client's user took
+    /// Returns for how long the keeper ignores the client, if reading A-stacks of the client's user took
     /// long.
     fn pause(&self) -> Option<Next> {
         let user = self.region.get()?.user();

@@ -90,7 +90,8 @@ pub(crate) enum Pause {
 }
 
 impl WorkerHandle {
-    /// Returns whether the worker runs a call that its caller has given up, as far as this process knows.
+    /// Returns whether the worker runs a call that its caller has given up, or whose session has ended, as
+    /// far as this process knows.
     pub(crate) fn is_captured(&self) -> bool {
         self.serving().is_some_and(|AstackRef { region, index }| {
             region.is_closed() || region.is_captured(index)

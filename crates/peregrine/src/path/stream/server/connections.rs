@@ -172,7 +172,7 @@ impl ServerPath for Connections {
             let mut rows = connection.incoming.rows();
             let bound = rows.iter().filter(|(_, row)| row.export == export.number);
             let gone: Vec<u32> = bound.map(|(number, _)| number).collect();
-            // The removed rows are dropped after the lock is released, because one may be the last owner of
+            // The removed rows are dropped after the lock is released, because a row may be the last owner of
             // its object.
             let removed: Vec<_> = gone.iter().map(|number| rows.remove(*number)).collect();
             drop(rows);

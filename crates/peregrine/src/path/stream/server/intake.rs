@@ -57,7 +57,7 @@ pub(crate) struct Reservation {
 struct State {
     bytes: usize,
     hosts: HashMap<IpAddr, Host>,
-    /// The reservation that may grow although all memory is used.
+    /// The number of the reservation that may grow although all memory is used.
     first: Option<u64>,
     /// The number of messages that arrive by an extension.
     extensions: u32,
@@ -70,9 +70,9 @@ struct State {
 #[derive(Default)]
 struct Host {
     bytes: usize,
-    /// The reservation that may grow although the host has used its share.
+    /// The number of the reservation that may grow although the host has used its share.
     first: Option<u64>,
-    /// The reservation that is an extension.
+    /// The number of the reservation whose message arrives by an extension.
     extension: Option<u64>,
 }
 
@@ -89,8 +89,8 @@ impl Host {
 }
 
 impl State {
-    /// Reserves memory. Returns false if none is left for the message. `extensions` is the number of messages
-    /// that may arrive by an extension now, including this one.
+    /// Reserves memory. Returns false if no memory is left for the message. `extensions` is the number of
+    /// messages that may arrive by an extension now, including this one.
     fn reserve(&mut self, host: IpAddr, number: u64, more: usize, extensions: u32) -> bool {
         let left = limits::PARTIAL_BYTES_MAX.saturating_sub(self.bytes);
         let theirs = self.hosts.entry(host).or_default();
@@ -207,8 +207,8 @@ impl Reservation {
         self.bytes
     }
 
-    /// Reserves memory for more of the message. Returns false if none is left for it. `extensions` is the
-    /// number of messages that may arrive by an extension now, including this one.
+    /// Reserves memory for `more` further bytes of the message. Returns false if no memory is left for them.
+    /// `extensions` is the number of messages that may arrive by an extension now, including this one.
     pub(super) fn grow(&mut self, more: usize, extensions: u32) -> bool {
         let grown = self.intake.state().reserve(self.host, self.number, more, extensions);
         self.bytes += if grown { more } else { 0 };

@@ -275,8 +275,8 @@ impl AcceptedConnection {
         }
     }
 
-    /// Ends the partial state of a message that is complete or was refused. Returns the memory that was
-    /// reserved for the message, if any.
+    /// Resets the state of a message that had arrived in part, because the message is now complete or was
+    /// refused. Returns the memory that was reserved for the message, if any.
     #[inline]
     pub(super) fn is_whole(worker: &mut StreamWorker) -> Option<Reservation> {
         if worker.part.may_be_nested.is_none() && worker.part.timer.held().is_zero() {

@@ -18,9 +18,9 @@ impl OnStall for NoStall {
     }
 }
 
-/// Waits for a client that does not read its replies. The wait ends after [`limits::UNREAD_TIME`]: after the
-/// shorter time if other connections wait for a thread or the server is stopping, otherwise after the longer
-/// time.
+/// Waits for a client that does not read its replies. The wait ends after one of the two times in
+/// [`limits::UNREAD_TIME`]. The shorter time applies if other connections wait for a thread or the server is
+/// stopping. Otherwise the longer time applies.
 pub(super) struct ReplyStall<'a> {
     pub(super) incoming: &'a AcceptedConnection,
     pub(super) host: &'a dyn Host,

@@ -280,8 +280,8 @@ fn queued_nested_call_runs_before_earlier_calls() {
                 std::thread::sleep(Duration::from_millis(1));
             }
         };
-        // One job runs, and waits for a nested one. The nested job has ended, but its thread is still
-        // counted as running.
+        // The first job runs, and waits for a nested call. The job `before` simulates an earlier nested call
+        // that has ended, but whose thread is still counted as running.
         let (first, first_end) = jobs.gated(false);
         runs(1);
         jobs.inside.store(1, Ordering::SeqCst);

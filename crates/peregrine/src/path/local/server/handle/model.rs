@@ -45,8 +45,9 @@ impl Machine for Model {
     type WakeWord = Word;
     type Set = Mutex<Vec<ModelAstack>>;
 
-    /// Executes the barrier that another thread would force on this one. A barrier is needed only here in the
-    /// model, because the forced barrier has no effect at other points.
+    /// Executes a barrier. On Linux, [`barrier`](Machine::barrier) on another thread forces a barrier on this
+    /// thread, at any point. In the model this thread executes it here, because it has no effect at other
+    /// points.
     fn keep_order() {
         fence(Ordering::SeqCst);
     }
@@ -57,7 +58,8 @@ impl Machine for Model {
     fn fence() {
         fence(Ordering::SeqCst);
     }
-    /// Returns only after a wake-up on one of these words, so that a lost wake-up is a deadlock.
+    /// Once the thread sleeps, only a wake-up on one of these words ends the sleep. A lost wake-up is
+    /// therefore a deadlock.
     fn sleep(word: &Word, value: u32, assigned: &[Assigned<Self>], _: Option<Duration>) {
         let calls = || assigned.iter().map(|one| &one.astack.0.call);
         let wakes = || word.wakes() + calls().map(Word::wakes).sum::<u32>();
