@@ -56,8 +56,8 @@ pub const fn align_up(bytes: usize) -> usize {
 
 /// A type that can be sent with a call: an argument, a result, or an element of either.
 ///
-/// It is implemented for the primitive types, arrays, tuples, `String`, `Vec`, `Option`, `Result` and
-/// `Box`. Derive it for your own types: `#[derive(Plain)]` for fixed layouts, which are copied as one
+/// It is implemented for the primitive types, arrays, tuples, `Option`, `Result`, pointers, texts and
+/// collections, and for times, addresses and paths of the standard library. Derive it for your own types: `#[derive(Plain)]` for fixed layouts, which are copied as one
 /// block of memory, `#[derive(Value)]` for all others.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot travel with a call",
