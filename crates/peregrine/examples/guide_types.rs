@@ -28,7 +28,7 @@ pub struct Page<T> {
 pub struct Steps {
     seconds: u32,
     #[list]
-    next: Option<Box<Steps>>,
+    next: Option<Box<Self>>,
 }
 
 /// Machines that build programs.

@@ -40,10 +40,11 @@ trait Office {
     fn down(&self, more: u32) -> peregrine::Result<u32>;
 }
 
+/// A node whose last field is not the next node. So it is no list, and its values nest.
 #[derive(Value, Debug)]
 struct Node {
-    number: u32,
     next: Option<Box<Self>>,
+    number: u32,
 }
 
 #[derive(Default)]
