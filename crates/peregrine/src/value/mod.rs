@@ -56,14 +56,10 @@ pub const fn align_up(bytes: usize) -> usize {
 
 /// A type that can be sent with a call: an argument, a result, or an element of either.
 ///
-<<<<<<< HEAD
-/// It is implemented for the primitive types, arrays, tuples, `String`, `Vec`, `Option`, `Result` and
-/// `Box`, for other types of the standard library, and with [features](crate#features) for types of other
-/// crates. Derive it for your own types: `#[derive(Plain)]` for fixed layouts, which are copied as one
-=======
 /// It is implemented for the primitive types, arrays, tuples, `Option`, `Result`, pointers, texts and
-/// collections, and for times, addresses and paths of the standard library. Derive it for your own types: `#[derive(Plain)]` for fixed layouts, which are copied as one
->>>>>>> edD
+/// collections, for times, addresses and paths of the standard library, and with
+/// [features](crate#features) for types of other crates. Derive it for your own types:
+/// `#[derive(Plain)]` for fixed layouts, which are copied as one
 /// block of memory, `#[derive(Value)]` for all others.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot travel with a call",
