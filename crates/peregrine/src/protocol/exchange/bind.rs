@@ -365,7 +365,7 @@ impl BindMessage {
 }
 
 /// Makes and checks the server's cookies: keyed hashes of the client's address, its nonce and the time.
-/// With them, the server need not remember clients.
+/// Because clients return their cookies, the server need not remember clients.
 #[derive(Clone)]
 pub(crate) struct Cookies {
     key: [u8; 16],
@@ -413,8 +413,9 @@ impl Cookies {
         same(slot) || (slot > 0 && same(slot - 1))
     }
 
-    /// Returns what the server does with a packet that binds: it sends a cookie, or decides about the
-    /// request of a client whose address is proven. Returns `None` if the packet is no such request.
+    /// Returns what the server does with a packet that binds: it sends a cookie, or decides about the request
+    /// of a client whose address is proven. Returns `None` if the packet is damaged, or is neither a `HELLO`
+    /// nor a `BIND`.
     pub(crate) fn asked(
         &self,
         now: Moment,
@@ -588,8 +589,8 @@ impl BindExchange {
                 self.due = now;
                 State::Bind(cookie)
             }
-            // Only a different cookie counts, because a late duplicate of the first answer has the same
-            // cookie.
+            // The client ignores a cookie that it already has, because a late duplicate of the first answer
+            // contains it.
             (BindMessage::Cookie(cookie, _), State::Bind(old)) if cookie != old => {
                 self.due = now;
                 State::Bind(cookie)

@@ -486,7 +486,7 @@ impl ClientEnd {
 mod tests {
     use super::*;
 
-    /// Passes a message to an end, `step` bytes at a time.
+    /// Passes a message to a client's end, `step` bytes at a time.
     fn give(end: &ClientEnd, header: Header, step: usize) -> Result<Option<Arrived>, Violation> {
         let mut assembly = Assembly::new();
         let bytes = header.to_bytes();
