@@ -65,8 +65,8 @@ impl<T, P: Pointer<T>> Replaceable<T, P> {
         unsafe { Arc::from_raw(current) }
     }
 
-    /// Replaces the value if it is `expected` and was not replaced too often before. Returns whether it
-    /// was replaced.
+    /// Replaces the value if it is `expected` and fewer than [`REPLACEMENTS_MAX`] replacements were made
+    /// before. Returns whether it was replaced.
     pub(crate) fn replace(&self, expected: &Arc<T>, next: &Arc<T>) -> bool {
         let mut replaced = self.replaced.lock();
         let current = self.current.load();
