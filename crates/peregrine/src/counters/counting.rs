@@ -160,7 +160,7 @@ impl Counting {
                 self.add(&lane[lane::FAILED], 1);
                 false
             }
-            // Its arguments were invalid, or it will be posted again.
+            // The call's arguments were invalid, or the client will post the call again.
             Answer::NotExecuted | Answer::PostAgain => {
                 self.add(&lane[lane::REFUSED], u64::from(answer == Answer::NotExecuted));
                 true
@@ -182,7 +182,8 @@ impl Counting {
         if ns >= LONG {
             return self.time_next();
         }
-        // The interval is random, because every 64th call could always be of the same procedure.
+        // The interval is random. With a fixed interval, the timed calls could always be of the same
+        // procedure.
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;

@@ -69,8 +69,8 @@ pub struct ServerStat {
 /// One export.
 #[derive(Clone, Debug, Default, PartialEq, Eq, peregrine_macros::Value)]
 pub struct ExportStat {
-    /// Its name. It is empty for the exports after the [63rd](crate::limits::COUNTED_EXPORTS), which are
-    /// counted as one.
+    /// The name of the export. It is empty for the exports after the [63rd](crate::limits::COUNTED_EXPORTS),
+    /// which are counted as one.
     pub name: String,
     /// The name of its interface.
     pub interface: String,
@@ -88,9 +88,9 @@ pub struct ExportStat {
     pub latency: Latency,
 }
 
-/// One session: a client process over shared memory, or a connection over TCP. Over datagrams, which have
-/// no connections, each binding of each calling thread is a session. Threads that share a socket may share
-/// one.
+/// One session: a client process over shared memory, or a connection over TCP. Over datagrams, which have no
+/// connections, each binding of each calling thread is a session. Threads that share a socket may share a
+/// session.
 #[derive(Clone, Debug, Default, PartialEq, Eq, peregrine_macros::Value)]
 pub struct SessionStat {
     /// A number that no other session of the server has.

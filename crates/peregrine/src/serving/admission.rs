@@ -2,7 +2,7 @@
 //! as overload, and waits for running procedures when the server stops.
 //!
 //! Each group of threads has one [`Admission`]: the pool of local workers, the stream threads, and the
-//! receivers of each socket. How a thread waits for a call is up to its group.
+//! receivers of each socket. Each group defines how its threads wait for calls.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -176,7 +176,7 @@ impl Admission {
     }
 
     /// Checks whether one more call may wait when `waiting` calls wait already. Threads can take `at_once`
-    /// calls without delay, so these do not count.
+    /// calls without delay, so these calls do not count.
     ///
     /// # Errors
     /// If the server stops, or its queue is full.

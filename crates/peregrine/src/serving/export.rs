@@ -325,7 +325,7 @@ impl Exports {
     }
 
     /// Returns the export that clients on networks can call under a name. A private export is found as well,
-    /// because no network proves the user of a client. A path whose kernel does prove it calls
+    /// because no network proves the user of a client. A path whose kernel proves the user calls
     /// [`Export::admits`] instead.
     ///
     /// # Errors

@@ -223,7 +223,7 @@ mod tests {
         }
     }
 
-    /// A source of calls whose callers have either all given up, or none of them.
+    /// A source of calls. Either all of their callers have given up, or none has.
     struct All(AtomicBool);
 
     impl Calls for All {
