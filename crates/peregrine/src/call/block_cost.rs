@@ -9,13 +9,14 @@ use std::time::Instant;
 
 use crate::sys;
 
-/// Returns what a sleep and a wake-up cost on this machine. The first call measures it.
+/// Returns what a sleep and a wake-up cost on this machine. The first call of this function measures the
+/// cost.
 ///
-/// It is zero on a machine with one processor, where polling never pays. A thread may be bound to
-/// fewer processors than the machine has. Each wait therefore also checks whether its peer runs on
-/// the same processor.
+/// The cost is zero on a machine with one processor, where polling never pays. A thread may be bound to fewer
+/// processors than the machine has. Each wait therefore also checks whether its peer runs on the same
+/// processor.
 pub(crate) fn block_cost() -> Duration {
-    /// In nanoseconds, or one of the two constants below.
+    /// The cost in nanoseconds, or one of the two constants below.
     static COST: AtomicU32 = AtomicU32::new(UNKNOWN);
     const UNKNOWN: u32 = u32::MAX;
     const MEASURING: u32 = u32::MAX - 1;

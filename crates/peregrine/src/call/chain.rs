@@ -1,7 +1,7 @@
 //! Nested calls: a procedure calls another server, whose procedure may call back.
 //!
-//! A call that a procedure makes carries its *chain*: the processes through which it has come. If it
-//! comes back into one of these processes, that process knows that one of its own threads waits for it.
+//! A call that a procedure makes carries its *chain*: the processes through which it has come. If the call
+//! comes back into one of these processes, that process knows that one of its own threads waits for the call.
 
 use core::cell::{Cell, RefCell};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -28,9 +28,9 @@ pub(crate) fn waiting_inside() -> u32 {
     WAITING.load(Ordering::SeqCst)
 }
 
-/// While this value exists, the thread that made it counts as waiting. Each path to another process holds
-/// one while a procedure waits for a call that it makes. The servers of this process then run as many
-/// nested calls beyond their bound, so that a call which comes back finds a thread.
+/// While this value exists, the thread that made it counts as waiting. Each path to another process holds one
+/// while a procedure waits for a call that it makes. For each such value, the servers of this process may run
+/// one nested call more than their bound, so that a call that comes back finds a thread.
 #[derive(Debug)]
 pub(crate) struct WaitingInside(());
 
@@ -75,8 +75,8 @@ const fn first_link(process: u32) -> Link {
     [0, 0, process, 0]
 }
 
-/// Calls `what` with the links of a call that a procedure of `caller` makes: the chain of the call that
-/// the procedure serves, and the link of this process.
+/// Calls `what` with the links of a call that a procedure makes: the chain of the call that runs the
+/// procedure, and the link of this process. `caller` is the process that called the procedure.
 pub(super) fn with_links<T>(caller: u32, what: impl FnOnce(&[Link], Link) -> T) -> T {
     let first = [first_link(caller)];
     CHAIN.with_borrow(|chain| what(if chain.is_empty() { &first } else { chain }, own_link()))

@@ -60,8 +60,8 @@ impl Extensions {
             if left.is_zero() {
                 return Err(no_time_left());
             }
-            // Rounded down, so that the server does not get more time than is left here. At least 1 µs is
-            // sent.
+            // The time is rounded down, so that the server does not get more time than is left here. At least
+            // 1 µs is sent.
             let left = u64::try_from(left.as_micros()).unwrap_or(u64::MAX).max(1);
             extensions.begin(DEADLINE, size_of::<u64>());
             extensions.put(&left.to_le_bytes());

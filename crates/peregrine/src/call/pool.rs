@@ -28,8 +28,8 @@
 //! A queue is slow: a frame that is handed over stays unused until its next holder has been woken. A queue
 //! that has formed also persists (a convoy): a caller that returns a frame and begins another call finds the
 //! gate closed and joins the end. Therefore a caller checks a few times before it joins, and yields the
-//! processor in between. In this time a short call usually ends, and the queue is served. With this, eight
-//! threads make several times as many null calls through five frames.
+//! processor in between. In this time a short call usually ends, and the queue is served. With these checks,
+//! eight threads that share five frames make several times as many null calls.
 //!
 //! # Why no frame is lost while callers wait
 //!
@@ -192,7 +192,7 @@ impl<M: Machine> FramePool<M> {
             }
         }
         if self.slots.open.peek() == 0 && self.until_look(policy.look_every / 8).is_zero() {
-            // The frames that this finds go to the callers that already wait. `until_look` limits how often
+            // The frames that `look` finds go to the callers that already wait. `until_look` limits how often
             // all callers together do this.
             self.look(policy.look_every, is_released);
         }
@@ -323,8 +323,8 @@ impl<M: Machine> QueuePlace<'_, M> {
     fn wait(mut self, policy: &WaitPolicy<'_>, is_released: &dyn Fn(u32) -> bool) -> Option<u32> {
         let mut seen = NOTHING;
         loop {
-            // This check comes first: a caller that must give up leaves a frame that it was given to the next
-            // caller.
+            // This check comes first. If a caller that must give up has already received a frame, it hands
+            // the frame on to the next caller.
             let mut left = (policy.left)();
             if left.is_zero() {
                 return None;
@@ -365,7 +365,7 @@ impl<M: Machine> Drop for QueuePlace<'_, M> {
     }
 }
 
-/// The real machine.
+/// The operations of Linux, for all uses except the model checker.
 pub(super) struct Linux;
 
 impl Machine for Linux {

@@ -63,8 +63,8 @@ impl Answer {
     }
 }
 
-/// A server thread's private memory for arguments (LRPC's E-stack). It protects the procedure from a
-/// caller that changes its arguments.
+/// A server thread's private memory for arguments (LRPC's E-stack). It protects the procedure from a caller
+/// that changes the arguments while the procedure runs.
 #[derive(Debug, Default)]
 pub struct EStack(Vec<u128>);
 
@@ -213,7 +213,7 @@ fn finish(reply: &Reply<'_>) -> Ran {
 /// Why a call was not run to its end.
 enum Undone {
     Refused(Refusal),
-    /// Its message did not arrive completely.
+    /// The message of the call did not arrive completely.
     NotWhole,
 }
 

@@ -139,7 +139,8 @@ impl<M: Machine> Queue<M> {
     /// Takes a free frame or a new one, or begins to wait.
     pub(super) fn join(&self, slots: &Slots<M>, hint: u32, on_exhausted: OnExhausted) -> Joined<M> {
         let mut state = self.0.lock();
-        // Another check is cheaper than a barrier on every processor.
+        // A frame may have become free since the last check. One more check is cheaper than closing the gate,
+        // which needs a barrier on every processor.
         if state.waiting.is_empty()
             && let Some(index) = slots.take_free(hint, slots.active())
         {
