@@ -86,13 +86,14 @@ pub(super) trait Machine: Sized + 'static {
 /// A word for handing something over, on which a thread can sleep.
 pub(super) trait Word {
     fn new(value: u32) -> Self;
-    /// Loads, relaxed.
+    /// Loads the value with `Relaxed` ordering.
     fn peek(&self) -> u32;
-    /// Loads, acquire.
+    /// Loads the value with `Acquire` ordering.
     fn load(&self) -> u32;
-    /// Stores, release.
+    /// Stores the value with `Release` ordering.
     fn store(&self, value: u32);
-    /// Compares and exchanges, acquire. Returns whether it was exchanged.
+    /// Replaces the value `from` by `to`, with `Acquire` ordering. Returns false if the word held another
+    /// value.
     fn exchange(&self, from: u32, to: u32) -> bool;
     /// Sleeps if the word holds `value`: until woken, until a spurious wake-up, or for at most `limit`.
     /// [`Duration::MAX`] means no limit.
@@ -103,8 +104,8 @@ pub(super) trait Word {
 
 /// A thread in the queue. Each has its own word, so that it is woken alone.
 pub(super) struct Waiter<M: Machine> {
-    /// The last message to this thread: the number of the frame that it was given, plus 1, or that it
-    /// must [check](LOOK). Written under the queue's lock, and not after a frame was given.
+    /// The last message to this thread: the number of the frame that it was given, plus 1, or the request to
+    /// [check](LOOK). Written under the queue's lock, and not after a frame was given.
     given: M::Word,
 }
 

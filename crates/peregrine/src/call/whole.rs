@@ -1,5 +1,5 @@
-//! Tests of whole calls: the server reads what the client writes, and the client what the server writes.
-//! Also messages with inconsistent parts, the identity of callers, and waits.
+//! Tests of whole calls: the server reads what the client writes, and the client what the server writes. Also
+//! tests messages with inconsistent parts, the identity of callers, and waits.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;

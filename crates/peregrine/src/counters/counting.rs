@@ -43,7 +43,7 @@ pub(crate) struct Counting {
     skip: u32,
     /// The number of calls for which the next timed call counts.
     weight: u32,
-    /// The state of the random numbers.
+    /// The state of the generator of random numbers.
     random: u64,
     /// Whether the thread has polled without finding a call.
     looked: bool,

@@ -15,7 +15,7 @@
 use super::histogram::BUCKETS;
 use crate::limits::{COUNTED_BINDINGS, COUNTED_EXPORTS, COUNTED_SESSIONS, COUNTED_THREADS};
 
-/// The first word.
+/// The first word of the pages.
 pub(super) const MAGIC: u64 = u64::from_be_bytes(*b"PRGcount");
 /// The version of this layout. Other versions are not read.
 pub(super) const VERSION: u64 = 1;
@@ -39,8 +39,9 @@ pub(super) const HISTOGRAMS_AT: usize = LANES_AT + COUNTED_THREADS * COUNTED_BIN
 pub(crate) const PAGE_BYTES: usize =
     HISTOGRAMS_AT + COUNTED_THREADS * COUNTED_EXPORTS * HISTOGRAM_BYTES;
 
-/// The number of server halves of paths: local, TCP, datagrams. The header has a word of threads and a word
-/// of captured calls for each. A further server half needs a new version of the layout.
+/// The number of server halves of paths: local, TCP, datagrams. For each of them, the header has the number
+/// of threads that share row 0, and the number of captured calls. A further server half needs a new version
+/// of the layout.
 pub(crate) const SERVER_HALVES: usize = 3;
 
 /// The indexes of the words in the header. The words from `CAPTURED` on are gauges: they have the values of

@@ -140,7 +140,7 @@ impl Page {
         word
     }
 
-    /// Returns the counts of a binding by a thread.
+    /// Returns the lane of a thread for a binding.
     #[inline]
     pub(super) fn lane(&self, thread: usize, binding: u32) -> &[AtomicU64; lane::WORDS] {
         self.memory.longs(lane_at(thread, binding as usize))
@@ -236,7 +236,7 @@ fn text_words(text: &str, at: usize) -> ([(usize, u64); TEXT_BYTES / 8], u64) {
     (core::array::from_fn(word), text.len() as u64)
 }
 
-/// The row of an export, as long as it exists.
+/// The row of an export, for as long as the export exists.
 pub(crate) struct ExportCounters {
     page: Arc<Page>,
     row: u32,
@@ -299,7 +299,7 @@ impl Drop for ExportCounters {
     }
 }
 
-/// The row of a session, as long as it exists.
+/// The row of a session, for as long as the session exists.
 pub(crate) struct SessionCounters {
     page: Arc<Page>,
     row: Option<u32>,

@@ -116,7 +116,7 @@ pub(crate) struct Export {
     /// Whether the server is stopping.
     stopping: Arc<AtomicBool>,
     since: Instant,
-    /// Whether clients may not connect or bind any more.
+    /// Whether the export is closed, so that clients can no longer connect or bind.
     closed: AtomicBool,
     /// The number of bindings. It is updated when a binding is added or revoked: counting a quarter of a
     /// million bindings for each description would occupy the keeper.

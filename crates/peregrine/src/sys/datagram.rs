@@ -533,7 +533,7 @@ impl Datagrams {
         Ok(())
     }
 
-    /// Leaves IPv4 packets to IPv4 sockets. For IPv6 sockets that are not bound yet.
+    /// Makes an IPv6 socket receive no IPv4 packets. Must be called before the socket is bound.
     ///
     /// # Errors
     /// Those of `setsockopt`.

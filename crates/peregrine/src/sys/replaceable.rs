@@ -16,7 +16,7 @@ const REPLACEMENTS_MAX: usize = 8;
 /// Therefore all earlier values are kept until the `Replaceable` is dropped. [`REPLACEMENTS_MAX`] bounds
 /// their number.
 pub(crate) struct Replaceable<T, P: Pointer<T> = AtomicPtr<T>> {
-    /// Comes from `Arc::into_raw`, and owns one reference.
+    /// The present value. The pointer comes from `Arc::into_raw`, and owns one reference.
     current: P,
     replaced: Mutex<Vec<Arc<T>>>,
 }

@@ -146,7 +146,7 @@ impl Seqpacket {
     /// Shuts the socket down and discards its messages. Returns whether the queue then has no message
     /// with descriptors.
     fn is_drained(&self) -> bool {
-        /// More messages than a sender's buffer holds.
+        /// A number of messages that no sender's buffer can hold.
         const MESSAGES: usize = 4096;
         let _ = shutdown(self, Shutdown::Both);
         for _ in 0..MESSAGES {

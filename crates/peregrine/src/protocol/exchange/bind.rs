@@ -452,7 +452,7 @@ pub(crate) enum BindAction {
 
 /// How a bind exchange ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::large_enum_variant)] // one for each binding
+#[allow(clippy::large_enum_variant)] // there is only one for each binding
 pub(crate) enum BindOutcome {
     /// The server granted handles. The number: the round trip in nanoseconds.
     Granted(Grant, u64),
@@ -486,7 +486,7 @@ pub(crate) struct BindExchange {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::large_enum_variant)] // one for each binding
+#[allow(clippy::large_enum_variant)] // there is only one for each binding
 enum State {
     /// The client requests a cookie.
     Hello,

@@ -230,7 +230,8 @@ pub(crate) enum Arrived {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ArrivingMessage {
     pub(crate) header: Header,
-    /// The index of the frame into which the body is received. Notices have no body.
+    /// The index of the frame into which the body is received. `None` for `Revoked` and `Goodbye`, which have
+    /// no body.
     pub(crate) frame: Option<u32>,
     /// The number of bytes after the header that have arrived.
     pub(crate) done: usize,
@@ -475,7 +476,8 @@ impl ClientEnd {
     /// Returns the slots of callers that must be woken because the connection has ended.
     pub(crate) fn sleepers(&self) -> impl Iterator<Item = &CallSlot> {
         self.slots.iter().filter(|slot| {
-            // SYNC: end. A caller first sets `ASLEEP`, and then checks whether the connection has ended.
+            // SYNC: end. `ended` was stored before this. A caller first sets `ASLEEP`, and then loads
+            // `ended`. So the caller sees the end, or this thread sees `ASLEEP`.
             fence(Ordering::SeqCst);
             slot.moves(ASLEEP, WAITING)
         })
