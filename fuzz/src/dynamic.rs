@@ -1,4 +1,4 @@
-//! Interpreted stubs: any description, with any message, at either end.
+//! Runs the interpreted stubs of any description at either end, with any message.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Values of many types from any bytes: a decoded value is encoded again in the same bytes.
+//! Decodes values of many types from any bytes. A decoded value is encoded again in the same bytes, apart
+//! from padding.
 
 use std::fmt::Debug;
 

@@ -99,7 +99,7 @@ pub(crate) trait Calls: Send + Sync {
 pub struct Caller {
     info: Arc<CallerInfo>,
     due: Option<Instant>,
-    /// The source of the call, and the call's number there.
+    /// The source of the call, and the call's number at the source.
     call: Option<(Arc<dyn Calls>, u64)>,
 }
 
@@ -196,9 +196,9 @@ impl Caller {
             || self.call.as_ref().is_some_and(|(calls, call)| calls.is_given_up(*call))
     }
 
-    /// Returns whether the server that runs the procedure is stopping. A server that is stopping begins
-    /// no new calls, and waits for running procedures until the limit that it was
-    /// [given](crate::Server::drain_on_signals). Returns false for calls within one process.
+    /// Returns whether the server that runs the procedure is stopping. A server that is stopping begins no
+    /// new calls, and waits for running procedures at most as long as
+    /// [configured](crate::Server::drain_on_signals). Returns false for calls within one process.
     ///
     /// A procedure that runs for long or waits for an event can call this function from any thread, and
     /// return early. Its caller still receives the result.

@@ -9,7 +9,8 @@ use std::sync::OnceLock;
 
 use crate::sys;
 
-/// A process in a chain: its domain (lower and upper word), its process ID, and a reserved word.
+/// A process in a chain, as four words: the number of its domain (lower and upper word), its process ID, and
+/// a reserved word.
 pub(super) type Link = [u32; 4];
 pub(super) const LINK_BYTES: usize = size_of::<Link>();
 
@@ -70,7 +71,7 @@ pub(super) fn own_link() -> Link {
     [domain as u32, (domain >> 32) as u32, pid, 0]
 }
 
-/// Returns the link of the first caller, whose domain is not used.
+/// Returns the link of the first caller. Its domain has number 0, which is not used.
 const fn first_link(process: u32) -> Link {
     [0, 0, process, 0]
 }

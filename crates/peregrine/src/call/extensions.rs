@@ -115,7 +115,8 @@ pub(crate) fn no_time_left() -> CallError {
     CallError::not_executed(Kind::TimedOut, Phase::Call, text)
 }
 
-/// Returns the content of a tag in the extensions of a received call, if it is complete.
+/// Returns the content of the first entry with the tag `tag`, in the extensions of a received call. Returns
+/// `None` if there is no such entry, or if it is incomplete.
 fn find(extensions: Window<'_>, tag: u32) -> Option<Window<'_>> {
     let mut at = 0;
     for _ in 0..TAGS_MAX {

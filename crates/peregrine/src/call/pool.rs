@@ -13,17 +13,18 @@
 //! | `EMPTY` | `INACTIVE` | keeper | it is the last active frame |
 //! | `INACTIVE` | `TAKEN`, `FREE` | caller, binder | more frames are needed |
 //!
-//! The fast path takes only `FREE` frames, so the mark costs it nothing.
+//! The fast path takes only `FREE` frames, so the mark `UNUSED` costs the fast path nothing.
 //!
 //! A caller that finds no frame joins a queue under a lock and closes the *gate*: `open`, the number of
 //! frames that the fast path may try, becomes 0. Later callers then join the end of the queue. A caller
 //! that returns a frame hands it over to the first in the queue, and wakes only that one. Only a caller
 //! that began to take a frame before the gate was closed can overtake the queue.
 //!
-//! No event announces that the server has released a captured frame: a caller must ask its path. A caller
-//! asks before it waits, and one of the waiting callers asks for all of them, every few milliseconds. If each
-//! of them asked, ten thousand callers would keep the processors busy. A released frame is returned like any
-//! other, to the caller that waits longest. No lock is held while a path is asked: see [`queue`].
+//! No event announces that the server has released a captured frame: a caller must ask its path. Each caller
+//! asks its path before it waits. While callers wait, one of them asks on behalf of all, every few
+//! milliseconds. If each of them asked, ten thousand callers would keep the processors busy. A released frame
+//! is returned like any other, to the caller that waits longest. No lock is held while a path is asked: see
+//! [`queue`].
 //!
 //! A queue is slow: a frame that is handed over stays unused until its next holder has been woken. A queue
 //! that has formed also persists (a convoy): a caller that returns a frame and begins another call finds the

@@ -205,7 +205,7 @@ pub(crate) fn refuse(reply: Space<'_>, refusal: &Refusal) -> Ran {
 #[inline(always)]
 fn finish(reply: &Reply<'_>) -> Ran {
     reply.flush();
-    // Both are at most the size of an A-stack, which fits 32 bits.
+    // Both numbers are at most the size of an A-stack, which fits 32 bits.
     let (head_at, head_bytes) = (reply.head_at as u32, reply.head_bytes as u32);
     Ran { answer: reply.answer, head_at, head_bytes, block_bytes: reply.block_bytes }
 }

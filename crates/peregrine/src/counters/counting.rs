@@ -168,7 +168,7 @@ impl Counting {
         }
     }
 
-    /// Counts the time of a sampled call once for each call that it represents.
+    /// Counts the time of a timed call once for each call that it represents.
     #[cold]
     fn timed(&mut self, tally: &Tally, ns: u64) {
         let bit = 1 << tally.export;

@@ -120,7 +120,8 @@ pub(super) mod export {
     pub(crate) const SINCE: usize = 2;
     pub(crate) const VERSION: usize = 3;
     pub(crate) const DIGEST: usize = 4;
-    /// The length in bytes of the export's name in the lower half, of the interface's name in the upper half.
+    /// The lower half is the length in bytes of the export's name, and the upper half that of the interface's
+    /// name.
     pub(crate) const LENGTHS: usize = 6;
     pub(crate) const NAME: usize = 8;
     pub(crate) const INTERFACE: usize = 16;

@@ -95,7 +95,7 @@ impl Page {
     pub(crate) fn new() -> std::io::Result<Arc<Self>> {
         let (memory, file) = match Memory::shown(PAGE_BYTES) {
             Ok((memory, file)) => (memory, Some(file)),
-            // Then no other process can read the counters, but the server works.
+            // Without the file, no other process can read the counters, but the server works.
             Err(_) => (Memory::private(PAGE_BYTES)?, None),
         };
         let rows = Rows {

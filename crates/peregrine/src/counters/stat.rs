@@ -192,7 +192,7 @@ impl Latency {
         Some(Duration::from_nanos(from.midpoint(to)))
     }
 
-    /// Returns the difference to an earlier moment.
+    /// Returns the times of the calls since an earlier moment.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let before = earlier.buckets.iter().copied().chain(core::iter::repeat(0));
@@ -211,7 +211,7 @@ impl Latency {
 }
 
 impl Counts {
-    /// Returns the difference to an earlier moment. The calls in flight are those of the later moment.
+    /// Returns the counts since an earlier moment. The calls in flight are those of the later moment.
     #[must_use]
     pub const fn since(&self, earlier: &Self) -> Self {
         Self {

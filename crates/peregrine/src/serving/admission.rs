@@ -138,8 +138,8 @@ impl Admission {
 
     #[inline]
     fn begin_below(&self, bound: usize) -> bool {
-        // The count never exceeds the number of procedures that run, not even for a moment: a call that gets
-        // no permit waits for the notification by `end`.
+        // The count is raised only if the procedure may run. If the count were raised first and then lowered
+        // again, another call could get no permit meanwhile, and no `end` would notify that call.
         let more = |running| (running < bound).then_some(running + 1);
         self.running.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
     }

@@ -114,7 +114,7 @@ impl Address {
         Self { bytes, len: len as u32, local_address: LocalAddress::Own }
     }
 
-    /// Returns whether it is an IPv6 address.
+    /// Returns whether this is an IPv6 address.
     #[inline]
     pub const fn is_v6(&self) -> bool {
         self.family() == libc::AF_INET6 as u16

@@ -1,4 +1,5 @@
-//! `Memory`: an owned mapping, private or shared with a peer, that is accessed only through windows.
+//! `Memory`: an owned mapping, private or shared with a peer, that is accessed only through windows and
+//! atomics.
 
 #![allow(unsafe_code)]
 
@@ -31,7 +32,8 @@ use super::Space;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
-/// With atomics this is no error, though it is not determined which of the bytes remain at the end:
+/// With atomics, two writes at the same time are no error. It is not determined whose bytes remain at the
+/// end:
 ///
 /// ```
 /// let memory = peregrine::sys::Memory::private(4096)?;

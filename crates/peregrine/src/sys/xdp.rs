@@ -33,7 +33,7 @@ const XDP_MAX_TX_SKB_BUDGET: c_int = 9;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Described {
-    /// The offset of the frame's first byte in the memory.
+    /// The offset of the frame's first byte in the memory of the [`Umem`].
     pub at: u64,
     /// The length of the frame in bytes.
     pub bytes: u32,

@@ -234,7 +234,8 @@ impl<M: Machine> Queue<M> {
     }
 
     /// Makes the next caller the one that checks, after the caller with `ticket` has checked and still waits.
-    /// Their bindings may know of different released frames. Returns true if this caller keeps the duty.
+    /// The bindings of the two callers may know of different released frames. Returns true if this caller
+    /// keeps the duty.
     pub(super) fn pass_look(&self, ticket: u64) -> bool {
         let mut state = self.0.lock();
         if state.looks != ticket {

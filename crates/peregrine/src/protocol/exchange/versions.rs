@@ -33,7 +33,7 @@ pub(crate) fn read(packet: &[u8]) -> Option<Other> {
     }
     let version = header[2];
     // The check of a header covers its version. So the check is computed again with the version of the
-    // packet, and compared. Then the header is read as a header of this version.
+    // packet, and compared. Then the header is read as a header of the version `VERSION`.
     let mut ours = *header;
     set_version(&mut ours, version);
     let parsed = (ours == *header).then(|| {

@@ -22,7 +22,7 @@ pub(crate) const ASLEEP: u32 = 3;
 pub(crate) const LEADS: u32 = 4;
 /// The caller has given the call up. The reply still arrives.
 pub(crate) const CAPTURED: u32 = 5;
-/// The reply is in place.
+/// The reply has arrived completely.
 pub(crate) const DONE: u32 = 6;
 
 const INDEX_BITS: u32 = limits::ASTACKS_MAX.ilog2();
@@ -58,7 +58,7 @@ impl CallSlot {
         self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Returns whether the reply is in place.
+    /// Returns whether the reply has arrived completely.
     #[inline]
     pub(crate) fn is_done(&self) -> bool {
         self.state.load(Ordering::Acquire) == DONE
