@@ -29,9 +29,10 @@ pub(crate) fn waiting_inside() -> u32 {
     WAITING.load(Ordering::SeqCst)
 }
 
-/// While this value exists, the thread that made it counts as waiting. Each path to another process holds one
-/// while a procedure waits for a call that it makes. For each such value, the servers of this process may run
-/// one nested call more than their bound, so that a call that comes back finds a thread.
+/// While this value exists, the thread that made it counts as waiting. Each path to another process holds
+/// such a value while a procedure waits for a call that the procedure makes. For each such value, the servers
+/// of this process may run one nested call more than their bound, so that a call that comes back finds a
+/// thread.
 #[derive(Debug)]
 pub(crate) struct WaitingInside(());
 

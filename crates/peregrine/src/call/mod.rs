@@ -1,8 +1,8 @@
 //! The shape of a call that every path shares: `Call` on one side, `Request` and `Reply` on the other.
 //!
 //! A message is a *head* of small values and *blocks* of plain data. The blocks that are copied for the
-//! procedure come first, those that are lent to it last, each at a multiple of 16 bytes. A reply is a
-//! table of the filled length of each out block, the blocks, and a head. Paths transfer messages without
+//! procedure come first, and the lent blocks come last. Each block begins at a multiple of 16 bytes. A reply
+//! is a table of the filled length of each out block, the blocks, and a head. Paths transfer messages without
 //! knowing their contents; stubs fill messages without knowing the path.
 
 mod block_cost;
