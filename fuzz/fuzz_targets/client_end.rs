@@ -1,4 +1,4 @@
-//! The client's end of a handle, with any packets, timers and cancellations in any order.
+//! Runs the client's end of a handle, with any packets, timers and cancellations in any order.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| peregrine::fuzzing::exchange::client_end(bytes));

@@ -1,4 +1,4 @@
-//! Descriptions of interfaces, in each of their forms.
+//! Parses descriptions of interfaces, in each of their forms.
 #![no_main]
 
 #[path = "../src/descriptions.rs"]

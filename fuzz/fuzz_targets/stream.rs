@@ -1,5 +1,5 @@
-//! Input from a stream: headers and bodies are parsed without harm, and what is parsed is emitted again in
-//! the same bytes.
+//! Parses input from a stream. Headers and bodies are parsed without harm. A parsed header or body is the
+//! same after it was emitted and parsed again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

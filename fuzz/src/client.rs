@@ -1,4 +1,4 @@
-//! A client stub with any reply: it returns a result or an error, and only valid values.
+//! Passes any reply to a client stub. The stub returns a result or an error, and only valid values.
 
 use std::cell::RefCell;
 use std::sync::Arc;

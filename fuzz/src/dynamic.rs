@@ -1,4 +1,4 @@
-//! Interpreted stubs: any description, with any message, at either end.
+//! Runs the interpreted stubs of any description at either end, with any message.
 
 use std::sync::Arc;
 
@@ -29,8 +29,8 @@ impl Serve for FixedAnswer {
 }
 
 /// Runs the interpreted stubs of an interface. Input: a description, the byte 0xff, and a message. The server
-/// stub takes the first three bytes of the message as procedure, length of the head, and copied bytes. The
-/// client stub gets all of the message as its reply.
+/// stub takes the first three bytes of the message as the number of the procedure, the length of the head,
+/// and the length of the copied part. The client stub gets all of the message as its reply.
 ///
 /// # Panics
 /// Panics if the server's answer lies outside the memory of the reply, or is `PostAgain`.

@@ -6,7 +6,7 @@ pub mod dynamic;
 pub mod server;
 pub mod values;
 
-// These need private types. The library's unit tests compile them next to this file.
+// These targets need private types. The library's unit tests compile them next to this file.
 #[cfg(fuzzing)]
 pub mod client;
 #[cfg(fuzzing)]

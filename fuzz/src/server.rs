@@ -1,4 +1,4 @@
-//! A server stub with any message and any header: it answers, and stays within its memory.
+//! Passes any message with any header to a server stub. The stub answers, and stays within its memory.
 
 use peregrine::Kind;
 use peregrine::call::{Answer, EStack, Incoming, PING, Ran, execute};

@@ -1,4 +1,5 @@
-//! Values of many types from any bytes: a decoded value is encoded again in the same bytes.
+//! Decodes values of many types from any bytes. A decoded value is encoded again in the same bytes, apart
+//! from padding.
 
 use std::fmt::Debug;
 
@@ -64,7 +65,7 @@ fn check_round_trip_in<T: Value, R: Representation>(bytes: &[u8]) {
     let (again, all) = decode::<T, R>(&written).expect("an encoded value can be decoded");
     assert_eq!(all, taken);
     assert_eq!(encode::<T, R>(&again), Some(written));
-    // Decoding read nothing beyond the end of the value, and needs all of its bytes.
+    // Decoding reads nothing beyond the end of the value, and needs all bytes of the value.
     assert!(decode::<T, R>(&bytes[..taken]).is_some());
     assert!(taken == 0 || decode::<T, R>(&bytes[..taken - 1]).is_none());
 }

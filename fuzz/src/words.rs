@@ -1,4 +1,4 @@
-//! The words of an A-stack are compared with a model of the table in `docs/PROTOCOL.md`.
+//! Compares the words of an A-stack with a model of the table in `docs/PROTOCOL.md`.
 
 use peregrine::fuzzing::{Word, WordLook, WordNotify};
 

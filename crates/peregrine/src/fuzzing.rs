@@ -1,5 +1,5 @@
-//! What fuzz targets need of private types. It is built with `--cfg fuzzing` and for unit tests, and is part
-//! of no release.
+//! Gives fuzz targets access to private types. This module is built with `--cfg fuzzing` and for unit tests,
+//! and is part of no release.
 
 #![allow(missing_docs)]
 
@@ -43,7 +43,7 @@ pub fn scripted(
 /// Reads any bytes as a message of a stream.
 ///
 /// # Panics
-/// Panics if a message that was read is written in other bytes.
+/// Panics if a message that was read differs after it was written and read again.
 pub fn stream_message(bytes: &[u8]) {
     let Some((header, body)) = bytes.split_first_chunk() else { return };
     if let Ok(header) = stream::Header::from_bytes(header) {

@@ -9,13 +9,14 @@ use std::time::Instant;
 
 use crate::sys;
 
-/// Returns what a sleep and a wake-up cost on this machine. The first call measures it.
+/// Returns what a sleep and a wake-up cost on this machine. The first call of this function measures the
+/// cost.
 ///
-/// It is zero on a machine with one processor, where polling never pays. A thread may be bound to
-/// fewer processors than the machine has. Each wait therefore also checks whether its peer runs on
-/// the same processor.
+/// The cost is zero on a machine with one processor, where polling never pays. A thread may be bound to fewer
+/// processors than the machine has. Each waiting thread therefore also checks whether the thread that it
+/// waits for runs on the same processor.
 pub(crate) fn block_cost() -> Duration {
-    /// In nanoseconds, or one of the two constants below.
+    /// The cost in nanoseconds, or one of the two constants below.
     static COST: AtomicU32 = AtomicU32::new(UNKNOWN);
     const UNKNOWN: u32 = u32::MAX;
     const MEASURING: u32 = u32::MAX - 1;
@@ -84,7 +85,8 @@ fn measure() -> Duration {
         };
         match gauge().spawn_scoped(scope, ask) {
             Ok(asks) => asks.join().unwrap_or(ESTIMATE),
-            // The first thread waits for messages. This thread sends them, so that the first thread ends.
+            // The second thread could not be started, and the first one waits for its messages. So this
+            // thread sends them, and the first thread ends.
             Err(_) => {
                 (1..=ROUNDS).for_each(|round| {
                     pass(&words[0], round);

@@ -24,7 +24,7 @@ pub enum PathKind {
 }
 
 impl PathKind {
-    /// The paths that an address can name, and the scheme with which it names each.
+    /// The paths that an address can name, and the scheme of each path.
     pub(crate) const SCHEMES: &[(Self, &str)] =
         &[(Self::Local, "local"), (Self::Ethernet, "eth"), (Self::Udp, "udp"), (Self::Tcp, "tcp")];
 
@@ -43,7 +43,7 @@ impl PathKind {
         }
     }
 
-    /// Returns the scheme with which an address names the path, if one can.
+    /// Returns the scheme with which an address names the path, if there is one.
     pub(crate) fn scheme(self) -> Option<&'static str> {
         let found = Self::SCHEMES.iter().find(|(path, _)| *path == self);
         found.map(|(_, scheme)| *scheme)
@@ -99,7 +99,7 @@ pub(crate) trait Calls: Send + Sync {
 pub struct Caller {
     info: Arc<CallerInfo>,
     due: Option<Instant>,
-    /// The source of the call, and the call's number there.
+    /// The source of the call, and the call's number at the source.
     call: Option<(Arc<dyn Calls>, u64)>,
 }
 
@@ -112,7 +112,7 @@ impl Caller {
     /// Returns the processes through which the call came, from the first caller to the direct one: a
     /// procedure of another server may have made this call. Each process reports the ones before it; the
     /// kernel confirms only the last. Over UDP, the process of a caller that was not itself running a
-    /// procedure is 0, because it is not sent.
+    /// procedure is 0, because the number of that process is not sent.
     ///
     /// Call this function on the thread that runs the procedure.
     pub fn chain(&self) -> Vec<u32> {
@@ -128,9 +128,9 @@ impl Caller {
     /// Returns how long the caller still waits: zero if that time has passed, `None` if there is no
     /// limit. The time counts from the arrival of the call.
     ///
-    /// A procedure that makes calls need not check it: these calls end when this time has passed,
-    /// whatever their own limit. (Work that must continue without a caller belongs on another thread,
-    /// to which no limit applies.)
+    /// A procedure that makes calls need not check this time: these calls end when it has passed, whatever
+    /// their own limit. (Work that must continue without a caller belongs on another thread, to which no
+    /// limit applies.)
     ///
     /// ```
     /// use core::time::Duration;
@@ -196,12 +196,12 @@ impl Caller {
             || self.call.as_ref().is_some_and(|(calls, call)| calls.is_given_up(*call))
     }
 
-    /// Returns whether the server that runs the procedure is stopping. A server that is stopping begins
-    /// no new calls, and waits for running procedures until the limit that it was
-    /// [given](crate::Server::drain_on_signals). Returns false for calls within one process.
+    /// Returns whether the server that runs the procedure is stopping. A server that is stopping begins no
+    /// new calls, and waits for running procedures at most as long as
+    /// [configured](crate::Server::drain_on_signals). Returns false for calls within one process.
     ///
-    /// A procedure that runs for long or waits for an event can ask from any thread, and return early.
-    /// Its caller still receives the result.
+    /// A procedure that runs for long or waits for an event can call this function from any thread, and
+    /// return early. Its caller still receives the result.
     ///
     /// ```
     /// # use peregrine::interface;

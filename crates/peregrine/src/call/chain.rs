@@ -1,7 +1,7 @@
 //! Nested calls: a procedure calls another server, whose procedure may call back.
 //!
-//! A call that a procedure makes carries its *chain*: the processes through which it has come. If it
-//! comes back into one of these processes, that process knows that one of its own threads waits for it.
+//! A call that a procedure makes carries its *chain*: the processes through which it has come. If the call
+//! comes back into one of these processes, that process knows that one of its own threads waits for the call.
 
 use core::cell::{Cell, RefCell};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -9,7 +9,8 @@ use std::sync::OnceLock;
 
 use crate::sys;
 
-/// A process in a chain: its domain (lower and upper word), its process ID, and a reserved word.
+/// A process in a chain, as four words: the number of its domain (lower and upper word), its process ID, and
+/// a reserved word.
 pub(super) type Link = [u32; 4];
 pub(super) const LINK_BYTES: usize = size_of::<Link>();
 
@@ -29,8 +30,9 @@ pub(crate) fn waiting_inside() -> u32 {
 }
 
 /// While this value exists, the thread that made it counts as waiting. Each path to another process holds
-/// one while a procedure waits for a call that it makes. The servers of this process then run as many
-/// nested calls beyond their bound, so that a call which comes back finds a thread.
+/// such a value while a procedure waits for a call that the procedure makes. For each such value, the servers
+/// of this process may run one nested call more than their bound, so that a call that comes back finds a
+/// thread.
 #[derive(Debug)]
 pub(crate) struct WaitingInside(());
 
@@ -70,13 +72,13 @@ pub(super) fn own_link() -> Link {
     [domain as u32, (domain >> 32) as u32, pid, 0]
 }
 
-/// Returns the link of the first caller, whose domain is not used.
+/// Returns the link of the first caller. Its domain has number 0, which is not used.
 const fn first_link(process: u32) -> Link {
     [0, 0, process, 0]
 }
 
-/// Calls `what` with the links of a call that a procedure of `caller` makes: the chain of the call that
-/// the procedure serves, and the link of this process.
+/// Calls `what` with the links of a call that a procedure makes: the chain of the call that runs the
+/// procedure, and the link of this process. `caller` is the process that called the procedure.
 pub(super) fn with_links<T>(caller: u32, what: impl FnOnce(&[Link], Link) -> T) -> T {
     let first = [first_link(caller)];
     CHAIN.with_borrow(|chain| what(if chain.is_empty() { &first } else { chain }, own_link()))

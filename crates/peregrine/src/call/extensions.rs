@@ -60,8 +60,8 @@ impl Extensions {
             if left.is_zero() {
                 return Err(no_time_left());
             }
-            // Rounded down, so that the server does not get more time than is left here. At least 1 µs is
-            // sent.
+            // The time is rounded down, so that the server does not get more time than is left here. At least
+            // 1 µs is sent.
             let left = u64::try_from(left.as_micros()).unwrap_or(u64::MAX).max(1);
             extensions.begin(DEADLINE, size_of::<u64>());
             extensions.put(&left.to_le_bytes());
@@ -115,7 +115,8 @@ pub(crate) fn no_time_left() -> CallError {
     CallError::not_executed(Kind::TimedOut, Phase::Call, text)
 }
 
-/// Returns the content of a tag in the extensions of a received call, if it is complete.
+/// Returns the content of the first entry with the tag `tag`, in the extensions of a received call. Returns
+/// `None` if there is no such entry, or if it is incomplete.
 fn find(extensions: Window<'_>, tag: u32) -> Option<Window<'_>> {
     let mut at = 0;
     for _ in 0..TAGS_MAX {

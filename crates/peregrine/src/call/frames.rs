@@ -71,7 +71,8 @@ pub(crate) fn frames_that_fit(count: u32, message_bytes: usize) -> u32 {
     const PAGES: usize = 2 * 4096;
     /// The size in bytes of the header before each of a frame's two messages.
     const HEADER: usize = 32;
-    /// How much larger, in bytes, the space of a message is than the message, which may begin at any slot.
+    /// The number of bytes by which the space of a message is larger than the message, because the message
+    /// may begin at any slot of the space.
     const ROTATION: usize = 2 << 20;
     /// The size in bytes of the words at the end of a frame, with their padding.
     const WORDS: usize = 3 * 128;
@@ -102,12 +103,12 @@ pub(crate) fn sparse_memory(stride: usize, mut count: u32) -> io::Result<(Memory
 }
 
 /// Returns whether an error says that the process has no address space left, or that the kernel refuses to
-/// promise the memory.
+/// commit the memory.
 pub(crate) fn is_short(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ENOMEM)
 }
 
-/// Returns a small number for this thread, by which it finds its last frame again.
+/// Returns a small number for this thread, by which the thread finds its last frame again.
 #[inline]
 fn thread_index() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -173,9 +174,9 @@ impl Frames {
     }
 
     /// Takes a frame. If none is free, proceeds as `on_exhausted` says. Callers wait in order of arrival,
-    /// until `deadline`. `is_released` returns whether the server has released a captured frame. It may run
-    /// on behalf of another caller, and must not take frames itself. No lock of this pool is held while it
-    /// runs, and it may use the other functions of the pool.
+    /// until `deadline`. `is_released` returns whether the server has released a captured frame.
+    /// `is_released` may run on behalf of another caller, and must not take frames itself. No lock of this
+    /// pool is held while it runs, and it may use the other functions of the pool.
     ///
     /// Returns `None` at the deadline, even if a frame became free at the last moment: the next caller
     /// gets that frame.

@@ -1,8 +1,8 @@
 //! The shape of a call that every path shares: `Call` on one side, `Request` and `Reply` on the other.
 //!
 //! A message is a *head* of small values and *blocks* of plain data. The blocks that are copied for the
-//! procedure come first, those that are lent to it last, each at a multiple of 16 bytes. A reply is a
-//! table of the filled length of each out block, the blocks, and a head. Paths transfer messages without
+//! procedure come first, and the lent blocks come last. Each block begins at a multiple of 16 bytes. A reply
+//! is a table of the filled length of each out block, the blocks, and a head. Paths transfer messages without
 //! knowing their contents; stubs fill messages without knowing the path.
 
 mod block_cost;
@@ -113,8 +113,8 @@ pub enum OnExhausted {
     /// in flight.
     #[default]
     Wait,
-    /// Activates another A-stack, and waits only if all that exist are active. An A-stack that was captured
-    /// by an abandoned call counts as used.
+    /// Activates another A-stack, and waits only if all existing A-stacks are active. An A-stack that was
+    /// captured by an abandoned call counts as used.
     More,
     /// Waits, as with `Wait`, while A-stacks are being returned. If none has been returned for 10 ms,
     /// activates further A-stacks for the callers that wait: each time at most as many as are active. Thus
@@ -175,15 +175,16 @@ pub trait CallPath: Send + Sync {
     /// known without asking the server.
     fn is_alive(&self) -> bool;
 
-    /// Returns whether the path still needs a frame after its call failed without being executed, until the
-    /// frame is [released](Self::is_released). Only the holder of the frame may call this.
+    /// Returns whether the path still needs a frame whose call has failed without being executed. The path
+    /// then needs the frame until the frame is [released](Self::is_released). Only the holder of the frame
+    /// may call this.
     fn captures(&self, frame: u32) -> bool {
         let _ = frame;
         false
     }
 
     /// Returns whether a captured frame can be used again: the server has released it, or is gone. Only the
-    /// holder of the frame may ask. A frame for which this never becomes true is lost.
+    /// holder of the frame may call this. A frame for which this never becomes true is lost.
     fn is_released(&self, frame: u32) -> bool;
 }
 
@@ -200,10 +201,10 @@ pub struct Layout {
 }
 
 impl Call<'_, '_, '_> {
-    /// Copies the blocks after the head (LRPC's copy A), and converts those that need it. Returns `None` if
-    /// the message does not fit the frame or would be longer than `most` bytes. It must then be transferred
-    /// in another way. A message without blocks is not compared with `most`: check [`Layout::total`]. The
-    /// message is complete after the head has been flushed.
+    /// Copies the blocks after the head (LRPC's copy A), and converts the blocks that need conversion.
+    /// Returns `None` if the message does not fit the frame or would be longer than `most` bytes. The message
+    /// must then be transferred in another way. A message without blocks is not compared with `most`: check
+    /// [`Layout::total`]. The message is complete after the head has been flushed.
     #[inline]
     pub fn put(&mut self, most: usize) -> Option<Layout> {
         let head = self.head.len();
@@ -240,7 +241,7 @@ impl Call<'_, '_, '_> {
     }
 
     /// Copies the part of the blocks that lies between the offsets `from` and `to` of the message. `departs`
-    /// writes and announces it. Returns `None` if it does not fit the frame.
+    /// writes and announces this part. Returns `None` if the part does not fit the frame.
     #[cold]
     pub fn put_part(&mut self, from: usize, to: usize, departs: &dyn Departs) -> Option<()> {
         let mut end = self.head.len();
@@ -319,7 +320,7 @@ impl Call<'_, '_, '_> {
         Ok(end)
     }
 
-    /// Fills out blocks early from a reply that is still being written: the block that contains offset
+    /// Fills the out blocks early from a reply that is still being written: the block that contains offset
     /// `there` of the reply has been written up to that offset.
     pub fn take_early(&mut self, place: usize, there: usize) {
         let space = self.frame.reply_space();

@@ -13,23 +13,24 @@
 //! | `EMPTY` | `INACTIVE` | keeper | it is the last active frame |
 //! | `INACTIVE` | `TAKEN`, `FREE` | caller, binder | more frames are needed |
 //!
-//! The fast path takes only `FREE` frames, so the mark costs it nothing.
+//! The fast path takes only `FREE` frames, so the mark `UNUSED` costs the fast path nothing.
 //!
 //! A caller that finds no frame joins a queue under a lock and closes the *gate*: `open`, the number of
 //! frames that the fast path may try, becomes 0. Later callers then join the end of the queue. A caller
 //! that returns a frame hands it over to the first in the queue, and wakes only that one. Only a caller
 //! that began to take a frame before the gate was closed can overtake the queue.
 //!
-//! No event announces that the server has released a captured frame: a caller must ask its path. A caller
-//! asks before it waits, and one of the waiting callers asks for all of them, every few milliseconds. If each
-//! of them asked, ten thousand callers would keep the processors busy. A released frame is returned like any
-//! other, to the caller that waits longest. No lock is held while a path is asked: see [`queue`].
+//! No event announces that the server has released a captured frame: a caller must ask its path. Each caller
+//! asks its path before it waits. While callers wait, one of them asks on behalf of all, every few
+//! milliseconds. If each of them asked, ten thousand callers would keep the processors busy. A released frame
+//! is returned like any other, to the caller that waits longest. No lock is held while a path is asked: see
+//! [`queue`].
 //!
 //! A queue is slow: a frame that is handed over stays unused until its next holder has been woken. A queue
 //! that has formed also persists (a convoy): a caller that returns a frame and begins another call finds the
 //! gate closed and joins the end. Therefore a caller checks a few times before it joins, and yields the
-//! processor in between. In this time a short call usually ends, and the queue is served. With this, eight
-//! threads make several times as many null calls through five frames.
+//! processor in between. In this time a short call usually ends, and the queue is served. With these checks,
+//! eight threads that share five frames make several times as many null calls.
 //!
 //! # Why no frame is lost while callers wait
 //!
@@ -86,13 +87,14 @@ pub(super) trait Machine: Sized + 'static {
 /// A word for handing something over, on which a thread can sleep.
 pub(super) trait Word {
     fn new(value: u32) -> Self;
-    /// Loads, relaxed.
+    /// Loads the value with `Relaxed` ordering.
     fn peek(&self) -> u32;
-    /// Loads, acquire.
+    /// Loads the value with `Acquire` ordering.
     fn load(&self) -> u32;
-    /// Stores, release.
+    /// Stores the value with `Release` ordering.
     fn store(&self, value: u32);
-    /// Compares and exchanges, acquire. Returns whether it was exchanged.
+    /// Replaces the value `from` by `to`, with `Acquire` ordering. Returns false if the word held another
+    /// value.
     fn exchange(&self, from: u32, to: u32) -> bool;
     /// Sleeps if the word holds `value`: until woken, until a spurious wake-up, or for at most `limit`.
     /// [`Duration::MAX`] means no limit.
@@ -103,8 +105,8 @@ pub(super) trait Word {
 
 /// A thread in the queue. Each has its own word, so that it is woken alone.
 pub(super) struct Waiter<M: Machine> {
-    /// The last message to this thread: the number of the frame that it was given, plus 1, or that it
-    /// must [check](LOOK). Written under the queue's lock, and not after a frame was given.
+    /// The last message to this thread: the number of the frame that it was given, plus 1, or the request to
+    /// [check](LOOK). Written under the queue's lock, and not after a frame was given.
     given: M::Word,
 }
 
@@ -192,7 +194,7 @@ impl<M: Machine> FramePool<M> {
             }
         }
         if self.slots.open.peek() == 0 && self.until_look(policy.look_every / 8).is_zero() {
-            // The frames that this finds go to the callers that already wait. `until_look` limits how often
+            // The frames that `look` finds go to the callers that already wait. `until_look` limits how often
             // all callers together do this.
             self.look(policy.look_every, is_released);
         }
@@ -323,8 +325,8 @@ impl<M: Machine> QueuePlace<'_, M> {
     fn wait(mut self, policy: &WaitPolicy<'_>, is_released: &dyn Fn(u32) -> bool) -> Option<u32> {
         let mut seen = NOTHING;
         loop {
-            // This check comes first: a caller that must give up leaves a frame that it was given to the next
-            // caller.
+            // This check comes first. If a caller that must give up has already received a frame, it hands
+            // the frame on to the next caller.
             let mut left = (policy.left)();
             if left.is_zero() {
                 return None;
@@ -365,7 +367,7 @@ impl<M: Machine> Drop for QueuePlace<'_, M> {
     }
 }
 
-/// The real machine.
+/// The operations of Linux, for all uses except the model checker.
 pub(super) struct Linux;
 
 impl Machine for Linux {

@@ -154,7 +154,7 @@ impl<'a> Reply<'a> {
         self.put_head(write)
     }
 
-    /// Writes a head from encoded bytes. `answer` says what it contains.
+    /// Writes a head from encoded bytes. `answer` says what the head contains.
     ///
     /// # Errors
     /// Fails if the reply is too small.

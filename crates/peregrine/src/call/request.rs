@@ -33,7 +33,7 @@ impl From<Invalid> for Refusal {
     }
 }
 
-/// A received call, in private memory except for what is lent.
+/// A received call, in private memory except for the lent blocks.
 #[derive(Debug)]
 pub struct Request<'a> {
     procedure: u32,

@@ -63,8 +63,8 @@ impl Answer {
     }
 }
 
-/// A server thread's private memory for arguments (LRPC's E-stack). It protects the procedure from a
-/// caller that changes its arguments.
+/// A server thread's private memory for arguments (LRPC's E-stack). It protects the procedure from a caller
+/// that changes the arguments while the procedure runs.
 #[derive(Debug, Default)]
 pub struct EStack(Vec<u128>);
 
@@ -205,7 +205,7 @@ pub(crate) fn refuse(reply: Space<'_>, refusal: &Refusal) -> Ran {
 #[inline(always)]
 fn finish(reply: &Reply<'_>) -> Ran {
     reply.flush();
-    // Both are at most the size of an A-stack, which fits 32 bits.
+    // Both numbers are at most the size of an A-stack, which fits 32 bits.
     let (head_at, head_bytes) = (reply.head_at as u32, reply.head_bytes as u32);
     Ran { answer: reply.answer, head_at, head_bytes, block_bytes: reply.block_bytes }
 }
@@ -213,7 +213,7 @@ fn finish(reply: &Reply<'_>) -> Ran {
 /// Why a call was not run to its end.
 enum Undone {
     Refused(Refusal),
-    /// Its message did not arrive completely.
+    /// The message of the call did not arrive completely.
     NotWhole,
 }
 

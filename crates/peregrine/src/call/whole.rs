@@ -1,5 +1,5 @@
-//! Tests of whole calls: the server reads what the client writes, and the client what the server writes.
-//! Also messages with inconsistent parts, the identity of callers, and waits.
+//! Tests of whole calls: the server reads what the client writes, and the client what the server writes. Also
+//! tests messages with inconsistent parts, the identity of callers, and waits.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
@@ -45,7 +45,7 @@ impl Serve for Echo {
         request.finish()?;
         both.reverse();
         let fits = words.len().min(out.capacity());
-        out.put(&words[..fits]).expect("room");
+        out.put(&words[..fits]).expect("space");
         let mut last = [0];
         if !lent.is_empty() {
             lent.copy_to(lent.len() - 1, &mut last)?;
@@ -166,7 +166,7 @@ impl Sends {
                 outs: &mut outs,
                 limit,
             };
-            let layout = call.put(usize::MAX).expect("room");
+            let layout = call.put(usize::MAX).expect("space");
             assert_eq!(call.layout(), layout);
             assert!(call.is_unconverted());
             assert!(call.put(layout.total - 1).is_none());
@@ -624,7 +624,7 @@ fn with_reply<T>(
 ) -> T {
     let frames = frames(BYTES);
     let frame = frames.take(|| None, |_| true, OnExhausted::Wait).expect("a frame");
-    frame.reply_to().write(0, reply).expect("room");
+    frame.reply_to().write(0, reply).expect("space");
     let mut head = Writer::new(frame.call_space());
     let [mut one, mut other] = outs.map(Out::from);
     let mut outs = [one.block(), other.block()];
@@ -670,7 +670,7 @@ fn invalid_early_values_are_read_again() {
         let (mut one, mut other) = (Vec::with_capacity(8000), Vec::with_capacity(10));
         let taken = with_reply(&reply, [&mut one, &mut other], |call| {
             call.take_early(0, 32 + 6000);
-            call.frame.reply_to().write(32, &[2; 8000]).expect("room");
+            call.frame.reply_to().write(32, &[2; 8000]).expect("space");
             if forget {
                 call.forget_early();
             }
@@ -690,7 +690,7 @@ fn message_written_in_parts_is_equal_for_every_split() {
     let put = |parts: &[usize]| {
         let frames = frames(BYTES);
         let frame = frames.take(|| None, |_| true, OnExhausted::Wait).expect("a frame");
-        frame.call_space().write(0, &[0xaa; 512]).expect("room");
+        frame.call_space().write(0, &[0xaa; 512]).expect("space");
         let mut head = Writer::new(frame.call_space());
         head.plain(&7u8).unwrap();
         let ins = [Window::from(&source[..37]).into(), Window::from(&source[37..60]).into()];
@@ -703,7 +703,7 @@ fn message_written_in_parts_is_equal_for_every_split() {
             assert_eq!(call.put(layout.total), Some(layout));
         }
         for ends in parts.windows(2) {
-            call.put_part(ends[0], ends[1].min(layout.total), &Straight).expect("room");
+            call.put_part(ends[0], ends[1].min(layout.total), &Straight).expect("space");
         }
         call.head.flush();
         let mut message = vec![0; layout.total];
@@ -716,7 +716,7 @@ fn message_written_in_parts_is_equal_for_every_split() {
     }
 }
 
-/// Writes without notifying anyone.
+/// Writes, and announces nothing.
 #[derive(Debug)]
 struct Straight;
 
@@ -742,7 +742,7 @@ impl Serve for Raw {
         assert!(!raw.head.is_empty() && raw.lent.len() == 33);
         request.finish()?;
         reply.expect(2);
-        reply.block(12).expect("room");
+        reply.block(12).expect("space");
         reply.filled(0, 12)?;
         reply.raw(self.0, &self.1)
     }

@@ -43,7 +43,7 @@ pub(crate) struct Counting {
     skip: u32,
     /// The number of calls for which the next timed call counts.
     weight: u32,
-    /// The state of the random numbers.
+    /// The state of the generator of random numbers.
     random: u64,
     /// Whether the thread has polled without finding a call.
     looked: bool,
@@ -160,7 +160,7 @@ impl Counting {
                 self.add(&lane[lane::FAILED], 1);
                 false
             }
-            // Its arguments were invalid, or it will be posted again.
+            // The call's arguments were invalid, or the client will post the call again.
             Answer::NotExecuted | Answer::PostAgain => {
                 self.add(&lane[lane::REFUSED], u64::from(answer == Answer::NotExecuted));
                 true
@@ -168,7 +168,7 @@ impl Counting {
         }
     }
 
-    /// Counts the time of a sampled call once for each call that it represents.
+    /// Counts the time of a timed call once for each call that it represents.
     #[cold]
     fn timed(&mut self, tally: &Tally, ns: u64) {
         let bit = 1 << tally.export;
@@ -182,7 +182,8 @@ impl Counting {
         if ns >= LONG {
             return self.time_next();
         }
-        // The interval is random, because every 64th call could always be of the same procedure.
+        // The interval is random. With a fixed interval, the timed calls could always be of the same
+        // procedure.
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;

@@ -1,9 +1,11 @@
 //! Histograms of how long calls took. They have eight buckets for each power of two, so the width of a bucket
 //! is at most an eighth of its times.
 
-/// The number of bits of a time, after its highest bit, that select its bucket.
+/// The position of the highest bit of a time, and this number of bits after it, select the bucket of the
+/// time.
 const FINE: u32 = 3;
-/// The largest number of bits of a time in nanoseconds: 68 seconds. Longer times are in the last bucket.
+/// The number of bits of the longest times that have buckets of their own, in nanoseconds: 36 bits are 68
+/// seconds. Longer times are in the last bucket.
 const BITS: u32 = 36;
 /// The number of buckets.
 pub(super) const BUCKETS: usize = ((BITS - FINE + 1) << FINE) as usize;

@@ -15,7 +15,7 @@
 use super::histogram::BUCKETS;
 use crate::limits::{COUNTED_BINDINGS, COUNTED_EXPORTS, COUNTED_SESSIONS, COUNTED_THREADS};
 
-/// The first word.
+/// The first word of the pages.
 pub(super) const MAGIC: u64 = u64::from_be_bytes(*b"PRGcount");
 /// The version of this layout. Other versions are not read.
 pub(super) const VERSION: u64 = 1;
@@ -39,11 +39,13 @@ pub(super) const HISTOGRAMS_AT: usize = LANES_AT + COUNTED_THREADS * COUNTED_BIN
 pub(crate) const PAGE_BYTES: usize =
     HISTOGRAMS_AT + COUNTED_THREADS * COUNTED_EXPORTS * HISTOGRAM_BYTES;
 
-/// The number of server halves of paths: local, TCP, datagrams. The header has a word of threads and a word
-/// of captured calls for each. A further server half needs a new version of the layout.
+/// The number of server halves of paths: local, TCP, datagrams. For each of them, the header has the number
+/// of threads that share row 0, and the number of captured calls. A further server half needs a new version
+/// of the layout.
 pub(crate) const SERVER_HALVES: usize = 3;
 
-/// The indexes of the words in the header. `CAPTURED` and `QUEUED` are gauges, as of the last request.
+/// The indexes of the words in the header. The words from `CAPTURED` on are gauges: they have the values of
+/// the last request.
 pub(super) mod header {
     pub(crate) const WORDS: usize = 32;
     pub(crate) const MAGIC: usize = 0;
@@ -63,9 +65,10 @@ pub(super) mod header {
     pub(crate) const SESSIONS_UNSHOWN: usize = 8;
     /// The number of bindings without a row.
     pub(crate) const BINDINGS_UNSHOWN: usize = 9;
-    /// The number of threads that share row 0, because no row was left: local, TCP, datagrams.
+    /// The first of three words, for local, TCP and datagrams: the number of threads that share row 0,
+    /// because no row was left.
     pub(crate) const THREADS_SHARED: usize = 10;
-    /// The number of abandoned calls that still run: local, TCP, datagrams.
+    /// The first of three words, for local, TCP and datagrams: the number of abandoned calls that still run.
     pub(crate) const CAPTURED: usize = 16;
     /// The number of calls that wait for a thread.
     pub(crate) const QUEUED: usize = 19;
@@ -95,14 +98,15 @@ pub(super) mod thread {
     pub(crate) const RUNS: usize = 8;
 }
 
-/// The first words of rows that are written while they may be read, and the values of `STATE`. These are the
-/// rows of exports, sessions and bindings.
+/// The indexes of the first words in the rows of exports, sessions and bindings, and the values of `STATE`.
+/// These rows are written while readers may read them.
 pub(super) mod row {
     /// Odd while the row is being written.
     pub(crate) const SEQUENCE: usize = 0;
     pub(crate) const STATE: usize = 1;
     /// The row is not in use.
     pub(crate) const VACANT: u64 = 0;
+    /// The export, session or binding of the row exists.
     pub(crate) const STANDS: u64 = 1;
     /// The export or binding has ended. A binding's counts have not been added to its export yet.
     pub(crate) const ENDED: u64 = 2;
@@ -116,7 +120,8 @@ pub(super) mod export {
     pub(crate) const SINCE: usize = 2;
     pub(crate) const VERSION: usize = 3;
     pub(crate) const DIGEST: usize = 4;
-    /// The length in bytes of the export's name in the lower half, of the interface's name in the upper half.
+    /// The lower half is the length in bytes of the export's name, and the upper half that of the interface's
+    /// name.
     pub(crate) const LENGTHS: usize = 6;
     pub(crate) const NAME: usize = 8;
     pub(crate) const INTERFACE: usize = 16;
@@ -133,7 +138,8 @@ pub(super) mod session {
     pub(crate) const PROCESS: usize = 5;
     pub(crate) const USER: usize = 6;
     pub(crate) const GROUP: usize = 7;
-    /// The upper half is 0, 4 or 6, the version of the address. The lower half is the port.
+    /// The upper half is the IP version of the address, 4 or 6, or 0 if there is no address. The lower half
+    /// is the port.
     pub(crate) const PORT: usize = 8;
     /// The address, in network byte order.
     pub(crate) const ADDRESS: usize = 9;
@@ -155,8 +161,8 @@ pub(super) mod binding {
 /// The indexes of the words in a lane: the counts of one thread for one binding.
 pub(super) mod lane {
     pub(crate) const WORDS: usize = 8;
-    /// The number of calls that run in threads without a row. A thread with a row notes there which call it
-    /// runs.
+    /// The number of calls that run in threads without a row. A thread with a row notes in that row which
+    /// call it runs.
     pub(crate) const RUNS: usize = 0;
     /// The number of calls that have ended.
     pub(crate) const ENDED: usize = 1;
@@ -193,7 +199,7 @@ const _: () = {
     assert!(binding::WORDS * WORD == BINDING_BYTES && binding::BASE + COUNTS <= binding::WORDS);
     assert!(lane::WORDS * WORD == LANE_BYTES && lane::OUT < COUNTS && COUNTS <= lane::WORDS);
     assert!(BUCKETS * WORD <= HISTOGRAM_BYTES);
-    // No two threads write to one line.
+    // No two threads write to one cache line.
     assert!(THREADS_AT.is_multiple_of(LANE_BYTES) && THREAD_BYTES.is_multiple_of(LANE_BYTES));
     assert!(LANES_AT.is_multiple_of(LANE_BYTES));
     assert!(HISTOGRAMS_AT.is_multiple_of(LANE_BYTES) && HISTOGRAM_BYTES.is_multiple_of(LANE_BYTES));

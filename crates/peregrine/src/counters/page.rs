@@ -1,9 +1,11 @@
 //! `Page`: the shared pages of a server, and the use of their rows.
 //!
 //! Rows are assigned and released when a thread, export, session or binding begins or ends, under one lock
-//! that no call takes. The counts of lanes are never reset: the row of a binding records their values when it
-//! began, so only the thread of a lane writes to the lane. A row is not used for another binding before the
-//! [`Tally`] of the earlier binding is dropped: then no thread can count for that binding any more.
+//! that no call takes. A *lane* has the counts of one thread for one binding (docs/STAT.md). Lanes are never
+//! reset. When a binding begins, its row records the counts that its lanes have at that time. So only one
+//! thread writes to a lane, except in the row that threads share. A row is used for another binding only
+//! after the [`Tally`] of the earlier binding was dropped. After that, no thread counts for the earlier
+//! binding.
 
 use core::net::{IpAddr, SocketAddr};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -21,7 +23,7 @@ use crate::limits::{COUNTED_BINDINGS, COUNTED_EXPORTS, COUNTED_SESSIONS, COUNTED
 use crate::sync::{Mutex, MutexGuard};
 use crate::sys::{self, Memory};
 
-/// The row of all threads that have no other row, or serve no calls. Its words are changed with locked
+/// The row of all threads that have no row of their own, or serve no calls. Its words are changed with locked
 /// instructions.
 pub(super) const SHARED: usize = 0;
 
@@ -41,8 +43,8 @@ struct Rows {
     sessions_begun: u64,
 }
 
-/// The rows of a kind that are not in use: those in `free`, and those from `next` to `most`, which were never
-/// used.
+/// The rows of one kind that are not in use: those in `free`, and those from `next` to `most`, which were
+/// never used.
 struct Places {
     free: Vec<u32>,
     next: u32,
@@ -93,7 +95,7 @@ impl Page {
     pub(crate) fn new() -> std::io::Result<Arc<Self>> {
         let (memory, file) = match Memory::shown(PAGE_BYTES) {
             Ok((memory, file)) => (memory, Some(file)),
-            // Then no other process can read the counters, but the server works.
+            // Without the file, no other process can read the counters, but the server works.
             Err(_) => (Memory::private(PAGE_BYTES)?, None),
         };
         let rows = Rows {
@@ -138,7 +140,7 @@ impl Page {
         word
     }
 
-    /// Returns the counts of a binding by a thread.
+    /// Returns the lane of a thread for a binding.
     #[inline]
     pub(super) fn lane(&self, thread: usize, binding: u32) -> &[AtomicU64; lane::WORDS] {
         self.memory.longs(lane_at(thread, binding as usize))
@@ -234,7 +236,7 @@ fn text_words(text: &str, at: usize) -> ([(usize, u64); TEXT_BYTES / 8], u64) {
     (core::array::from_fn(word), text.len() as u64)
 }
 
-/// The row of an export, as long as it exists.
+/// The row of an export, for as long as the export exists.
 pub(crate) struct ExportCounters {
     page: Arc<Page>,
     row: u32,
@@ -297,7 +299,7 @@ impl Drop for ExportCounters {
     }
 }
 
-/// The row of a session, as long as it exists.
+/// The row of a session, for as long as the session exists.
 pub(crate) struct SessionCounters {
     page: Arc<Page>,
     row: Option<u32>,

@@ -69,8 +69,8 @@ pub struct ServerStat {
 /// One export.
 #[derive(Clone, Debug, Default, PartialEq, Eq, peregrine_macros::Value)]
 pub struct ExportStat {
-    /// Its name. It is empty for the exports after the [63rd](crate::limits::COUNTED_EXPORTS), which are
-    /// counted as one.
+    /// The name of the export. It is empty for the exports after the [63rd](crate::limits::COUNTED_EXPORTS),
+    /// which are counted as one.
     pub name: String,
     /// The name of its interface.
     pub interface: String,
@@ -88,9 +88,9 @@ pub struct ExportStat {
     pub latency: Latency,
 }
 
-/// One session: a client process over shared memory, or a connection over TCP. Over datagrams, which have
-/// no connections, each binding of each calling thread is a session. Threads that share a socket may share
-/// one.
+/// One session: a client process over shared memory, or a connection over TCP. Over datagrams, which have no
+/// connections, each binding of each calling thread is a session. Threads that share a socket may share a
+/// session.
 #[derive(Clone, Debug, Default, PartialEq, Eq, peregrine_macros::Value)]
 pub struct SessionStat {
     /// A number that no other session of the server has.
@@ -192,7 +192,7 @@ impl Latency {
         Some(Duration::from_nanos(from.midpoint(to)))
     }
 
-    /// Returns the difference to an earlier moment.
+    /// Returns the times of the calls since an earlier moment.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let before = earlier.buckets.iter().copied().chain(core::iter::repeat(0));
@@ -211,7 +211,7 @@ impl Latency {
 }
 
 impl Counts {
-    /// Returns the difference to an earlier moment. The calls in flight are those of the later moment.
+    /// Returns the counts since an earlier moment. The calls in flight are those of the later moment.
     #[must_use]
     pub const fn since(&self, earlier: &Self) -> Self {
         Self {

@@ -112,7 +112,7 @@ fn reader_gets_what_was_counted() {
     drop(tally);
     let stat = server.read();
     assert_eq!((stat.bindings.len(), stat.server.counts.calls), (0, 3001));
-    // The row begins with zero for its next binding.
+    // The next binding that uses the row begins with zero counts.
     let tally = server.tally();
     assert_eq!(server.read().bindings[0].counts, Counts::default());
     call(&mut Counting::new(&server.page, ThreadKind::Local), &tally);

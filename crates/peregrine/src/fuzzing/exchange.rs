@@ -51,7 +51,7 @@ const NOW: Moment = Moment(1000 * SECOND);
 /// The largest number of packets that an end sends in one step.
 const SENT_MAX: usize = 64;
 
-/// The rest of an input, which is read from its beginning. After the end, zeros are read.
+/// The part of an input that was not read yet. After its end, zeros are read.
 struct Input<'a>(&'a [u8]);
 
 impl Input<'_> {

@@ -26,7 +26,7 @@ pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Description> {
     let mut fields = Fields(bytes);
     let (interface, version) = (fields.text()?, fields.u32()?);
     let (digest, text) = (Digest(fields.array()?), fields.text()?);
-    // The number of texts comes from the peer, so no memory is reserved for it in advance.
+    // The number of texts comes from the peer, so no memory is reserved for the texts in advance.
     let docs = (0..fields.u32()?).map(|_| fields.text()).collect::<Option<Vec<_>>>()?;
     let (process, age_ms, bindings) = (fields.u32()?, fields.u64()?, fields.u32()?);
     let listens = (0..fields.u32()?).map(|_| fields.text()).collect::<Option<Vec<_>>>()?;

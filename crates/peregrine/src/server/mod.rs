@@ -147,7 +147,7 @@ impl Server {
         self.listen_at(endpoint, false)
     }
 
-    /// Listens as [`Server::listen`] does, but accepts also endpoints that other machines can reach, such as
+    /// Listens as [`Server::listen`] does, but also accepts endpoints that other machines can reach, such as
     /// `tcp:0.0.0.0:7000`.
     ///
     /// **Nothing on a network path is encrypted or authenticated in this version.** Any host that can reach
@@ -183,18 +183,17 @@ impl Server {
         self
     }
 
-    /// Sets how many TCP connections the server has open at one time. The default is
-    /// [`limits::CONNECTIONS_MAX`]. Each connection needs a descriptor, so `RLIMIT_NOFILE` bounds their
-    /// number as well.
+    /// Sets how many TCP connections may be open at one time. The default is [`limits::CONNECTIONS_MAX`].
+    /// Each connection needs a descriptor, so `RLIMIT_NOFILE` bounds their number as well.
     pub const fn connections(mut self, most: usize) -> Self {
         self.connections.connections = most;
         self
     }
 
-    /// Sets how many TCP connections from one host (one IPv4 address, or one IPv6 /64) the server has open at
-    /// one time. The default is [`limits::CONNECTIONS_PER_HOST`]. All bindings of a client process to a
-    /// server share one connection, so this bounds the number of client processes of a host. Raise the limit
-    /// where many clients share an address, for example through NAT.
+    /// Sets how many TCP connections from one host (one IPv4 address, or one IPv6 /64) may be open at one
+    /// time. The default is [`limits::CONNECTIONS_PER_HOST`]. All bindings of a client process to a server
+    /// share one connection, so this bounds the number of client processes of a host. Raise the limit where
+    /// many clients share an address, for example through NAT.
     ///
     /// ```no_run
     /// # use peregrine::{interface, Server};
@@ -232,7 +231,7 @@ impl Server {
         self
     }
 
-    /// Sets how many procedures run at the same time. The default is [`limits::WORKERS_MAX`]. The limit
+    /// Sets how many procedures may run at the same time. The default is [`limits::WORKERS_MAX`]. The limit
     /// applies to calls from this machine and to calls over networks separately. Over networks, the same
     /// number of further threads, but at least 16 and at most 64, may wait for calls. A user of this machine
     /// other than the server's own and root gets at most three quarters of the threads.

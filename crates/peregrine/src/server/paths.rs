@@ -41,7 +41,7 @@ impl Paths {
         })
     }
 
-    /// Returns all paths. The counters of captured calls have the same order.
+    /// Returns the server halves of all paths, in the order of the counters of captured calls.
     pub(super) fn all(&self) -> [Arc<dyn ServerPath>; SERVER_HALVES] {
         [
             Arc::clone(&self.local) as Arc<dyn ServerPath>,

@@ -2,7 +2,7 @@
 //! as overload, and waits for running procedures when the server stops.
 //!
 //! Each group of threads has one [`Admission`]: the pool of local workers, the stream threads, and the
-//! receivers of each socket. How a thread waits for a call is up to its group.
+//! receivers of each socket. Each group defines how its threads wait for calls.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -138,8 +138,8 @@ impl Admission {
 
     #[inline]
     fn begin_below(&self, bound: usize) -> bool {
-        // The count never exceeds the number of procedures that run, not even for a moment: a call that gets
-        // no permit waits for the notification by `end`.
+        // The count is raised only if the procedure may run. If the count were raised first and then lowered
+        // again, another call could get no permit meanwhile, and no `end` would notify that call.
         let more = |running| (running < bound).then_some(running + 1);
         self.running.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
     }
@@ -176,7 +176,7 @@ impl Admission {
     }
 
     /// Checks whether one more call may wait when `waiting` calls wait already. Threads can take `at_once`
-    /// calls without delay, so these do not count.
+    /// calls without delay, so these calls do not count.
     ///
     /// # Errors
     /// If the server stops, or its queue is full.

@@ -1,4 +1,4 @@
-//! The server's bindings of a session or connection. A client names a binding by number.
+//! The bindings of one session or connection, as the server keeps them. A client names a binding by number.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::time::Duration;

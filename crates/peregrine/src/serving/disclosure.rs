@@ -18,9 +18,9 @@ pub enum Disclosure {
     /// number of sessions and of bindings. The client cannot read about a single session or binding.
     #[default]
     Totals,
-    /// Over networks, a client may also read all sessions and bindings: which processes are connected,
-    /// from which hosts, and how often each of them calls what. Choose this only if every client may
-    /// know that.
+    /// Over networks, a client may also read all sessions and bindings: which processes are connected, from
+    /// which hosts, and how often each process calls which export. Choose this only if every client may know
+    /// that.
     All,
 }
 
@@ -28,7 +28,8 @@ pub enum Disclosure {
 pub(crate) struct Disclosed {
     pub(crate) page: Arc<Page>,
     pub(crate) disclosure: Disclosure,
-    /// The paths, which measure their load when a client asks for it. The counters have them in this order.
+    /// The paths, which measure their load when a client asks for it. The counters list the paths in this
+    /// order.
     paths: OnceLock<[Weak<dyn ServerPath>; SERVER_HALVES]>,
 }
 

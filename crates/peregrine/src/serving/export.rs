@@ -84,8 +84,8 @@ impl ExportOptions {
     }
 
     /// Sets the largest number of A-stacks of a session that is created by a binding to this export, 1 to
-    /// [`limits::ASTACKS_MAX`]. The default is that maximum. For users other than the server's own and root,
-    /// the default is at most [`limits::ASTACKS_OF_OTHERS`].
+    /// [`limits::ASTACKS_MAX`]. The default is [`limits::ASTACKS_MAX`]. For users other than the server's own
+    /// and root, the default is at most [`limits::ASTACKS_OF_OTHERS`].
     ///
     /// # Panics
     /// If `count` is out of that range.
@@ -116,7 +116,7 @@ pub(crate) struct Export {
     /// Whether the server is stopping.
     stopping: Arc<AtomicBool>,
     since: Instant,
-    /// Whether clients may not connect or bind any more.
+    /// Whether the export is closed, so that clients can no longer connect or bind.
     closed: AtomicBool,
     /// The number of bindings. It is updated when a binding is added or revoked: counting a quarter of a
     /// million bindings for each description would occupy the keeper.
@@ -184,7 +184,7 @@ impl Export {
 
     /// Checks whether a client may bind, on a path whose kernel proves who the client is. `peer` is what the
     /// kernel reports about the client. `groups` returns the client's supplementary groups. This function
-    /// calls it only if the answer depends on them, because it may make a system call.
+    /// calls `groups` only if the answer depends on the groups, because `groups` may make a system call.
     ///
     /// # Errors
     /// If the client may not bind. The error is the reason.
@@ -325,7 +325,7 @@ impl Exports {
     }
 
     /// Returns the export that clients on networks can call under a name. A private export is found as well,
-    /// because no network proves the user of a client. A path whose kernel does prove it calls
+    /// because no network proves the user of a client. A path whose kernel proves the user calls
     /// [`Export::admits`] instead.
     ///
     /// # Errors

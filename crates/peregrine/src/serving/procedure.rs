@@ -42,7 +42,7 @@ pub(crate) struct IncomingCall<'a, W, G> {
     pub(crate) is_given_up: G,
 }
 
-/// A call that runs. Dropping it removes the call's state from the thread.
+/// A call that runs. When this value is dropped, it removes the call's state from the thread.
 pub(crate) struct Guard<'a> {
     counting: &'a mut Counting,
     row: &'a BindingRow,
@@ -94,7 +94,8 @@ impl Serving {
         Ok(Guard { counting, row, bytes, begun, took: None, counted: false })
     }
 
-    /// Sets the caller, if it differs from the caller of the last call.
+    /// Sets the caller and the source of the call. Called only if the caller differs from that of the last
+    /// call.
     #[cold]
     fn change_caller(&mut self, row: &BindingRow, calls: impl FnOnce() -> Arc<dyn Calls>) {
         self.caller = Some(Arc::clone(&row.caller));
@@ -102,7 +103,7 @@ impl Serving {
         serve_calls_of(Some(calls()));
     }
 
-    /// Sets the call chain and the deadline, if this call or the last call has extensions.
+    /// Sets the call chain and the deadline. Called only if this call or the last call has extensions.
     #[cold]
     fn extend(
         &mut self,
@@ -223,7 +224,7 @@ mod tests {
         }
     }
 
-    /// A source of calls whose callers have either all given up, or none of them.
+    /// A source of calls. Either all of their callers have given up, or none has.
     struct All(AtomicBool);
 
     impl Calls for All {

@@ -28,7 +28,7 @@ const BPF_FUNC_REDIRECT_MAP: i32 = 51;
 #[repr(C)]
 struct Instruction {
     code: u8,
-    /// The destination register in the lower half, the source register in the upper half.
+    /// The lower four bits are the destination register, and the upper four bits the source register.
     registers: u8,
     offset: i16,
     immediate: i32,
@@ -137,7 +137,7 @@ fn instructions(map: i32, ours: Ours) -> [Instruction; 19] {
         immediate,
     };
     let ether_type = i32::from(u16::from_ne_bytes(ours.ether_type.to_be_bytes()));
-    // All jumps lead to the last instruction but one. Offsets count from the instruction after the jump.
+    // All jumps lead to the second-to-last instruction. Offsets count from the instruction after the jump.
     let out = |from: i16| 17 - from - 1;
     [
         // r2 and r3: the start and the end of the frame.
@@ -165,8 +165,8 @@ fn instructions(map: i32, ours: Ours) -> [Instruction; 19] {
 }
 
 impl XdpProgram {
-    /// Attaches the program to an interface: in the driver if it can run programs, otherwise after the driver
-    /// (generic mode), where the kernel has already spent more time on each frame.
+    /// Attaches the program to an interface: in the driver if the driver can run programs, otherwise after
+    /// the driver (generic mode), where the kernel has already spent more time on each frame.
     ///
     /// # Errors
     /// `ResourceBusy` if the interface has another program; `PermissionDenied` without `CAP_BPF` and

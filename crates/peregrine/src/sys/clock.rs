@@ -12,8 +12,8 @@ use std::sync::OnceLock;
 
 /// How long a thread extrapolates from the kernel's last answer, in nanoseconds.
 const TRUSTED: u64 = 100_000;
-/// How long the counter's rate is measured, in nanoseconds. The error is then at most 1 in 100,000,
-/// which is one nanosecond within [`TRUSTED`].
+/// How long the counter's rate is measured, in nanoseconds. The error of the rate is then at most 1 in
+/// 100,000, which is one nanosecond within [`TRUSTED`].
 const MEASURED: u64 = 20_000_000;
 
 /// Nanoseconds per tick, times 2^32. Zero while unknown, and where the counter is not usable.

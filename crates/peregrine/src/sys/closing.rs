@@ -3,9 +3,9 @@
 //! If a peer left descriptors in the queue of a Unix socket, the thread that closes the socket also closes
 //! the last copies of those descriptors. Such a close can block for as long as the peer wants: on a TCP
 //! socket that lingers, or on a file of a file system in user space. Therefore a socket with descriptors in
-//! its queue is closed by one of a few threads that do nothing else. When all of them block, sockets are
-//! queued here. Servers then accept no new client until the queue is short again ([`is_congested`]); clients
-//! that are already bound are still served.
+//! its queue is closed by one of a few threads that do nothing else. When all of these threads block, sockets
+//! are queued here. Servers then accept no new client until the queue is short again ([`is_congested`]);
+//! clients that are already bound are still served.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;

@@ -59,8 +59,8 @@ pub(super) use x86_64::{can_shuffle, copy_cached, copy_shuffled, copy_streaming}
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) use portable::{can_shuffle, copy_cached, copy_shuffled, copy_streaming};
 
-/// Copies of whole lines. As with [`fetch`](super::window::fetch), the compiler cannot look through
-/// them, and a byte that a peer writes at the same time is copied with its old or its new value.
+/// Copies of whole lines. As with [`fetch`](super::window::fetch), the compiler can assume nothing about the
+/// copied bytes, and a byte that a peer writes at the same time is copied with its old or its new value.
 #[cfg(target_arch = "x86_64")]
 mod x86_64 {
     use core::arch::asm;
@@ -391,7 +391,8 @@ mod tests {
     fn shuffled_lanes_equal_reordered_bytes() {
         let each =
             |bytes: &mut [u8]| bytes.as_chunks_mut::<4>().0.iter_mut().for_each(|n| n.reverse());
-        // 24 bytes: one number of eight bytes, two of four, and the rest is not reordered.
+        // In each 24 bytes, one number of eight bytes and two numbers of four bytes are reversed. The other
+        // eight bytes keep their order.
         let mixed = |bytes: &mut [u8]| {
             for value in bytes.as_chunks_mut::<24>().0 {
                 value[..8].reverse();

@@ -20,7 +20,8 @@ const SOL_UDP: c_int = 17;
 const UDP_SEGMENT: c_int = 103;
 /// GRO: enables receiving batches in one piece, and reports the length of their datagrams.
 const UDP_GRO: c_int = 104;
-/// The index, in the answer to `SO_MEMINFO`, of the number of bytes that were sent and have not left.
+/// The index, in the answer to `SO_MEMINFO`, of the number of bytes that were sent and are still in the send
+/// buffer.
 const MEMINFO_SENT: usize = 2;
 /// The index, in the answer to `SO_MEMINFO`, of the size of the send buffer.
 const MEMINFO_SEND_BUFFER: usize = 3;
@@ -52,11 +53,12 @@ pub struct Address {
 /// The local address to which a datagram was sent.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 enum LocalAddress {
-    /// The kernel chooses the address: the socket has only one, or the datagram was not sent to one address.
+    /// The kernel chooses the address: the socket has only one, or the datagram was sent to a multicast or
+    /// broadcast address.
     #[default]
     Own,
     V4([u8; 4]),
-    /// With the index of the interface, if the address needs one (link-local addresses).
+    /// An IPv6 address, and the index of its interface. The index is 0 unless the address is link-local.
     V6([u8; 16], u32),
 }
 
@@ -112,7 +114,7 @@ impl Address {
         Self { bytes, len: len as u32, local_address: LocalAddress::Own }
     }
 
-    /// Returns whether it is an IPv6 address.
+    /// Returns whether this is an IPv6 address.
     #[inline]
     pub const fn is_v6(&self) -> bool {
         self.family() == libc::AF_INET6 as u16
@@ -531,7 +533,7 @@ impl Datagrams {
         Ok(())
     }
 
-    /// Leaves IPv4 packets to IPv4 sockets. For IPv6 sockets that are not bound yet.
+    /// Makes an IPv6 socket receive no IPv4 packets. Must be called before the socket is bound.
     ///
     /// # Errors
     /// Those of `setsockopt`.

@@ -22,8 +22,8 @@ fn retry(call: impl Fn() -> isize) -> io::Result<usize> {
     }
 }
 
-/// Reads from byte `offset` of a file into a space. Returns the number of bytes, 0 at the end of the
-/// file.
+/// Reads from byte `offset` of a file into a space. Returns the number of bytes read, which is 0 at the end
+/// of the file.
 ///
 /// # Errors
 /// Those of `pread`.

@@ -12,8 +12,9 @@ use std::io;
 pub(crate) struct ForkMark(&'static AtomicU32);
 
 impl ForkMark {
-    /// Returns the mark of this process, which its bindings share. A child makes a new one: the mark of its
-    /// parent is wiped, and must stay wiped for the bindings that the child inherited.
+    /// Returns the mark of this process. All bindings of the process share the mark. A forked child makes a
+    /// new mark: the mark of its parent is wiped, and must stay wiped for the bindings that the child
+    /// inherited.
     pub(crate) fn of_process() -> io::Result<Self> {
         // There is no lock: a thread that does not exist in the child might hold it.
         static MARK: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());

@@ -1,4 +1,4 @@
-//! Network interfaces: which one has an address, and its properties.
+//! Finds the network interface that has an IP address, and asks for its properties.
 
 #![allow(unsafe_code)]
 
@@ -29,7 +29,7 @@ pub struct NetworkInterface {
 /// Returns the interface that has this address.
 ///
 /// # Errors
-/// `NotFound` if no interface has it; otherwise the errors of the system calls.
+/// `NotFound` if no interface has the address; otherwise the errors of the system calls.
 pub fn interface_of(address: IpAddr) -> io::Result<NetworkInterface> {
     let mut list = ptr::null_mut();
     // SAFETY: stores the address of a list, which is freed below.

@@ -1,4 +1,5 @@
-//! `Memory`: an owned mapping, private or shared with a peer, that is accessed only through windows.
+//! `Memory`: an owned mapping, private or shared with a peer, that is accessed only through windows and
+//! atomics.
 
 #![allow(unsafe_code)]
 
@@ -31,7 +32,8 @@ use super::Space;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
-/// With atomics this is no error, though it is not determined which of the bytes remain at the end:
+/// With atomics, two writes at the same time are no error. It is not determined whose bytes remain at the
+/// end:
 ///
 /// ```
 /// let memory = peregrine::sys::Memory::private(4096)?;
@@ -59,7 +61,8 @@ unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
 
-/// The seals of a region: its size cannot change any more, so accesses never fault.
+/// Returns the seals of a region. With them, the size of the region cannot change any more, so accesses never
+/// fault.
 fn sealed() -> SealFlags {
     SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL
 }
@@ -123,7 +126,7 @@ impl Memory {
     }
 
     /// Maps, for reading only, the memory that a peer publishes. Checks the file as
-    /// [`received`](Self::received) does. A write would fault.
+    /// [`received`](Self::received) does. A write to the mapping would fault.
     ///
     /// # Errors
     /// Fails if the file is not a sealed memfd of that size.
@@ -176,14 +179,14 @@ impl Memory {
         // because no other user may write it. So the mapping stays backed by memory.
         let base = unsafe { mmap(ptr::null_mut(), bytes, protection, MapFlags::SHARED, file, 0) };
         let memory = Self::mapped(base?, bytes, true)?;
-        // SAFETY: advice about the mapping just made: a child process does not inherit the session.
+        // SAFETY: advice about the mapping just made: a child process does not inherit the mapping.
         unsafe { madvise(memory.base.as_ptr().cast(), bytes, Advice::LinuxDontFork) }?;
         memory.leave_out_of_dumps();
         Ok(memory)
     }
 
-    /// Excludes the memory from core dumps. A dump reads untouched pages, which would allocate shared
-    /// memory for the holes of every session, and writes the data of other processes to disk.
+    /// Excludes the memory from core dumps. A dump would read untouched pages, and so allocate shared memory
+    /// for the holes of every session. It would also write the data of other processes to disk.
     pub(crate) fn leave_out_of_dumps(&self) {
         // SAFETY: advice about an owned mapping. If the kernel refuses it, dumps are larger.
         let _ = unsafe { madvise(self.base.as_ptr().cast(), self.bytes, Advice::LinuxDontDump) };

@@ -12,7 +12,8 @@ pub(crate) fn network_number() -> u64 {
     let net = rustix::fs::stat("/proc/thread-self/ns/net").map(|stat| (stat.st_dev, stat.st_ino));
     match (boot, net) {
         (Ok(boot), Ok(net)) => (boot, net).hash(&mut hasher),
-        // Without this information the process counts as alone in its network: it gets a random number.
+        // Without this information the process is treated as the only one in its network: it gets a random
+        // number.
         _ => {
             let own = || super::random().map_or(std::process::id().into(), u64::from_le_bytes);
             NOBODY_ELSES.get_or_init(own).hash(&mut hasher);

@@ -1,4 +1,5 @@
-//! AF_PACKET: frames of a network interface through a socket, received in a ring.
+//! AF_PACKET: a socket that sends and receives frames of a network interface. Frames that arrive are in a
+//! ring.
 //!
 //! This interface is older than AF_XDP, and needs no exclusive queue: any number of sockets may be bound to
 //! one interface, each with a filter that the kernel runs.
@@ -70,8 +71,8 @@ fn done(result: c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Returns the filter as a classic BPF program: accepts frames of that type and endpoint whole, and
-/// drops all others.
+/// Returns the filter as a classic BPF program: it accepts whole frames of that type and endpoint, and drops
+/// all other frames.
 fn instructions(filter: Filter) -> [libc::sock_filter; 6] {
     const LOAD_HALF: u16 = 0x28;
     const IF_EQUAL: u16 = 0x15;
@@ -88,8 +89,8 @@ fn instructions(filter: Filter) -> [libc::sock_filter; 6] {
 }
 
 impl PacketSocket {
-    /// Creates a socket at an interface, with a ring of `count` slots of `slot` bytes for frames that
-    /// match the filter. `slot` must be 4096 or divide it. Frames are sent without queueing.
+    /// Creates a socket at an interface, with a ring of `count` slots of `slot` bytes for frames that match
+    /// the filter. `slot` must divide 4096. Frames are sent without queueing.
     ///
     /// # Errors
     /// `PermissionDenied` without `CAP_NET_RAW`; others if there is no memory or no such interface.
@@ -250,7 +251,7 @@ impl PacketRing {
     /// Returns the slot of the current frame to the kernel.
     #[inline]
     pub fn release(&mut self) {
-        // SYNC: packet-ring. The frame was read before.
+        // SYNC: packet-ring. The frame was read before the kernel gets its slot.
         self.status().store(libc::TP_STATUS_KERNEL, Ordering::Release);
         self.next = if self.next + 1 == self.count { 0 } else { self.next + 1 };
     }

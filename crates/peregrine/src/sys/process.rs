@@ -18,14 +18,14 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Opens the process `pid`, which must be alive, or have ended without having been waited for.
+    /// Opens the process `pid`. It must be alive, or its parent must not have waited for its end yet.
     pub(crate) fn open(pid: u32) -> io::Result<Self> {
         let raw = i32::try_from(pid).ok().and_then(Pid::from_raw);
         let raw = raw.ok_or(io::ErrorKind::InvalidInput)?;
         Ok(Self { pid, file: pidfd_open(raw, PidfdFlags::empty())? })
     }
 
-    /// Returns whether the process has ended. All its memory accesses are then in the past.
+    /// Returns whether the process has ended. A process that has ended makes no further memory accesses.
     pub(crate) fn ended(&self) -> bool {
         let mut one = [PollFd::new(&self.file, PollFlags::IN)];
         let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };

@@ -16,7 +16,7 @@ const REPLACEMENTS_MAX: usize = 8;
 /// Therefore all earlier values are kept until the `Replaceable` is dropped. [`REPLACEMENTS_MAX`] bounds
 /// their number.
 pub(crate) struct Replaceable<T, P: Pointer<T> = AtomicPtr<T>> {
-    /// Comes from `Arc::into_raw`, and owns one reference.
+    /// The present value. The pointer comes from `Arc::into_raw`, and owns one reference.
     current: P,
     replaced: Mutex<Vec<Arc<T>>>,
 }
@@ -65,8 +65,8 @@ impl<T, P: Pointer<T>> Replaceable<T, P> {
         unsafe { Arc::from_raw(current) }
     }
 
-    /// Replaces the value if it is `expected` and was not replaced too often before. Returns whether it
-    /// was replaced.
+    /// Replaces the value if it is `expected` and fewer than [`REPLACEMENTS_MAX`] replacements were made
+    /// before. Returns whether it was replaced.
     pub(crate) fn replace(&self, expected: &Arc<T>, next: &Arc<T>) -> bool {
         let mut replaced = self.replaced.lock();
         let current = self.current.load();

@@ -15,7 +15,8 @@ extern "C" fn note(_: libc::c_int) {
     let one = 1u64.to_ne_bytes();
     // SAFETY: takes no arguments, and returns the address of this thread's error number.
     let place = unsafe { libc::__errno_location() };
-    // SAFETY: the address is valid for this thread. The interrupted code may still read its value.
+    // SAFETY: the address is valid for this thread. The interrupted code may still read the number, so it is
+    // restored below.
     let number = unsafe { place.read() };
     // SAFETY: `write` may be called from a signal handler; the buffer is eight bytes long.
     unsafe { libc::write(event, one.as_ptr().cast(), one.len()) };

@@ -146,7 +146,7 @@ impl Seqpacket {
     /// Shuts the socket down and discards its messages. Returns whether the queue then has no message
     /// with descriptors.
     fn is_drained(&self) -> bool {
-        /// More messages than a sender's buffer holds.
+        /// A number of messages that no sender's buffer can hold.
         const MESSAGES: usize = 4096;
         let _ = shutdown(self, Shutdown::Both);
         for _ in 0..MESSAGES {
@@ -242,9 +242,9 @@ impl Seqpacket {
     /// Receives one message. It has 0 bytes if the peer has closed the connection.
     ///
     /// # Errors
-    /// `EMFILE` if descriptors came with the message and this process has too many open. `InvalidData`
-    /// if descriptors came that are not admitted: the message stays in the queue, and the socket can
-    /// only be dropped.
+    /// `EMFILE` if descriptors came with the message and this process would then have too many open
+    /// descriptors. `InvalidData` if descriptors came that are not admitted: the message stays in the queue,
+    /// and the socket can only be dropped.
     pub(crate) fn receive(&self, buffer: &mut [u8]) -> io::Result<Received> {
         let open = !self.refuses.load(Ordering::Relaxed) && !self.admits.load(Ordering::Relaxed);
         if open {

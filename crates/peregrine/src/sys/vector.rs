@@ -61,7 +61,7 @@ impl<'a> Parts<'a> {
         (self.first, self.end) = (0, 0);
     }
 
-    /// Sends as much as the socket takes without blocking. `more` announces that more follows at once.
+    /// Sends as much as the socket takes without blocking. `more`: whether more bytes follow at once.
     ///
     /// # Errors
     /// `WouldBlock` if the socket takes nothing now; all other errors mean a broken connection.

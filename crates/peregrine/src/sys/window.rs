@@ -311,8 +311,8 @@ fn out_of_range(at: usize, bytes: usize, len: usize) -> ! {
     panic!("{bytes} bytes at {at} of {len}")
 }
 
-/// Copies `bytes` bytes from shared to private memory so that the compiler can neither read the
-/// source again later nor look through the copy.
+/// Copies `bytes` bytes from shared to private memory so that the compiler can neither read the source again
+/// later nor assume anything about the copied bytes.
 ///
 /// # Safety
 /// As for [`ptr::copy_nonoverlapping`], except that a peer may write `from` at the same time.

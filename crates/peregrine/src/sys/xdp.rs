@@ -33,7 +33,7 @@ const XDP_MAX_TX_SKB_BUDGET: c_int = 9;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Described {
-    /// The offset of the frame's first byte in the memory.
+    /// The offset of the frame's first byte in the memory of the [`Umem`].
     pub at: u64,
     /// The length of the frame in bytes.
     pub bytes: u32,
@@ -110,7 +110,7 @@ impl<T> Drop for Ring<T> {
 /// The writing end of a ring.
 pub struct Producer<T: Copy> {
     ring: Ring<T>,
-    /// The next entry to write. The other side sees entries only after they are published.
+    /// The number of the next entry to write. The other side sees entries only after they are published.
     next: u32,
     /// The other side's read position when it was last loaded.
     read: u32,
@@ -202,7 +202,7 @@ impl<T: Copy> Consumer<T> {
     /// Returns the space of the removed entries to the kernel.
     #[inline]
     pub fn release(&mut self) {
-        // SYNC: xdp-ring. The entries were read before.
+        // SYNC: xdp-ring. The entries were read before the kernel gets their space.
         self.ring.word(self.ring.offsets.consumer).store(self.next, Ordering::Release);
     }
 }

@@ -139,7 +139,8 @@ impl<M: Machine> Queue<M> {
     /// Takes a free frame or a new one, or begins to wait.
     pub(super) fn join(&self, slots: &Slots<M>, hint: u32, on_exhausted: OnExhausted) -> Joined<M> {
         let mut state = self.0.lock();
-        // Another check is cheaper than a barrier on every processor.
+        // A frame may have become free since the last check. One more check is cheaper than closing the gate,
+        // which needs a barrier on every processor.
         if state.waiting.is_empty()
             && let Some(index) = slots.take_free(hint, slots.active())
         {
@@ -233,7 +234,8 @@ impl<M: Machine> Queue<M> {
     }
 
     /// Makes the next caller the one that checks, after the caller with `ticket` has checked and still waits.
-    /// Their bindings may know of different released frames. Returns true if this caller keeps the duty.
+    /// The bindings of the two callers may know of different released frames. Returns true if this caller
+    /// keeps the duty.
     pub(super) fn pass_look(&self, ticket: u64) -> bool {
         let mut state = self.0.lock();
         if state.looks != ticket {

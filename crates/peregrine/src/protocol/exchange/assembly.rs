@@ -17,9 +17,9 @@ pub(crate) enum PieceArrival {
 
 /// The record of which positions of a message have arrived.
 ///
-/// The positions after the first hole are in a [`PositionSet`], which the owner passes to each function. A
-/// side either sends or receives a message at any one time. So it needs only one set, and its record stays
-/// small. A message of one packet needs no assembly.
+/// The positions that arrived after the first missing one are in a [`PositionSet`], which the owner passes to
+/// each function. A side either sends or receives a message at any one time. So it needs only one set, and
+/// its record stays small. A message of one packet needs no assembly.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Assembly {
     fragments: Fragments,

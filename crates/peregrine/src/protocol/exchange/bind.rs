@@ -365,7 +365,7 @@ impl BindMessage {
 }
 
 /// Makes and checks the server's cookies: keyed hashes of the client's address, its nonce and the time.
-/// With them, the server need not remember clients.
+/// Because clients return their cookies, the server need not remember clients.
 #[derive(Clone)]
 pub(crate) struct Cookies {
     key: [u8; 16],
@@ -413,8 +413,9 @@ impl Cookies {
         same(slot) || (slot > 0 && same(slot - 1))
     }
 
-    /// Returns what the server does with a packet that binds: it sends a cookie, or decides about the
-    /// request of a client whose address is proven. Returns `None` if the packet is no such request.
+    /// Returns what the server does with a packet that binds: it sends a cookie, or decides about the request
+    /// of a client whose address is proven. Returns `None` if the packet is damaged, or is neither a `HELLO`
+    /// nor a `BIND`.
     pub(crate) fn asked(
         &self,
         now: Moment,
@@ -451,7 +452,7 @@ pub(crate) enum BindAction {
 
 /// How a bind exchange ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::large_enum_variant)] // one for each binding
+#[allow(clippy::large_enum_variant)] // there is only one for each binding
 pub(crate) enum BindOutcome {
     /// The server granted handles. The number: the round trip in nanoseconds.
     Granted(Grant, u64),
@@ -485,7 +486,7 @@ pub(crate) struct BindExchange {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::large_enum_variant)] // one for each binding
+#[allow(clippy::large_enum_variant)] // there is only one for each binding
 enum State {
     /// The client requests a cookie.
     Hello,
@@ -588,8 +589,8 @@ impl BindExchange {
                 self.due = now;
                 State::Bind(cookie)
             }
-            // Only a different cookie counts, because a late duplicate of the first answer has the same
-            // cookie.
+            // The client ignores a cookie that it already has, because a late duplicate of the first answer
+            // contains it.
             (BindMessage::Cookie(cookie, _), State::Bind(old)) if cookie != old => {
                 self.due = now;
                 State::Bind(cookie)

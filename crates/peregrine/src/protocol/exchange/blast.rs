@@ -67,7 +67,7 @@ pub(crate) struct SendPath<'a, L> {
     /// The number of positions that the receiver accepts.
     pub(crate) credits: u16,
     pub(crate) flow: &'a L,
-    /// The last round of the flow in which this handle was counted.
+    /// The number of the round in which the flow last counted this handle as active.
     pub(crate) seen: &'a mut u16,
 }
 
@@ -116,10 +116,10 @@ pub(crate) struct Blast {
     fragments: Fragments,
     /// All positions below this one have arrived at the receiver.
     base: u32,
-    /// The next position to send for the first time since the message was begun.
+    /// The next position that was not yet sent since the message began, or began again.
     next: u32,
-    /// If the message was begun again with the same pieces: the end of the positions that were sent
-    /// before.
+    /// If the message began again with the same pieces: the end of the positions that were sent before that.
+    /// Otherwise zero.
     earlier: u32,
     /// The number of positions that wait for retransmission.
     missing: u32,
@@ -132,7 +132,7 @@ pub(crate) struct Blast {
     recovery: u32,
     /// The flow's number of reductions when this handle last read it.
     reductions: u16,
-    /// The number of positions sent since the last request for a report.
+    /// The number of positions sent since the last request for a report, or since the last report.
     unasked: u16,
     /// The serial of the position sent last.
     newest: u16,
@@ -142,7 +142,7 @@ pub(crate) struct Blast {
     timed_at: Moment,
     /// The pacing clock: the time at which the last position was due.
     paced: Moment,
-    /// Whether the next position must wait for its time.
+    /// Whether pacing delays the next position.
     waits: bool,
     /// Whether the message was sent before, in pieces of another size.
     is_resent: bool,
@@ -217,7 +217,7 @@ impl Blast {
         hold: bool,
         missing: &mut PositionSet,
     ) -> Option<(u32, Flags)> {
-        // A message of one packet is sent at once the first time.
+        // A message of one packet is sent without pacing, unless it is sent again.
         if self.fragments.count() == 1 && self.next == 0 && !self.is_resent {
             self.next = 1;
             self.newest = serial;
@@ -239,7 +239,7 @@ impl Blast {
         } else {
             Some(missing.first(self.base, self.base, self.next)?)
         };
-        // The position set of the receiver cannot contain positions that are further ahead.
+        // The receiver's position set cannot contain positions that are `SPAN` or more beyond the base.
         let more = self.next < self.fragments.count() && self.next - self.base < SPAN;
         if again.is_none() && !more {
             return None;
@@ -356,8 +356,8 @@ impl Blast {
             return ReportEffect::Invalid;
         }
         if end > self.next {
-            // These positions were sent before the message was begun again. Missing positions among them
-            // are no sign of congestion.
+            // The positions up to `end` were sent before the message began again. Missing positions among
+            // them are no sign of congestion.
             (self.next, self.recovery) = (end, end);
         }
         let (flying, was_missing) = (self.in_flight(), self.missing > 0);
@@ -419,7 +419,7 @@ impl Blast {
         set: &mut PositionSet,
     ) {
         if self.missing == 0 {
-            // The last user of the set may have left positions in it.
+            // The set may still contain positions from its previous use.
             set.clear();
         }
         // Positions that have arrived meanwhile need no retransmission.

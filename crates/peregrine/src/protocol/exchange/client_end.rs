@@ -41,7 +41,7 @@ use super::rtt::{Rtt, WAIT_MAX};
 use super::time::{MILLISECOND, Moment, SECOND};
 
 /// While the server answers that the procedure runs, the interval of the client's probes grows up to this
-/// time. On average, this delays the discovery that the server died by half of the interval.
+/// time. On average, the client discovers the death of the server later by half of the interval.
 const CALM_MAX: u64 = 400 * MILLISECOND;
 /// The longest interval of probes while the client only waits for the release of a cancelled call.
 const CAPTURED_MAX: u64 = 2 * SECOND;

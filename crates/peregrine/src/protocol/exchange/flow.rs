@@ -43,13 +43,13 @@ const PACED_MIN: u64 = 2 * MILLISECOND;
 /// smoothed round trip may be far too long. A few positions that were paced by this estimate would take
 /// minutes, and no answer would correct the estimate in the meantime.
 const UNPACED: u32 = 8;
-/// A sender that is late, or has waited for an answer, sends at once what was due within the last part of a
-/// round trip. The length of this part is the round trip divided by this number. After that the sender keeps
-/// its pace.
+/// The time by which a late sender catches up is the round trip divided by this number. A sender may be late
+/// because it waited for an answer. It sends at once the positions that became due within this time, and then
+/// keeps its pace.
 const LATE_PART: u64 = 16;
-/// The shortest time by which a late sender catches up at once.
+/// The lower bound of the time by which a late sender catches up at once.
 const LATE_MIN: u64 = MILLISECOND;
-/// The longest time by which a late sender catches up at once.
+/// The upper bound of the time by which a late sender catches up at once.
 const LATE_MAX: u64 = 5 * MILLISECOND;
 /// After losses have shown the capacity of the path, a message begins with the handle's share divided by this
 /// number. So the message does not immediately fill a queue that other senders use.
@@ -78,7 +78,7 @@ pub(crate) trait FlowAccess {
     fn with_flow<R>(&self, with: impl FnOnce(&mut Flow) -> R) -> R;
 }
 
-/// The state of the path to a peer, and the window that its handles share.
+/// The state of the path to a peer, and the window that all handles to this peer share.
 #[derive(Clone, Debug)]
 pub(crate) struct Flow {
     window: f64,
@@ -104,7 +104,8 @@ pub(crate) struct Flow {
     shortest_before: u64,
     /// When this span began.
     span_began: Moment,
-    /// When a position was last sent or acknowledged, plus the idle periods for which the window was halved.
+    /// When a position was last sent or acknowledged. Each time the window is halved for an idle period, the
+    /// length of the period is added.
     used: Moment,
     /// The number of the current round. A round lasts as long as a round trip, and at least [`CREDIT_TIME`].
     round: u16,
@@ -120,7 +121,8 @@ pub(crate) struct Flow {
     active: u16,
     /// The number of remaining rounds of cautious growth.
     cautious: u8,
-    /// If a round trip is shorter than this, cautious growth ends, and slow start continues.
+    /// If a round trip is shorter than this number of nanoseconds, cautious growth ends, and slow start
+    /// continues.
     usual: u64,
 }
 
@@ -162,8 +164,8 @@ impl Flow {
     }
 
     /// Returns the number of positions that a handle may have in flight. The handles that call this function
-    /// in a round share the window. `credits`: the credits of the peer. `seen`: the last round in which the
-    /// handle called this function.
+    /// in a round share the window. `credits`: the credits of the peer. `seen`: the number of the last round
+    /// in which the handle called this function.
     pub(crate) fn share(&mut self, now: Moment, credits: u16, seen: &mut u16) -> u32 {
         self.decay(now);
         if now.since(self.began) > self.smoothed.max(CREDIT_TIME) {

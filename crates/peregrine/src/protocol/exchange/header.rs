@@ -200,7 +200,7 @@ pub(crate) enum HeaderError {
     Version,
     /// The packet is damaged.
     Check,
-    /// This version does not have the kind or the flags of the packet.
+    /// This version of the protocol does not define the kind or the flags of the packet.
     UnknownKind,
     /// The fields contradict each other, or the length of the packet.
     Fields,
@@ -263,12 +263,12 @@ impl Header {
         }
     }
 
-    /// Returns the number of the table that refuses.
+    /// Returns the number of the table that sent this refusal.
     pub(crate) const fn table(&self) -> u64 {
         self.shape.total as u64 | (self.shape.head as u64) << 32
     }
 
-    /// Returns the generation of the place that refuses.
+    /// Returns the generation of the handle's place. Valid only for a refusal.
     pub(crate) const fn generation(&self) -> u32 {
         self.shape.at
     }

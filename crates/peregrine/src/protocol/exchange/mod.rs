@@ -14,11 +14,11 @@
 //!
 //! The guarantees rest on these facts (`docs/PROTOCOL.md` has them with the packets):
 //!
-//! * A *handle* identifies one activity and one duplicate record. The record exists exactly as long as
-//!   the handle: a server that forgets the record also revokes the handle. So no late packet can
-//!   execute a call again.
-//! * An activity has one call at a time and numbers its calls. The record lets the call with each number be
-//!   executed at most once.
+//! * A *handle* identifies one activity and the server's record of it, by which the server detects
+//!   duplicates. The record exists exactly as long as the handle: a server that forgets the record also
+//!   revokes the handle. So no late packet can execute a call again.
+//! * An activity has one call at a time and numbers its calls. Because of the record, the server executes the
+//!   call with each number at most once.
 //! * The *client* has all timers. It sends probes, the server reports what has arrived, and the client
 //!   sends exactly the missing pieces. Without faults nothing is retransmitted, however long procedures
 //!   take.

@@ -65,8 +65,9 @@ impl Rtt {
         (self.smoothed + 2 * self.variation).clamp(WAIT_MAX, WAIT_LONGEST)
     }
 
-    /// Returns the usual time of an answer with a margin. A probe is not repeated before that time. If
-    /// answers always take the same time, the variation is zero and gives no margin.
+    /// Returns the usual time of an answer plus a margin. A probe is not repeated before that time. The
+    /// margin is at least a fixed part of the time, because the variation is zero if all answers take the
+    /// same time.
     pub(crate) fn expected_answer(&self) -> u64 {
         let margin = (2 * self.variation).max(self.smoothed / ANSWER_MARGIN);
         (self.smoothed + margin).min(WAIT_LONGEST)

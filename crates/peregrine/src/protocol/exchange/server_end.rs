@@ -1,5 +1,5 @@
-//! The server end of a handle: the duplicate record. It only answers packets, with one exception: it asks
-//! whether the client of a long procedure still waits ([`check_caller`](ServerEnd::check_caller)).
+//! The server end of a handle: the record that detects duplicates. It only answers packets, except that it
+//! asks whether the client of a long procedure still waits ([`check_caller`](ServerEnd::check_caller)).
 //!
 //! | from | to | when |
 //! |---|---|---|
@@ -156,7 +156,7 @@ pub(crate) struct ServerEnd {
     credits: u16,
     /// The number of positions that the server accepts.
     credits_here: u16,
-    /// The last round of the flow in which the record was counted.
+    /// The number of the round in which the flow last counted this handle as active.
     seen: u16,
     /// The number of questions since the client's last packet.
     unanswered: u8,

@@ -25,7 +25,7 @@ pub(crate) const ASSEMBLING_MIN: u64 = 10 * SECOND;
 pub(crate) const REPLIED_MIN: u64 = 60 * SECOND;
 /// The largest number of records that one admission examines. The next admission begins with other records.
 const LOOKS_MAX: u32 = 1024;
-/// The number of evictable records from which the admission chooses the one that is idle longest.
+/// The number of evictable records from which the admission chooses the one that has been idle longest.
 const CHOICE: u32 = 16;
 const GROUPS_MAX: u32 = 1024;
 
@@ -156,7 +156,7 @@ impl Table {
         self.have[group as usize] += 1;
     }
 
-    /// Returns the evictable place whose record is idle longest, among the examined places of a group.
+    /// Returns the evictable place whose record has been idle longest, among the examined places of a group.
     fn idlest_in_group(
         &mut self,
         now: Moment,
@@ -177,7 +177,8 @@ impl Table {
         choice.best()
     }
 
-    /// Returns the evictable place whose record is idle longest, among the examined places of all groups.
+    /// Returns the evictable place whose record has been idle longest, among the examined places of all
+    /// groups.
     fn idlest(&mut self, now: Moment, phase: impl Fn(u32) -> (RecordPhase, Moment)) -> Option<u32> {
         let mut choice = EvictionChoice::default();
         for _ in 0..self.places.min(LOOKS_MAX) {

@@ -1,10 +1,9 @@
 //! Packets of other protocol versions: how two releases with different versions still report an error to
 //! each other.
 //!
-//! The following is the same in every version. A packet of binding has 512 bytes. Magic, version, kind,
-//! check and secret are at the offsets of [`header`](super::header). The kinds `HELLO`, `COOKIE`,
-//! `BIND` and `UNBOUND` keep their numbers, and the body of `UNBOUND` keeps the layout of
-//! [`bind`](super::bind).
+//! The following is the same in every version. A packet that binds has 512 bytes. Magic, version, kind, check
+//! and secret are at the offsets of [`header`](super::header). The kinds `HELLO`, `COOKIE`, `BIND` and
+//! `UNBOUND` keep their numbers, and the body of `UNBOUND` keeps the layout of [`bind`](super::bind).
 //!
 //! So a server answers a client of any version with an `UNBOUND` of that version, whose text names
 //! both versions. Servers before version 3 do not answer packets of other versions. So a client that
@@ -15,7 +14,7 @@ use super::header::{
     HEADER_BYTES, Header, HeaderError, PacketKind, VERSION, checksum, set_version,
 };
 
-/// The fields of a packet of binding of another version.
+/// The fields of a packet that binds and has another version of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Other {
     pub(crate) version: u8,
@@ -24,8 +23,8 @@ pub(crate) struct Other {
     pub(crate) serial: u16,
 }
 
-/// Reads a packet of binding of another version. Returns `None` for any other packet, and for a damaged
-/// one.
+/// Reads a packet that binds and has another version of the protocol. Returns `None` for any other packet,
+/// and for a damaged one.
 pub(crate) fn read(packet: &[u8]) -> Option<Other> {
     let packet: &[u8; BIND_BYTES] = packet.try_into().ok()?;
     let (header, body) = packet.split_first_chunk::<HEADER_BYTES>()?;
@@ -34,7 +33,7 @@ pub(crate) fn read(packet: &[u8]) -> Option<Other> {
     }
     let version = header[2];
     // The check of a header covers its version. So the check is computed again with the version of the
-    // packet, and compared. Then the header is read as a header of this version.
+    // packet, and compared. Then the header is read as a header of the version `VERSION`.
     let mut ours = *header;
     set_version(&mut ours, version);
     let parsed = (ours == *header).then(|| {

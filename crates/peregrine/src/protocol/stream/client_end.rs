@@ -22,7 +22,7 @@ pub(crate) const ASLEEP: u32 = 3;
 pub(crate) const LEADS: u32 = 4;
 /// The caller has given the call up. The reply still arrives.
 pub(crate) const CAPTURED: u32 = 5;
-/// The reply is in place.
+/// The reply has arrived completely.
 pub(crate) const DONE: u32 = 6;
 
 const INDEX_BITS: u32 = limits::ASTACKS_MAX.ilog2();
@@ -58,7 +58,7 @@ impl CallSlot {
         self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Returns whether the reply is in place.
+    /// Returns whether the reply has arrived completely.
     #[inline]
     pub(crate) fn is_done(&self) -> bool {
         self.state.load(Ordering::Acquire) == DONE
@@ -230,7 +230,8 @@ pub(crate) enum Arrived {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ArrivingMessage {
     pub(crate) header: Header,
-    /// The index of the frame into which the body is received. Notices have no body.
+    /// The index of the frame into which the body is received. `None` for `Revoked` and `Goodbye`, which have
+    /// no body.
     pub(crate) frame: Option<u32>,
     /// The number of bytes after the header that have arrived.
     pub(crate) done: usize,
@@ -475,7 +476,8 @@ impl ClientEnd {
     /// Returns the slots of callers that must be woken because the connection has ended.
     pub(crate) fn sleepers(&self) -> impl Iterator<Item = &CallSlot> {
         self.slots.iter().filter(|slot| {
-            // SYNC: end. A caller first sets `ASLEEP`, and then checks whether the connection has ended.
+            // SYNC: end. `ended` was stored before this. A caller first sets `ASLEEP`, and then loads
+            // `ended`. So the caller sees the end, or this thread sees `ASLEEP`.
             fence(Ordering::SeqCst);
             slot.moves(ASLEEP, WAITING)
         })
@@ -486,7 +488,7 @@ impl ClientEnd {
 mod tests {
     use super::*;
 
-    /// Passes a message to an end, `step` bytes at a time.
+    /// Passes a message to a client's end, `step` bytes at a time.
     fn give(end: &ClientEnd, header: Header, step: usize) -> Result<Option<Arrived>, Violation> {
         let mut assembly = Assembly::new();
         let bytes = header.to_bytes();

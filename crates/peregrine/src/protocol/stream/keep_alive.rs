@@ -2,10 +2,10 @@
 //!
 //! When a server's process ends, its kernel closes the connection. If the server's host loses power or a link
 //! breaks, nothing closes the connection. The client's kernel probes idle connections only seldom, so that
-//! they cost nothing. So while a call waits for a long time, the client probes more often: it sends a few
-//! bytes without meaning, which the server's kernel acknowledges whatever the server does. While sent bytes
-//! are not acknowledged, no probe is needed, because the kernel retransmits them. If the receive buffer of
-//! the peer is full, no probe is needed either, because the kernel sends zero-window probes.
+//! idle connections cost nothing. So while a call waits for a long time, the client probes more often: it
+//! sends a few bytes without meaning, which the server's kernel acknowledges whatever the server does. While
+//! sent bytes are not acknowledged, no probe is needed, because the kernel retransmits them. If the receive
+//! buffer of the peer is full, no probe is needed either, because the kernel sends zero-window probes.
 
 use core::time::Duration;
 

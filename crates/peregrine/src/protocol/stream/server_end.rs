@@ -198,7 +198,7 @@ impl Calls {
     }
 }
 
-/// How long a client may take to send a message. Times are measured from any fixed moment.
+/// Measures how long a client may still take to send a message. Times are measured from any fixed moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct MessageTimer {
     /// When the message began to arrive.

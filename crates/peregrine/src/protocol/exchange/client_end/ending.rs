@@ -13,10 +13,11 @@ impl ClientEnd {
     /// handle.
     ///
     /// If nothing of the call was sent, the call was not executed. Otherwise this is certain only under three
-    /// conditions: the server has not reported that it has the whole call, the table that granted the handle
-    /// refuses it, and the generation of the handle's place has not changed since. The reason: when the
-    /// server forgets the record of an executed call, it raises the generation, unless the client has the
-    /// result or has cancelled the call. A refusal because of the client's address proves nothing.
+    /// conditions: the server has not reported that it has the whole call, the refusal comes from the table
+    /// that granted the handle, and the generation of the handle's place has not changed since the grant. The
+    /// reason: when the server forgets the record of an executed call, it raises the generation, unless the
+    /// client has the result or has cancelled the call. A refusal because of the client's address proves
+    /// nothing.
     pub(super) fn handle_refusal(&mut self, header: &Header) -> Handled {
         if header.sequence != self.sequence {
             return Handled::Dropped(DropReason::Late);
@@ -72,8 +73,8 @@ impl ClientEnd {
     /// Cancels the call, which ends at once. The handle is captured until the server has released the
     /// call.
     ///
-    /// The handle is also captured if only a probe was sent. Otherwise each of several calls with short
-    /// time limits would begin to probe anew, and no call would find out that the server is silent.
+    /// The handle is also captured if only a probe was sent. Otherwise each of several calls with short time
+    /// limits would begin to probe anew, and no call would discover that the server is silent.
     pub(crate) fn cancel(&mut self, now: Moment) {
         if !self.is_in_progress() {
             return;

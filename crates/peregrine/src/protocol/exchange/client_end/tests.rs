@@ -185,8 +185,8 @@ fn late_request_to_wait_delays_a_call_until_its_next_question() {
     assert!(!more.is_empty() && more.iter().all(|(kind, ..)| *kind == PacketKind::Call));
 }
 
-/// The server made the call wait for a moment, and has accepted pieces since. When the client receives
-/// the request to wait, it has already sent more positions than it sends when it begins again.
+/// The server made the call wait for a moment, and has accepted pieces since. When the client receives the
+/// request to wait, it has already sent more positions than the first ones that it sends after the restart.
 #[test]
 fn reports_of_earlier_pieces_count_after_a_late_permission_to_send() {
     for holes in [false, true] {
@@ -385,7 +385,8 @@ fn windowed_result_without_holes_is_answered_at_once() {
     assert_eq!(sent(&mut client_end, NOW), [(PacketKind::HaveResult, 3, Flags::NONE)]);
 }
 
-/// Returns a refusal by a table, for a place at which `generation` results were discarded.
+/// Returns a refusal by the table with the number `table`, for a place at which `generation` results were
+/// discarded.
 fn refusal(table: u64, generation: u32) -> Header {
     Header::refusal(&packet(PacketKind::Call, FIRST), table, generation)
 }
