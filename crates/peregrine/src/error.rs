@@ -91,7 +91,7 @@ kinds! {
     /// No server exports the name.
     NotFound = 1, "no such export",
         "start the server, check the name with `peregrine list`, and check that both sides use the same $PEREGRINE_DIR";
-    /// A live server exports the name.
+    /// A live server already exports the name.
     NameTaken = 2, "the name is taken",
         "stop the other server or export under another name";
     /// The name, address or option is invalid.
@@ -367,7 +367,8 @@ impl CallError {
     }
 }
 
-/// What failed when a thread could not be started, and the limits that may be the reason.
+/// The detail of an error if the keeper's thread cannot be started. It names the limits that may be the
+/// reason.
 pub(crate) const NO_THREAD: &str =
     "starting the keeper's thread (RLIMIT_NPROC, RLIMIT_AS, pids.max)";
 

@@ -1,5 +1,5 @@
-//! What fuzz targets need of private types. It is built with `--cfg fuzzing` and for unit tests, and is part
-//! of no release.
+//! What fuzz targets need of private types. This module is built with `--cfg fuzzing` and for unit tests.
+//! Releases do not contain it.
 
 #![allow(missing_docs)]
 
@@ -43,7 +43,7 @@ pub fn scripted(
 /// Reads any bytes as a message of a stream.
 ///
 /// # Panics
-/// Panics if a message that was read is written in other bytes.
+/// If a decoded message is encoded to bytes that differ from the original.
 pub fn stream_message(bytes: &[u8]) {
     let Some((header, body)) = bytes.split_first_chunk() else { return };
     if let Ok(header) = stream::Header::from_bytes(header) {

@@ -21,7 +21,7 @@
 //! | [`SESSIONS_MAX`] / [`SESSIONS_PER_USER`] | 4096 / 2048 | `Exhausted` at bind |
 //! | [`BINDINGS_MAX`] / [`BINDINGS_PER_USER`] | 65,536 / 262,144 | `Exhausted` at bind |
 //! | [`UNBOUND_PER_USER`], [`UNBOUND_TIME`] | 256, 5 s | connections that have not bound yet are refused, or closed |
-//! | [`CLOSING_MAX`] | 256 | before Linux 6.16: no client is admitted while more sockets wait to be closed that hold descriptors of a peer |
+//! | [`CLOSING_MAX`] | 256 | before Linux 6.16: no client is admitted while this number of sockets that hold descriptors of a peer wait to be closed |
 //! | [`CHAIN_MAX`] | 32 | `Exhausted`, not executed: calls nest too deeply |
 //! | [`STALL_TIME`] | 10 ms | a caller that stops in the middle of a large message posts the whole message again; a silent connection occupies no thread for longer |
 //! | [`LENT_STALL_TIME`] | 100 ms | a procedure that reads a `Lent` buffer that has not arrived gets an error |
@@ -140,9 +140,10 @@ pub const REGION_BYTES_MAX: usize = 8 << 30;
 /// touches.
 pub const ASTACKS_OF_OTHERS: u32 = 64;
 
-/// The largest size in bytes of all regions together that one user has with a server, if this is neither the
-/// server's user nor root. This is enough for about 300 sessions, unless their exports have large messages.
-/// Most of this memory is never touched. The less is left, the fewer and smaller A-stacks a new session gets.
+/// The largest size in bytes of all regions together that one user has with a server, if this user is neither
+/// the server's user nor root. This is enough for about 300 sessions, unless their exports have large
+/// messages. Most of this memory is never touched. The less is left, the fewer and smaller A-stacks a new
+/// session gets.
 pub const REGION_BYTES_PER_USER: usize = 32 << 30;
 
 /// The smallest message size in bytes of an A-stack each way. Every refusal with its text fits.
@@ -185,8 +186,8 @@ pub const UNBOUND_TIME: core::time::Duration = core::time::Duration::from_secs(5
 /// descriptor that a peer chose may block for ever. So at most 16 separate threads close such sockets, and
 /// the server does not need these threads.
 ///
-/// While this number of sockets or more wait, no client is admitted. From Linux 6.16 on, no descriptors
-/// arrive.
+/// While this number of sockets or more wait, no client is admitted. From Linux 6.16 on, the server receives
+/// no descriptors, so no sockets wait.
 pub const CLOSING_MAX: usize = 256;
 
 /// The number of processes that a chain of nested calls may pass through.
@@ -289,17 +290,19 @@ pub const SILENCE: core::time::Duration = core::time::Duration::from_secs(10);
 /// This is long enough for a network that is interrupted for a second.
 pub const CALL_SILENCE: core::time::Duration = core::time::Duration::from_millis(2300);
 
-/// The number of threads of a server that have their own counters.
+/// The number of rows of counters for threads. One row is for all further threads together, so one thread
+/// fewer has its own row.
 pub const COUNTED_THREADS: usize = 128;
 
-/// The number of exports of a server that have their own counters.
+/// The number of rows of counters for exports. The last row is for all further exports together, so one
+/// export fewer has its own row.
 pub const COUNTED_EXPORTS: usize = 64;
 
 /// The number of sessions, connections and associations of a server that are shown.
 pub const COUNTED_SESSIONS: usize = 8192;
 
 /// The number of rows for bindings of a server. [`COUNTED_EXPORTS`] of these rows count the bindings that
-/// have no other row, and are not shown.
+/// have no row of their own, and are not shown.
 pub const COUNTED_BINDINGS: usize = 8192;
 
 /// The number of sessions, and of bindings, that a server shows over a network.

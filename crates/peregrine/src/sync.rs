@@ -4,8 +4,8 @@
 //! holds a lock while it panics only if the protected data is consistent. In debug builds, and so in all
 //! tests, each thread records the locks that it holds. It panics when it takes a lock whose [`Rank`] is not
 //! above the ranks of all locks that it holds, or a lock that it holds already. The message names both
-//! places. A deadlock shows only when two threads meet at the wrong moment. A wrong order shows as soon as
-//! one thread takes the locks in it.
+//! places. Two threads that take locks in different orders deadlock only at certain moments. This check
+//! reports a wrong order as soon as one thread uses it.
 //!
 //! `try_lock` cannot block, so it may be called in any order. A lock that it took counts as held: later
 //! calls of `lock` are checked against it.
