@@ -92,7 +92,7 @@ impl<'a> Walk<'a> {
                     if variant.is_other && (variant.fields.len() > 1 || !is_name) {
                         let name = &variant.name;
                         return Err(format!(
-                            "`{name}` is for unknown variants, and has only a text"
+                            "`{name}` is for unknown variants: its only field can be a text"
                         ));
                     }
                     others += usize::from(variant.is_other);

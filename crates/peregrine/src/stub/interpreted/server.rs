@@ -392,5 +392,5 @@ fn put_head(
 /// Returns the refusal of a call whose result does not match the interface. The procedure was executed.
 #[cold]
 fn wrong(unfit: &Unfit) -> Refusal {
-    Refusal::bad_result(format!("the procedure returned a value that its interface does not allow: {unfit}"))
+    Refusal::bad_result(format!("the procedure's results do not match the interface: {unfit}"))
 }
