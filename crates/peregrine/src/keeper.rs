@@ -1,7 +1,8 @@
-//! The keeper: one thread of each process, which sleeps until a descriptor or a timer is due.
+//! The keeper: one thread of each process, which sleeps until a descriptor is ready or a timer expires.
 //!
-//! It watches sockets for requests and for the death of the other end, so that threads inside calls need only
-//! read memory. The first bind or export starts it. A forked child that binds gets its own keeper.
+//! The keeper watches sockets for requests and for the death of the other end, so that threads that make or
+//! serve calls only need to read memory. The first bind or export starts the keeper. A forked child that
+//! binds gets its own keeper.
 
 use std::collections::HashMap;
 use std::io;
@@ -38,7 +39,7 @@ pub(crate) trait Watched: Send + Sync {
     }
 }
 
-/// A watched thing with a timer only. Its descriptor is never readable.
+/// Something watched that has only a timer. Its descriptor is never readable.
 struct TimerOnly<F> {
     tick: F,
     never: OwnedFd,

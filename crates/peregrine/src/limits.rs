@@ -109,7 +109,7 @@ pub const MESSAGE_BYTES_ASKED: usize = 1 << 20;
 /// The size in bytes of the private memory for arguments that a thread keeps between calls.
 pub const ESTACK_BYTES_KEPT: usize = 1 << 20;
 
-/// The number of bytes of each half of an A-stack that stay allocated once touched.
+/// The number of bytes of each half of an A-stack that stay allocated after they were touched.
 pub const ASTACK_BYTES_KEPT: usize = 64 << 10;
 
 /// The largest size in bytes of a message each way that a binding may ask for.
@@ -182,9 +182,9 @@ pub const UNBOUND_PER_USER: usize = 256;
 /// The time that a connection has to bind.
 pub const UNBOUND_TIME: core::time::Duration = core::time::Duration::from_secs(5);
 
-/// The number of sockets that may wait to be closed because a peer sent descriptors to them. Closing a
-/// descriptor that a peer chose may block for ever. So at most 16 separate threads close such sockets, and
-/// the server does not need these threads.
+/// The number of sockets with descriptors from a peer that may wait to be closed. Closing a descriptor that a
+/// peer chose may block for ever. So at most 16 separate threads close such sockets, and the server does not
+/// need these threads.
 ///
 /// While this number of sockets or more wait, no client is admitted. From Linux 6.16 on, the server receives
 /// no descriptors, so no sockets wait.
@@ -235,7 +235,8 @@ pub const CALLERS_PER_HOST: usize = 1 << 12;
 /// The largest number of bytes of large results that a server keeps at one datagram socket until the clients
 /// acknowledge them, in addition to results that are being made.
 ///
-/// Small results have up to 1472 bytes. There are at most [`CALLERS_MAX`] of them, which have 24 MiB.
+/// Small results have up to 1472 bytes. There are at most [`CALLERS_MAX`] of them, which together have at
+/// most 24 MiB.
 pub const RETAINED_BYTES_MAX: usize = 256 << 20;
 
 /// The largest number of bytes of large results that a server keeps at one datagram socket for one group of
@@ -243,9 +244,10 @@ pub const RETAINED_BYTES_MAX: usize = 256 << 20;
 /// other results with its next call, or within 100 ms.
 pub const RETAINED_BYTES_PER_HOST: usize = 64 << 20;
 
-/// The largest number of bytes of calls of several packets that have not ended, for one group of hosts at one
-/// datagram socket. If a host has only one such call, it may be larger. Over TCP, the same limit applies to
-/// messages of one host that have not arrived completely, or whose calls wait for a permit.
+/// The largest number of bytes that calls of one group of hosts may have at one datagram socket. Calls of
+/// several packets count until they end. If a host has only one such call, it may be larger. Over TCP, the
+/// same limit applies to messages of one host that have not arrived completely, or whose calls wait for a
+/// permit.
 pub const PARTIAL_BYTES_PER_HOST: usize = 64 << 20;
 
 /// The largest number of bytes of unused memory that a datagram socket keeps for calls. The same number
@@ -263,9 +265,9 @@ pub const SOCKETS_PER_SERVER: u32 = 16;
 /// The largest number of bindings of one network connection.
 pub const BINDINGS_PER_CONNECTION: usize = 4096;
 
-/// The largest number of bytes of messages of all connections of a server that have not arrived completely,
-/// or whose calls wait for a permit. The same number applies to calls that wait or run at each datagram
-/// socket. Messages of up to 16 KiB are not counted: each connection has at most one.
+/// The largest number of bytes in messages that have not arrived completely, or whose calls wait for a
+/// permit, on all connections of a server together. The same number applies to calls that wait or run at each
+/// datagram socket. Messages of up to 16 KiB are not counted: each connection has at most one.
 pub const PARTIAL_BYTES_MAX: usize = 256 << 20;
 
 /// The time that a message may take to arrive over a connection while other connections wait for memory, in

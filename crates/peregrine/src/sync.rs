@@ -20,7 +20,7 @@ use std::sync::{self, PoisonError, TryLockError};
 pub(crate) enum Rank {
     /// Held while a client binds again, for all clones of a binding.
     Rebind,
-    /// A client's sessions or connections with one server. Held while a thread binds to it.
+    /// A client's sessions or connections with one server. Held while a thread binds to the server.
     Server,
     /// A client's associations over datagrams.
     Associations,
@@ -303,8 +303,8 @@ mod order {
             lock.address == address || lock.rank > rank || (lock.rank == rank && !another)
         };
         let wrong = HELD.with_borrow(|held| held.iter().flatten().copied().find(is_wrong));
-        // A thread that panics already does not panic here: a second panic would abort the process, and the
-        // first message is the useful one.
+        // If the thread is already panicking, it does not panic here: a second panic would abort the process,
+        // and the first message is the useful one.
         let Some(Lock { address: held, rank: above, at }) =
             wrong.filter(|_| !std::thread::panicking())
         else {

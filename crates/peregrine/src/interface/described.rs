@@ -74,7 +74,7 @@ pub struct DescribedGrowth {
     pub was: Vec<String>,
     /// Whether its integers may have another width at the peer.
     pub widens: bool,
-    /// The value that it has if the peer does not know it, as
+    /// The value of the field or parameter if the peer does not have it, as
     /// [`default_bytes`](crate::value::default_bytes) returns it.
     pub default: Option<Vec<u8>>,
 }

@@ -55,7 +55,7 @@ impl<'a> Arriving<'a> {
     /// Returns the part of `bytes` bytes that begins at `at`.
     ///
     /// # Errors
-    /// [`Invalid::Short`] if it is not inside.
+    /// [`Invalid::Short`] if it is not inside of this part.
     #[inline]
     pub fn part(&self, at: usize, bytes: usize) -> Result<Self, Invalid> {
         let window = self.window.part(at, bytes).ok_or(Invalid::Short)?;
@@ -72,7 +72,7 @@ impl<'a> Arriving<'a> {
             && !self.window.is_empty()
         {
             let end = self.at + self.window.len();
-            // `wait` returns when more than `end - 1` bytes have arrived, which are all.
+            // `wait` returns when more than `end - 1` bytes have arrived, which are all bytes of this part.
             while arrives.wait(end - 1).ok_or(Invalid::Stopped)? < end {}
         }
         Ok(self.window)
@@ -134,7 +134,7 @@ mod tests {
         }
     }
 
-    /// Exactly the bytes arrive that the reader waits for. Records the argument of each wait.
+    /// On each wait, exactly the awaited bytes arrive. Records the argument of each wait.
     struct RecordingArrives(std::sync::Mutex<Vec<usize>>);
 
     impl Arrives for RecordingArrives {

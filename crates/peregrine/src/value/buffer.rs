@@ -309,8 +309,8 @@ impl Out<'_, u8> {
         Ok(self.filled() - start)
     }
 
-    /// Fills from `file`, from its byte `offset` on, until the buffer is full or the end of the file.
-    /// Returns the number of bytes appended. The kernel writes them to the buffer, without another copy.
+    /// Fills from `file`, from its byte `offset` on, until the buffer is full or the file ends. Returns the
+    /// number of bytes appended. The kernel writes these bytes to the buffer, without another copy.
     ///
     /// # Errors
     /// Those of `pread`. Bytes that were read before the error stay filled.

@@ -293,7 +293,8 @@ mod tests {
         reader.finish().map(|()| value)
     }
 
-    /// Checks that a value has the bytes of another one of a basic type, and can be read from them.
+    /// Checks that `value` has the same bytes as `basic`, a value of a basic type, and can be read from these
+    /// bytes.
     fn equals<T: Value + PartialEq + core::fmt::Debug, U: Value>(value: T, basic: U) {
         fn one<T: Value + PartialEq + core::fmt::Debug, U: Value, R: Representation>(
             value: &T,

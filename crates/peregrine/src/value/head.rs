@@ -107,8 +107,8 @@ impl<'a> Head<'a> {
         if bytes > self.end - self.at { Err(Overflow::Full) } else { Ok(()) }
     }
 
-    /// Appends one plain value at its natural alignment, if it fits and lies within the first bytes.
-    /// Returns whether it did.
+    /// Appends one plain value at its natural alignment, if it fits and lies within the first bytes. Returns
+    /// whether it was appended.
     #[inline(always)]
     pub(super) fn append_first<T: Plain, R: Representation>(&mut self, value: &T) -> bool {
         let at = self.start + self.len().next_multiple_of(align_of::<T>());

@@ -207,7 +207,7 @@ impl Value for OsString {
     }
 }
 
-/// The bytes of the path, as of an [`OsString`].
+/// The bytes of the path, as for an [`OsString`].
 impl Value for PathBuf {
     described!("PathBuf", "bytes": Vec<u8>);
 

@@ -313,8 +313,8 @@ impl Program {
         Ok(())
     }
 
-    /// Converts a value within a plain value, where nothing is aligned. Values of most kinds go through
-    /// separate memory.
+    /// Converts a value within a plain value, where nothing is aligned. An integer or a discriminant that
+    /// changes goes through separate memory.
     #[cold]
     fn packed<A: Representation, B: Representation>(
         &self,

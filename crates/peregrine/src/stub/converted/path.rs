@@ -58,8 +58,8 @@ pub(crate) struct ConvertedPath {
 const FEW: usize = 8;
 
 impl ConvertedPath {
-    /// Returns the path for the converted procedures of a binding, and its frames, in which stubs write values
-    /// in the native representation.
+    /// Returns the path for the converted procedures of a binding, and its frames. Stubs write values to
+    /// these frames in the native representation.
     ///
     /// # Errors
     /// If there is no memory for the frames.
@@ -347,8 +347,8 @@ impl Elements {
     }
 }
 
-/// A part of a frame's memory, from which converted blocks take their space one after the other. It begins at
-/// the offset `at`, and each block is aligned.
+/// A part of a frame's memory, from which converted blocks take their space one after the other. The free
+/// space begins at the offset `at`, and each block is aligned.
 struct Scratch<'a> {
     space: Space<'a>,
     at: usize,

@@ -73,7 +73,7 @@ pub enum Argument<'a> {
     Out(Out<'a, u8>),
 }
 
-/// The number of block arguments for which no memory is allocated.
+/// The largest number of block arguments for which no memory is allocated.
 const FEW: usize = 8;
 
 impl GenericClient {
@@ -321,8 +321,8 @@ fn interpret_with<R: Representation, const INS: usize, const OUTS: usize>(
             }
             Form::Block(solid, _) => {
                 let size = solid.bytes as usize;
-                // Blocks of numbers of one size are converted while they are copied. Others are converted
-                // before or after.
+                // Blocks of numbers of one size are converted while they are copied. Other blocks are
+                // converted before they are sent, or after they are received.
                 let swap = if R::SWAPPED { swap_of(solid.unit) } else { None };
                 match argument {
                     Argument::Out(out) => {

@@ -290,7 +290,7 @@ impl Program {
         let mut routines: Vec<Routine> = routines.collect();
         flattener.join();
         let mut program = flattener.program;
-        // Only now is it known which blocks have no gaps.
+        // Only `join` has determined which blocks have no gaps.
         for step in routines.iter_mut().flat_map(|one| &mut one.parameters) {
             if let Form::Block(solid, op) = &mut step.form {
                 step.form = match program.solid(*op) {
@@ -394,7 +394,7 @@ impl Program {
     }
 }
 
-/// Writes a line with the steps of each procedure.
+/// Writes one line for each procedure, with its steps.
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for routine in &self.routines {
@@ -422,7 +422,7 @@ impl fmt::Display for Program {
     }
 }
 
-/// The largest number of parts that are displayed of a record.
+/// The largest number of a record's parts that are displayed.
 const WRITTEN_MAX: usize = 16;
 /// The largest nesting of types that are joined to one block. More deeply nested types need one step each.
 const JOINED_DEPTH_MAX: u32 = 64;
@@ -437,7 +437,8 @@ struct Flattener<'a> {
 }
 
 impl<'a> Flattener<'a> {
-    /// Makes an empty program. Its first steps are reserved for the named types, by their numbers.
+    /// Makes a flattener with an empty program, whose first steps are reserved for the named types, by their
+    /// numbers.
     fn new(described: &'a Described) -> Self {
         let program = Program {
             ops: vec![Op::Nothing; described.types.len()],

@@ -367,7 +367,7 @@ impl Sent<'_> {
     }
 }
 
-/// Writes a head. If the head does not fit, [`Reply::head`] has it written again where more memory is.
+/// Writes a head. If the head does not fit, [`Reply::head`] calls `put` again, with more memory.
 fn put_head(
     reply: &mut Reply<'_>,
     answer: Answer,
