@@ -214,7 +214,7 @@ impl Encoder<'_> {
         let Some(named) = described.types.get(number) else {
             return Err(expected(input, "a value"));
         };
-        // A path: the last name is that of the struct or of the variant.
+        // This is a path. Its last name is that of the struct or of the variant.
         let (mut word, mut span) = name(input)?;
         while keyword::<Token![::]>(input) {
             (word, span) = name(input)?;

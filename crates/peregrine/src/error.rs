@@ -134,7 +134,7 @@ kinds! {
     /// The deadline passed.
     TimedOut = 15, "the deadline passed",
         "allow more time, or find out what keeps the server busy";
-    /// The result cannot be read or does not fit.
+    /// The result cannot be read, or does not fit its destination.
     BadResult = 16, "the result is not readable",
         "this is a fault of the server's program, of Peregrine, or of a stray write to shared memory: please report it if the fault is in Peregrine";
     /// This process was forked from the one that bound.

@@ -256,7 +256,7 @@ mod order {
 
     use super::Rank;
 
-    /// The number of locks that one thread can hold at one time.
+    /// The largest number of locks that one thread can hold at one time.
     const HELD_MAX: usize = 16;
 
     #[derive(Clone, Copy)]

@@ -27,7 +27,7 @@ pub(super) enum Op {
         bytes: u8,
         count: u32,
     },
-    /// An integer whose width changes.
+    /// An integer whose width changes. `from` and `to` are the widths in bytes.
     Resize {
         from: u8,
         to: u8,

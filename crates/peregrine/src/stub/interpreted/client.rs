@@ -98,11 +98,11 @@ impl GenericClient {
         Self::bind_as(address, described, options)
     }
 
-    /// Binds to an export of this interface, like a compiled client. The server may have more procedures.
-    /// If procedures differ, it fails.
+    /// Binds to an export of this interface, like a compiled client. The server's interface may differ by the
+    /// rules of docs/EVOLUTION.md.
     ///
     /// # Errors
-    /// If no server exports it, or the exported interface differs.
+    /// If there is no such export, or the client cannot use its interface.
     pub fn bind_as(
         address: &str,
         described: Described,
