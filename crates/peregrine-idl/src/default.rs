@@ -1,7 +1,7 @@
 //! Evaluates the expression of `#[default(...)]`, if it consists of literals.
 //!
-//! The compiler evaluates any expression. A text without a compiler can only have literals, and what is made
-//! of them: structs, variants, tuples, arrays, `vec![]`, `Some`, `None`, and texts.
+//! The compiler evaluates any expression. Without a compiler, only literals can be evaluated, and values that
+//! consist of literals: structs, variants, tuples, arrays, `vec![]`, `Some`, `None`, and texts.
 
 use peregrine::interface::{Described, DescribedBody, DescribedField, DescribedType};
 use proc_macro2::{Span, TokenStream, TokenTree};
@@ -20,7 +20,7 @@ pub(crate) enum Written {
     Expression(TokenStream),
 }
 
-/// Returns the bytes of a default of this type, in the form of `peregrine::interface::default_bytes`.
+/// Returns the bytes of a default of this type, in the form of `peregrine::value::default_bytes`.
 pub(crate) fn bytes(
     described: &Described,
     ty: &DescribedType,
@@ -214,7 +214,7 @@ impl Encoder<'_> {
         let Some(named) = described.types.get(number) else {
             return Err(expected(input, "a value"));
         };
-        // A path: the last name is that of the struct or of the variant.
+        // This is a path. Its last name is that of the struct or of the variant.
         let (mut word, mut span) = name(input)?;
         while keyword::<Token![::]>(input) {
             (word, span) = name(input)?;

@@ -17,7 +17,8 @@
 //! * types of the standard library that are values, such as `Duration`, `HashMap` and `PathBuf`, and types
 //!   with parameters, such as `Page<Item>`;
 //! * types of `uuid`, `bytes`, `chrono` and `time` that are values, such as `Uuid` and `DateTime<Utc>`,
-//!   except for `time::Duration`: write `time::SignedDuration`. They are printed as they are described;
+//!   except for `time::Duration`: write `time::SignedDuration`. Types of other crates are printed as the
+//!   structs and enums that describe them;
 //! * modules that contain structs and enums, one level deep;
 //! * `use` declarations and `impl` blocks, which are skipped, and comments;
 //! * documentation comments, of which those of the trait and of its methods are kept.
@@ -93,13 +94,13 @@ pub use scan::{NESTING_MAX, NUMBER_LETTERS_MAX};
 /// ```
 ///
 /// # Errors
-/// If the text is not such a trait, or is beyond a bound. The error has the line and the column.
+/// If the text is not such a trait, or exceeds a bound. The error has the line and the column.
 pub fn parse_trait(text: &str) -> Result<Described, ParseError> {
     parse(text, &HashMap::new())
 }
 
-/// Reads a trait as [`parse_trait`] does. Types without derives are of the kind that a type of the same name
-/// has in `like`: plain or not, with the same integer.
+/// Reads a trait as [`parse_trait`] does. A type without derives gets the kind of the type of the same name
+/// in `like`: structured, plain, or a plain enum with the same integer.
 ///
 /// ```
 /// use peregrine::interface::{Described, DescribedBody};

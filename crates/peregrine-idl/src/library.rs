@@ -8,8 +8,8 @@ use syn::parse::Parser as _;
 use crate::syntax::{Definition, Type, TypeName};
 use crate::{parse, scan};
 
-/// The definitions. They must equal those that `peregrine` has (`value/library.rs`), which a test checks.
-/// Those from `Uuid` on describe types of other crates, and are printed like the types of a text.
+/// The definitions. They must equal those that `peregrine` has (`value/library.rs`), which a test checks. The
+/// definitions from `Uuid` on describe types of other crates, and are printed like the types of a text.
 const TEXT: &str = "
     struct Duration { secs: u64, nanos: u32 }
     struct SystemTime { secs: i64, nanos: u32 }
@@ -88,7 +88,8 @@ pub(crate) fn definitions() -> HashMap<String, Definition> {
     parse::definitions.parse2(tokens).unwrap_or_default()
 }
 
-/// Returns the type that describes a type of another crate, unless it has a definition by this name.
+/// Returns the type that describes a type of another crate. Returns `None` if the name is that of the
+/// definition itself.
 pub(crate) fn other(name: &TypeName) -> Option<Type> {
     let (crate_name, last) = match name.path.split_once("::") {
         Some((crate_name, last)) => (Some(crate_name), last),

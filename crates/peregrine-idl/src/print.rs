@@ -74,8 +74,8 @@ fn in_modules(described: &Described) -> Vec<bool> {
     names.map(|name| !seen.insert(name) || is_one_of(TAKEN, name)).collect()
 }
 
-/// Returns for each type the number of its cycle. Types that contain each other have the same number. They
-/// are boxed, because they would have no size otherwise.
+/// Returns for each type the number of its cycle. Types that contain each other have the same number. A field
+/// whose type is in the same cycle is boxed, because the types would have no size otherwise.
 ///
 /// This is Tarjan's algorithm without recursion, because a description may have a long chain of types.
 fn cycles(described: &Described) -> Vec<u32> {
@@ -325,7 +325,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Returns the path of a named type, from inside of another one or from a method.
+    /// Returns the path of a named type, as it is written inside of the named type `within`, or in a method.
     fn path(&self, number: usize, within: Option<usize>) -> String {
         let Some(named) = self.described.types.get(number) else { return "()".into() };
         if self.described.is_call_error(&DescribedType::Named(number)) {

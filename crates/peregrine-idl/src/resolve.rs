@@ -77,7 +77,7 @@ pub(crate) fn described(source: Source) -> Result<Described> {
     for Pending { place, written, span } in defaults {
         let bytes = match place.of(&mut described).map(|(ty, _)| ty.clone()) {
             Some(Some(ty)) => default::bytes(&described, &ty, &written, span)?,
-            // The default of a buffer is an empty one.
+            // The default of a buffer is an empty buffer.
             _ => vec![0; 4],
         };
         if let Some((_, growth)) = place.of(&mut described) {
@@ -88,8 +88,8 @@ pub(crate) fn described(source: Source) -> Result<Described> {
     checked(described, &spans.collect::<Vec<_>>())
 }
 
-/// The largest number of types. A type that contains itself with other arguments would give types without
-/// end.
+/// The largest number of types. A type that contains itself with other arguments would lead to an infinite
+/// number of types.
 const TYPES_MAX: usize = 1 << 16;
 
 /// A default that is evaluated when all types are known.
@@ -99,7 +99,8 @@ struct Pending {
     span: Span,
 }
 
-/// The place of a field or of a parameter: the number of its procedure or type, then the numbers within that.
+/// The place of a field or of a parameter: the number of its procedure or type, and then its positions within
+/// that procedure or type.
 #[derive(Clone, Copy)]
 enum Place {
     Parameter(usize, usize),
@@ -108,7 +109,7 @@ enum Place {
 }
 
 impl Place {
-    /// Returns the type of the field or parameter, unless it is a buffer, and its growth.
+    /// Returns the growth of the field or parameter, and also its type unless it is a buffer.
     fn of(self, all: &mut Described) -> Option<(Option<DescribedType>, &mut DescribedGrowth)> {
         fn field(
             one: &mut DescribedField,
@@ -137,8 +138,8 @@ impl Place {
     }
 }
 
-/// Checks an interface against the rules of canonical texts. Each span is the source of a line of that
-/// text.
+/// Checks an interface against the rules of canonical texts. For each line of that text, `spans` has the
+/// position in the source that the line describes.
 fn checked(described: Described, spans: &[Span]) -> Result<Described> {
     let span = |line: usize| spans[line.saturating_sub(1).min(spans.len() - 1)];
     let read = Described::parse(&described.to_string())
@@ -190,7 +191,7 @@ impl Resolver<'_> {
         DescribedGrowth { was: was.clone(), widens: *widens, default: None }
     }
 
-    /// Returns a type with the arguments in place of the parameters.
+    /// Returns a type with the arguments in place of the type parameters.
     fn closed(&self, ty: &Type) -> Type {
         let boxed = |one: &Type| Box::new(self.closed(one));
         match ty {
@@ -311,7 +312,7 @@ impl Resolver<'_> {
     }
 }
 
-/// Returns a text that differs for different types.
+/// Returns a text that identifies a named type and its arguments.
 fn key(name: &TypeName) -> String {
     fn of(ty: &Type) -> String {
         match ty {
@@ -399,7 +400,7 @@ impl Sizes<'_> {
     }
 }
 
-/// Returns the number of the named type that `ty` is, or that is in its arrays.
+/// Returns the number of the named type, if `ty` is a named type or an array of one.
 fn plain_part(ty: &DescribedType) -> Option<usize> {
     match ty {
         DescribedType::Array(one, _) => plain_part(one),

@@ -29,7 +29,8 @@ pub const NUMBER_LETTERS_MAX: usize = 256;
 /// Returns all tokens of a text.
 pub(crate) fn tokens(text: &str) -> Result<TokenStream, ParseError> {
     let tokens = TokenStream::from_str(text).map_err(|error| unreadable(text, &error))?;
-    // This loop does not recurse. `around` has the tokens that follow in each group around the current token.
+    // This loop does not recurse. For each group around the current token, `around` has the tokens of this
+    // group that follow.
     let mut around = vec![tokens.clone().into_iter()];
     while let Some(inner) = around.last_mut() {
         match inner.next() {

@@ -8,7 +8,7 @@ use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseBuffer, ParseStream};
 use syn::{Error, Ident, LitInt, LitStr, Result, Token, braced, bracketed, parenthesized, token};
 
-/// The number of characters of a token that an error shows.
+/// The largest number of characters of a token that an error shows.
 const SHOWN_MAX: usize = 40;
 
 /// Returns the error for an unexpected token.
@@ -41,7 +41,7 @@ pub(crate) fn keyword<T: Parse>(input: ParseStream<'_>) -> bool {
     input.parse::<T>().is_ok()
 }
 
-/// Consumes a sign, which an error calls `wanted`.
+/// Consumes a sign. If it is not the next token, the error calls the sign `wanted`.
 pub(crate) fn sign<T: Parse>(input: ParseStream<'_>, wanted: &str) -> Result<()> {
     if keyword::<T>(input) { Ok(()) } else { Err(expected(input, wanted)) }
 }

@@ -1,4 +1,4 @@
-//! Types of the standard library and of other crates are read as `peregrine` describes them.
+//! Tests that types of the standard library and of other crates are read as `peregrine` describes them.
 
 use peregrine::interface;
 use peregrine_idl::{parse_trait, to_trait};

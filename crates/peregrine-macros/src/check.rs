@@ -194,7 +194,7 @@ fn report_item(item: &TraitItem, errors: &mut Errors) {
     errors.at(item, text);
 }
 
-/// Reports conditional compilation: client and server could have different interfaces.
+/// Reports conditional compilation, because client and server could then have different interfaces.
 fn conditional(attributes: &[Attribute], advice: &str, errors: &mut Errors) {
     for attribute in attributes {
         if attribute.path().is_ident("cfg") || attribute.path().is_ident("cfg_attr") {
@@ -621,7 +621,7 @@ fn path_type(path: &TypePath, place: Place, errors: &mut Errors) {
                             }
                             _ => value_type(ty, place, errors),
                         },
-                        // `Cow<'static, str>` owns what is received.
+                        // A received `Cow<'static, str>` owns its value, so this lifetime is allowed.
                         GenericArgument::Lifetime(lifetime) if lifetime.ident == "static" => {}
                         GenericArgument::Lifetime(lifetime) => errors.at(
                             lifetime,

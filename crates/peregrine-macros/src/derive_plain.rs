@@ -32,7 +32,8 @@ fn representations(input: &DeriveInput) -> syn::Result<Vec<String>> {
     for attribute in input.attrs.iter().filter(|one| one.path().is_ident("repr")) {
         attribute.parse_nested_meta(|meta| {
             found.extend(meta.path.get_ident().map(Ident::to_string));
-            // The assertions check the effect of `align(16)` and `packed(2)`.
+            // The arguments of `align(16)` and `packed(2)` are skipped: the generated assertions check their
+            // effect.
             if meta.input.peek(syn::token::Paren) {
                 let inner;
                 syn::parenthesized!(inner in meta.input);

@@ -1,4 +1,4 @@
-//! `#[derive(Value)]`: sends the fields one after the other. Those of an enum follow the number of the
+//! `#[derive(Value)]`: sends the fields one after the other. In an enum, they follow the number of the
 //! variant.
 
 use proc_macro2::{Ident, TokenStream};
@@ -139,7 +139,7 @@ fn of_enum(ident: &Ident, data: &syn::DataEnum) -> syn::Result<Codec> {
     let mut links = all
         .iter()
         .filter_map(|(number, variant, ..)| Some((*number, Link::of(ident, &variant.fields)?)));
-    // Several such variants make a tree, whose values nest.
+    // If several variants end with a link, the values form a tree, and are encoded by recursion.
     let link = links.next().filter(|_| links.next().is_none());
     let mut node = None;
     let (mut encode, mut decode) = (TokenStream::new(), TokenStream::new());
@@ -220,17 +220,17 @@ struct Node {
     encode: TokenStream,
     /// Decodes the fields, and keeps them in `__before` or breaks the loop with the last node.
     decode: TokenStream,
-    /// Puts the nodes in `__before` before `__list`, the last one first.
+    /// Prepends the nodes in `__before` to `__list`, beginning with the last one.
     again: TokenStream,
 }
 
-/// The fields of a struct or a variant, in each form that the code needs.
+/// Code for the fields of a struct or a variant, in each form that is needed.
 struct Parts {
     pattern: TokenStream,
     encode: TokenStream,
     build: TokenStream,
     described: TokenStream,
-    /// The member, the variable, and the type as a value, of each field.
+    /// For each field: its member, the variable that has its value, and its type as `<T as Value>`.
     fields: Vec<(Member, Ident, TokenStream)>,
 }
 

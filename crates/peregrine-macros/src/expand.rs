@@ -75,7 +75,7 @@ fn forwarded(method: &Method) -> TokenStream {
     let Method { ident, returns, parameters, .. } = method;
     let names: Vec<_> = parameters.iter().map(|parameter| &parameter.ident).collect();
     let types = parameters.iter().map(|parameter| &parameter.written);
-    // This name gets another span, so that the compiler reports an error of a type only in the trait.
+    // This name gets another span, so that the compiler reports an error about a type only in the trait.
     let mut called = ident.clone();
     called.set_span(Span::call_site());
     quote! {
@@ -395,7 +395,7 @@ fn client_method(number: u32, method: &Method) -> TokenStream {
     } else {
         quote!(__returned.finish()?;)
     };
-    // The closure only borrows, because the call may be repeated.
+    // The closure only borrows the arguments, because it runs again if the call is repeated.
     let body = quote! {
         |__stub| {
             #head_only
@@ -494,7 +494,7 @@ impl Received {
     fn new(parameter: &Parameter, out: &mut usize) -> Self {
         let Parameter { ident, ty, .. } = parameter;
         let own = format_ident!("__arg_{}", ident);
-        // The same variable, at the place where the compiler reports the type.
+        // The same variable, with the position of the type, where the compiler then reports errors.
         let mut here = own.clone();
         here.set_span(own.span().located_at(ty.span()));
         let limit = limit(parameter.max_len.as_ref());

@@ -1,5 +1,5 @@
-//! Linked lists: types whose last field is a box with a value of the same type. They are encoded and decoded
-//! in a loop, so that their length does not depend on the stack.
+//! Linked lists: types whose last field is a box, or an optional box, with a value of the same type. They are
+//! encoded and decoded in a loop, so that their length does not depend on the stack.
 
 use proc_macro2::{Ident, TokenStream};
 use quote::quote;
@@ -15,7 +15,7 @@ pub(crate) enum Link {
 }
 
 impl Link {
-    /// Returns the link in the last of these fields, if it is one.
+    /// Returns which kind of link the last of these fields is, or `None` if it is not a link.
     pub(crate) fn of(ident: &Ident, fields: &Fields) -> Option<Self> {
         let ty = &fields.iter().last()?.ty;
         if boxes(ty, ident) {
@@ -52,7 +52,7 @@ impl Link {
         }
     }
 
-    /// Returns the value of the link to the node in the variable `__list`.
+    /// Returns code for the value of a link to the node in the variable `__list`.
     pub(crate) fn to_list(self) -> TokenStream {
         let boxed = quote!(::peregrine::__rt::std::boxed::Box::new(__list));
         match self {
@@ -61,13 +61,13 @@ impl Link {
         }
     }
 
-    /// Returns the value of a link without a next node.
+    /// Returns code for the value of a link without a next node.
     pub(crate) fn end(self) -> TokenStream {
         quote!(::core::option::Option::None)
     }
 }
 
-/// Returns the argument of a type such as `Option<T>`.
+/// Returns the argument `T` if the type is `name<T>`, such as `Option<T>`.
 fn argument<'a>(ty: &'a Type, name: &str) -> Option<&'a Type> {
     let Type::Path(path) = ty else { return None };
     let last = path.path.segments.last().filter(|last| last.ident == name)?;
@@ -78,7 +78,7 @@ fn argument<'a>(ty: &'a Type, name: &str) -> Option<&'a Type> {
     }
 }
 
-/// Returns whether a type is `Box<Self>`, or names the type itself instead of `Self`.
+/// Returns whether a type is `Box<Self>`, or a box of the type whose name is `ident`.
 fn boxes(ty: &Type, ident: &Ident) -> bool {
     let Some(Type::Path(path)) = argument(ty, "Box") else { return false };
     let single = path.path.get_ident().or_else(|| match &path.path.segments {
@@ -108,8 +108,8 @@ pub(crate) fn check_marks(fields: &Fields, link: Option<Link>) -> syn::Result<()
     Ok(())
 }
 
-/// Returns `Drop` of a list of any length: it frees the nodes in a loop. The compiler's own code would call
-/// itself for each node, and a long list would overflow the stack.
+/// Returns an implementation of `Drop` for a list of any length, which frees the nodes in a loop. The
+/// compiler's own code would call itself for each node, and a long list would overflow the stack.
 pub(crate) fn drop_in_a_loop(ident: &Ident, generics: &Generics, link: &Member) -> TokenStream {
     let (impl_generics, ty_generics, where_clause) = generics.split_for_impl();
     quote! {

@@ -47,7 +47,7 @@ pub struct Place {
 /// | `local:files` | on this machine, by shared memory and nothing else |
 /// | `tcp:files@fs.example.org:7000` | by TCP and nothing else |
 /// | `@fs.example.org`, `@fs.example.org:7000` | the [description](crate::server_info) that the server there gives of itself |
-/// | `udp:`..., `eth:`... | the same by UDP, or by raw Ethernet: the client asks for the server's Ethernet address at that UDP address |
+/// | `udp:`..., `eth:`... | like `tcp:`, but by UDP or by raw Ethernet. For `eth:`, the client asks for the server's Ethernet address at that UDP address |
 ///
 /// ```
 /// use peregrine::{Address, PathKind};
@@ -177,7 +177,7 @@ impl<'a> Cursor<'a> {
         }
         let end = self.rest().find(']').unwrap_or(self.rest().len());
         let host = &self.rest()[..end];
-        // A link-local address may name its interface.
+        // A link-local address may name its network interface, after a `%`.
         let bare = host.split('%').next().unwrap_or(host);
         if bare.parse::<Ipv6Addr>().is_err() {
             return Err(self.expected("an IPv6 address and `]`"));
@@ -359,7 +359,7 @@ impl FromStr for Address {
         let address = cursor.address()?;
         match (&address.path, &address.place, cursor.rest()) {
             (_, _, "") => Ok(address),
-            // The host was read as a name.
+            // The host may have been read as the name, as in `tcp:host/files`.
             (Some(path), None, _) if !path.is_on_this_machine() => {
                 Err(cursor.expected("`@HOST` or the end"))
             }
@@ -449,8 +449,8 @@ impl fmt::Display for Address {
     }
 }
 
-/// Returns the address that is used for limits per host. For IPv6 this is the network of 64 bits, because
-/// one host can use all of its addresses.
+/// Returns the address that is used for limits per host. For IPv6 this is the /64 network, because one host
+/// can use all addresses of its network.
 pub(crate) fn host_of(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,

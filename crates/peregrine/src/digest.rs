@@ -29,7 +29,8 @@ pub fn sha256(message: &[u8]) -> [u8; 32] {
     for block in &mut blocks {
         compress(&mut state, block);
     }
-    // `tail` has the rest of the message, one set bit, zeros, and the length in bits at the end of a block.
+    // `tail` has the rest of the message, one set bit, and zeros. At the end of a block, it has the length of
+    // the message in bits.
     let rest = blocks.remainder();
     let mut tail = [0u8; 128];
     tail[..rest.len()].copy_from_slice(rest);

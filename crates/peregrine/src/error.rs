@@ -91,7 +91,7 @@ kinds! {
     /// No server exports the name.
     NotFound = 1, "no such export",
         "start the server, check the name with `peregrine list`, and check that both sides use the same $PEREGRINE_DIR";
-    /// A live server exports the name.
+    /// A live server already exports the name.
     NameTaken = 2, "the name is taken",
         "stop the other server or export under another name";
     /// The name, address or option is invalid.
@@ -134,7 +134,7 @@ kinds! {
     /// The deadline passed.
     TimedOut = 15, "the deadline passed",
         "allow more time, or find out what keeps the server busy";
-    /// The result cannot be read or does not fit.
+    /// The result cannot be read, or does not fit its destination.
     BadResult = 16, "the result is not readable",
         "this is a fault of the server's program, of Peregrine, or of a stray write to shared memory: please report it if the fault is in Peregrine";
     /// This process was forked from the one that bound.
@@ -367,7 +367,8 @@ impl CallError {
     }
 }
 
-/// What failed when a thread could not be started, and the limits that may be the reason.
+/// The detail of an error if the keeper's thread cannot be started. It names the limits that may be the
+/// reason.
 pub(crate) const NO_THREAD: &str =
     "starting the keeper's thread (RLIMIT_NPROC, RLIMIT_AS, pids.max)";
 

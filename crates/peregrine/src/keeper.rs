@@ -1,7 +1,8 @@
-//! The keeper: one thread of each process, which sleeps until a descriptor or a timer is due.
+//! The keeper: one thread of each process, which sleeps until a descriptor is ready or a timer expires.
 //!
-//! It watches sockets for requests and for the death of the other end, so that threads inside calls need only
-//! read memory. The first bind or export starts it. A forked child that binds gets its own keeper.
+//! The keeper watches sockets for requests and for the death of the other end, so that threads that make or
+//! serve calls only need to read memory. The first bind or export starts the keeper. A forked child that
+//! binds gets its own keeper.
 
 use std::collections::HashMap;
 use std::io;
@@ -38,7 +39,7 @@ pub(crate) trait Watched: Send + Sync {
     }
 }
 
-/// A watched thing with a timer only. Its descriptor is never readable.
+/// Something watched that has only a timer. Its descriptor is never readable.
 struct TimerOnly<F> {
     tick: F,
     never: OwnedFd,
@@ -72,7 +73,7 @@ pub(crate) enum Next {
     Forget,
     /// As `Forget`, but call [`Watched::tick`] after this time.
     Tick(Duration),
-    /// Stop watching the descriptor for this time, then watch it again.
+    /// Stop watching the descriptor for this time. Then watch it again, and call [`Watched::ready`].
     Pause(Duration),
     /// Wait until its descriptor is readable, and also call [`Watched::tick`] after this time.
     SleepAndTick(Duration),
@@ -111,7 +112,7 @@ impl Watch {
     /// Sets the timer: [`Watched::tick`] is called once after this time.
     pub(crate) fn remind(&self, after: Duration) {
         self.keeper.remind(self.key, after);
-        // The keeper's thread may sleep longer than that, so it is woken.
+        // The keeper's thread may sleep longer than `after`, so it is woken.
         let _ = rustix::io::write(&self.keeper.wake_event, &1u64.to_ne_bytes());
     }
 
@@ -170,7 +171,7 @@ impl Keeper {
         time: Duration,
     ) -> io::Result<Watch> {
         let watch = self.watch_until(what, Some(Instant::now() + time))?;
-        // The keeper's thread may sleep longer than that, so it is woken.
+        // The keeper's thread may sleep longer than `time`, so it is woken.
         rustix::io::write(&self.wake_event, &1u64.to_ne_bytes())?;
         Ok(watch)
     }
@@ -266,7 +267,8 @@ impl Keeper {
             let _ = rustix::io::read(&self.wake_event, &mut [0; 8]);
             return;
         }
-        // The lock is not held during the call, which may watch or forget this and other things.
+        // The lock is not held during the call of `ready`, because `ready` may start or stop watching
+        // something.
         let what = self.entries().get(&key).map(|entry| Arc::clone(&entry.what));
         if let Some(what) = what {
             self.apply(key, guarded(|| what.ready()));

@@ -138,7 +138,7 @@
 //! | `time` | `UtcDateTime`, `OffsetDateTime`, `UtcOffset`, `Date`, `Time`, `PrimitiveDateTime`, `Duration`, `Weekday` and `Month` are values |
 //! | `uuid` | `Uuid` is [`Plain`] |
 //! | `json` | the module `json`: descriptions and values as JSON |
-//! | `stamps` | notes the time at five moments of each local call, for measurements only |
+//! | `stamps` | records the time at several moments of each local call, for measurements only |
 //!
 //! Types that mean the same are the same in an interface: a client with `chrono::NaiveDate` can call a
 //! server with `time::Date`. An instant in UTC is a `SystemTime` in all crates. `chrono` has leap seconds;

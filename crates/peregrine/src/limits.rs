@@ -21,7 +21,7 @@
 //! | [`SESSIONS_MAX`] / [`SESSIONS_PER_USER`] | 4096 / 2048 | `Exhausted` at bind |
 //! | [`BINDINGS_MAX`] / [`BINDINGS_PER_USER`] | 65,536 / 262,144 | `Exhausted` at bind |
 //! | [`UNBOUND_PER_USER`], [`UNBOUND_TIME`] | 256, 5 s | connections that have not bound yet are refused, or closed |
-//! | [`CLOSING_MAX`] | 256 | before Linux 6.16: no client is admitted while more sockets wait to be closed that hold descriptors of a peer |
+//! | [`CLOSING_MAX`] | 256 | before Linux 6.16: no client is admitted while this number of sockets that hold descriptors of a peer wait to be closed |
 //! | [`CHAIN_MAX`] | 32 | `Exhausted`, not executed: calls nest too deeply |
 //! | [`STALL_TIME`] | 10 ms | a caller that stops in the middle of a large message posts the whole message again; a silent connection occupies no thread for longer |
 //! | [`LENT_STALL_TIME`] | 100 ms | a procedure that reads a `Lent` buffer that has not arrived gets an error |
@@ -109,7 +109,7 @@ pub const MESSAGE_BYTES_ASKED: usize = 1 << 20;
 /// The size in bytes of the private memory for arguments that a thread keeps between calls.
 pub const ESTACK_BYTES_KEPT: usize = 1 << 20;
 
-/// The number of bytes of each half of an A-stack that stay allocated once touched.
+/// The number of bytes of each half of an A-stack that stay allocated after they were touched.
 pub const ASTACK_BYTES_KEPT: usize = 64 << 10;
 
 /// The largest size in bytes of a message each way that a binding may ask for.
@@ -140,9 +140,10 @@ pub const REGION_BYTES_MAX: usize = 8 << 30;
 /// touches.
 pub const ASTACKS_OF_OTHERS: u32 = 64;
 
-/// The largest size in bytes of all regions together that one user has with a server, if this is neither the
-/// server's user nor root. This is enough for about 300 sessions, unless their exports have large messages.
-/// Most of this memory is never touched. The less is left, the fewer and smaller A-stacks a new session gets.
+/// The largest size in bytes of all regions together that one user has with a server, if this user is neither
+/// the server's user nor root. This is enough for about 300 sessions, unless their exports have large
+/// messages. Most of this memory is never touched. The less is left, the fewer and smaller A-stacks a new
+/// session gets.
 pub const REGION_BYTES_PER_USER: usize = 32 << 30;
 
 /// The smallest message size in bytes of an A-stack each way. Every refusal with its text fits.
@@ -181,12 +182,12 @@ pub const UNBOUND_PER_USER: usize = 256;
 /// The time that a connection has to bind.
 pub const UNBOUND_TIME: core::time::Duration = core::time::Duration::from_secs(5);
 
-/// The number of sockets that may wait to be closed because a peer sent descriptors to them. Closing a
-/// descriptor that a peer chose may block for ever. So at most 16 separate threads close such sockets, and
-/// the server does not need these threads.
+/// The number of sockets with descriptors from a peer that may wait to be closed. Closing a descriptor that a
+/// peer chose may block for ever. So at most 16 separate threads close such sockets, and the server does not
+/// need these threads.
 ///
-/// While this number of sockets or more wait, no client is admitted. From Linux 6.16 on, no descriptors
-/// arrive.
+/// While this number of sockets or more wait, no client is admitted. From Linux 6.16 on, the server receives
+/// no descriptors, so no sockets wait.
 pub const CLOSING_MAX: usize = 256;
 
 /// The number of processes that a chain of nested calls may pass through.
@@ -234,7 +235,8 @@ pub const CALLERS_PER_HOST: usize = 1 << 12;
 /// The largest number of bytes of large results that a server keeps at one datagram socket until the clients
 /// acknowledge them, in addition to results that are being made.
 ///
-/// Small results have up to 1472 bytes. There are at most [`CALLERS_MAX`] of them, which have 24 MiB.
+/// Small results have up to 1472 bytes. There are at most [`CALLERS_MAX`] of them, which together have at
+/// most 24 MiB.
 pub const RETAINED_BYTES_MAX: usize = 256 << 20;
 
 /// The largest number of bytes of large results that a server keeps at one datagram socket for one group of
@@ -242,9 +244,10 @@ pub const RETAINED_BYTES_MAX: usize = 256 << 20;
 /// other results with its next call, or within 100 ms.
 pub const RETAINED_BYTES_PER_HOST: usize = 64 << 20;
 
-/// The largest number of bytes of calls of several packets that have not ended, for one group of hosts at one
-/// datagram socket. If a host has only one such call, it may be larger. Over TCP, the same limit applies to
-/// messages of one host that have not arrived completely, or whose calls wait for a permit.
+/// The largest number of bytes that calls of one group of hosts may have at one datagram socket. Calls of
+/// several packets count until they end. If a host has only one such call, it may be larger. Over TCP, the
+/// same limit applies to messages of one host that have not arrived completely, or whose calls wait for a
+/// permit.
 pub const PARTIAL_BYTES_PER_HOST: usize = 64 << 20;
 
 /// The largest number of bytes of unused memory that a datagram socket keeps for calls. The same number
@@ -262,9 +265,9 @@ pub const SOCKETS_PER_SERVER: u32 = 16;
 /// The largest number of bindings of one network connection.
 pub const BINDINGS_PER_CONNECTION: usize = 4096;
 
-/// The largest number of bytes of messages of all connections of a server that have not arrived completely,
-/// or whose calls wait for a permit. The same number applies to calls that wait or run at each datagram
-/// socket. Messages of up to 16 KiB are not counted: each connection has at most one.
+/// The largest number of bytes in messages that have not arrived completely, or whose calls wait for a
+/// permit, on all connections of a server together. The same number applies to calls that wait or run at each
+/// datagram socket. Messages of up to 16 KiB are not counted: each connection has at most one.
 pub const PARTIAL_BYTES_MAX: usize = 256 << 20;
 
 /// The time that a message may take to arrive over a connection while other connections wait for memory, in
@@ -289,17 +292,19 @@ pub const SILENCE: core::time::Duration = core::time::Duration::from_secs(10);
 /// This is long enough for a network that is interrupted for a second.
 pub const CALL_SILENCE: core::time::Duration = core::time::Duration::from_millis(2300);
 
-/// The number of threads of a server that have their own counters.
+/// The number of rows of counters for threads. One row is for all further threads together, so one thread
+/// fewer has its own row.
 pub const COUNTED_THREADS: usize = 128;
 
-/// The number of exports of a server that have their own counters.
+/// The number of rows of counters for exports. The last row is for all further exports together, so one
+/// export fewer has its own row.
 pub const COUNTED_EXPORTS: usize = 64;
 
 /// The number of sessions, connections and associations of a server that are shown.
 pub const COUNTED_SESSIONS: usize = 8192;
 
 /// The number of rows for bindings of a server. [`COUNTED_EXPORTS`] of these rows count the bindings that
-/// have no other row, and are not shown.
+/// have no row of their own, and are not shown.
 pub const COUNTED_BINDINGS: usize = 8192;
 
 /// The number of sessions, and of bindings, that a server shows over a network.

@@ -1,4 +1,4 @@
-//! Exact counts for tests: copies of arguments and results. Release builds do not count.
+//! Exact counts for tests: the bytes of arguments and results that are copied. Release builds do not count.
 //!
 //! With the feature `stamps`, also moments of calls, which show how a call spends its time.
 
@@ -52,7 +52,8 @@ pub enum Moment {
     Posted = 1,
     /// The word of the other side has been seen.
     Seen = 2,
-    /// The procedure begins. The program that measures records it.
+    /// The procedure begins. This crate does not record this moment: the procedures of the measuring program
+    /// do.
     Run = 3,
 }
 

@@ -4,8 +4,8 @@
 //! holds a lock while it panics only if the protected data is consistent. In debug builds, and so in all
 //! tests, each thread records the locks that it holds. It panics when it takes a lock whose [`Rank`] is not
 //! above the ranks of all locks that it holds, or a lock that it holds already. The message names both
-//! places. A deadlock shows only when two threads meet at the wrong moment. A wrong order shows as soon as
-//! one thread takes the locks in it.
+//! places. Two threads that take locks in different orders deadlock only at certain moments. This check
+//! reports a wrong order as soon as one thread uses it.
 //!
 //! `try_lock` cannot block, so it may be called in any order. A lock that it took counts as held: later
 //! calls of `lock` are checked against it.
@@ -20,7 +20,7 @@ use std::sync::{self, PoisonError, TryLockError};
 pub(crate) enum Rank {
     /// Held while a client binds again, for all clones of a binding.
     Rebind,
-    /// A client's sessions or connections with one server. Held while a thread binds to it.
+    /// A client's sessions or connections with one server. Held while a thread binds to the server.
     Server,
     /// A client's associations over datagrams.
     Associations,
@@ -256,7 +256,7 @@ mod order {
 
     use super::Rank;
 
-    /// The number of locks that one thread can hold at one time.
+    /// The largest number of locks that one thread can hold at one time.
     const HELD_MAX: usize = 16;
 
     #[derive(Clone, Copy)]
@@ -303,8 +303,8 @@ mod order {
             lock.address == address || lock.rank > rank || (lock.rank == rank && !another)
         };
         let wrong = HELD.with_borrow(|held| held.iter().flatten().copied().find(is_wrong));
-        // A thread that panics already does not panic here: a second panic would abort the process, and the
-        // first message is the useful one.
+        // If the thread is already panicking, it does not panic here: a second panic would abort the process,
+        // and the first message is the useful one.
         let Some(Lock { address: held, rank: above, at }) =
             wrong.filter(|_| !std::thread::panicking())
         else {

@@ -85,7 +85,7 @@ impl Attributes {
     pub(super) fn max_len(&self) -> Result<Option<u32>> {
         let Some(one) = self.of("max_len").next() else { return Ok(None) };
         let bound = |input: ParseStream<'_>| number(&parentheses(input)?, "u32");
-        // Missing arguments have no position.
+        // Missing arguments have no position, so the error gets the position of the attribute.
         let at = |error| match one.arguments.is_empty() {
             true => Error::new(one.span, "`max_len` needs a number: `#[max_len(4096)]`"),
             false => error,

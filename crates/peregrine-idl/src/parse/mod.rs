@@ -1,7 +1,7 @@
 //! Parses tokens as a trait and its types.
 //!
-//! This parser uses parts of `syn`, but not `syn::File`. It accepts names in quotes and skips bodies, and
-//! its recursion is bounded. The recursion of `syn` in types and expressions is not.
+//! This parser uses parts of `syn`, but not `syn::File`. It accepts names in quotes and skips bodies, and its
+//! recursion is bounded. The recursion of `syn` in types and expressions is not bounded.
 
 mod attributes;
 mod types;

@@ -39,7 +39,7 @@ pub(super) const SIMPLE: &[(&str, DescribedType)] = &[
     ("NonZeroI128", DescribedType::I128),
 ];
 
-/// Parses the type of a parameter: its direction and its shape.
+/// Parses the type of a parameter. Returns its direction, its shape, and the type of its value or elements.
 pub(super) fn passed(input: ParseStream<'_>) -> Result<(Direction, Shape, Type)> {
     if keyword::<Token![&]>(input) {
         return referenced(input);
@@ -101,7 +101,7 @@ struct Path {
     is_above: bool,
 }
 
-/// Parses a path. `super`, `crate`, `self` and names of crates before it are left out.
+/// Parses a path. `super`, `crate`, `self` and names of crates at its beginning are left out.
 fn path(input: ParseStream<'_>) -> Result<Path> {
     keyword::<Token![::]>(input);
     let (first, span) = name(input)?;
@@ -136,7 +136,7 @@ fn path(input: ParseStream<'_>) -> Result<Path> {
     Ok(Path { path: names[start..].join("::"), span, is_above })
 }
 
-/// Parses a type that is inside of `depth` others, in a module.
+/// Parses a type that is nested in `depth` other types, and is written in the module `module`.
 pub(super) fn ty(input: ParseStream<'_>, module: Option<&str>, depth: usize) -> Result<Type> {
     if depth > CANONICAL_DEPTH_MAX {
         let wanted =

@@ -4,7 +4,7 @@ use peregrine::interface::{Described, DescribedBody, DescribedField, DescribedTy
 
 /// Returns the expression of a default. `path` returns the path of a named type.
 ///
-/// A description has checked that the bytes are a value of the type.
+/// The bytes are a value of the type, because the description was checked when it was read.
 pub(super) fn expression(
     described: &Described,
     ty: &DescribedType,
@@ -28,7 +28,7 @@ impl<'a> Reader<'a> {
         self.bytes.get(at..at + count).unwrap_or(&[])
     }
 
-    /// Takes an integer without sign.
+    /// Takes an unsigned integer.
     fn number(&mut self, bytes: usize) -> u128 {
         let mut all = [0; 16];
         let taken = self.take(bytes, bytes);

@@ -1,7 +1,7 @@
 //! Compares the interface that a client was compiled with and the interface that a server exports.
 //!
 //! If the identities are equal, nothing is compared. Otherwise each difference follows one of the rules of
-//! docs/EVOLUTION.md, or breaks one. `rule.rs` has all of them. The comparison also finds which procedures
+//! docs/EVOLUTION.md, or breaks one. `rule.rs` lists all rules. The comparison also finds which procedures
 //! have the same bytes on both sides: their calls need no conversion.
 //!
 //! Names of fields and variants are compared, because two fields that were exchanged may have the same
@@ -19,8 +19,8 @@ use super::{
 /// The largest number of pairs of named types that are compared. Interfaces that people write have fewer.
 const PAIRS_MAX: usize = 1 << 18;
 
-/// The largest number of differences that are listed. If none of them breaks a rule, the first one that does
-/// is listed, too.
+/// The largest number of differences that are listed. If none of them breaks a rule, the first further
+/// difference that does is listed, too.
 const FOUND_MAX: usize = 1000;
 
 /// A difference between two interfaces.
@@ -28,9 +28,10 @@ const FOUND_MAX: usize = 1000;
 pub struct Difference {
     /// The rule that the difference follows or breaks.
     pub rule: Rule,
-    /// The place in the interface, such as "procedure `get`, parameter `key`". Empty for the whole.
+    /// The place in the interface, such as "procedure `get`, parameter `key`". Empty if the difference
+    /// concerns the whole interface.
     pub place: String,
-    /// The named type in which the difference is, and the place in it. Empty if it is in none.
+    /// The named type that contains the difference, and the place in it. Empty if no named type contains it.
     pub inside: String,
     /// The difference, as a sentence for people.
     pub text: String,
@@ -47,24 +48,25 @@ impl fmt::Display for Difference {
     }
 }
 
-/// The server's procedure for one of the client.
+/// The server's procedure that corresponds to a procedure of the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counterpart {
     /// The procedure with this number has the same messages.
     Equal(u32),
     /// The procedure with this number has other messages, which the client converts.
     Converted(u32),
-    /// There is none.
+    /// The server has no such procedure.
     Lacking,
 }
 
 /// The result of comparing a client's interface with a server's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Comparison {
-    /// For each of the client's procedures, that of the server. It is meaningful if the client
-    /// [fits](Self::fits).
+    /// The counterpart of each procedure of the client, in the client's order. It is meaningful only if the
+    /// client [fits](Self::fits).
     pub procedures: Vec<Counterpart>,
-    /// The differences, at most 1001. If any difference breaks a rule, at least one such is among them.
+    /// The differences, at most 1001. If any difference breaks a rule, the list contains at least one such
+    /// difference.
     pub differences: Vec<Difference>,
 }
 
@@ -83,9 +85,9 @@ impl Comparison {
 /// The names of the two sides in the texts of differences.
 #[derive(Clone, Copy, Debug)]
 pub struct Sides {
-    /// The client's, such as "ours".
+    /// The name of the client's side, such as "ours".
     pub ours: &'static str,
-    /// The server's, such as "the server's".
+    /// The name of the server's side, such as "the server's".
     pub theirs: &'static str,
 }
 
@@ -114,7 +116,7 @@ pub fn compare(ours: &Described, theirs: &Described, sides: Sides) -> Comparison
     Comparison { procedures, differences: pair.differences }
 }
 
-/// Which way values of a type are sent.
+/// The directions in which values of a type are sent, and whether the type is an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Flow {
     /// From the client to the server.
@@ -125,7 +127,8 @@ struct Flow {
     is_error: bool,
 }
 
-/// Two named types, and which way their values are sent.
+/// The numbers of a named type of the client and one of the server, and the directions in which their values
+/// are sent.
 type Named = (usize, usize, Flow);
 
 /// Both interfaces, and the results of comparing their types.
@@ -133,15 +136,15 @@ struct Pair<'a> {
     ours: &'a Described,
     theirs: &'a Described,
     sides: Sides,
-    /// Pairs of named types that are equal, with everything in them.
+    /// Pairs of named types that are equal, together with all types that they contain.
     clean: HashSet<Named>,
-    /// The pairs that this procedure contains.
+    /// The pairs that the current procedure contains.
     seen: HashSet<Named>,
     /// The pairs whose parts were not compared yet.
     open: Vec<Named>,
     /// The number of pairs that were compared.
     pairs: usize,
-    /// Whether the messages of this procedure differ.
+    /// Whether the messages of the current procedure differ.
     converts: bool,
     /// Whether a difference breaks a rule.
     breaks: bool,
@@ -159,7 +162,8 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// Returns whether further differences are of no use. A peer chooses how many there are.
+    /// Returns whether the comparison can stop, because enough differences were found. A peer chooses how
+    /// many there are.
     fn is_full(&self) -> bool {
         self.breaks && self.differences.len() >= FOUND_MAX
     }
@@ -284,7 +288,7 @@ impl<'a> Pair<'a> {
         self.place = place;
     }
 
-    /// Notes a field or parameter that only one side has. `lacks` is the other one.
+    /// Notes a field or parameter that only one side has. `lacks` names the other side.
     fn one_sided(&mut self, lacks: &str, what: &str, has_default: bool) {
         self.converts = true;
         match has_default {
@@ -347,7 +351,7 @@ impl<'a> Pair<'a> {
 
     fn types(&mut self, ours: &DescribedType, theirs: &DescribedType, widens: bool, flow: Flow) {
         use DescribedType::{Array, Named, Option, Result, Sequence, Tuple};
-        // Only the error itself may be unknown, not a value in it.
+        // Only variants of the error type itself may be unknown, not those of the types that it contains.
         let is_error = flow.is_error;
         let flow = Flow { is_error: false, ..flow };
         match (ours, theirs) {
@@ -551,10 +555,11 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// A variant of either kind of enumeration.
+/// A variant of an enum or of a plain enum.
 trait Variant: Part {
     fn is_other(&self) -> bool;
-    /// Returns whether its message has the same bytes as another one, by the numbers of both.
+    /// Returns whether this variant and `other` have the same bytes in a message. `number` and `other_number`
+    /// are their positions in their enums.
     fn is_same(&self, number: usize, other: &Self, other_number: usize) -> bool;
 }
 
@@ -578,7 +583,7 @@ impl Variant for DescribedPlainVariant {
     }
 }
 
-/// Returns whether both are integers with the same sign and different widths.
+/// Returns whether both types are integers that differ only in their widths.
 fn widens_to(ours: &DescribedType, theirs: &DescribedType) -> bool {
     ours != theirs && ours.is_integer() && ours.signs() == theirs.signs()
 }

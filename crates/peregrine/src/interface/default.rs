@@ -6,15 +6,15 @@ use super::{
 };
 use crate::limits::CANONICAL_DEPTH_MAX;
 
-/// The largest number of steps of checking the defaults of one description.
+/// The largest number of steps that checking all defaults of one description may take.
 const STEPS_MAX: usize = 1 << 20;
 
-/// What is wrong with a default.
+/// The reason why a default is refused.
 const UNFIT: &str = "the default is not a value of its type";
 
 impl Described {
-    /// Returns the default of a field or of a parameter with one value, if the peer need not know it: the
-    /// declared one, or none for an option.
+    /// Returns the default of a field, or of a parameter with one value: the declared default or, for an
+    /// option, the option without a value. Returns `None` if there is no default.
     pub(crate) fn default_of<'a>(
         &self,
         ty: &DescribedType,
@@ -27,8 +27,8 @@ impl Described {
         }
     }
 
-    /// Returns the default of a parameter, if the peer need not know it. A buffer or a text can only be
-    /// empty, an in-out parameter has none.
+    /// Returns the default of a parameter, if it has one. The default of a buffer or a text is always empty.
+    /// An in-out parameter has no default.
     pub(crate) fn parameter_default<'a>(&self, one: &'a DescribedParameter) -> Option<&'a [u8]> {
         match (one.direction, one.shape) {
             (Direction::InOut, _) => None,
@@ -92,7 +92,7 @@ impl<'a> Walk<'a> {
                     if variant.is_other && (variant.fields.len() > 1 || !is_name) {
                         let name = &variant.name;
                         return Err(format!(
-                            "`{name}` is for unknown variants, and has only a text"
+                            "`{name}` is for unknown variants: its only field can be a text"
                         ));
                     }
                     others += usize::from(variant.is_other);
@@ -220,7 +220,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Returns whether these bytes are a value of a type without parts.
+/// Returns whether these bytes are a value of a primitive type.
 fn is_valid(ty: &DescribedType, bytes: &[u8]) -> bool {
     match ty {
         DescribedType::Bool => bytes[0] <= 1,
@@ -232,7 +232,7 @@ fn is_valid(ty: &DescribedType, bytes: &[u8]) -> bool {
     }
 }
 
-/// Returns a little-endian integer. One of 128 bits without sign wraps, as in a description.
+/// Returns a little-endian integer. An unsigned integer of 128 bits wraps, as in a description.
 fn integer(bytes: &[u8], repr: &DescribedType) -> i128 {
     let is_negative = repr.signs().1 && bytes.last().is_some_and(|last| last & 0x80 != 0);
     let mut whole = [if is_negative { 0xff } else { 0 }; 16];

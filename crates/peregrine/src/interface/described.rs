@@ -74,7 +74,7 @@ pub struct DescribedGrowth {
     pub was: Vec<String>,
     /// Whether its integers may have another width at the peer.
     pub widens: bool,
-    /// The value that it has if the peer does not know it, as
+    /// The value of the field or parameter if the peer does not have it, as
     /// [`default_bytes`](crate::value::default_bytes) returns it.
     pub default: Option<Vec<u8>>,
 }
@@ -117,7 +117,7 @@ pub enum DescribedType {
     F64,
     /// An array with this number of elements.
     Array(Box<Self>, u64),
-    /// A count, and as many values.
+    /// A count, and this number of values.
     Sequence(Box<Self>),
     /// A value or none.
     Option(Box<Self>),
@@ -144,7 +144,7 @@ pub struct DescribedNamed {
 pub enum DescribedBody {
     /// Plain: its fields follow each other without a gap.
     Plain {
-        /// The size in bytes, which is the sum of those of its fields.
+        /// The size in bytes, which is the sum of the sizes of its fields.
         size: u64,
         /// Its alignment in bytes: 1, 2, 4, 8 or 16.
         align: u64,
@@ -184,7 +184,7 @@ pub struct DescribedPlainVariant {
     pub value: i128,
     /// Its earlier names.
     pub was: Vec<String>,
-    /// Whether it stands for all variants that only the peer knows.
+    /// Whether it represents all variants that only the peer knows.
     pub is_other: bool,
 }
 
@@ -197,7 +197,7 @@ pub struct DescribedVariant {
     pub fields: Vec<DescribedField>,
     /// Its earlier names.
     pub was: Vec<String>,
-    /// Whether it stands for all variants that only the peer knows.
+    /// Whether it represents all variants that only the peer knows.
     pub is_other: bool,
 }
 
@@ -325,7 +325,7 @@ impl Described {
         })
     }
 
-    /// Returns the first procedure that no trait can have, and the reason.
+    /// Returns the number of the first procedure that no trait can have, and the reason.
     pub(super) fn impossible_procedure(&self) -> Option<(usize, String)> {
         for (number, procedure) in self.procedures.iter().enumerate() {
             for one in &procedure.parameters {
@@ -345,7 +345,7 @@ impl Described {
         None
     }
 
-    /// Returns the first plain type with an impossible description, and the reason.
+    /// Returns the number of the first plain type with an impossible description, and the reason.
     pub(super) fn impossible_plain(&self) -> Option<(usize, String)> {
         for (number, named) in self.types.iter().enumerate() {
             match &named.body {
@@ -387,8 +387,8 @@ impl Described {
         (!possible).then(|| format!("a type of {size} bytes is not aligned to {align}"))
     }
 
-    /// Returns a plain type that contains itself, if there is one. Types without plain parts are removed
-    /// until nothing changes. Those that remain form a cycle.
+    /// Returns the number of a plain type that contains itself, if there is one. Types without plain parts
+    /// are removed until nothing changes. Those that remain form a cycle.
     fn plain_in_itself(&self) -> Option<usize> {
         let mut parts: Vec<usize> = vec![0; self.types.len()];
         let mut wholes: Vec<Vec<usize>> = vec![Vec::new(); self.types.len()];
@@ -413,7 +413,7 @@ impl Described {
 }
 
 impl DescribedType {
-    /// Returns the size in bytes of a primitive type.
+    /// Returns the size in bytes of a primitive type, or `None` for other types.
     pub(crate) fn primitive_bytes(&self) -> Option<u64> {
         Some(match self {
             Self::Bool | Self::U8 | Self::I8 => 1,
@@ -425,7 +425,7 @@ impl DescribedType {
         })
     }
 
-    /// Returns the named type in this type, through arrays.
+    /// Returns the number of the named type, if this is a named type or an array of one.
     pub(super) fn plain_part(&self) -> Option<usize> {
         match self {
             Self::Array(one, _) => one.plain_part(),

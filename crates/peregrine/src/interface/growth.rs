@@ -15,7 +15,7 @@ pub struct Growth {
     pub was: &'static [&'static str],
     /// Whether its integers may have another width at the peer: `#[widens]`.
     pub widens: bool,
-    /// Returns the value that it has if the peer does not know it: `#[default]`, in the form of
+    /// Returns the value of the field or parameter if the peer does not have it: `#[default]`, in the form of
     /// [`default_bytes`](crate::value::default_bytes).
     pub default: Option<fn() -> Vec<u8>>,
 }
@@ -35,7 +35,7 @@ impl Growth {
     }
 }
 
-/// The largest default in bytes. It is part of the description of the interface.
+/// The largest size of a default in bytes. A default is part of the description of the interface.
 pub const DEFAULT_BYTES_MAX: usize = 4096;
 
 /// Writes earlier names as a canonical text has them.
@@ -49,7 +49,7 @@ fn write_default(bytes: &[u8], text: &mut String) {
     let _ = write!(text, " = {}", Hex(bytes));
 }
 
-/// Bytes as a canonical text has them: `x` and two digits for each.
+/// Bytes as a canonical text has them: `x`, and then two hexadecimal digits for each byte.
 pub(super) struct Hex<'a>(pub(super) &'a [u8]);
 
 impl fmt::Display for Hex<'_> {

@@ -28,7 +28,7 @@ enum Origin {
     Read(Arc<Read>),
 }
 
-/// Values that are computed once because they are often used.
+/// An interface that was read at run time, and values that are computed once because they are often used.
 struct Read {
     described: Described,
     digest: Digest,
@@ -49,7 +49,8 @@ impl From<Described> for InterfaceRef {
 }
 
 impl InterfaceRef {
-    /// Returns no interface. A binding with it can only make the calls that all exports answer.
+    /// Returns an interface without procedures. A binding with it can only make the calls that all exports
+    /// answer.
     pub(crate) const fn none() -> Self {
         const NONE: Interface = Interface {
             name: "",
@@ -151,7 +152,7 @@ impl InterfaceRef {
     /// Returns the description that is sent to clients.
     ///
     /// # Errors
-    /// If it has more types, or more deeply nested ones, than a description may have.
+    /// If the interface has more types, or more deeply nested types, than a description may have.
     pub(crate) fn described(&self) -> Result<Described, super::TextError> {
         match &self.0 {
             Origin::Compiled(interface) => Described::parse(&interface.canonical_text()),

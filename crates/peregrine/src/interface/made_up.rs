@@ -68,7 +68,7 @@ fn was() -> impl Strategy<Value = Vec<String>> {
     prop_oneof![3 => Just(Vec::new()), 1 => prop::collection::vec(name(), 1..3)]
 }
 
-/// Earlier names, whether integers widen, and the first bytes of a default.
+/// Returns random growth: earlier names, whether integers widen, and 16 bytes from which a default is cut.
 fn growth() -> impl Strategy<Value = DescribedGrowth> {
     (was(), prop::bool::weighted(0.2), prop::option::weighted(0.2, any::<[u8; 16]>())).prop_map(
         |(was, widens, default)| {
@@ -78,7 +78,7 @@ fn growth() -> impl Strategy<Value = DescribedGrowth> {
     )
 }
 
-/// Returns the growth with a default that fits the type, which has one if it is an integer.
+/// Returns the growth with a default that fits the type. Only integers keep a default.
 fn fitting(mut growth: DescribedGrowth, ty: &DescribedType) -> DescribedGrowth {
     let bytes = INTEGERS.iter().find(|(one, _)| one == ty).map(|(_, bytes)| *bytes);
     growth.default = growth.default.zip(bytes).map(|(all, bytes)| all[..bytes as usize].to_vec());
@@ -209,7 +209,7 @@ impl Pool {
             procedures: self.procedures,
             types,
         };
-        // Procedures that no trait can have are left out.
+        // Procedures that no trait can have are changed into possible ones.
         for number in 0..all.procedures.len() {
             let mut procedure = all.procedures[number].clone();
             for one in &mut procedure.parameters {

@@ -1,4 +1,4 @@
-//! Which parts of two interfaces correspond: by their names, also by earlier ones.
+//! Finds which parts of two interfaces correspond, by their present and earlier names.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use super::{
     DescribedField, DescribedParameter, DescribedPlainVariant, DescribedProcedure, DescribedVariant,
 };
 
-/// A part of an interface with a name, which may have had others.
+/// A part of an interface that has a name, and may have had other names.
 pub(crate) trait Part {
     fn names(&self) -> (&str, &[String]);
 }
@@ -33,7 +33,7 @@ pub(crate) enum Step {
     Theirs(usize),
 }
 
-/// The parts of the other side by their names.
+/// The positions of the other side's parts, by their names.
 pub(crate) struct Index<'a> {
     names: HashMap<&'a str, usize>,
     earlier: HashMap<&'a str, usize>,
@@ -52,8 +52,8 @@ impl<'a> Index<'a> {
         Self { names, earlier }
     }
 
-    /// Returns the position of the part that corresponds to one of the other interface. A part with the
-    /// same name comes before one that had it earlier.
+    /// Returns the position of the part that corresponds to `part`, which is of the other interface. A part
+    /// with the same name has priority over a part that had this name earlier.
     pub(crate) fn find<P: Part>(&self, part: &P) -> Option<usize> {
         let (name, was) = part.names();
         let known = |name: &str| self.names.get(name).copied();
@@ -66,7 +66,7 @@ impl<'a> Index<'a> {
 /// Returns the steps through two lists of fields or parameters.
 ///
 /// # Errors
-/// The positions of a part that is in another order on the other side.
+/// The positions on both sides of a part that is not in the same order.
 pub(crate) fn steps<P: Part>(ours: &[P], theirs: &[P]) -> Result<Vec<Step>, (usize, usize)> {
     let index = Index::new(theirs);
     let mut steps = Vec::with_capacity(ours.len().max(theirs.len()));
@@ -86,15 +86,16 @@ pub(crate) fn steps<P: Part>(ours: &[P], theirs: &[P]) -> Result<Vec<Step>, (usi
     Ok(steps)
 }
 
-/// Returns the number of the variant that receives one of the sender: that of the same name, or the one for
-/// unknown variants.
+/// Returns the number of the receiver's variant for a variant of the sender: the variant of the same name, or
+/// the one for unknown variants.
 pub(crate) fn variant_of<P: Part>(
     sent: &P,
     is_other: bool,
     index: &Index<'_>,
     other: Option<usize>,
 ) -> Option<usize> {
-    // A variant for unknown ones is one of them at the receiver, whatever it is called there.
+    // The sender's variant for unknown ones becomes the receiver's variant for unknown ones, even if their
+    // names differ.
     if is_other && other.is_some() { other } else { index.find(sent).or(other) }
 }
 

@@ -74,7 +74,7 @@ pub struct Parameter {
     pub name: &'static str,
     /// The direction in which it is sent.
     pub direction: Direction,
-    /// Whether it is one value or a buffer of them.
+    /// Whether it is one value, a buffer of values, or text.
     pub shape: Shape,
     /// The type of the value, or of one element.
     pub ty: &'static Type,
@@ -97,15 +97,15 @@ pub struct Description {
     pub text: String,
     /// The documentation of the interface and of its procedures, in order.
     pub docs: Vec<String>,
-    /// The server's process.
+    /// The process ID of the server.
     pub process: u32,
-    /// How long ago it was exported, in milliseconds.
+    /// How long ago the export began, in milliseconds.
     pub age_ms: u64,
-    /// The number of its bindings.
+    /// The number of bindings to the export.
     pub bindings: u32,
     /// Where the server listens for calls of this export over networks, such as `tcp:0.0.0.0:7193`.
     pub listens: Vec<String>,
-    /// A number of the machine and network namespace of these endpoints.
+    /// A number that identifies the machine and the network namespace of these endpoints.
     pub network: u64,
 }
 
@@ -132,7 +132,7 @@ pub enum Direction {
     InOut,
 }
 
-/// One value, or a buffer of them.
+/// Whether a parameter is one value, a buffer of values, or text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     /// A value, in the head.
@@ -181,7 +181,7 @@ pub enum Type {
     Text,
     /// An array with this number of elements.
     Array(&'static Self, usize),
-    /// A count, and as many values.
+    /// A count, and this number of values.
     Sequence(&'static Self),
     /// A value or none.
     Option(&'static Self),
@@ -196,7 +196,7 @@ pub enum Type {
 /// A type that the user named. A function returns its body.
 #[derive(Debug, Clone, Copy)]
 pub struct Named {
-    /// Its last name, which is part of the interface's identity.
+    /// Its name without a path, which is part of the interface's identity.
     pub name: &'static str,
     /// A name that no other type of this process has. It is only compared, never shown.
     pub path: fn() -> &'static str,
@@ -250,7 +250,7 @@ pub struct PlainVariant {
     pub value: i128,
     /// Its earlier names: `#[was("old")]`.
     pub was: &'static [&'static str],
-    /// Whether it stands for all variants that only the peer knows: `#[other]`.
+    /// Whether it represents all variants that only the peer knows: `#[other]`.
     pub is_other: bool,
 }
 
@@ -263,8 +263,8 @@ pub struct Variant {
     pub fields: &'static [Field],
     /// Its earlier names: `#[was("old")]`.
     pub was: &'static [&'static str],
-    /// Whether it stands for all variants that only the peer knows: `#[other]`. Its field is then a text,
-    /// the name of the variant, or it has none.
+    /// Whether it represents all variants that only the peer knows: `#[other]`. It then has no field, or one
+    /// text field for the name of the unknown variant.
     pub is_other: bool,
 }
 
@@ -313,15 +313,16 @@ impl Interface {
         text
     }
 
-    /// Returns the size of messages that every procedure with limited parameters needs for its call and its
-    /// result. Parameters without `max_len` count as nothing.
+    /// Returns a message size in bytes that suffices for the call and the result of every procedure with
+    /// limited parameters. Parameters without `max_len` count as nothing.
     pub fn message_bytes(&self) -> usize {
         self.procedures.iter().map(Procedure::message_bytes).max().unwrap_or(0)
     }
 }
 
 impl Procedure {
-    /// Returns the size of the larger of call and result. Parameters without limit count as nothing.
+    /// Returns the size in bytes of the call or the result, whichever is larger. Parameters without limit
+    /// count as nothing.
     fn message_bytes(&self) -> usize {
         let (mut call, mut reply) = (64usize, 64usize);
         reply = reply.saturating_add(self.result.bytes_max().unwrap_or(0));
@@ -393,7 +394,7 @@ impl Parameter {
 }
 
 impl Type {
-    /// Returns the name of a type without parts.
+    /// Returns the name of a type without parts, or `None` for other types.
     const fn simple_name(&self) -> Option<&'static str> {
         Some(match self {
             Self::Unit => "unit",
@@ -514,8 +515,8 @@ fn write_fields(fields: &[Field], text: &mut String, named: &mut NamedTypes) {
     text.push('}');
 }
 
-/// The named types in the order in which they are mentioned. Their position is their number, which tells
-/// types with equal names apart and ends recursion.
+/// The named types in the order in which they are mentioned. Their position is their number, which
+/// distinguishes types with equal names and ends recursion.
 #[derive(Default)]
 struct NamedTypes {
     seen: Vec<Named>,

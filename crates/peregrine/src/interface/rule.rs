@@ -12,7 +12,7 @@ pub enum Rule {
     Renamed,
     /// A field or parameter with a default was added or removed.
     Default,
-    /// A variant was added to an open enum, or one was removed that an open enum receives.
+    /// The sender of an open enum has a variant that the receiver does not have.
     OpenEnum,
     /// The receiver of an enum knows more variants than the sender.
     VariantNotSent,
@@ -36,7 +36,7 @@ pub enum Rule {
     ClosedEnum,
     /// An integer has another width, and one side does not say `#[widens]`.
     Width,
-    /// A type is another one.
+    /// A type differs in a way that no other rule covers.
     Type,
     /// A parameter is passed in another way.
     Passing,
@@ -44,7 +44,7 @@ pub enum Rule {
     LessRoom,
     /// `#[idempotent]` was removed.
     MayNotRunTwice,
-    /// A description is not whole, or has too many types.
+    /// A description is incomplete, or has too many types.
     Description,
 }
 

@@ -273,8 +273,8 @@ impl<'a> Reader<'a> {
         Ok(pairs.map(|&[high, low]| digit(high) << 4 | digit(low)).collect())
     }
 
-    /// Reads the name of a variant, and whether it stands for the unknown ones. A variant may be called
-    /// `other` itself.
+    /// Reads a variant: whether it is for unknown variants, its name, and its earlier names. A variant may
+    /// itself have the name `other`.
     fn variant(&mut self) -> Parsed<(bool, String, Vec<String>)> {
         let start = self.rest;
         let name = self.name()?;
@@ -351,7 +351,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Returns the number of a named type: that of an earlier mention, or the next one.
+    /// Reads the number of a named type. The type was mentioned before, or its number is the next one.
     fn mention(&mut self, name: &'a str) -> Parsed<DescribedType> {
         let number = self.number()?;
         match self.mentioned.get(number) {

@@ -9,7 +9,7 @@
 //! | `bool`, `char`, text | `true`, a string of one letter, a string |
 //! | `()` | `null` |
 //! | a sequence, an array, a tuple, a buffer | an array |
-//! | the same with bytes (`u8`) | a string if they are text, `{"hex": "..."}` if not; an array is also read |
+//! | a sequence, an array or a buffer of `u8` | a string if they are text, `{"hex": "..."}` if not; an array is also read |
 //! | values without bytes: `[T; 0]`, `((),)` | `null`; other forms are also read; a long sequence of them is `{"count": N}` |
 //! | `Option` | `null` or the value; `{"some": ...}` where the value could be `null` itself |
 //! | `Result` | `{"ok": ...}` or `{"err": ...}` |

@@ -139,7 +139,7 @@ fn values_look_as_serde_would_have_them() {
         assert_eq!(all.argument_from_json(how, &json), Ok(value.clone()));
         assert_eq!(all.argument_to_json(how, &value, Bytes::Auto), json);
     }
-    // Members may be left out, and the same values have other forms.
+    // Members may be left out, and the same values may have other forms.
     let read =
         |parameter: usize, json: Value| all.argument_from_json(&parameters[parameter], &json);
     let entry = read(0, json!([{ "name": "a", "tags": ["-1", 2] }])).unwrap();

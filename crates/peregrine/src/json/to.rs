@@ -319,7 +319,7 @@ fn shaped(fields: &[DescribedField], mut values: impl Iterator<Item = Value>) ->
 
 /// Returns a float as a number, or as text if it is not finite, because JSON has only finite numbers.
 fn float(value: f64, text: impl Fn() -> String) -> Value {
-    // An `f32` is written with as few digits as identify it.
+    // An `f32` is written with the fewest digits that identify it.
     let short = text().parse::<f64>().unwrap_or(value);
     serde_json::Number::from_f64(short).map_or_else(|| json!(text()), Value::Number)
 }

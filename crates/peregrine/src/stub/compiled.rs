@@ -103,7 +103,8 @@ pub struct Stub<'a, R: Representation = Native> {
     procedure: u32,
 }
 
-/// The destination of one call: the state of its binding and the flags, each of which is read once.
+/// The destination of one call: the state of its binding, and whether the call is a special case. Each is
+/// read once.
 #[derive(Clone, Copy, Debug)]
 pub struct CallTarget<'a> {
     binding: &'a Binding,
@@ -264,7 +265,8 @@ fn repeat<O, R: Representation>(
     } else {
         Err(turned_over())
     };
-    // If the first attempt may have executed the call, only a result can say more.
+    // If the first attempt may have executed the call, a failure of the second attempt does not rule that
+    // out.
     made.map_err(|error| match before {
         Executed::No => error,
         Executed::Maybe => error.may_have_executed(),
@@ -324,20 +326,20 @@ fn too_long(length: usize, max_len: usize) -> CallError {
     CallError::not_executed(Kind::TooLarge, Phase::Marshal, detail).with_advice(TOO_LONG)
 }
 
-/// How a representation converts blocks of `T`.
+/// Returns how a representation converts blocks of `T`, or `None` if it does not convert them.
 const fn swap_of<T: Plain, R: Representation>() -> Option<&'static Swap> {
     if R::SWAPPED { Swap::of::<T>() } else { None }
 }
 
-/// The same for values that may not be blocks.
+/// Does the same for a type whose values may not be blocks.
 const fn swap_of_values<T: Value, R: Representation>() -> Option<&'static Swap> {
     if R::SWAPPED { T::SWAP } else { None }
 }
 
 impl<'a, R: Representation> Stub<'a, R> {
-    /// Notes that the call has no blocks. The cache line of the head is requested now, and arrives while
-    /// the head is made. If there were blocks to copy first, the polling side would have taken the line
-    /// back by then.
+    /// Prefetches the cache line of the head, for a call without blocks. The line arrives while the head is
+    /// written. For a call with blocks this would not help: while they are copied, the polling side takes the
+    /// line back.
     #[inline]
     pub fn head_only(&self) {
         self.head.space().prefetch_write();
@@ -399,7 +401,8 @@ impl<'a, R: Representation> Stub<'a, R> {
     /// Writes the length of a lent buffer to the head, and returns its memory as a block.
     ///
     /// # Errors
-    /// If it is longer than `max_len`, or was lent to this procedure and did not arrive completely.
+    /// If the buffer is longer than `max_len`. Also if the caller is itself a procedure that passes on a lent
+    /// buffer of its own call, and that buffer does not arrive completely.
     #[inline]
     pub fn lent<'b, T: Plain>(
         &mut self,
@@ -413,10 +416,10 @@ impl<'a, R: Representation> Stub<'a, R> {
         Ok(Block::new(window, swap_of::<T, R>()))
     }
 
-    /// Writes to the head how much of an out buffer the procedure may fill.
+    /// Writes to the head how many elements of an out buffer the procedure may fill.
     ///
     /// # Errors
-    /// If the capacity exceeds 32 bits.
+    /// If the capacity exceeds 32 bits, or the number does not fit the head.
     #[inline]
     pub fn out<'b, T: Plain>(
         &mut self,
@@ -489,7 +492,7 @@ pub(super) fn unreadable(invalid: Invalid) -> CallError {
 }
 
 impl<'a, R: Representation> Returned<'a, R> {
-    /// Returns what the head contains.
+    /// Returns the kind of the answer: a result, an error, or a refusal.
     #[inline]
     pub(super) const fn answer(&self) -> Answer {
         self.answer
@@ -525,7 +528,7 @@ impl<'a, R: Representation> Returned<'a, R> {
         Err(self.refused())
     }
 
-    /// Reads why the server sent no result. This is little-endian in each representation.
+    /// Reads why the server sent no result. A refusal is little-endian in each representation.
     pub(super) fn refused(&mut self) -> CallError {
         let executed = match self.answer {
             Answer::NotExecuted => Executed::No,
@@ -550,7 +553,7 @@ impl<'a, R: Representation> Returned<'a, R> {
         T::decode(&mut self.head).map_err(unreadable)
     }
 
-    /// Reads the values of an in-out slice from the head. Returns none if they were a block.
+    /// Reads the values of an in-out slice from the head. Returns an empty vector if they were a block.
     ///
     /// # Errors
     /// If they are invalid, or their number has changed.

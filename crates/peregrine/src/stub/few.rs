@@ -1,6 +1,6 @@
 //! `Few`: a list that needs no allocation if it is short.
 
-/// A list with room for `N` elements without an allocation.
+/// A list that needs no allocation for up to `N` elements.
 pub(super) struct Few<T, const N: usize> {
     few: [T; N],
     count: usize,
@@ -29,7 +29,7 @@ impl<T, const N: usize> Few<T, N> {
         if self.many.capacity() > 0 { &mut self.many } else { &mut self.few[..self.count] }
     }
 
-    /// Returns a list of `count` elements.
+    /// Returns a list of `count` elements, which `one` makes.
     #[inline]
     pub(super) fn filled(count: usize, one: impl Fn() -> T) -> Self {
         let mut list = Self::new(count, &one);

@@ -1,15 +1,15 @@
 //! `Arriving`: a window on a message that its sender is still writing.
 //!
-//! The sender of a large message posts it first and writes it then, piece by piece, so that the
-//! receiver copies one piece while the sender writes the next. A read through this type waits for
-//! bytes that have not arrived.
+//! The sender of a large message first posts the message, and then writes it piece by piece, so that the
+//! receiver copies one piece while the sender writes the next. A read through this type waits for bytes that
+//! have not arrived.
 
 use super::{Invalid, Space, Window};
 
 /// Knows how much of a message has arrived. Implemented by the path of the message.
 pub trait Arrives: Sync {
-    /// Waits until more than `bytes` bytes of the message have arrived, and returns how many have.
-    /// Returns `None` if the sender has stopped and no more will arrive.
+    /// Waits until more than `bytes` bytes of the message have arrived, and returns the number of bytes that
+    /// have arrived. Returns `None` if the sender has stopped and no more will arrive.
     fn wait(&self, bytes: usize) -> Option<usize>;
 
     /// Prepares for a procedure that reads the rest of the message itself. Returns false if the
@@ -55,14 +55,14 @@ impl<'a> Arriving<'a> {
     /// Returns the part of `bytes` bytes that begins at `at`.
     ///
     /// # Errors
-    /// [`Invalid::Short`] if it is not inside.
+    /// [`Invalid::Short`] if it is not inside of this part.
     #[inline]
     pub fn part(&self, at: usize, bytes: usize) -> Result<Self, Invalid> {
         let window = self.window.part(at, bytes).ok_or(Invalid::Short)?;
         Ok(Self { window, at: self.at + at, arrives: self.arrives })
     }
 
-    /// Waits until all of it has arrived, and returns it.
+    /// Waits until the whole part has arrived, and returns it.
     ///
     /// # Errors
     /// [`Invalid::Stopped`] if it will not arrive.
@@ -72,13 +72,13 @@ impl<'a> Arriving<'a> {
             && !self.window.is_empty()
         {
             let end = self.at + self.window.len();
-            // More than all bytes but the last means all bytes.
+            // `wait` returns when more than `end - 1` bytes have arrived, which are all bytes of this part.
             while arrives.wait(end - 1).ok_or(Invalid::Stopped)? < end {}
         }
         Ok(self.window)
     }
 
-    /// Copies all of it into `private`, which has the same length, each piece when it arrives.
+    /// Copies the part into `private`, which has the same length. Each piece is copied when it arrives.
     ///
     /// # Errors
     /// [`Invalid::Stopped`] if it will not arrive, [`Invalid::Short`] if there are fewer bytes.
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
     use core::sync::atomic::{AtomicUsize, Ordering};
 
-    /// Three more bytes arrive with each wait, and at most `stops` in all.
+    /// While a reader waits, bytes arrive in pieces of three, and at most `stops` in all.
     struct Slowly {
         there: AtomicUsize,
         stops: usize,
@@ -134,7 +134,7 @@ mod tests {
         }
     }
 
-    /// As many bytes arrive as are waited for. Records what was waited for.
+    /// On each wait, exactly the awaited bytes arrive. Records the argument of each wait.
     struct RecordingArrives(std::sync::Mutex<Vec<usize>>);
 
     impl Arrives for RecordingArrives {

@@ -1,8 +1,8 @@
 //! Buffers that the caller provides: `Out` (filled by the result) and `Lent` (not copied).
 //!
 //! In the RPC systems Peregrine (1991) and Firefly, a pointer argument is declared *in*, *out* or *in-out*,
-//! so that no data is sent in a direction in which it is not needed. In LRPC, an argument can be marked as one that need
-//! not be copied before the procedure sees it. Here both are types.
+//! so that no data is sent in a direction in which it is not needed. In LRPC, an argument can be marked as
+//! one that need not be copied before the procedure sees it. This library has a type for each.
 
 #![allow(unsafe_code)]
 
@@ -16,11 +16,12 @@ use super::window::BounceBuffer;
 use super::{Arriving, Block, Departing, Invalid, Plain, Space, Swap, Window, bytes_of};
 use crate::sys;
 
-/// Bytes copied through the stack at a time, where a private copy is needed.
+/// The number of bytes that are copied through the stack at a time, where a private copy is needed.
 const CHUNK_BYTES: usize = 4096;
-/// From this many bytes on the copy method matters, and some bytes may have been copied early.
+/// The smallest size in bytes of a block for which the copy method matters. Bytes of such a block may have
+/// been copied early.
 const MUCH_BYTES: usize = 4096;
-/// Bytes written to a file, or read from one, at a time.
+/// The number of bytes that are written to a file, or read from one, at a time.
 const FILE_BYTES: usize = 256 << 10;
 
 /// The caller's buffer, filled by the result. None of it is sent with the call.
@@ -51,7 +52,7 @@ pub struct Out<'a, T> {
     filled: Count<'a>,
 }
 
-// SAFETY: this is the only way to its memory within this process, and only `&mut self` methods write.
+// SAFETY: an `Out` is the only access to its memory within this process, and only `&mut self` methods write.
 unsafe impl<T: Plain> Send for Out<'_, T> {}
 // SAFETY: as above; `&self` methods only return lengths.
 unsafe impl<T: Plain> Sync for Out<'_, T> {}
@@ -85,10 +86,10 @@ impl Count<'_> {
     }
 }
 
-/// The buffer has no room for the values. Nothing was appended.
+/// The error if values do not fit the buffer. None of them was appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full {
-    /// The number of elements for which there is room.
+    /// The number of elements that still fit.
     pub remaining: usize,
 }
 
@@ -147,7 +148,7 @@ impl<'a, T: Plain> Out<'a, T> {
         self.filled.get()
     }
 
-    /// Returns the number of elements for which there is still room.
+    /// Returns the number of elements that still fit.
     #[inline]
     pub fn remaining(&self) -> usize {
         self.capacity() - self.filled()
@@ -195,7 +196,7 @@ impl<'a, T: Plain> Out<'a, T> {
     /// Overwrites the element `index`, or appends it if `index` equals the number of filled elements.
     ///
     /// # Errors
-    /// [`Full`] if there is no room.
+    /// [`Full`] if the value does not fit.
     ///
     /// # Panics
     /// Panics if `index` is greater than the number of filled elements, because the elements between
@@ -210,7 +211,7 @@ impl<'a, T: Plain> Out<'a, T> {
             Place::Slice(slice) => slice[index] = value,
             Place::Vec(vec) => vec[index] = value,
             Place::Space(space) => {
-                // The caller may already have read some of it.
+                // The caller may already have copied this element.
                 space.changed();
                 let written = space.space().write_plain(index * size_of::<T>(), &value);
                 debug_assert!(written.is_some(), "the index was checked");
@@ -219,8 +220,8 @@ impl<'a, T: Plain> Out<'a, T> {
         Ok(())
     }
 
-    /// Empties the buffer, and borrows all of it for a call that fills it. Nothing remains to be done
-    /// after the call.
+    /// Empties the buffer, and borrows all of it for a call that fills it. The call stores the number of
+    /// filled elements.
     #[doc(hidden)]
     #[inline]
     pub fn block(&mut self) -> OutBlock<'_> {
@@ -308,8 +309,8 @@ impl Out<'_, u8> {
         Ok(self.filled() - start)
     }
 
-    /// Fills from `file`, from its byte `offset` on, until the buffer is full or the end of the file.
-    /// Returns the number of bytes appended. The kernel writes them to the buffer, without another copy.
+    /// Fills from `file`, from its byte `offset` on, until the buffer is full or the file ends. Returns the
+    /// number of bytes appended. The kernel writes these bytes to the buffer, without another copy.
     ///
     /// # Errors
     /// Those of `pread`. Bytes that were read before the error stay filled.
@@ -329,7 +330,8 @@ impl Out<'_, u8> {
                     bytes
                 }
                 Place::Space(space) => {
-                    // In pieces: the caller may copy those that are written meanwhile.
+                    // The file is read in pieces, so that the caller can copy one piece while the next one is
+                    // read.
                     let bytes = (space.len() - filled).min(FILE_BYTES);
                     let bytes = sys::pread(file, space.space().range(filled, bytes), at)?;
                     space.there(filled + bytes);
@@ -358,9 +360,10 @@ pub struct OutBlock<'a> {
     swap: Option<&'static Swap>,
     /// Receives the number of filled elements.
     filled: Option<&'a mut usize>,
-    /// The vector that owns the memory, whose length is set.
+    /// The vector that owns the memory, if there is one. `fill` sets the vector's length after it has written
+    /// the elements.
     grow: Option<Grow>,
-    /// Bytes that were copied before the result was complete.
+    /// The number of bytes that were copied before the result was complete.
     early: usize,
 }
 
@@ -394,12 +397,12 @@ impl<'a> OutBlock<'a> {
         }
     }
 
-    /// Makes a block over memory for bytes, whose number it stores in `filled`.
+    /// Makes a block over memory for bytes. The number of filled bytes is stored in `filled`.
     pub(crate) const fn bytes(space: Space<'a>, filled: &'a mut usize) -> Self {
         Self { space, filled: Some(filled), ..Self::none() }
     }
 
-    /// Returns the same block for a call that this one makes.
+    /// Borrows the block, so that a path can pass it to another path.
     pub(crate) fn reborrowed(&mut self) -> OutBlock<'_> {
         let Self { space, unit, valid, swap, filled, grow, early } = self;
         OutBlock {
@@ -421,7 +424,7 @@ impl<'a> OutBlock<'a> {
         self
     }
 
-    /// Returns the number of bytes for which there is room.
+    /// Returns the largest number of bytes that fit.
     #[inline]
     pub const fn capacity(&self) -> usize {
         self.space.window().len()
@@ -438,22 +441,23 @@ impl<'a> OutBlock<'a> {
         Block::new(self.space.window(), self.swap)
     }
 
-    /// Copies bytes that have arrived, from the start of the block on, before the result is complete.
-    /// Does not copy them again. Types with invalid bit patterns are not copied early.
+    /// Copies bytes that have arrived, from the start of the block on, before the result is complete. Bytes
+    /// that an earlier call of this function copied are not copied again. Types with invalid bit patterns are
+    /// not copied early.
     pub(crate) fn fill_early(&mut self, from: Window<'_>) {
         let mut bytes = from.len().min(self.capacity());
         if self.valid.is_some() || bytes <= self.early {
             return;
         }
-        // Only whole values, and whole numbers where values are converted: the rest of a value that
-        // is cut would not be copied later. In an interpreted stub values are bytes but numbers are
-        // not, so use the larger of the two sizes, which is a multiple of the other.
+        // Only whole values are copied, and whole numbers where they are converted, because the rest of a
+        // divided value would not be copied later. In an interpreted stub, values are single bytes, but
+        // numbers may be longer. So the larger of the two sizes counts, which is a multiple of the other.
         bytes -= bytes % self.unit.max(self.swap.map_or(1, Swap::unit_bytes));
         self.copy_rest(from, bytes);
         self.early = bytes;
     }
 
-    /// Forgets what was copied early, because it is not valid.
+    /// Forgets the bytes that were copied early, because they are not valid.
     pub(crate) const fn forget_early(&mut self) {
         self.early = 0;
     }
@@ -468,17 +472,18 @@ impl<'a> OutBlock<'a> {
     /// Copies `from`, the complete block of the result.
     ///
     /// # Errors
-    /// Fails if it does not fit, is not a whole number of values, or contains invalid values.
+    /// If `from` does not fit, is not a whole number of values, or contains invalid values.
     #[inline]
     pub fn fill(&mut self, from: Window<'_>) -> Result<(), Invalid> {
         if from.len() > self.capacity() {
             return Err(Invalid::TooLong);
         }
-        // An in-out slice comes back with the length that it was sent with.
+        // An in-out slice returns with the length that it had in the call.
         if self.filled.is_none() && from.len() != self.capacity() {
             return Err(Invalid::Block);
         }
-        // Whole values, and where values are bytes, whole numbers if they are converted.
+        // The block must have whole values. In an interpreted stub, where values are bytes, it must also have
+        // whole numbers if they are converted.
         let turned = self.swap.map_or(1, Swap::unit_bytes);
         if !from.len().is_multiple_of(self.unit) || !from.len().is_multiple_of(turned) {
             return Err(Invalid::Block);
@@ -535,7 +540,7 @@ pub(super) fn fill_vec<T: Plain>(
     debug_assert!(filled.is_ok());
 }
 
-/// An *in* buffer that is not copied for the procedure (LRPC's mark for such arguments).
+/// An *in* buffer that is not copied for the procedure. (LRPC marks such arguments, too.)
 ///
 /// The caller makes it from a slice. The procedure gets accessors that only copy, because its caller
 /// may change the memory at any time: two copies of the same element may differ.
@@ -555,7 +560,7 @@ pub struct Lent<'a, T> {
     values: PhantomData<&'a [T]>,
 }
 
-// SAFETY: it copies from memory that only peers write while it lives, on whichever thread.
+// SAFETY: a `Lent` only copies from its memory, on any thread. While it lives, only peers write there.
 unsafe impl<T: Plain> Send for Lent<'_, T> {}
 // SAFETY: as above.
 unsafe impl<T: Plain> Sync for Lent<'_, T> {}
@@ -582,7 +587,7 @@ impl<'a, T: Plain> Lent<'a, T> {
         Self { bytes, values: PhantomData }
     }
 
-    /// Waits until all of it has arrived, and returns it.
+    /// Waits until the whole buffer has arrived, and returns its memory.
     #[doc(hidden)]
     #[inline]
     pub fn window(&self) -> Result<Window<'a>, Invalid> {
@@ -605,10 +610,10 @@ impl<'a, T: Plain> Lent<'a, T> {
     /// Copies elements from `index` on until `to` is full.
     ///
     /// # Errors
-    /// [`Invalid::Short`] if there are fewer elements. [`Invalid::Bits`] if one is not a valid `T`; `to`
-    /// is then filled in part. [`Invalid::Stopped`] if the caller stopped in the middle of a large
-    /// buffer, which is read while it is still being sent. All reads of one call together wait for the
-    /// caller no longer than [`LENT_STALL_TIME`](crate::limits::LENT_STALL_TIME) and the time that
+    /// [`Invalid::Short`] if there are fewer elements. [`Invalid::Bits`] if one is not a valid `T`; `to` is
+    /// then filled in part. [`Invalid::Stopped`] if the caller stopped in the middle of a large buffer, which
+    /// is read while it is still being sent. All reads of one call together wait for the caller no longer
+    /// than [`LENT_STALL_TIME`](crate::limits::LENT_STALL_TIME) plus the time that
     /// [`ARRIVAL_BYTES_PER_SECOND`](crate::limits::ARRIVAL_BYTES_PER_SECOND) allows for its bytes.
     pub fn copy_to(&self, index: usize, to: &mut [T]) -> Result<(), Invalid> {
         let at = index.checked_mul(size_of::<T>()).ok_or(Invalid::Short)?;
@@ -618,7 +623,7 @@ impl<'a, T: Plain> Lent<'a, T> {
 }
 
 impl Lent<'_, u8> {
-    /// Writes all of it to `writer`.
+    /// Writes the whole buffer to `writer`.
     ///
     /// # Errors
     /// Those of the writer. [`io::ErrorKind::Other`] with [`Invalid::Stopped`] if the caller stopped in the
@@ -635,7 +640,7 @@ impl Lent<'_, u8> {
         Ok(())
     }
 
-    /// Writes all of it to `file` at its byte `offset`, without another copy.
+    /// Writes the whole buffer to `file` at its byte `offset`, without another copy.
     ///
     /// # Errors
     /// Those of `pwrite`. [`io::ErrorKind::WriteZero`] if the file accepts no more bytes.
@@ -644,7 +649,7 @@ impl Lent<'_, u8> {
     pub fn write_to_file(&self, file: &File, offset: u64) -> io::Result<()> {
         let mut at = 0;
         while at < self.len() {
-            // In pieces: the following bytes may still be arriving.
+            // The file is written in pieces, because later bytes may still be arriving.
             let bytes = (self.len() - at).min(FILE_BYTES);
             let part = self.bytes.part(at, bytes).and_then(|part| part.whole());
             match sys::pwrite(file, part.map_err(io::Error::other)?, offset + at as u64)? {

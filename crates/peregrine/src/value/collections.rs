@@ -31,7 +31,7 @@ fn each<T: Value, R: Representation>(
     Ok(())
 }
 
-/// Appends a count and as many values.
+/// Appends the number of values, and then the values.
 fn all<'v, T: Value + 'v, R: Representation>(
     values: impl ExactSizeIterator<Item = &'v T>,
     head: &mut Writer<'_, R>,
@@ -45,7 +45,7 @@ fn all<'v, T: Value + 'v, R: Representation>(
     })
 }
 
-/// Appends a count and as many pairs.
+/// Appends the number of pairs, and then the pairs.
 fn pairs<'v, K: Value + 'v, V: Value + 'v, R: Representation>(
     pairs: impl ExactSizeIterator<Item = (&'v K, &'v V)>,
     head: &mut Writer<'_, R>,
@@ -111,7 +111,7 @@ impl<T: Value + Ord> Value for BTreeSet<T> {
     }
 }
 
-/// The pairs are sent in the order of their keys. Sorting them takes memory for a reference to each.
+/// The pairs are sent in the order of their keys. Sorting them takes memory for a reference to each pair.
 impl<K, V, S> Value for HashMap<K, V, S>
 where
     K: Value + Ord + Hash,
@@ -137,7 +137,7 @@ where
     }
 }
 
-/// The values are sent in order. Sorting them takes memory for a reference to each.
+/// The values are sent in order. Sorting them takes memory for a reference to each value.
 impl<T, S> Value for HashSet<T, S>
 where
     T: Value + Ord + Hash,
@@ -160,7 +160,8 @@ where
     }
 }
 
-/// Pointers to one value. Each is encoded as the value; a receiver gets a value that only it refers to.
+/// Pointers to one value. Each is encoded as the value. A received pointer does not share its value with
+/// other pointers.
 macro_rules! pointers {
     ($($pointer:ident)*) => {$(
         impl<T: Value> Value for $pointer<T> {
@@ -292,7 +293,8 @@ mod tests {
         reader.finish().map(|()| value)
     }
 
-    /// Checks that a value has the bytes of another one of a basic type, and can be read from them.
+    /// Checks that `value` has the same bytes as `basic`, a value of a basic type, and can be read from these
+    /// bytes.
     fn equals<T: Value + PartialEq + core::fmt::Debug, U: Value>(value: T, basic: U) {
         fn one<T: Value + PartialEq + core::fmt::Debug, U: Value, R: Representation>(
             value: &T,
@@ -356,7 +358,7 @@ mod tests {
         assert_eq!(taken::<VecDeque<u64>, Native>(&head), Err(Invalid::Short));
         assert_eq!(taken::<HashMap<u64, u64>, Native>(&head), Err(Invalid::Short));
         assert_eq!(taken::<Arc<[u64]>, Native>(&head), Err(Invalid::Short));
-        // Only one of the values without bytes can be in a set.
+        // Values without bytes are all equal, so a set contains at most one.
         assert_eq!(taken::<BTreeSet<[u8; 0]>, Native>(&head), Err(Invalid::Duplicate));
     }
 }

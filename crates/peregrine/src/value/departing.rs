@@ -6,13 +6,13 @@ use super::{Block, Space, Window};
 
 /// Announces to the receiver how much of a message has been written. Implemented by the path.
 pub trait Departs: core::fmt::Debug + Sync {
-    /// Fills `to`, which is `at` bytes from the start of the message, with the bytes of a block from
-    /// its byte `from` on, and announces them.
+    /// Copies the bytes of `block`, from its byte `from` on, into `to`, and announces them. `to` begins at
+    /// the offset `at` of the message.
     fn write(&self, at: usize, to: Space<'_>, block: &Block<'_>, from: usize);
-    /// Announces that the bytes between the start of a block and `end` bytes from the start of the
-    /// message have been written.
+    /// Announces that a block has been written from its start up to the offset `end` in the message.
     fn there(&self, end: usize);
-    /// Announces that written bytes may have been overwritten: no announcement of this message holds.
+    /// Announces that bytes may have been overwritten after they were announced. This withdraws all
+    /// announcements of the message.
     fn changed(&self);
 }
 
@@ -58,7 +58,8 @@ impl<'a> Departing<'a> {
         Some(Self { space: self.space.part(0, bytes)?, ..*self })
     }
 
-    /// Copies `private` to `at`, after what was written before. Returns `None` if there is no room.
+    /// Copies `private` to the offset `at`, after the bytes that were written before. Returns `None` if it
+    /// does not fit.
     #[inline]
     pub fn write(&self, at: usize, private: &[u8]) -> Option<()> {
         match self.departs {

@@ -96,7 +96,7 @@ impl Dynamic {
         reader.plain_vec(bytes.len() / size).ok()
     }
 
-    /// Returns what the value is, as text for error messages.
+    /// Returns the kind of the value, as text for error messages.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Unit => "nothing",

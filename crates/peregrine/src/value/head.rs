@@ -8,7 +8,7 @@
 use super::swap::CopyMethod;
 use super::{Block, Overflow, Plain, Representation, Space, Window, bytes_of};
 
-/// The bytes that are collected: a cache line without the local path's header.
+/// The number of bytes that are collected: a cache line without the local path's header.
 pub(crate) const FIRST_BYTES: usize = 32;
 
 #[derive(Clone, Copy, Debug)]
@@ -53,8 +53,8 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// Continues in another space, and moves what has been written there. Offsets do not change.
-    /// Returns `None` if there is no room.
+    /// Continues in another space, and moves what has been written there. Offsets do not change. Returns
+    /// `None` if the written bytes do not fit.
     #[cold]
     pub(crate) fn move_to(&mut self, space: Space<'a>) -> Option<()> {
         self.end = space.window().len();
@@ -107,8 +107,8 @@ impl<'a> Head<'a> {
         if bytes > self.end - self.at { Err(Overflow::Full) } else { Ok(()) }
     }
 
-    /// Appends one plain value at its natural alignment, if it fits and lies within the first bytes.
-    /// Returns whether it did.
+    /// Appends one plain value at its natural alignment, if it fits and lies within the first bytes. Returns
+    /// whether it was appended.
     #[inline(always)]
     pub(super) fn append_first<T: Plain, R: Representation>(&mut self, value: &T) -> bool {
         let at = self.start + self.len().next_multiple_of(align_of::<T>());
@@ -196,8 +196,8 @@ impl<'a> Head<'a> {
     }
 }
 
-/// Writes at any offset of the space, which need not be part of the head. All of them return `None` if
-/// there is no room.
+/// Functions that write at any offset of the space, also outside of the head. They return `None` if the bytes
+/// do not fit the space.
 impl Head<'_> {
     /// Writes bytes at `at`.
     #[inline]

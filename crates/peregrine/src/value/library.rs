@@ -1,8 +1,8 @@
-//! `Value` for types of the standard library that are no numbers: times, addresses, paths.
+//! `Value` for types of the standard library that are not numbers: times, addresses, paths.
 //!
-//! Each is described as a struct or an enum with the name of the type, so that a description, JSON and
-//! other languages show what it is. The modules do the same for types of other crates, with the feature
-//! that has the name of the crate.
+//! Each is described as a struct or an enum with the name of the type, so that a description, JSON and other
+//! languages show what it is. Each module does the same for the types of another crate, with the feature that
+//! has the name of that crate.
 
 #[cfg(feature = "bytes")]
 mod bytes;
@@ -207,7 +207,7 @@ impl Value for OsString {
     }
 }
 
-/// The bytes of the path, as of an [`OsString`].
+/// The bytes of the path, as for an [`OsString`].
 impl Value for PathBuf {
     described!("PathBuf", "bytes": Vec<u8>);
 

@@ -10,8 +10,9 @@ pub struct Nodes {
 }
 
 impl Nodes {
-    /// Begins at the first node. If the type has `#[list]`, it frees its nodes in a loop, and any number of
-    /// them is allowed. Else the compiler's code frees them, which needs stack for each node.
+    /// Returns a counter that has counted the first node. If the type has `#[list]`, it frees its nodes in a
+    /// loop, and any number of nodes is allowed. Otherwise the compiler's code frees them, which needs stack
+    /// for each node.
     #[inline]
     #[must_use]
     pub const fn new(is_list: bool) -> Self {

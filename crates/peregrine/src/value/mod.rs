@@ -1,9 +1,9 @@
 //! Values as bytes: plain blocks, structured values, buffers in and out.
 //!
-//! In the *native* representation both sides have the same layout, so a plain value is sent as its own
-//! bytes. (Peregrine's first observation is that most calls need no conversion.) In the *swapped*
-//! representation numbers are converted to the other byte order. This module uses no socket, clock or
-//! thread. `docs/REPRESENTATION.md` defines every byte.
+//! In the *native* representation both sides have the same layout, so a plain value is sent as its own bytes.
+//! (The first observation of the Peregrine paper is that most calls need no conversion.) In the *swapped*
+//! representation numbers are converted to the other byte order. This module uses no socket, clock or thread.
+//! `docs/REPRESENTATION.md` defines every byte.
 
 mod arriving;
 mod buffer;
@@ -106,7 +106,7 @@ pub trait Value: Sized {
         for _ in 0..count {
             let before = head.remaining();
             values.push(Self::decode(head)?);
-            // Values without bytes, such as `Box<()>`, could be claimed in any number.
+            // A peer could claim any number of values without bytes, such as `Box<()>`.
             if head.remaining() == before {
                 head.empty()?;
             }

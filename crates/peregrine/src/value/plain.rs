@@ -24,7 +24,7 @@ pub unsafe trait Plain: Copy + Send + Sync + 'static {
     /// Whether every bit pattern is a value of the type (as for integers, but not for `bool`).
     const ANY_BITS: bool;
 
-    /// The length in bytes of the numbers in the type: 1, 2, 4, 8 or 16, or 0 if they differ.
+    /// The length in bytes of the numbers in the type: 1, 2, 4, 8 or 16, or 0 if the lengths differ.
     const UNIT: usize;
 
     /// Returns whether these `size_of::<Self>()` bytes are a value of the type.
@@ -76,7 +76,7 @@ pub(super) fn space_of<T: Plain>(values: &mut [T]) -> Space<'_> {
     unsafe { Space::new(values.as_mut_ptr().cast(), bytes) }
 }
 
-/// Returns a private block as values, if it is aligned, a whole number of values, and all are valid.
+/// Returns a private block as values, if it is aligned and contains a whole number of valid values.
 #[inline]
 pub fn plain_slice<T: Plain>(block: &[u8]) -> Result<&[T], Invalid> {
     let count = check::<T>(block)?;
@@ -169,7 +169,7 @@ unsafe impl<T: Plain, const N: usize> Plain for [T; N] {
     }
 }
 
-// SAFETY: its documentation guarantees the layout of `[u8; 16]`, and all bytes are a value.
+// SAFETY: the documentation of `Uuid` guarantees the layout of `[u8; 16]`, and every bit pattern is a value.
 #[cfg(feature = "uuid")]
 unsafe impl Plain for uuid::Uuid {
     const ANY_BITS: bool = <[u8; 16]>::ANY_BITS;

@@ -166,7 +166,7 @@ pub(super) fn one_by_one<T: Value, R: Representation, const N: usize>(
     }
 }
 
-/// States that plain types are values.
+/// Checks at compile time that a plain type is a value.
 const _: fn() = || {
     fn plain_is_value<T: Plain + Value>() {}
     plain_is_value::<u8>();

@@ -59,11 +59,11 @@ pub struct Reader<'a, R: Representation = Native> {
     head: Window<'a>,
     at: usize,
     depth: u32,
-    /// Bytes on the stack of the nested values that are being taken.
+    /// The number of bytes that the nested values that are being taken need on the stack.
     nested: usize,
     /// The number of elements without bytes in all sequences of the head.
     empty: usize,
-    /// The number of values of run-time types. Each takes memory, even if it has no bytes in the head.
+    /// The number of taken values that need memory of their own, even if they have no bytes in the head.
     made: usize,
     representation: PhantomData<R>,
 }
@@ -187,8 +187,8 @@ impl<'a, R: Representation> Reader<'a, R> {
         Ok(())
     }
 
-    /// Counts a value that takes memory of its own. Their number is limited to a few for each byte of
-    /// the head, plus the limit for elements without bytes.
+    /// Counts a value that takes memory of its own. Their number is limited to four for each byte of the
+    /// head, plus the limit for elements without bytes.
     #[inline]
     pub(crate) fn makes_one(&mut self) -> Result<(), Invalid> {
         self.made += 1;

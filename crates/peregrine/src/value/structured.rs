@@ -319,7 +319,7 @@ mod tests {
             Pages::decode(&mut reader).map(|_| ())
         };
         let small = std::thread::Builder::new().stack_size(2 << 20);
-        // The same with one child per node.
+        // Does the same for trees in which each node has one child.
         let decode_tree = |levels: usize| {
             let page = [&[0; 4096][..], &[1, 0, 0, 0]].concat();
             let mut head = page.repeat(levels);

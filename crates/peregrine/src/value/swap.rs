@@ -14,7 +14,8 @@ use crate::sys::{LANE_BYTES, Shuffles};
 /// How plain values of a type are converted to the other byte order, without the type itself.
 #[derive(Debug)]
 pub struct Swap {
-    /// Bytes that are converted as a unit: a number, or a value that consists of different numbers.
+    /// The number of bytes that are converted as a unit: a number, or a value that consists of numbers of
+    /// different sizes.
     unit: usize,
     /// Converts a whole number of units in place.
     all: fn(&mut [u8]),
@@ -27,7 +28,7 @@ impl Swap {
         SwapOf::<T>::SWAP
     }
 
-    /// Returns the bytes of a unit. A block has a whole number of units.
+    /// Returns the size of a unit in bytes. A block has a whole number of units.
     #[inline]
     pub(super) const fn unit_bytes(&self) -> usize {
         self.unit
@@ -45,7 +46,8 @@ impl Swap {
         (self.all)(&mut bytes[done..]);
     }
 
-    /// Returns the shuffles that convert lanes, if there are enough bytes to make them worthwhile.
+    /// Returns the shuffles, which convert 16 bytes at a time in a register, if there are enough bytes to
+    /// make them worthwhile.
     fn shuffles(&self, bytes: usize) -> Option<Shuffles> {
         const WORTH: usize = 512;
         if bytes < WORTH { None } else { Shuffles::of(self.unit, self.all) }
@@ -55,7 +57,7 @@ impl Swap {
 struct SwapOf<T>(PhantomData<T>);
 
 impl<T: Plain> SwapOf<T> {
-    /// For types that consist of different numbers: value by value.
+    /// Converts value by value, for types that consist of numbers of different sizes.
     const MIXED: Swap = Swap {
         unit: size_of::<T>(),
         all: |bytes| bytes.chunks_exact_mut(size_of::<T>()).for_each(T::swap),
@@ -133,7 +135,8 @@ impl<'a> Block<'a> {
     #[cold]
     fn convert_to(&self, at: usize, to: Space<'_>, swap: &Swap, streaming: bool) {
         let mut done = 0;
-        // Shuffles repeat from the start of the block on, so whole lanes are counted from there.
+        // The pattern of the shuffles repeats from the start of the block on, so whole lanes are counted from
+        // there.
         let before = at.wrapping_neg() % LANE_BYTES;
         if let Some(shuffles) = swap.shuffles(to.len()) {
             let from = self.window.range(at + before, to.len() - before);
@@ -155,7 +158,7 @@ impl<'a> Block<'a> {
         let (start, end) = (at, at + to.len());
         let mut at = at;
         while at < end {
-            // Whole units, of which the first and the last may be needed in part.
+            // Whole units are converted, even if only parts of the first and the last one are needed.
             let first = at - at % swap.unit;
             let stop = end.min(first + most);
             let bytes = (stop - first).next_multiple_of(swap.unit);

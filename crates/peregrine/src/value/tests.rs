@@ -76,7 +76,7 @@ fn a_head_can_begin_elsewhere_and_move() {
     assert_eq!(head.plain(&5u8), Err(Overflow::Full));
     assert_eq!(head.len(), 28);
     head.move_to(elsewhere.part(0, 50).unwrap()).unwrap();
-    // The head now has the room of the new space.
+    // The head now has the size of the new space.
     head.plain_all(&[6u8; 10]).unwrap();
     assert_eq!(head.plain(&7u8), Err(Overflow::Full));
     assert!(head.move_to(elsewhere.part(0, 49).unwrap()).is_none());
@@ -143,7 +143,7 @@ fn bytes_are_taken_at_their_place_and_turned_if_wanted() {
         let mut reader = Reader::new(Window::from(&source[..]));
         reader.plain::<u8>().unwrap();
         let mut bytes = vec![9; 3];
-        // No byte, no padding before it.
+        // Zero bytes have no padding before them.
         reader.bytes(4, 0, swap, &mut bytes).unwrap();
         assert_eq!((bytes.len(), reader.remaining()), (0, 39));
         reader.bytes(4, 8, swap, &mut bytes).unwrap();
@@ -164,7 +164,7 @@ fn bytes_are_taken_at_their_place_and_turned_if_wanted() {
 /// accepted.
 fn there_and_back<T: Value + PartialEq + core::fmt::Debug>(value: &T) {
     fn way<T: Value + PartialEq + core::fmt::Debug, R: Representation>(value: &T) -> Vec<u8> {
-        // After a byte, so that alignment matters.
+        // The value follows one byte, so that alignment matters.
         let (done, length, mut memory) = written::<R>(4096, |head| {
             head.plain(&1u8)?;
             value.encode(head)
@@ -262,7 +262,8 @@ fn byte_orders_have_numbers() {
     assert!(ByteOrder::NATIVE.is_native() && !ByteOrder::NATIVE.other().is_native());
 }
 
-/// Through the caches or past them, converted or not, at each size at which the method changes.
+/// Copies parts through the caches or past them, with and without conversion, around each size at which the
+/// method changes.
 #[test]
 fn parts_of_a_block_are_copied_by_every_method() {
     let words: Vec<u32> = (0..5000).map(|n| (n << 16) ^ (n * 7)).collect();

@@ -30,8 +30,9 @@ impl Window<'_> {
         Some(unsafe { private.assume_init() })
     }
 
-    /// Fetches one plain value as [`read_represented`](Self::read_represented) does, for large types,
-    /// which a function call in between would move once more. Returns the reason for a failure.
+    /// Fetches one plain value as [`read_represented`](Self::read_represented) does, but returns the reason
+    /// for a failure. It is for large types: if it called another function, the value would be copied once
+    /// more.
     #[inline(always)]
     pub(super) fn read_large<T: Plain, R: Representation>(&self, at: usize) -> Result<T, Invalid> {
         let Some(part) = self.part(at, size_of::<T>()) else { return Err(Invalid::Short) };
@@ -49,8 +50,7 @@ impl Window<'_> {
 }
 
 impl Space<'_> {
-    /// Copies a plain value to the space at `at`. Returns `None`, and writes nothing, if there is no
-    /// room.
+    /// Copies a plain value to the space at `at`. Returns `None`, and writes nothing, if it does not fit.
     #[inline]
     pub fn write_plain<T: Plain>(&self, at: usize, value: &T) -> Option<()> {
         let part = self.part(at, size_of::<T>())?;
@@ -61,7 +61,7 @@ impl Space<'_> {
     }
 }
 
-/// Bytes that a [`BounceBuffer`] holds without allocating: few enough to stay in the first-level cache.
+/// The number of bytes that a [`BounceBuffer`] holds without allocating. They fit the first-level cache.
 const CHUNK_BYTES: usize = 8192;
 
 /// Private memory through which bytes are copied that are checked or converted on their way.
@@ -84,7 +84,8 @@ impl BounceBuffer {
         if unit > CHUNK_BYTES { unit } else { CHUNK_BYTES - CHUNK_BYTES % unit }
     }
 
-    /// Fetches these bytes of a window, each once. Returns `None` if they are not inside.
+    /// Fetches `bytes` bytes of a window from the offset `at` on, each once. Returns `None` if they are not
+    /// inside the window.
     #[inline]
     pub(super) fn fetch(&mut self, from: Window<'_>, at: usize, bytes: usize) -> Option<&mut [u8]> {
         if bytes > CHUNK_BYTES {

@@ -9,7 +9,7 @@ use super::{Block, Head, Native, Plain, Representation, Space, Swap, Window, byt
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Overflow {
-    /// The head has no room left.
+    /// The value does not fit the rest of the head.
     Full,
     /// More elements than a count can express, or than the interface allows.
     TooLong,

@@ -8,7 +8,8 @@ fn parse(lines: &str) -> Described {
     Described::parse(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-/// Returns the server's numbers if they differ, or the first difference that breaks a rule.
+/// Returns the server's numbers of the procedures if they differ from the client's, or the first difference
+/// that breaks a rule.
 fn compare(ours: &str, theirs: &str) -> Result<Option<Vec<u32>>, String> {
     let all = super::compare(&parse(ours), &parse(theirs), Sides::BY_CLIENT);
     if let Some(misfit) = all.misfit() {
@@ -140,7 +141,7 @@ fn rules_of_growth() {
         (f("in a: u8"), f("in a: u8, in b: u8 = x07"), vec![Default], true),
         (f("in a: u8"), f("in a: u8, in b: u8"), vec![NoDefault], true),
         (f("in a: u8"), f("in b: u8 was a"), vec![Renamed], false),
-        // Without `was`, it is removed and added.
+        // Without `was`, the parameter counts as removed and added.
         (f("in a: u8 = x00"), f("in b: u8 = x00"), vec![Default, Default], true),
         (f("in a: u8 widens"), f("in a: u16 widens"), vec![Widened], true),
         (f("in a: u8 widens"), f("in a: u16"), vec![Width], true),

@@ -1,4 +1,4 @@
-//! A description prints the text it was read from.
+//! Prints a description as the canonical text from which it was read.
 
 use core::fmt::{self, Display};
 
@@ -9,7 +9,7 @@ use super::{
 use crate::interface::growth::Hex;
 use crate::interface::{DescribedGrowth, Shape};
 
-/// A part of a description, with the whole, which has the names of the types.
+/// A part of a description, with the whole description, which has the names of the types.
 struct InDescription<'a, T: ?Sized>(&'a Described, &'a T);
 
 fn separated<'a, T: 'a>(
@@ -56,22 +56,22 @@ impl Display for Described {
 }
 
 impl Described {
-    /// A type as the canonical text has it.
+    /// Returns a type as the canonical text has it.
     pub fn type_text(&self, ty: &DescribedType) -> String {
         InDescription(self, ty).to_string()
     }
 
-    /// A parameter as the canonical text has it.
+    /// Returns a parameter as the canonical text has it.
     pub fn parameter_text(&self, parameter: &DescribedParameter) -> String {
         InDescription(self, parameter).to_string()
     }
 
-    /// What a named type is made of, as after the `=` of its line.
+    /// Returns the body of a named type, as it follows the `=` in the type's line.
     pub fn body_text(&self, body: &DescribedBody) -> String {
         InDescription(self, body).to_string()
     }
 
-    /// A procedure as its line in the canonical text.
+    /// Returns the line of a procedure in the canonical text.
     pub fn procedure_text(&self, procedure: &DescribedProcedure) -> String {
         InDescription(self, procedure).to_string()
     }

@@ -1,4 +1,5 @@
-//! Texts of every shape are read and printed back; nothing else is taken, and nothing panics.
+//! Tests that texts of every form are read and printed back, and that other texts are refused without a
+//! panic.
 
 use proptest::prelude::*;
 

@@ -11,14 +11,14 @@ use crate::interface::{
     variant_of,
 };
 
-/// The largest number of steps of a program, with all lists to which they refer. Interfaces that people write
-/// need far fewer.
+/// The largest number of steps of a program, plus the entries of all lists to which the steps refer.
+/// Interfaces that people write need far fewer.
 const OPS_MAX: usize = 1 << 20;
 
 /// The largest nesting of plain types in each other.
 const PLAIN_DEPTH_MAX: u32 = 64;
 
-/// Which interface sends a value, or receives it.
+/// The side whose interface a type belongs to: the client (`Ours`) or the server (`Theirs`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Side {
     Ours,
@@ -61,7 +61,7 @@ impl Program {
     }
 }
 
-/// Two types, and which interface each is of.
+/// The named types of a sender and of a receiver, each with its side and its number.
 type Key = ((Side, usize), (Side, usize));
 
 struct Compiler<'a> {
@@ -72,7 +72,7 @@ struct Compiler<'a> {
     known: HashMap<Key, OpId>,
     /// The named types whose bodies were not compiled yet, and their ops.
     open: Vec<(Key, OpId)>,
-    /// The number of parts of plain values that were looked at.
+    /// The number of parts of plain values that have been visited.
     moved: usize,
     too_many: bool,
 }
@@ -107,7 +107,8 @@ impl<'a> Compiler<'a> {
         (self.program.names.len() - 1) as u32
     }
 
-    /// Adds parts that follow each other. Numbers of one size that follow each other are one part.
+    /// Adds parts that follow each other. Adjacent numbers of the same size become one part. Returns the
+    /// position of the first part, and the number of parts.
     fn parts(&mut self, parts: Vec<Part>) -> (u32, u32) {
         let first = self.program.parts.len();
         for part in parts {
@@ -204,7 +205,7 @@ impl<'a> Compiler<'a> {
                 let reply = self.reply(&ours.ty, &theirs.ty);
                 let sizes = (self.ours.plain_bytes(&ours.ty), self.theirs.plain_bytes(&theirs.ty));
                 if let (Some(our_bytes), Some(their_bytes)) = sizes {
-                    // The elements are in a block, of which the head has the length.
+                    // The elements are in a block. The head contains their number.
                     self.bodies();
                     let size = |bytes| u32::try_from(bytes).unwrap_or(u32::MAX);
                     let (our_bytes, their_bytes) = (size(our_bytes), size(their_bytes));
@@ -234,8 +235,8 @@ impl<'a> Compiler<'a> {
         Argument { head: Part::Convert(head), blocks }
     }
 
-    /// Returns the size of the numbers of a plain value that is the same on both sides, if all have the same
-    /// size.
+    /// Returns the size in bytes of the numbers of a plain value. `None` if the value differs between the
+    /// sides, or has numbers of several sizes.
     fn unit(&self, op: OpId) -> Option<u8> {
         match self.program.op(op) {
             Op::Numbers { bytes, .. } => Some(bytes),
@@ -250,7 +251,7 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// Returns whether a plain value has the same bytes on both sides, but for the byte order.
+    /// Returns whether a plain value has the same bytes on both sides, except for the byte order.
     fn is_same(&self, op: OpId) -> bool {
         match self.program.op(op) {
             Op::Numbers { .. } => true,
@@ -270,7 +271,7 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// Returns the steps of a parameter's part of the head, at one side.
+    /// Returns the step for a parameter's part of the head, on one side.
     fn head(&mut self, side: Side, one: &'a DescribedParameter) -> OpId {
         let number = Op::Numbers { bytes: 4, count: 1 };
         match one.shape {
@@ -292,13 +293,13 @@ impl<'a> Compiler<'a> {
         self.ty((Side::Theirs, theirs), (Side::Ours, ours))
     }
 
-    /// Returns the steps of a type that is the same for sender and receiver.
+    /// Returns the step of a type that is the same for sender and receiver.
     fn own(&mut self, side: Side, ty: &'a DescribedType) -> OpId {
         self.ty((side, ty), (side, ty))
     }
 
-    /// Returns the steps from a type to another one that fits it. The bodies of named types are compiled
-    /// later.
+    /// Returns the step that converts values of one type to another type that fits it. The bodies of named
+    /// types are compiled later.
     fn ty(&mut self, from: (Side, &'a DescribedType), to: (Side, &'a DescribedType)) -> OpId {
         use DescribedType as T;
         let ((from_side, from_ty), (to_side, to_ty)) = (from, to);
@@ -353,7 +354,7 @@ impl<'a> Compiler<'a> {
         self.push(op)
     }
 
-    /// Compiles the bodies of named types that were mentioned.
+    /// Compiles the bodies of the named types in `open`.
     fn bodies(&mut self) {
         while let Some((key, op)) = self.open.pop() {
             if self.too_many {
@@ -419,7 +420,7 @@ impl<'a> Compiler<'a> {
         self.parts(parts)
     }
 
-    /// Returns a default of one side, and the steps of its type.
+    /// Returns the number of a default of one side, and the step of its type.
     fn filled(
         &mut self,
         side: Side,
@@ -494,7 +495,7 @@ impl<'a> Compiler<'a> {
         Op::Choice { bytes, signed: repr.signs().1, first, count, ty: self.name(name) }
     }
 
-    /// Adds the moves of a plain type whose value begins at byte `at` of the sender's.
+    /// Adds the moves for a value of a plain type, which begins at byte `at` of the sender's whole value.
     fn plain(&mut self, key: Key, at: u32, moves: &mut Vec<Move>, depth: u32) {
         let ((from_side, a), (to_side, b)) = key;
         let (from, to) = (self.side(from_side), self.side(to_side));
@@ -533,7 +534,7 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// Adds the moves of a plain value of any type.
+    /// Adds the moves for a part of a plain value. The part may have any plain type, and begins at byte `at`.
     fn plain_value(
         &mut self,
         pair: ((Side, &'a DescribedType), (Side, &'a DescribedType)),
@@ -627,13 +628,15 @@ fn blocks_in(arguments: &[Argument], directions: &[Direction]) -> usize {
     arguments.iter().filter(is_one).count()
 }
 
-/// Returns the blocks of a buffer that one or both sides have.
+/// Returns the blocks of a parameter, or `None` if it has none. `ours` and `theirs` say whether the client
+/// and the server have the parameter.
 fn blocks_of(one: &DescribedParameter, ours: bool, theirs: bool) -> Option<Blocks> {
     let blocks = Blocks { direction: one.direction, ours, theirs, elements: None };
     (one.shape != Shape::One).then_some(blocks)
 }
 
-/// Returns the size of the numbers of two equal numbers or arrays of numbers.
+/// Returns the size in bytes of the numbers, if both types are numbers of the same size, or arrays of such
+/// numbers.
 fn numbers(from: &DescribedType, to: &DescribedType) -> Option<u8> {
     match (from, to) {
         (DescribedType::Array(a, _), DescribedType::Array(b, _)) => numbers(a, b),
@@ -641,7 +644,7 @@ fn numbers(from: &DescribedType, to: &DescribedType) -> Option<u8> {
     }
 }
 
-/// Returns the size in bytes of a type without parts.
+/// Returns the size in bytes of a primitive type, or `None` for other types.
 fn bytes_of(ty: &DescribedType) -> Option<u8> {
     ty.primitive_bytes().and_then(|bytes| u8::try_from(bytes).ok())
 }
@@ -671,7 +674,8 @@ mod tests {
         Program::new(&ours, &theirs, &comparison.procedures)
     }
 
-    /// A server can make a client pair one type with each of its own. The steps of all pairs are bounded.
+    /// A hostile server can make a client pair one type of the client with each type of the server. The total
+    /// number of steps is bounded.
     #[test]
     fn size_of_a_program_is_bounded() {
         let mut variants = " A {0: option<E#0>} other Other {}".to_owned();

@@ -1,4 +1,4 @@
-//! Runs a program: reads values of the sender once, and writes those of the receiver.
+//! Runs a program: reads each value of the sender once, and writes the values of the receiver.
 
 use super::program::{Extent, Move, Op, OpId, Part, Program, Received};
 use crate::limits;
@@ -10,13 +10,14 @@ use crate::value::{
 /// Why a message cannot be converted.
 #[derive(Debug)]
 pub(super) enum Stopped {
-    /// The sender's bytes are not values.
+    /// The sender's bytes are not valid values.
     Invalid(Invalid),
     /// The receiver's values do not fit the message.
     Overflow(Overflow),
-    /// An integer does not fit the receiver's width, in bytes.
+    /// An integer does not fit the receiver's type, which has this number of bytes.
     OutOfRange { value: i128, bytes: u8 },
-    /// The receiver does not have a variant of an enum. Both are names in the program.
+    /// The receiver does not have a variant of an enum. `ty` and `variant` are the positions of their names
+    /// in the program.
     Unknown { ty: u32, variant: u32 },
 }
 
@@ -36,7 +37,7 @@ impl From<Overflow> for Stopped {
 
 pub(super) type Done = Result<(), Stopped>;
 
-/// Takes and appends a number of a size that is known only here.
+/// Evaluates `$todo` with `$number` as the unsigned integer type of `$bytes` bytes.
 macro_rules! by_size {
     ($bytes:expr, $number:ident => $todo:expr) => {
         match $bytes {
@@ -80,11 +81,11 @@ const fn between<A: Representation, B: Representation>(unit: u8) -> Option<&'sta
     if A::SWAPPED == B::SWAPPED { None } else { swap_of(unit) }
 }
 
-/// The work of one value that needs no further value: a limit of the steps without any bytes.
+/// The largest number of consecutive steps of one value that read no bytes.
 const IDLE_STEPS_MAX: u32 = 4096;
 
 impl Program {
-    /// Converts the part of a message.
+    /// Converts one part of a message.
     #[inline]
     pub(super) fn part<A: Representation, B: Representation>(
         &self,
@@ -121,8 +122,8 @@ impl Program {
         }
     }
 
-    /// Converts one value. The last part of a record is not nested in it, so that lists of any length need
-    /// no stack.
+    /// Converts one value. The last part of a record is converted in a loop, without recursion, so that lists
+    /// of any length need no stack.
     pub(super) fn convert<A: Representation, B: Representation>(
         &self,
         mut op: OpId,
@@ -199,7 +200,7 @@ impl Program {
                     return by_size!(bytes, N => to.plain(&(value as N))).map_err(Stopped::from);
                 }
             };
-            // Only a type that contains itself without any bytes takes many steps for nothing.
+            // Only a type that contains itself without any bytes takes many steps that read nothing.
             if from.remaining() == left {
                 idle += 1;
                 if idle > IDLE_STEPS_MAX {
@@ -312,7 +313,8 @@ impl Program {
         Ok(())
     }
 
-    /// Converts a value within a plain one, where nothing is aligned: through memory of its own.
+    /// Converts a value within a plain value, where nothing is aligned. An integer or a discriminant that
+    /// changes goes through separate memory.
     #[cold]
     fn packed<A: Representation, B: Representation>(
         &self,
@@ -346,7 +348,7 @@ impl Program {
         }
     }
 
-    /// Takes a value of the sender, and drops it. The op is of a type that is the same on both sides.
+    /// Takes a value of the sender, and drops it. The step is that of a type that is the same on both sides.
     pub(super) fn skip<A: Representation>(
         &self,
         mut op: OpId,
@@ -482,7 +484,7 @@ fn numbers<A: Representation, B: Representation>(
     Ok(())
 }
 
-/// Takes an integer. One of 128 bits without sign wraps.
+/// Takes an integer. An unsigned integer of 128 bits wraps.
 fn integer<A: Representation>(
     bytes: u8,
     signed: bool,
@@ -510,7 +512,7 @@ fn resize<A: Representation, B: Representation>(
     to: &mut Writer<'_, B>,
 ) -> Done {
     let value = integer(bytes, signed, from)?;
-    // An unsigned integer of 128 bits that is negative here is larger than any narrower one.
+    // If an unsigned integer of 128 bits is negative here, it is too large for each narrower type.
     let bits = u32::from(width) * 8;
     let fits = match signed {
         _ if width == 16 => true,

@@ -1,4 +1,4 @@
-//! Plain elements that follow each other are converted many at a time: one part of all of them, then the next.
+//! Converts many plain elements of a sequence at a time: first one part of all of them, then the next part.
 
 use super::convert::Stopped;
 use super::program::{Extent, Move, Program};
@@ -21,8 +21,8 @@ struct Place {
 }
 
 impl Program {
-    /// Converts `count` plain elements whose parts are the moves from `first` on. Returns false, and reads
-    /// nothing, if they must be converted one by one.
+    /// Converts `count` plain elements. The moves of one element are `moves` entries of the program's list,
+    /// from `first` on. Returns false, and reads nothing, if the elements must be converted one by one.
     pub(super) fn plain_elements<A: Representation, B: Representation>(
         &self,
         (source, target): (Extent, Extent),
@@ -48,7 +48,7 @@ impl Program {
             return Err(Invalid::Short.into());
         }
         let (mut received, mut sent) = ([0; MEMORY_BYTES], [0; MEMORY_BYTES]);
-        // The defaults, with zeros elsewhere.
+        // An element with the defaults, and zeros in all other parts.
         let mut template = [0; ELEMENT_BYTES_MAX];
         let mut place = Writer::<B>::represented(Space::of_mut(&mut template[..theirs]));
         let zeros = Window::from(&received[..ours]);
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
     use crate::value::{ByteOrder, Native, Swapped};
 
-    /// Returns a program that drops a field, changes the order of none, and adds one.
+    /// Returns a program that drops one field, adds one, and keeps the order of the others.
     fn program() -> (Program, (Extent, Extent), (u32, u32)) {
         let mut program = Program::default();
         program.ops.push(Op::Numbers { bytes: 4, count: 1 });

@@ -15,7 +15,8 @@ use crate::value::{
     Swapped, Window, Writer, align_up,
 };
 
-/// A path that two bindings share: that of procedures which are equal, and that of converted ones.
+/// A path that calls use in two ways: directly if their procedures are equal on both sides, and otherwise
+/// through a [`ConvertedPath`].
 pub(crate) struct SharedPath(pub(crate) Arc<dyn CallPath>);
 
 impl CallPath for SharedPath {
@@ -44,7 +45,7 @@ impl CallPath for SharedPath {
     }
 }
 
-/// A path that converts. Its own frames are private memory, and hold messages as the client knows them.
+/// A path that converts. Its own frames are private memory, and hold messages of the client's interface.
 pub(crate) struct ConvertedPath {
     path: Arc<dyn CallPath>,
     frames: Arc<Frames>,
@@ -53,12 +54,12 @@ pub(crate) struct ConvertedPath {
     program: Program,
 }
 
-/// The number of blocks for which no memory is allocated.
+/// The largest number of blocks of a call for which no memory is allocated.
 const FEW: usize = 8;
 
 impl ConvertedPath {
-    /// Returns the path for the converted procedures of a binding, and its frames, in which stubs write values
-    /// in the native representation.
+    /// Returns the path for the converted procedures of a binding, and its frames. Stubs write values to
+    /// these frames in the native representation.
     ///
     /// # Errors
     /// If there is no memory for the frames.
@@ -70,7 +71,8 @@ impl ConvertedPath {
         program: Program,
     ) -> io::Result<(Self, Frames)> {
         let layout = frames.layout();
-        // Whoever has a frame here waits for one of the path, which bounds the calls.
+        // A caller that has a private frame then waits for a frame of the path. So the path's frames limit
+        // the number of calls.
         let own = Frames::private(layout.count, frames.active(), layout.bytes)?;
         let (path, frames) = (Arc::clone(path), Arc::clone(frames));
         let converted = Self { path, frames, order, on_exhausted, program };
@@ -84,7 +86,8 @@ impl ConvertedPath {
         call: &mut Call<'_, '_, '_>,
         frame: &FrameGuard<'_>,
     ) -> Result<Returned, CallError> {
-        // Lists of blocks take time in proportion to their capacity.
+        // Making a list of blocks takes time in proportion to its capacity, so calls with few blocks use
+        // short lists.
         match (routine.ins.max(routine.lent), routine.outs) {
             (0..=2, 0) => self.make_with::<R, 2, 0>(routine, call, frame),
             (0..=2, 1..=2) => self.make_with::<R, 2, 2>(routine, call, frame),
@@ -105,8 +108,8 @@ impl ConvertedPath {
         call.head.flush();
         let call_space = call.frame.call_space();
         let head = call_space.window().range(0, call.head.len());
-        // Blocks that are converted follow the head in the client's frame. Blocks of the result that must
-        // be converted are received in its other half.
+        // Blocks that are converted follow the head in the client's frame. Blocks of the result that must be
+        // converted are received in the other half of that frame.
         let mut sent = Scratch::new(call_space, head.len());
         let mut received = Scratch::new(call.frame.reply_to(), 0);
         let mut writer = Writer::<R>::represented(frame.call_space());
@@ -224,7 +227,7 @@ impl ConvertedPath {
         Ok(Block::new(converted, None))
     }
 
-    /// Converts elements that follow each other, into memory after those that were converted before.
+    /// Converts the elements of one block into the next free part of `scratch`.
     fn elements<'b, A: Representation, B: Representation>(
         &self,
         op: OpId,
@@ -274,11 +277,11 @@ impl ConvertedPath {
             if elements.is_straight::<R>() {
                 continue;
             }
-            // The places are the same as before the call.
+            // The offsets are the same as those that `make_with` reserved before the call.
             let count = out.capacity() / elements.our_bytes.max(1) as usize;
             let part = reply_space.part(at, *filled).ok_or_else(|| unreadable(Invalid::Short))?;
             at = align_up(at.saturating_add(count.saturating_mul(elements.their_bytes as usize)));
-            // The call was sent, so its half of the frame is free.
+            // The call has ended, so the half of the frame with its arguments is free.
             let mut scratch = Scratch::new(call_space, 0);
             let window = part.window();
             let bytes = elements.their_bytes;
@@ -333,18 +336,19 @@ fn copy(head: Window<'_>, to: &mut Writer<'_, Native>) -> Done {
 }
 
 impl Elements {
-    /// Returns whether a block is sent from where it is, and received there.
+    /// Returns whether a block of these elements is sent from the caller's memory, and received there.
     fn is_straight<R: Representation>(&self) -> bool {
         self.is_equal && (!R::SWAPPED || self.unit != 0)
     }
 
-    /// Returns how a block that goes straight is converted while it is copied.
+    /// Returns how a straight block is converted while it is copied.
     fn swap<R: Representation>(&self) -> Option<&'static Swap> {
         if R::SWAPPED { swap_of(self.unit) } else { None }
     }
 }
 
-/// Memory of a frame that is used from its beginning on, in parts that are aligned as blocks.
+/// A part of a frame's memory, from which converted blocks take their space one after the other. The free
+/// space begins at the offset `at`, and each block is aligned.
 struct Scratch<'a> {
     space: Space<'a>,
     at: usize,

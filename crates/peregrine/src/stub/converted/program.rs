@@ -12,29 +12,30 @@ pub(super) enum Part {
     Convert(OpId),
     /// The receiver has no such part: the next value of the sender is dropped.
     Skip(OpId),
-    /// The sender has no such part: the receiver gets this default, whose steps are those of its type.
+    /// The sender has no such part: the receiver gets the default with this number. The step is that of the
+    /// default's type.
     Fill(u32, OpId),
 }
 
-/// One step of a program. Ranges are positions in the lists of the program.
+/// One step of a program. `first` and `count` are a range of one of the program's lists.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Op {
     /// No bytes on either side.
     Nothing,
-    /// This many numbers of 1, 2, 4, 8 or 16 bytes each, one after the other.
+    /// `count` numbers of 1, 2, 4, 8 or 16 bytes each, one after the other.
     Numbers {
         bytes: u8,
         count: u32,
     },
-    /// An integer whose width changes.
+    /// An integer whose width changes. `from` and `to` are the widths in bytes.
     Resize {
         from: u8,
         to: u8,
         signed: bool,
     },
-    /// A count and as many values.
+    /// A count, and this number of values.
     Sequence(OpId),
-    /// As many values.
+    /// This number of values.
     Array(OpId, u64),
     Option(OpId),
     Result(OpId, OpId),
@@ -43,20 +44,21 @@ pub(super) enum Op {
         first: u32,
         count: u32,
     },
-    /// A variant, by the sender's number.
+    /// A variant of an enum. The sender's number selects an entry of the range. `ty` is the position of the
+    /// enum's name.
     Enum {
         first: u32,
         count: u32,
         ty: u32,
     },
-    /// A plain value, whose parts may lie at other offsets.
+    /// A plain value, whose parts may have other offsets in the receiver's type.
     Plain {
         from: Extent,
         to: Extent,
         first: u32,
         count: u32,
     },
-    /// A plain enumeration with other discriminants.
+    /// A plain enum whose discriminants differ between sender and receiver.
     Choice {
         bytes: u8,
         signed: bool,
@@ -78,14 +80,14 @@ pub(super) struct Extent {
 pub(super) enum Received {
     /// The variant with this number. The parts are its fields.
     Variant { number: u32, first: u32, count: u32 },
-    /// The variant for unknown ones, with the name of the sent one if it has a field. `fields` is the
-    /// record of the sender's fields.
+    /// The receiver's variant for unknown variants. If it has a field, the field gets the sent variant's
+    /// name, which is at the position `name`. `fields` is the step of the sent variant's fields.
     Other { number: u32, fields: OpId, name: Option<u32> },
-    /// The receiver cannot have the variant with this name.
+    /// The receiver has neither the variant with this name, nor a variant for unknown ones.
     Unknown { name: u32 },
 }
 
-/// What a receiver gets for a discriminant of a sender: another one, or nothing.
+/// The receiver's discriminant `to` for the sender's discriminant `from`. `None` if the receiver has none.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Choice {
     pub(super) from: i128,
@@ -93,14 +95,15 @@ pub(super) struct Choice {
     pub(super) name: u32,
 }
 
-/// A part of a plain value, in the order in which the receiver has them.
+/// A step that makes one part of a receiver's plain value. The moves of a value are in the order of its
+/// parts.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Move {
-    /// Bytes of the sender, which are numbers of `unit` bytes.
+    /// Bytes of the sender from the offset `at` on, which are numbers of `unit` bytes.
     Copy { at: u32, bytes: u32, unit: u8 },
     /// A value of the sender that an op converts.
     Convert { at: u32, bytes: u32, op: OpId },
-    /// A default, whose steps are those of its type.
+    /// The default with this number. The step is that of its type.
     Fill(u32, OpId),
 }
 
@@ -108,8 +111,9 @@ pub(super) enum Move {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Blocks {
     pub(super) direction: Direction,
-    /// Whether the client passes them, and whether the server gets them.
+    /// Whether the client has the parameter.
     pub(super) ours: bool,
+    /// Whether the server has the parameter.
     pub(super) theirs: bool,
     /// The elements, unless they are in the head.
     pub(super) elements: Option<Elements>,
@@ -118,15 +122,18 @@ pub(super) struct Blocks {
 /// The plain elements of a buffer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Elements {
-    /// The steps of one element on its way to the server, and back.
+    /// The step that converts one element of a call.
     pub(super) call: OpId,
+    /// The step that converts one element of a result.
     pub(super) reply: OpId,
-    /// The size of one element in bytes.
+    /// The size in bytes of one element in the client.
     pub(super) our_bytes: u32,
+    /// The size in bytes of one element in the server.
     pub(super) their_bytes: u32,
-    /// The size of the numbers of which the elements consist, if they are equal on both sides. 0: they
-    /// differ, or have numbers of several sizes.
+    /// The size in bytes of the numbers of which the elements consist, if the elements are equal on both
+    /// sides. 0: the elements differ, or have numbers of several sizes.
     pub(super) unit: u8,
+    /// Whether the elements are equal on both sides, except for the byte order.
     pub(super) is_equal: bool,
 }
 
@@ -140,17 +147,18 @@ pub(super) struct Argument {
 /// The conversion of one procedure.
 #[derive(Clone, Debug)]
 pub(super) struct Routine {
-    /// The server's number.
+    /// The server's number of the procedure.
     pub(super) number: u32,
     pub(super) arguments: Box<[Argument]>,
-    /// The number of blocks that the server gets, of those that it gets lent, and of those that either side
-    /// returns.
+    /// The number of parameters of either side with a copied block in the call.
     pub(super) ins: usize,
+    /// The number of parameters of either side with a lent block.
     pub(super) lent: usize,
+    /// The number of parameters of either side with a block in the result.
     pub(super) outs: usize,
     pub(super) result: OpId,
     pub(super) error: OpId,
-    /// The in-out values after the result.
+    /// The steps of the in-out values, which follow the result in the head.
     pub(super) back: Box<[OpId]>,
 }
 
@@ -164,7 +172,7 @@ pub(crate) struct Program {
     pub(super) moves: Vec<Move>,
     pub(super) defaults: Vec<Box<[u8]>>,
     pub(super) names: Vec<Box<str>>,
-    /// By the client's number.
+    /// The routines by the client's numbers of the procedures. `None`: the procedure is not converted.
     pub(super) routines: Vec<Option<Routine>>,
 }
 

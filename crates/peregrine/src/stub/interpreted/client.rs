@@ -21,7 +21,7 @@ use crate::value::{
 /// program.
 ///
 /// It binds like any client, on every path, and calls with [`Dynamic`] values. It sends the same bytes as a
-/// compiled stub. It is cheap to clone, and any number of threads can call through one.
+/// compiled stub. It is cheap to clone, and any number of threads can share one client.
 ///
 /// ```
 /// use peregrine::{Argument, Dynamic, GenericClient, Server, interface};
@@ -73,7 +73,7 @@ pub enum Argument<'a> {
     Out(Out<'a, u8>),
 }
 
-/// The number of block arguments for which no memory is allocated.
+/// The largest number of block arguments for which no memory is allocated.
 const FEW: usize = 8;
 
 impl GenericClient {
@@ -98,11 +98,11 @@ impl GenericClient {
         Self::bind_as(address, described, options)
     }
 
-    /// Binds to an export of this interface, like a compiled client. The server may have more procedures.
-    /// If procedures differ, it fails.
+    /// Binds to an export of this interface, like a compiled client. The server's interface may differ by the
+    /// rules of docs/EVOLUTION.md.
     ///
     /// # Errors
-    /// If no server exports it, or the exported interface differs.
+    /// If there is no such export, or the client cannot use its interface.
     pub fn bind_as(
         address: &str,
         described: Described,
@@ -243,7 +243,7 @@ fn another(step: &Step, wanted: &str) -> CallError {
     unfit(&Unfit::new(format!("expected {wanted}")).of(&step.name))
 }
 
-/// Makes one call. The blocks of most procedures fit the stack.
+/// Makes one call. The lists of blocks are on the stack, except for procedures with many blocks.
 #[inline]
 fn interpret<R: Representation>(
     program: &Program,
@@ -263,7 +263,7 @@ fn interpret<R: Representation>(
     }
 }
 
-/// The body of all stubs.
+/// Makes one call, with lists for `INS` and `OUTS` blocks on the stack.
 fn interpret_with<R: Representation, const INS: usize, const OUTS: usize>(
     program: &Program,
     routine: &Routine,
@@ -321,8 +321,8 @@ fn interpret_with<R: Representation, const INS: usize, const OUTS: usize>(
             }
             Form::Block(solid, _) => {
                 let size = solid.bytes as usize;
-                // Blocks of numbers of one size are converted while they are copied. Others are converted
-                // before or after.
+                // Blocks of numbers of one size are converted while they are copied. Other blocks are
+                // converted before they are sent, or after they are received.
                 let swap = if R::SWAPPED { swap_of(solid.unit) } else { None };
                 match argument {
                     Argument::Out(out) => {
@@ -384,12 +384,12 @@ fn interpret_with<R: Representation, const INS: usize, const OUTS: usize>(
     conclude(program, routine, returned, arguments, apart, result)
 }
 
-/// Returns the size of the separate memory that a block is received into, or `None` if it is received into
-/// its place.
+/// Returns the size in bytes of the separate memory that a block is received into. `None` if the block is
+/// received into the caller's memory.
 #[cold]
 fn comes_apart(argument: &Argument<'_>, solid: Solid, max_len: usize) -> Option<usize> {
     match argument {
-        // If the call fails, nothing must be assigned.
+        // If the call fails, the caller's value must stay unchanged.
         Argument::InOut(Dynamic::Plain(bytes)) => Some(bytes.len()),
         // Other processes can write to this memory, so it can neither be converted nor checked in place.
         Argument::Out(out) if out.is_shared() => {
@@ -465,7 +465,7 @@ fn pack<R: Representation>(
             program.turn(op, &mut block);
             return Ok(Some(block));
         }
-        (_, Direction::Out) => return Err(another(step, "a buffer for what comes back")),
+        (_, Direction::Out) => return Err(another(step, "an out buffer")),
         (_, Direction::InOut) => return Err(another(step, "an argument that travels both ways")),
         _ => return Err(another(step, "a value, or bytes")),
     };
@@ -488,7 +488,8 @@ fn pack<R: Representation>(
         }
         _ => return Ok(None),
     };
-    // The new values replace those that were sent.
+    // The list becomes plain bytes, because the result arrives in this form. If the call returns, its values
+    // replace these.
     if let Argument::InOut(value @ Dynamic::List(_)) = argument {
         **value = Dynamic::Plain(block.clone());
     }
@@ -498,7 +499,7 @@ fn pack<R: Representation>(
     Ok(Some(block))
 }
 
-/// Reads what was returned.
+/// Reads the reply to a call.
 #[inline]
 fn conclude<R: Representation>(
     program: &Program,
@@ -539,7 +540,7 @@ fn relayed(error: &Dynamic) -> CallError {
     CallError::new(Kind::Relayed, Executed::Maybe, text)
 }
 
-/// Reads what was changed, and checks what was filled.
+/// Reads the new in-out values, and checks the out buffers that the procedure filled.
 fn take_back<R: Representation>(
     program: &Program,
     routine: &Routine,

@@ -9,9 +9,9 @@ use crate::value::{Dynamic, Overflow, Representation, Writer};
 /// Why a value cannot be marshalled.
 #[derive(Debug)]
 pub(super) enum Stopped {
-    /// It does not have the type that it should have.
+    /// The value does not have the type that it should have.
     Unfit(Unfit),
-    /// There is no room for it.
+    /// The value does not fit the message.
     Overflow(Overflow),
 }
 
@@ -123,7 +123,7 @@ impl Program {
         self.put_block(op, solid, &block, head)
     }
 
-    /// Appends any number of values that are one block.
+    /// Appends any number of values that together are one block.
     #[inline]
     fn put_block<R: Representation>(
         &self,

@@ -28,7 +28,7 @@ use crate::interface::{
 pub struct Program {
     pub(super) ops: Vec<Op>,
     pub(super) parts: Vec<Part>,
-    /// Allowed values of plain enums, those of each in order.
+    /// The valid discriminants of plain enums. Those of one enum are adjacent and sorted.
     pub(super) discriminants: Vec<i128>,
     pub(super) routines: Vec<Routine>,
 }
@@ -58,15 +58,15 @@ pub(super) enum Op {
     Choice { repr: Number, first: u32, count: u32 },
     /// A value that is one block, whatever its parts are.
     Solid(Solid, OpId),
-    /// A count, and as many bytes.
+    /// A count, and this number of bytes.
     Text,
-    /// A count, and as many values.
+    /// A count, and this number of values.
     Sequence(OpId),
     /// This number of values.
     Array(OpId, u64),
     /// A `bool`, and the value.
     Option(OpId),
-    /// A `bool`, and one of the two.
+    /// A `bool`, and a value of one of the two types.
     Result(OpId, OpId),
     /// `parts[first..][..count]`, one after the other.
     Record { first: u32, count: u32 },
@@ -79,7 +79,7 @@ pub(super) enum Op {
 pub(super) struct Solid {
     pub(super) bytes: u32,
     pub(super) align: u8,
-    /// Bytes of each number in it, 0 if they differ.
+    /// The size in bytes of each number in the values, or 0 if the sizes differ.
     pub(super) unit: u8,
     /// Whether some bit patterns are invalid.
     pub(super) checked: bool,
@@ -172,9 +172,11 @@ pub(super) struct Routine {
     pub(super) error: OpId,
     /// Whether the error type is `CallError`. Such an error is returned as the error of the call.
     pub(super) fails_as_call: bool,
-    /// The numbers of blocks that are copied, are lent, and are returned.
+    /// The number of blocks of a call that are copied.
     pub(super) ins: usize,
+    /// The number of blocks of a call that are lent.
     pub(super) lent: usize,
+    /// The number of blocks of a result.
     pub(super) outs: usize,
 }
 
@@ -184,7 +186,7 @@ pub(super) struct Step {
     pub(super) name: Box<str>,
     pub(super) direction: Direction,
     pub(super) form: Form,
-    /// The largest count.
+    /// The largest number of elements.
     pub(super) max_len: usize,
 }
 
@@ -288,7 +290,7 @@ impl Program {
         let mut routines: Vec<Routine> = routines.collect();
         flattener.join();
         let mut program = flattener.program;
-        // Only now is it known which blocks have no gaps.
+        // Only `join` has determined which blocks have no gaps.
         for step in routines.iter_mut().flat_map(|one| &mut one.parameters) {
             if let Form::Block(solid, op) = &mut step.form {
                 step.form = match program.solid(*op) {
@@ -328,7 +330,7 @@ impl Program {
         }
     }
 
-    /// The same, if any number of values are one block, too.
+    /// Returns the same properties, if any number of adjacent values are one block, too.
     #[inline]
     pub(super) fn solid_run(&self, op: OpId) -> Option<Solid> {
         self.solid(op).filter(|one| one.bytes.is_multiple_of(u32::from(one.align)))
@@ -392,7 +394,7 @@ impl Program {
     }
 }
 
-/// Writes a line with the steps of each procedure.
+/// Writes one line for each procedure, with its steps.
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for routine in &self.routines {
@@ -420,7 +422,7 @@ impl fmt::Display for Program {
     }
 }
 
-/// The largest number of parts that are displayed of a record.
+/// The largest number of a record's parts that are displayed.
 const WRITTEN_MAX: usize = 16;
 /// The largest nesting of types that are joined to one block. More deeply nested types need one step each.
 const JOINED_DEPTH_MAX: u32 = 64;
@@ -428,14 +430,15 @@ const JOINED_DEPTH_MAX: u32 = 64;
 struct Flattener<'a> {
     described: &'a Described,
     program: Program,
-    /// The properties of each step that was analysed, and how deeply it is nested.
+    /// For each step that is one block, its properties, and how deeply its parts are nested.
     solids: Vec<Option<(Solid, u32)>>,
     /// The steps of variants, in order. They are not joined, so that errors can name their fields.
     variants: Vec<OpId>,
 }
 
 impl<'a> Flattener<'a> {
-    /// The first steps are those of the named types, by their numbers.
+    /// Makes a flattener with an empty program, whose first steps are reserved for the named types, by their
+    /// numbers.
     fn new(described: &'a Described) -> Self {
         let program = Program {
             ops: vec![Op::Nothing; described.types.len()],
@@ -469,8 +472,9 @@ impl<'a> Flattener<'a> {
         self.record(fields.iter().map(|field| (&*field.name, &field.ty)))
     }
 
-    /// Flattens the body of a named type. It refers to other named types by their numbers, so the recursion
-    /// is no deeper than one line of a description.
+    /// Flattens the body of a named type. The body names other types by their numbers, and this function does
+    /// not follow the numbers. So the recursion is only as deep as the types that are nested within one line
+    /// of a description.
     fn body(&mut self, number: usize) {
         let op = match &self.described.types[number].body {
             DescribedBody::Plain { fields, .. } | DescribedBody::Struct(fields) => {
@@ -615,7 +619,7 @@ impl<'a> Flattener<'a> {
         nothing
     }
 
-    /// Determines whether a step is one block. A step that contains itself is not.
+    /// Determines whether a step is one block. A step that contains itself is not one block.
     fn look(&mut self, op: OpId, looked: &mut [bool], depth: u32) -> Option<(Solid, u32)> {
         let place = op as usize;
         if depth > JOINED_DEPTH_MAX {
@@ -658,7 +662,8 @@ impl<'a> Flattener<'a> {
             whole = Some(match whole {
                 None => part,
                 Some(before) => {
-                    // This part follows without a gap, wherever the first one begins.
+                    // There may be a gap before this part, unless it is aligned wherever the first part
+                    // begins.
                     gap |= part.align > before.align
                         || !before.bytes.is_multiple_of(u32::from(part.align));
                     Solid {

@@ -162,7 +162,8 @@ impl Serve for GenericServer {
         let mut head = Reader::new(head);
         let mut blocks = Blocks { copied, at: 0, lent };
         reply.expect(routine.outs);
-        // How much of each was filled. The blocks of in-out slices are kept for later.
+        // The number of filled bytes of each out block. The blocks of in-out slices are filled after the
+        // procedure has run, so they are kept in `spaces`.
         let mut filled = vec![0usize; routine.outs];
         let mut spaces: Vec<(Option<Departing<'_>>, usize)> = Vec::with_capacity(routine.outs);
         let mut parameters = Vec::with_capacity(routine.parameters.len());
@@ -266,7 +267,7 @@ impl Serve for GenericServer {
     }
 }
 
-/// What is sent after `Ok`.
+/// The values that are sent if the procedure returned `Ok`.
 struct Sent<'a> {
     program: &'a Program,
     routine: &'a Routine,
@@ -315,7 +316,7 @@ impl Sent<'_> {
                         return Err(unfit(Unfit::expected(&format!("{bytes} bytes"), &got)));
                     }
                     let lost = || {
-                        Refusal::bad_result("the procedure ran, and its result has no room".into())
+                        Refusal::bad_result("the procedure ran, and its result does not fit".into())
                     };
                     space.write(0, block).ok_or_else(lost)?;
                     reply.filled(index, block.len())?;
@@ -366,7 +367,7 @@ impl Sent<'_> {
     }
 }
 
-/// Writes a head. If it does not fit, it is written again where more room is.
+/// Writes a head. If the head does not fit, [`Reply::head`] calls `put` again, with more memory.
 fn put_head(
     reply: &mut Reply<'_>,
     answer: Answer,
@@ -391,5 +392,5 @@ fn put_head(
 /// Returns the refusal of a call whose result does not match the interface. The procedure was executed.
 #[cold]
 fn wrong(unfit: &Unfit) -> Refusal {
-    Refusal::bad_result(format!("the procedure returned what its interface has not: {unfit}"))
+    Refusal::bad_result(format!("the procedure's results do not match the interface: {unfit}"))
 }

@@ -6,7 +6,7 @@
 use super::program::{Number, Op, OpId, Program, Unfit};
 use crate::value::{Dynamic, Plain, Swap, bytes_of};
 
-/// Returns how to convert blocks of numbers that all have this size.
+/// Returns how to convert blocks of numbers of `unit` bytes to the other byte order.
 pub(super) const fn swap_of(unit: u8) -> Option<&'static Swap> {
     match unit {
         2 => Swap::of::<u16>(),
@@ -51,7 +51,8 @@ impl Program {
         self.solid(op).map_or(0, |solid| solid.bytes as usize)
     }
 
-    /// Calls `todo` with each part of a block and its offset. A value that is not a block has no parts.
+    /// Calls `one` for each part of a block, with the part's index, step and range of bytes. A value that is
+    /// not a block has no parts.
     fn each_part(
         &self,
         op: OpId,
@@ -74,7 +75,7 @@ impl Program {
         }
     }
 
-    /// Returns the path to a part.
+    /// Adds the name or index of a part to the path in `unfit`.
     #[cold]
     fn inside(&self, op: OpId, index: usize, unfit: Unfit) -> Unfit {
         match self.op(op) {
@@ -87,7 +88,7 @@ impl Program {
         }
     }
 
-    /// Checks whether the bits are values.
+    /// Checks whether the bytes are a valid value.
     pub(super) fn check(&self, op: OpId, bytes: &[u8]) -> Result<(), Unfit> {
         if !self.solid(op).is_some_and(|solid| solid.checked) {
             return Ok(());
@@ -139,7 +140,7 @@ impl Program {
         }
     }
 
-    /// Appends a part of a block to it.
+    /// Appends `value`, which is a part of a block, to the block.
     pub(super) fn pack(&self, op: OpId, value: &Dynamic, block: &mut Vec<u8>) -> Result<(), Unfit> {
         let mut put = |bytes: &[u8]| {
             block.extend_from_slice(bytes);
@@ -224,7 +225,7 @@ impl Program {
 }
 
 impl Dynamic {
-    /// Returns whether it takes no bytes.
+    /// Returns whether the value takes no bytes in a message.
     pub(super) fn is_nothing(&self) -> bool {
         match self {
             Self::Unit | Self::Units(_) => true,

@@ -85,7 +85,8 @@ impl Twin<'_> {
             }
             (DescribedType::Named(number), value) => {
                 match (&self.all.types[*number].body, value) {
-                    // Its alignment is what it declares, not what its fields would need.
+                    // A plain type has the alignment that it declares, not the one that its fields would
+                    // need.
                     (DescribedBody::Plain { fields, align, .. }, Dynamic::List(values)) => {
                         self.head.resize(self.head.len().next_multiple_of(*align as usize), 0);
                         let before = core::mem::take(&mut self.head);
@@ -112,7 +113,7 @@ impl Twin<'_> {
 }
 
 fn twin(all: &Described, ty: &DescribedType, value: &Dynamic, swapped: bool) -> Vec<u8> {
-    // One byte before, so that nothing is aligned by chance.
+    // The head begins with one byte, so that no value is aligned by chance.
     let mut twin = Twin { all, head: vec![7], swapped };
     twin.value(ty, value);
     twin.head

@@ -11,8 +11,8 @@ type Taken = Result<(), Invalid>;
 impl Program {
     /// Reads a value from a head.
     ///
-    /// The memory grows with the bytes that were received. A few values can refer to the same bytes: fields
-    /// without bytes, and structs in structs.
+    /// The memory of the value is limited in proportion to the received bytes. Fields without bytes, and
+    /// structs in structs, also need memory.
     #[inline]
     pub(super) fn take<R: Representation>(
         &self,
@@ -39,7 +39,7 @@ impl Program {
         }
     }
 
-    /// Reads values that are one block of this many bytes.
+    /// Reads values that together are one block of `count` bytes.
     fn take_block<R: Representation>(
         &self,
         op: OpId,
@@ -71,8 +71,8 @@ impl Program {
         if depth > limits::INTERPRETED_DEPTH_MAX {
             return Err(Invalid::TooDeep);
         }
-        // Each kind has its own function, so that nested values need only the stack of the kinds that
-        // occur.
+        // Each kind of step has its own function, so that a nested value needs stack only for the kinds that
+        // it contains.
         match step {
             Op::Nothing => {
                 *into = Dynamic::Unit;
@@ -198,7 +198,7 @@ impl Program {
     ) -> Taken {
         values.truncate(count);
         for i in 0..count {
-            // Added one by one, so that a large count alone allocates nothing.
+            // Values are added one by one, so that a large count alone allocates nothing.
             if i == values.len() {
                 values.push(Dynamic::default());
             }
@@ -208,7 +208,7 @@ impl Program {
         Ok(())
     }
 
-    /// Reads this many elements of a sequence.
+    /// Reads `count` elements of a sequence.
     pub(super) fn take_all<R: Representation>(
         &self,
         one: OpId,
@@ -263,7 +263,7 @@ pub(super) fn integer(value: &Dynamic) -> Option<i128> {
         Dynamic::U16(value) => value.into(),
         Dynamic::U32(value) => value.into(),
         Dynamic::U64(value) => value.into(),
-        // Discriminants are the enum's integers, extended to 128 bits.
+        // In a program, a discriminant is an `i128`, so this wraps in the same way.
         Dynamic::U128(value) => value as i128,
         Dynamic::I8(value) => value.into(),
         Dynamic::I16(value) => value.into(),
@@ -274,24 +274,24 @@ pub(super) fn integer(value: &Dynamic) -> Option<i128> {
     })
 }
 
-/// Returns the bytes of a block, to overwrite them.
+/// Makes the value plain if it is not, and returns its bytes, which the caller overwrites.
 fn plain_of(value: &mut Dynamic) -> &mut Vec<u8> {
     if !matches!(value, Dynamic::Plain(_)) {
         *value = Dynamic::Plain(Vec::new());
     }
     match value {
         Dynamic::Plain(bytes) => bytes,
-        _ => unreachable!("it was made one"),
+        _ => unreachable!("the value is plain"),
     }
 }
 
-/// Returns the elements of a list, to overwrite them.
+/// Makes the value a list if it is not, and returns its elements, which the caller overwrites.
 fn list_of(value: &mut Dynamic) -> &mut Vec<Dynamic> {
     if !matches!(value, Dynamic::List(_)) {
         *value = Dynamic::List(Vec::new());
     }
     match value {
         Dynamic::List(values) => values,
-        _ => unreachable!("it was made one"),
+        _ => unreachable!("the value is a list"),
     }
 }

@@ -1,4 +1,4 @@
-//! Tests of buffers: what is put arrives, and nothing else; files, blocks, borders.
+//! Tests of buffers: values, files and blocks arrive completely, and no other memory is written.
 
 use super::*;
 use crate::value::{Block, CopyMethod, Departs};
@@ -107,8 +107,8 @@ fn bytes_in_shared_memory_are_not_given_to_be_changed() {
     assert!(out.is_shared() && out.filled_mut().is_empty());
 }
 
-/// A reader that gives some bytes at a time, is interrupted now and then, and fails at its end if so
-/// wanted.
+/// A reader that returns at most 700 bytes at a time, and is interrupted in every third call. If `fails` is
+/// true, it returns an error at its end.
 struct Trickle<'a> {
     bytes: &'a [u8],
     calls: u32,
@@ -118,7 +118,7 @@ struct Trickle<'a> {
 impl Read for Trickle<'_> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         self.calls += 1;
-        assert!(self.calls < 1000, "it is read for ever");
+        assert!(self.calls < 1000, "the reader is called for ever");
         if self.calls.is_multiple_of(3) {
             return Err(io::ErrorKind::Interrupted.into());
         }
@@ -217,13 +217,13 @@ fn what_came_early_is_not_copied_again_unless_it_does_not_hold() {
         assert_eq!(bytes[..100], if forget { &last } else { &first }[..100]);
         assert_eq!(bytes[100..], last[100..]);
     }
-    // Values that may be invalid are looked at first, and so never come early.
+    // Types with invalid bit patterns are checked first, so they are never copied early.
     let mut flags = [false; 8];
     let mut out = Out::from(&mut flags);
     let mut block = out.block();
     block.fill_early(Window::from(&[1u8; 8][..]));
     assert_eq!(block.early, 0);
-    // No more is copied than there is room for.
+    // No more bytes are copied than fit.
     let mut small = [0u8; 4];
     let mut out = Out::from(&mut small);
     let mut block = out.block();
@@ -256,8 +256,8 @@ fn blocks_of_any_size_are_filled_and_checked() {
     assert!(vec.is_empty());
 }
 
-/// Records the offset and length of each piece that was written, with length 0 for bytes that were
-/// written by someone else, and whether something changed.
+/// Records the offset and length of each piece that `write` copied, and whether `changed` was called. For a
+/// call of `there`, it records the end of the announced bytes, with the length 0.
 #[derive(Debug, Default)]
 struct RecordingDeparts(Mutex<(Vec<(usize, usize)>, bool)>);
 
@@ -290,7 +290,7 @@ fn what_is_put_where_somebody_reads_is_told_from_the_start_of_the_message() {
     let seen = core::mem::take(&mut told.0.lock().unwrap().0);
     assert_eq!(seen[..2], [(48, 20), (68, 30)]);
     assert_eq!(seen.last(), Some(&(48 + 50 + bytes.len(), 0)));
-    assert!(seen.len() > 3, "a large file is told of in pieces: {seen:?}");
+    assert!(seen.len() > 3, "a large file is announced in pieces: {seen:?}");
     let changed = || core::mem::take(&mut told.0.lock().unwrap().1);
     assert!(!changed());
     out.set(3, 7).unwrap();
@@ -300,7 +300,7 @@ fn what_is_put_where_somebody_reads_is_told_from_the_start_of_the_message() {
     assert_eq!((memory[3], memory[20], memory[50]), (7, 2, 0));
 }
 
-/// Of an interpreted stub: bytes, which are numbers of so many bytes in another order.
+/// Fills blocks as interpreted stubs use them: the values are bytes, but longer numbers are converted.
 #[test]
 fn what_comes_early_is_cut_between_numbers_and_all_of_it_is_written() {
     let sent: Vec<u8> = (1..=32).collect();

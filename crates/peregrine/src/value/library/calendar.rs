@@ -7,8 +7,8 @@ use super::{NANOS, SystemTime, variant};
 use crate::interface::{Body, Named, Type};
 use crate::value::{Invalid, Overflow, Reader, Representation, Value, Writer};
 
-/// Implements [`Value`] for a type of another crate, by a type of this file. The first function makes the
-/// value that is sent. The second one returns `None` if the received value is out of range.
+/// Implements [`Value`] for a type of another crate, by means of a type of this file. The first function
+/// makes the value that is sent. The second one returns `None` if the received value is out of range.
 macro_rules! sent_as {
     ($($(#[$attribute:meta])* $type:ty => $sent:ty { $to:expr, $from:expr $(,)? })*) => {$(
         $(#[$attribute])*

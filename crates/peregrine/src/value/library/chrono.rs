@@ -17,7 +17,8 @@ use super::calendar::{
 use crate::interface::Type;
 use crate::value::{Invalid, Overflow, Reader, Representation, Value, Writer};
 
-/// Returns the nanoseconds of a second. Those of a leap second become the last one.
+/// Returns the nanoseconds of a second. For a leap second, this is the last nanosecond of the second before
+/// it.
 fn nanos(nanos: u32) -> u32 {
     nanos.min(NANOS - 1)
 }
@@ -58,7 +59,7 @@ fn of_time(time: &NaiveTime) -> LocalTime {
 
 fn to_time(sent: LocalTime) -> Option<NaiveTime> {
     let LocalTime { hour, minute, second, nanos } = sent;
-    // `chrono` would take more nanoseconds for a leap second.
+    // `from_hms_nano_opt` also accepts more nanoseconds, as a leap second.
     let nanos = Some(nanos).filter(|nanos| *nanos < NANOS)?;
     NaiveTime::from_hms_nano_opt(hour.into(), minute.into(), second.into(), nanos)
 }
@@ -68,7 +69,7 @@ fn of_span(span: &TimeDelta) -> SignedDuration {
 }
 
 fn to_span(sent: SignedDuration) -> Option<TimeDelta> {
-    // `TimeDelta` takes seconds that are rounded down.
+    // `TimeDelta::new` expects seconds that are rounded down.
     let SignedDuration { secs, nanos } = sent.checked()?;
     match u32::try_from(nanos) {
         Ok(nanos) => TimeDelta::new(secs, nanos),
@@ -77,7 +78,7 @@ fn to_span(sent: SignedDuration) -> Option<TimeDelta> {
 }
 
 sent_as! {
-    /// As a `SystemTime`.
+    /// Sent as a `SystemTime`.
     DateTime<Utc> => Instant { |at| of_instant(&at.naive_utc()), to_instant }
 
     /// Its local time must be in the range of `NaiveDateTime` too, because many methods panic otherwise.

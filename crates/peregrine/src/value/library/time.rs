@@ -49,7 +49,7 @@ fn to_span(sent: SignedDuration) -> Option<Duration> {
 }
 
 sent_as! {
-    /// As a `SystemTime`.
+    /// Sent as a `SystemTime`.
     UtcDateTime => Instant {
         |at| Instant { secs: at.unix_timestamp(), nanos: at.nanosecond() },
         to_instant,

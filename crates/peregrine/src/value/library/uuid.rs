@@ -5,7 +5,7 @@ use uuid::Uuid;
 use crate::interface::{Body, Field, Growth, Named, Type};
 use crate::value::Value;
 
-/// The bytes in the order in which they are written as digits, on every machine.
+/// Sent as bytes in the order of the written digits, on every machine.
 impl Value for Uuid {
     const TYPE: Type = Type::Named(Named {
         name: "Uuid",
