@@ -11,7 +11,7 @@ use peregrine::{
 };
 
 /// A server that answers every call with the same bytes, in the given byte order.
-struct FixedAnswer(InterfaceRef, Vec<u8>, ByteOrder);
+pub(crate) struct FixedAnswer(pub(crate) InterfaceRef, pub(crate) Vec<u8>, pub(crate) ByteOrder);
 
 impl Serve for FixedAnswer {
     fn interface(&self) -> InterfaceRef {
@@ -85,7 +85,12 @@ fn call(described: &Described, message: &[u8], order: ByteOrder) {
     let server = FixedAnswer(described.clone().into(), message.to_vec(), order);
     let options = BindOptions::default().astacks(1);
     let binding = Binding::in_process(Arc::new(server), &options);
-    let client = GenericClient::over(binding, described.clone());
+    make_calls(&GenericClient::over(binding, described.clone()));
+}
+
+/// Calls the first procedures that have no arguments, and reads their results.
+pub(crate) fn make_calls(client: &GenericClient) {
+    let described = client.described();
     for (number, procedure) in (0..).zip(&described.procedures).take(4) {
         if procedure.parameters.iter().any(|one| one.direction != Direction::Out) {
             continue;

@@ -3,6 +3,8 @@
 
 #[cfg(feature = "json")]
 pub mod dynamic;
+#[cfg(feature = "json")]
+pub mod growth;
 pub mod server;
 pub mod values;
 

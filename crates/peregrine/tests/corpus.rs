@@ -40,7 +40,10 @@ fn inputs_found_by_fuzzing_do_not_fail() {
     assert!(replay("values", targets::values::run) > 20);
     assert!(replay("server", targets::server::run) > 10);
     #[cfg(feature = "json")]
-    assert!(replay("dynamic", targets::dynamic::run) > 10);
+    {
+        assert!(replay("dynamic", targets::dynamic::run) > 10);
+        assert!(replay("growth", targets::growth::run) > 10);
+    }
     assert!(replay("packets", exchange_targets::packets) > 10);
     assert!(replay("server_end", exchange_targets::server_end) > 10);
     assert!(replay("client_end", exchange_targets::client_end) > 10);

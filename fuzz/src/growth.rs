@@ -1,0 +1,55 @@
+//! Binds clients to servers with another interface, and converts any message.
+
+use std::sync::Arc;
+
+use peregrine::interface::{Described, Sides, compare};
+use peregrine::value::ByteOrder;
+use peregrine::{Argument, BindOptions, Binding, Dynamic, GenericClient};
+
+use super::dynamic::{FixedAnswer, make_calls};
+
+/// Compares two interfaces, and makes calls between them. Input: two descriptions and a message, with the byte
+/// 0xff between them. Each interface is that of the client once. The client gets the message as the reply of
+/// every call.
+///
+/// # Panics
+/// Panics if the client can bind although the comparison says that it does not fit, or the other way round.
+pub fn run(bytes: &[u8]) {
+    let mut parts = bytes.splitn(3, |byte| *byte == 0xff);
+    let mut described = || {
+        let text = core::str::from_utf8(parts.next()?).ok()?;
+        Described::parse(text).ok()
+    };
+    let (Some(one), Some(other)) = (described(), described()) else { return };
+    let message = parts.next().unwrap_or(&[]);
+    for (ours, theirs) in [(&one, &other), (&other, &one)] {
+        for order in [ByteOrder::NATIVE, ByteOrder::NATIVE.other()] {
+            call(ours, theirs, message, order);
+        }
+    }
+}
+
+fn call(ours: &Described, theirs: &Described, message: &[u8], order: ByteOrder) {
+    let fits = compare(ours, theirs, Sides::BY_CLIENT).fits();
+    let server = FixedAnswer(theirs.clone().into(), message.to_vec(), order);
+    let options = BindOptions::default().astacks(1);
+    match Binding::in_process_as(ours.clone(), Arc::new(server), &options) {
+        Ok(binding) => {
+            assert!(fits, "a client is bound that does not fit");
+            let client = GenericClient::over(binding, ours.clone());
+            make_calls(&client);
+            make_calls_with_units(&client);
+        }
+        Err(error) => assert!(!fits || error.to_string().contains("too many"), "{error}"),
+    }
+}
+
+/// Calls the first procedures with arguments that hardly ever fit, so that they are refused or converted.
+fn make_calls_with_units(client: &GenericClient) {
+    for (number, procedure) in (0..).zip(&client.described().procedures).take(4) {
+        let mut values: Vec<_> =
+            procedure.parameters.iter().map(|_| Dynamic::List(Vec::new())).collect();
+        let mut arguments: Vec<_> = values.iter_mut().map(|value| Argument::InOut(value)).collect();
+        let _ = client.call_into(number, &mut arguments, &mut Dynamic::Unit);
+    }
+}
