@@ -42,9 +42,9 @@ const GIVE: u32 = 0;
 const NULL: u32 = 1;
 const TAKE: u32 = 2;
 const PIECE: u32 = 1408;
-/// The number in a reply for a call that was executed without an error.
+/// The answer in a reply if the call was executed without an error.
 const OK: u32 = 0;
-/// The number in a reply for a call that was not executed.
+/// The answer in a reply if the call was not executed.
 const NOT_EXECUTED: u32 = 2;
 
 fn serve() -> (Running, SocketAddr) {
@@ -290,7 +290,8 @@ fn incomplete_calls_are_bounded_in_bytes() {
     (0..most).for_each(|caller| support::until("a call has begun", || begun(caller)));
     let refused = one.answer(most, 1, || begin(most));
     assert_eq!(refused.what, NOT_EXECUTED);
-    // Calls of one packet need none of this memory, and the calls of other hosts have a separate bound.
+    // Calls of one packet need no memory for incomplete calls, and the calls of other hosts have a separate
+    // bound.
     assert_eq!(one.call(most + 1, 1, NULL).what, OK);
     assert_eq!(honest.take(&[1; 900_000]).unwrap(), 900_000);
     // The cancellation of a call frees memory for another call.

@@ -289,7 +289,8 @@ fn call_over_raw_ethernet_allocates_only_for_its_owned_types() {
     }
 }
 
-/// Makes calls from more threads than there are sockets over UDP, so some threads receive for others.
+/// Makes calls over UDP from more threads than a client has sockets for one server. So some threads receive
+/// the packets of others.
 #[test]
 fn call_on_a_shared_socket_does_not_allocate() {
     const CALLERS: usize = peregrine::limits::SOCKETS_PER_SERVER as usize + 8;

@@ -129,8 +129,8 @@ fn unknown(stage: Stage<'_>) {
     assert_eq!(refusal(stage, &many), Some(Kind::ProtocolMismatch as u32));
 }
 
-/// The server refuses every message with descriptors. If the kernel supports `SO_PASSRIGHTS`, such a message
-/// cannot even be sent.
+/// Checks that the server refuses every message with descriptors. If the kernel supports `SO_PASSRIGHTS`,
+/// such a message cannot even be sent.
 fn descriptors(stage: Stage<'_>) {
     let file = std::fs::File::open("/dev/null").expect("`/dev/null` opens");
     for count in [1, 2, 4, 5, 200, 253] {
@@ -215,7 +215,7 @@ fn reported_bindings(stage: Stage<'_>) -> u32 {
     word(&description, description.len() - 16)
 }
 
-/// The reported number of bindings is correct after binds and unbinds in any order.
+/// Checks that the reported number of bindings is correct after binds and unbinds in any order.
 fn counted(stage: Stage<'_>) {
     let before = reported_bindings(stage);
     let session = stage.session();
@@ -238,7 +238,7 @@ fn counted(stage: Stage<'_>) {
     );
 }
 
-/// The server closes a connection after its client has joined a session.
+/// Checks that the server closes a connection over which a client has joined a session.
 fn join_twice(stage: Stage<'_>) {
     let session = stage.session();
     let line = stage.line();

@@ -123,8 +123,8 @@ pub(crate) trait Contract {
     fn invert(&self, bits: &mut [bool], colours: &mut [Colour]) -> peregrine::Result<()>;
     fn birthday(&self, people: &mut [Person], years: u8) -> peregrine::Result<()>;
 
-    /// Takes plain and structured out and in-out parameters. Adjacent ones differ in type, so a wrong order
-    /// is noticed.
+    /// Takes plain and structured out and in-out parameters. Adjacent parameters differ in type, so a wrong
+    /// order is noticed.
     #[expect(clippy::too_many_arguments)]
     fn mixed(
         &self,
@@ -158,7 +158,7 @@ pub(crate) trait Contract {
         #[max_len(2)] lent: Lent<'_, u8>,
     ) -> peregrine::Result<()>;
     fn bounded_out(&self, #[max_len(5)] into: Out<'_, u8>) -> peregrine::Result<u64>;
-    /// Returns `data` in `back`: the largest bounded buffers of the interface.
+    /// Copies `data` to `back`. These are the largest bounded buffers of the interface.
     fn large(
         &self,
         #[max_len(1 << 20)] data: &[u8],

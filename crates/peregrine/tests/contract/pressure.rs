@@ -1,5 +1,5 @@
-//! Calls that are each within the declared bounds. Together they need more memory than a server keeps for one
-//! client at a time. So they wait for each other, and none fails.
+//! Calls within the declared bounds, which together need more memory than a server keeps for one client at a
+//! time. So the calls wait for each other, and none fails.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Barrier, Mutex};

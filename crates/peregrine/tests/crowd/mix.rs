@@ -13,7 +13,7 @@ use crate::watch::Watch;
 #[interface]
 pub(crate) trait Work {
     fn null(&self) -> peregrine::Result<()>;
-    /// Returns how often it was called before.
+    /// Returns how often this procedure was called before.
     fn turn(&self) -> peregrine::Result<u32>;
     /// Sleeps for `us` microseconds, then returns `number` and the number of bytes.
     fn work(&self, number: u64, us: u32, bytes: &[u8]) -> peregrine::Result<(u64, u64)>;
@@ -22,7 +22,7 @@ pub(crate) trait Work {
 #[derive(Default)]
 pub(crate) struct Service {
     turns: AtomicU32,
-    /// Where `work` records its numbers.
+    /// The file in which `work` records the numbers of its calls.
     book: Option<Book>,
 }
 

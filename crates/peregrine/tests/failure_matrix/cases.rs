@@ -16,7 +16,7 @@ pub(crate) struct Case {
     pub(crate) title: &'static str,
     /// What happens.
     pub(crate) text: &'static str,
-    /// The required outcome of the call: local, ethernet, udp, tcp.
+    /// The required outcomes of the call on the paths local, Ethernet, UDP and TCP, in this order.
     pub(crate) must: [Must; 4],
     run: fn(&World) -> Cell,
 }
@@ -99,7 +99,7 @@ fn with_one_running<T>(world: &World, client: &SubjectClient, what: impl FnOnce(
     })
 }
 
-/// Waits until the client knows that the server has gone, if it can know it.
+/// Waits until the client knows that the server has gone, on the paths on which a client is notified of that.
 fn is_known_to_be_gone(world: &World, client: &SubjectClient) {
     // Over datagrams there is no notification.
     if matches!(world.way, Way::Local | Way::Tcp) {
@@ -463,7 +463,7 @@ pub(crate) static CASES: [Case; 26] = [
             let _server = world.server(2, 10);
             let client = world.client(&plain());
             world.narrow(1400);
-            // The socket of a client whose packets are not acknowledged holds much less.
+            // While packets are not acknowledged, the client's socket buffers much less than this message.
             let cell = Cell::of(client.swallow(&vec![7; 4 << 20]));
             world.narrow(0);
             cell

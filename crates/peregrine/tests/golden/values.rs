@@ -253,7 +253,8 @@ fn call_errors_are_sent_as_truncated_text() {
     assert_eq!((relayed.kind(), relayed.executed()), (Kind::Relayed, Executed::Maybe));
     assert_eq!(relayed.detail(), "calling: the server is gone: process 77");
     let long = CallError::new(Kind::ServerGone, Executed::Maybe, "é".repeat(2000));
-    // A prefix of 29 bytes and 1009 letters of two bytes are sent. Half of the next letter is not sent.
+    // A prefix of 29 bytes and 1009 letters of two bytes are sent. Only half of the next letter would fit, so
+    // that letter is not sent.
     assert_eq!(encode(&long).len(), 4 + 2047);
 }
 
