@@ -517,8 +517,8 @@ fn server_restarted_with_a_larger_interface_is_called_as_before() {
     });
 }
 
-/// The servers of a binding are of different ages: the client converts the calls to one of them, and knows
-/// which procedures it lacks.
+/// The servers of a binding are of different ages. The client converts the calls to one of these servers, and
+/// knows which procedures that server lacks.
 #[test]
 fn binding_goes_on_with_servers_of_other_ages() {
     let _alone = alone();

@@ -1,9 +1,9 @@
-//! Many calls over datagrams with client and server on one processor: no packet is retransmitted, and
-//! nearly each call needs two packets, each of which wakes one thread.
+//! Many calls over datagrams with client and server on one processor: no packet is retransmitted, and almost
+//! every call needs two packets, each of which wakes one thread.
 //!
-//! Normally a client probes after 5 ms without an answer, so on one processor each preemption would look
-//! like a lost packet. Here it probes after ten seconds. No preemption takes so long, so a retransmitted
-//! packet was lost.
+//! Normally a client probes after 5 ms without an answer, so on one processor each preemption would look like
+//! a lost packet. In this test, a client probes after ten seconds. No preemption takes so long, so a
+//! retransmitted packet was lost.
 //!
 //! `PEREGRINE_CALLS=1000000 cargo test -p peregrine --test steady -- --nocapture` makes more calls.
 

@@ -43,7 +43,7 @@ impl Random {
     }
 }
 
-/// Limit for events that must happen.
+/// The limit for events that must happen.
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// Returns the message of a call of `echo` with an argument of `bytes` bytes.
@@ -228,7 +228,7 @@ fn announced_lengths_are_not_trusted() {
         stream.write_all(&header(kind, body, [1, binding, 0, 0, 0, extensions])).unwrap();
         assert!(closes(&mut stream), "kind {kind}");
     }
-    // Many connections announce almost 1 MiB, and send only 32 bytes of it.
+    // Many connections announce almost 1 MiB, and send only 32 bytes of it after the header.
     let many: Vec<_> = (0..100)
         .map(|_| {
             let (mut stream, binding) = target.bound();

@@ -12,7 +12,7 @@ use peregrine::{BindOptions, Server, interface, limits};
 use support::stream::{BOUND, CALL, REPLY, bind, header, receive};
 use support::{Process, role, until};
 
-/// Limit for events that must happen.
+/// The limit for events that must happen.
 const LIMIT: Duration = Duration::from_secs(30);
 /// The size in bytes of the argument of a large call.
 const LARGE: usize = 1_000_000;

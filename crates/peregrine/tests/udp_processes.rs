@@ -17,7 +17,7 @@ use ledger::{Book, Ledger as _, LedgerClient, LedgerServer, Outcomes};
 use peregrine::{Executed, Kind, Server};
 use support::{KeepGoing, Process, role};
 
-/// Limit for events that are expected at once.
+/// The limit for events that are expected at once.
 const LIMIT: Duration = Duration::from_secs(30);
 const LARGE: usize = 64 << 20;
 

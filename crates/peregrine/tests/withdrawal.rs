@@ -41,7 +41,7 @@ impl Gate for Guarded {
 }
 
 const LIMIT: Duration = Duration::from_secs(40);
-/// Limit for events that are expected at once.
+/// The limit for events that are expected at once.
 const SOON: Duration = Duration::from_secs(10);
 
 /// The test's side of a gate.

@@ -49,7 +49,7 @@ pub(crate) fn no_longer_than(limit: Duration) {
 /// The name of the file that makes children end.
 const STOP: &str = "stop";
 
-/// Requests all child processes that use `directory` to end.
+/// Asks all child processes that use the directory `directory` to end.
 pub(crate) fn stop(directory: &Path) {
     std::fs::write(directory.join(STOP), "").expect("a file in the test's own directory");
 }

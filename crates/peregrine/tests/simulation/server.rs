@@ -61,10 +61,11 @@ struct Record {
     running: Option<Token>,
 }
 
-/// The result of a refused call, such as "overloaded, not executed".
+/// The shape of the result of a refused call, such as "overloaded, not executed".
 const REFUSAL: Shape = Shape { what: 2, total: 0, head: 0, at: 0, extension: 0 };
 
-/// An odd number, so that each server of the world has a distinct incarnation that looks random.
+/// The factor that turns the number of a server into its incarnation. It is odd, so each server of the world
+/// has a distinct incarnation that looks random.
 const INCARNATIONS: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// What the world must do for the server.
@@ -249,7 +250,8 @@ impl Server {
         let record = &mut self.records[place as usize];
         let token = record.running.take();
         match record.server_end.complete(REFUSAL) {
-            // The client may only have been paused. Then it learns that the call was not executed.
+            // The call was cancelled because its client was presumed dead. The server keeps the refusal: if
+            // the client was only paused, it receives the refusal and learns that the call was not executed.
             Retain::Keep => record.result = token.map(|token| (token | RESULT, 0)),
             Retain::Drop => {}
             Retain::Forget => self.forget(place),

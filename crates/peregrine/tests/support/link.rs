@@ -249,7 +249,7 @@ impl Link {
         self.middle.each_ref().map(String::as_str)
     }
 
-    /// Moves this thread, and the threads that it starts, to the near end for good.
+    /// Moves this thread, and the threads that it starts, permanently to the near end.
     pub(crate) fn enter(&self) {
         FAR.set(Some(Arc::new(open(&self.names[1]))));
         move_into(&self.names[0]);

@@ -248,8 +248,8 @@ impl Session {
         self.post_header(astack, &[procedure, 0, 0, 0, u32::MAX, extensions.len() as u32])
     }
 
-    /// Posts a call that is still being written: its first `there` bytes are said to be there. `head` is its
-    /// head. The header announces `copied` bytes before the lent blocks, and `total` bytes.
+    /// Posts a call that is still being written, and announces that its first `there` bytes are written.
+    /// `head` is its head. The header announces `copied` bytes before the lent blocks, and `total` bytes.
     pub(crate) fn post_arriving(
         &mut self,
         astack: u32,

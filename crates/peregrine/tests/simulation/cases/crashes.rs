@@ -107,8 +107,8 @@ fn refusal_by_a_new_server_proves_nothing_about_the_old_one() {
     assert_eq!(world.oracle.bound_again, [0, 1]);
 }
 
-/// The client's machine is paused after its call was executed. Its result is lost, and the server
-/// is restarted. By the client's clock the call is recent when the refusal arrives.
+/// The client's machine is paused after its call was executed. The result is lost, and the server is
+/// restarted. By the client's clock the call is recent when the refusal arrives.
 #[test]
 fn paused_client_does_not_report_an_executed_call_as_unexecuted() {
     for restart_after in [MILLISECOND, 100 * SECOND] {
