@@ -719,7 +719,7 @@ fn impure(path: &str, text: &str) -> Vec<String> {
         let line = if is_value(line) { "" } else { self::code(line) };
         IMPURE.into_iter().find(|name| line.contains(name))
     };
-    let told = |line| named(line).map(|name| format!("{path}: `{name}` is not allowed in this room"));
+    let told = |line| named(line).map(|name| format!("{path}: `{name}` is not allowed here"));
     code.lines().filter_map(told).collect()
 }
 
