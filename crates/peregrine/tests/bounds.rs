@@ -1,5 +1,5 @@
-//! Bounds of what hostile callers over UDP can make a server keep. The tests write the packets themselves.
-//! For that, the sources of the packet exchange are compiled into this program, as into the simulator.
+//! Bounds on what a server keeps for hostile callers over UDP. The tests write the packets themselves. For
+//! that, the sources of the packet exchange are compiled into this program, as in `tests/simulation`.
 
 #[allow(dead_code)]
 #[path = "../src/protocol/exchange/mod.rs"]
@@ -220,8 +220,9 @@ fn unacknowledged_results_are_bounded_in_bytes() {
     assert_eq!(one.call(98, 1, GIVE).what, OK, "a later call has acknowledged a result");
     assert_eq!(one.call(97, 1, GIVE).what, NOT_EXECUTED);
 
-    // When a few hosts have used the bound of all hosts, no call of any host runs. A secret hash of a host's
-    // address selects the bound of the host. A host whose bound an earlier host has used up is not counted.
+    // When a few hosts have used up the bound for all hosts, no call of any host runs. A secret hash of a
+    // host's address selects the bound of the host, so two hosts may share a bound. A host whose bound an
+    // earlier host has used up is not counted.
     let all = limits::RETAINED_BYTES_MAX / limits::RETAINED_BYTES_PER_HOST;
     let mut hosts = Vec::new();
     for last in 3..9 {

@@ -101,7 +101,7 @@ impl Caller {
     }
 }
 
-/// A limit for events that must happen.
+/// The time limit of events that must happen.
 const LIMIT: Duration = Duration::from_secs(20);
 /// A time longer than another thread needs to start polling, on an otherwise idle machine.
 const SOON: Duration = Duration::from_millis(200);

@@ -434,8 +434,8 @@ fn sleeps_at_most(most: f64, wait: Wait) {
 }
 
 /// Each packet wakes one thread, and each woken thread sleeps once more. If all threads poll, only the
-/// server's deputy sleeps. It wakes every few milliseconds, and checks whether the polling thread is in a
-/// long procedure.
+/// server's deputy sleeps (`path/datagram/server/receivers.rs`). It wakes every few milliseconds, and checks
+/// whether the polling thread is in a long procedure.
 #[test]
 fn packet_wakes_at_most_one_thread() {
     let _alone = support::alone();

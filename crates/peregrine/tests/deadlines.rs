@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use peregrine::{BindOptions, Executed, Kind, Running, Server, interface};
 use support::link::{ENDS, Link, at_far_end, at_near_end};
 
-/// A limit for events that must happen.
+/// The time limit of events that must happen.
 const LONG: Duration = Duration::from_secs(30);
 /// The time limit of calls that are to be given up.
 const MOMENT: Duration = Duration::from_millis(40);
@@ -130,8 +130,8 @@ impl Stage {
             (running, address.unwrap_or_else(|| name.to_owned()))
         };
         let (nested, address) = serve("nested", None);
-        // Over raw Ethernet, the caller of nested calls would be at the far end, like the nested server. So
-        // no nested calls are made.
+        // Over raw Ethernet, the caller of nested calls would be at the far end, like the nested server, and
+        // could not call it. So no nested calls are made.
         let bind = || ClockClient::bind(&address).unwrap();
         let client = if endpoint.starts_with("eth") { None } else { Some(bind()) };
         let (running, address) = serve("clock", client);
@@ -250,7 +250,7 @@ fn does_not_run(endpoint: &str) {
         for error in all {
             assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::Maybe));
         }
-        // The server receives the cancellations before a thread is free.
+        // In this time the server receives the cancellations, before a thread is free.
         std::thread::sleep(4 * MOMENT);
         stage.seen.set(true);
         busy.join().unwrap().unwrap();

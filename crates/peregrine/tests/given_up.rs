@@ -15,7 +15,7 @@ use support::stream::{self, BOUND, REPLY, abandon, call, receive};
 use support::until;
 use support::wire::{self, Session};
 
-/// A limit for events that must happen.
+/// The time limit of events that must happen.
 const LONG: Duration = Duration::from_secs(20);
 
 #[interface]

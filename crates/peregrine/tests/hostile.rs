@@ -42,7 +42,7 @@ impl Waits for Waiter {
 
 /// How long noise is sent by default.
 const NOISE: Duration = Duration::from_secs(2);
-/// A limit for what must happen without intervention, also on a busy machine.
+/// The time limit of events that must happen, also on a busy machine.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// Runs in child processes with a role; in the test itself this does nothing.

@@ -10,7 +10,7 @@ use peregrine::{BindOptions, Executed, ExportOptions, Kind, Lent, Out, Server, W
 use support::{Process, alone, role};
 
 const MOST: u32 = 64 << 20;
-/// A limit for events that must happen.
+/// The time limit of events that must happen.
 const LIMIT: Duration = Duration::from_secs(20);
 
 #[interface]

@@ -14,7 +14,7 @@ use peregrine::{Executed, Kind, PathKind, Server};
 use support::link::{ENDS, Link, at_near_end};
 use support::{Process, role, until};
 
-/// A limit for events that must happen, also on a busy machine.
+/// The time limit of events that must happen, also on a busy machine.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// Runs in child processes with a role; in the test itself this does nothing.
@@ -208,7 +208,7 @@ fn client_without_address_space_gets_an_error_that_says_so() {
     was_told(Process::launch("child", "confined vault Local", directory.path()));
 }
 
-/// Runs the client on this machine, with an endpoint of a network.
+/// Checks the error of a client on this machine that binds over a network, at `endpoint`.
 fn client_without_address_space_gets_an_error(endpoint: &str, path: PathKind) {
     let directory = tempfile::tempdir().unwrap();
     let mut server = Process::launch("child", &format!("listens {endpoint}"), directory.path());

@@ -42,7 +42,8 @@ fn child() {
 
 #[interface]
 trait Twice {
-    /// Ends the server process at the first call in this directory.
+    /// Ends its server process if no server process with the same runtime directory has received this call
+    /// before.
     #[idempotent]
     fn perhaps(&self) -> peregrine::Result<u32>;
     /// Does the same as `perhaps`, but is not idempotent.

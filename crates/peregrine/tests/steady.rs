@@ -30,7 +30,7 @@ fn calls() -> u64 {
 /// What the calls of this process have cost so far.
 #[derive(Clone, Copy, Debug)]
 struct Costs {
-    /// The number of times that threads that serve calls slept.
+    /// How often the threads that serve calls have slept.
     sleeps: u64,
     /// How many packets the server retransmitted, and how many duplicate packets it received.
     again: [u64; 2],

@@ -19,7 +19,7 @@ use support::wire::{self, RING, Session, request, words};
 trait Look {
     /// The arguments fit the header's cache line and are copied in registers.
     fn small(&self, a: u64, b: u64) -> peregrine::Result<()>;
-    /// One parameter of every kind and direction.
+    /// Takes one parameter of every kind and direction.
     #[allow(clippy::too_many_arguments)]
     fn all(
         &self,

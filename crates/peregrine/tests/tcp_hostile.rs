@@ -43,7 +43,7 @@ impl Random {
     }
 }
 
-/// The limit for events that must happen.
+/// The time limit of events that must happen.
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// Returns the message of a call of `echo` with an argument of `bytes` bytes.
@@ -338,7 +338,7 @@ fn server_option_allows_more_connections_of_one_host() {
     assert!(error.to_string().contains("`Server::connections`"), "{error}");
 }
 
-/// A server in a separate process, so that its memory is measured apart from the clients'.
+/// Runs a server in a separate process, so that its memory is measured apart from the clients'.
 #[test]
 fn server() {
     let Some(_) = support::role() else { return };

@@ -35,7 +35,7 @@ impl Stage<'_> {
     }
 }
 
-/// The name of a case, and a client that makes the mistake.
+/// The name of a case, and a function that makes this mistake as a client.
 pub(crate) type Case = (&'static str, fn(Stage<'_>));
 
 pub(crate) const CLIENTS: &[Case] = &[
@@ -165,7 +165,7 @@ fn sizes(stage: Stage<'_>) {
         assert_eq!((word(&answer, 0), word(&answer, 4)), (REFUSED, Kind::TooLarge as u32));
         assert!(files.is_empty());
     }
-    // After a refusal because of the size, a client may request less on the same connection.
+    // After a refusal because of the requested size, a client may request less on the same connection.
     assert_eq!(word(&line.ask(&bind(1, 16, &[])).0, 0), BOUND);
 }
 

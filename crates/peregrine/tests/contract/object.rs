@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use peregrine::{CallError, Executed, Kind, Lent, Out, Plain, Value, interface};
 
-/// The longest time that a call may take. A call that takes longer hangs.
+/// The longest time that a call may take. A call that takes longer is considered hung.
 pub(super) const LONG: Duration = Duration::from_secs(20);
 
 /// A pair without padding, every bit pattern of which is a value.
@@ -27,7 +27,7 @@ pub(crate) enum Colour {
     Blue = 40,
 }
 
-/// Plain, but not every bit pattern is a value.
+/// A plain type of which not every bit pattern is a value.
 #[derive(Clone, Copy, Debug, PartialEq, Plain)]
 #[repr(C)]
 pub(crate) struct Pixel {
@@ -37,7 +37,7 @@ pub(crate) struct Pixel {
     pub(crate) layer: u16,
 }
 
-/// Structured: it refers to memory outside itself.
+/// A structured type: its values refer to memory outside themselves.
 #[derive(Clone, Debug, Default, PartialEq, Value)]
 pub(crate) struct Person {
     pub(crate) name: String,
@@ -58,7 +58,7 @@ pub(crate) enum Place {
     },
 }
 
-/// A linked list of any depth.
+/// A linked list.
 #[derive(Clone, Debug, Default, PartialEq, Value)]
 pub(crate) struct Chain {
     pub(crate) next: Option<Box<Self>>,
@@ -83,7 +83,7 @@ impl From<CallError> for Fault {
     }
 }
 
-/// Every kind of parameter, alone and mixed.
+/// An interface with every kind of parameter, alone and mixed.
 #[interface(name = "contract", version = 3)]
 pub(crate) trait Contract {
     fn nothing(&self) -> peregrine::Result<()>;

@@ -69,7 +69,7 @@ pub(crate) const SHAPES: &[Shape] = &[
     Shape { callers: 40, astacks: 24, limit: ms(4), longest: ms(8) },
 ];
 
-/// A limit that a call exceeds only if it was lost.
+/// A time limit that a call exceeds only if the call was lost.
 pub(crate) const PATIENT: Duration = Duration::from_secs(10);
 
 /// The number of bytes of a large call. It needs several packets, and may be cancelled in the middle.

@@ -11,7 +11,7 @@ use super::subject::{FILLED_BYTES, Subject as _, SubjectClient, filled, other};
 use super::support::{self, Process};
 use super::world::{Way, World};
 
-/// A failure.
+/// A failure, and the outcomes that it must have.
 pub(crate) struct Case {
     pub(crate) title: &'static str,
     /// What happens.
@@ -45,7 +45,7 @@ impl Case {
 /// A time in milliseconds that is longer than any case takes, so no case ends because this time has passed.
 pub(crate) const LONG: u32 = 60_000;
 
-/// Returns default options.
+/// Returns the default options, with a longer time limit of binding.
 pub(crate) fn plain() -> BindOptions {
     BindOptions::default().bind_timeout(Duration::from_secs(20))
 }
@@ -389,10 +389,10 @@ pub(crate) static CASES: [Case; 26] = [
             world.notes().write("end");
             world.until("wait ended");
             match world.way {
-                // The server's only thread has answered the other call before it takes this one.
+                // When this call returns, the server's only thread has answered the earlier call.
                 Way::Local => assert_eq!(own.echo(7).expect("a result"), 7),
                 Way::Tcp => support::until("the result waits", || result_waits(&client)),
-                // The server needs time to send the packets that are lost.
+                // The server needs time to send the result, whose packets are lost.
                 _ => std::thread::sleep(Duration::from_millis(100)),
             }
             server.kill();

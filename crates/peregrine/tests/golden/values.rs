@@ -325,7 +325,7 @@ impl Value for Nest {
 
 #[test]
 fn depth_and_empty_values_are_bounded() {
-    // Each level is an option and a box: 128 of them are 256 deep.
+    // Each level is an option and a box, so 128 levels are nested 256 deep.
     let deep = |levels: usize| {
         let mut bytes = vec![1; levels];
         bytes.push(0);

@@ -82,7 +82,7 @@ pub(crate) struct Link {
     pub(crate) narrow: usize,
     /// The rate in bytes per second. `None`: no limit.
     pub(crate) rate: Option<u64>,
-    /// The largest number of bytes that wait to be sent. A packet beyond that is lost.
+    /// The largest number of bytes that wait to be sent. A packet that exceeds it is lost.
     pub(crate) queue: u64,
     /// Burst losses: the probability that the packet after a lost one is lost, too.
     pub(crate) streak: u32,

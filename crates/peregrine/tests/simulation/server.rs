@@ -72,7 +72,7 @@ const INCARNATIONS: u64 = 0x9e37_79b9_7f4a_7c15;
 #[derive(Debug)]
 pub(crate) enum Request {
     Send(Packet),
-    /// End the procedure of this record after its time.
+    /// End the procedure of this record when the time of the procedure is over.
     Run(u32, Token),
     /// Let this record send more at this time.
     Flush(u32, Moment),
@@ -142,7 +142,7 @@ impl Server {
         // A handle belongs to the address that bound it, with any port.
         let peer = u64::from(host_of(packet.from));
         let Some(record) = self.records.get_mut(header.handle.place as usize) else {
-            // A place that never existed is refused like one that was never bound.
+            // A packet for a place that does not exist is refused like one for a place that was never bound.
             let vacant = ServerEnd::vacant(header.handle.place);
             return self.refuse(packet, vacant.refusal_of(&header, self.number));
         };

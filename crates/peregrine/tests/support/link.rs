@@ -56,8 +56,8 @@ pub(crate) fn at_near_end(link: Result<Link, String>, case: impl FnOnce(&Link) +
     }
 }
 
-/// Runs the test function `name` of this program again in a new network namespace whose loopback has an
-/// MTU of 1,500 bytes. The variable `role` is set in its environment. Its output must contain `done`.
+/// Runs the test function `name` of this program again in a new network namespace whose loopback has an MTU
+/// of 1,500 bytes. The variable `role` is set in its environment. The output of the run must contain `done`.
 pub(crate) fn run_in_a_network_like_ethernet(name: &str, role: &str, done: &str) {
     let mut command = Command::new("unshare");
     command.args(["--net", "sh", "-c", "ip link set lo up mtu 1500 && exec \"$0\" \"$@\""]);

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 /// The environment variable that names the child's role.
 const ROLE: &str = "PEREGRINE_TEST_ROLE";
 
-/// A child process. Dropping it kills it.
+/// A child process, which is killed when this value is dropped.
 pub(crate) struct Process {
     child: Child,
     lines: BufReader<ChildStdout>,

@@ -54,7 +54,7 @@ pub(crate) fn listen(directory: &Path, name: &str) -> Line {
 }
 
 impl Line {
-    /// Connects to a name. While the backlog is full it waits.
+    /// Connects to a name. Waits while the backlog is full.
     pub(crate) fn connect(directory: &Path, name: &str) -> io::Result<Self> {
         let socket = socket()?;
         let address = SocketAddrUnix::new(directory.join(name))?;

@@ -1,4 +1,4 @@
-//! Cases 29 to 43: the server or a client crashes, and returns.
+//! Cases 29 to 43: the server or a client crashes, and is started again.
 
 use super::*;
 use crate::exchange::time::MILLISECOND;
@@ -15,7 +15,7 @@ fn crash(world: &mut World, at: u64, restart_after: u64) {
     world.later(at + restart_after, START);
 }
 
-/// Drops all calls until this time.
+/// Drops all calls until the time `end`.
 fn no_calls_before(world: &mut World, end: u64) {
     script(world, move |now, header| {
         if header.kind == PacketKind::Call && now < end { Fate::Drop } else { Fate::Pass }

@@ -467,7 +467,7 @@ impl Client {
     }
 }
 
-/// Returns the index of the caller that made the call of this number.
+/// Returns the index of the caller that made the call with this number.
 fn caller_index(number: u32) -> usize {
     (number % crate::limits::ASTACKS_MAX) as usize
 }
