@@ -89,7 +89,7 @@ impl Clock for Object {
             while caller.remaining() > Some(Duration::ZERO) {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            let error = nested.count().expect_err("no time is left for it");
+            let error = nested.count().expect_err("no time is left for the nested call");
             *self.seen.nested_outcome.lock().unwrap() = Some((error.kind(), error.executed()));
         }
         self.seen.cancelled.fetch_add(cancelled.into(), Ordering::SeqCst);

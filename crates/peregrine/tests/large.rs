@@ -74,7 +74,7 @@ fn sum_of_lent(lent: &Lent<'_, u8>) -> u64 {
     let mut at = all.len();
     while at > 0 {
         let from = at.saturating_sub(100_000);
-        lent.copy_to(from, &mut all[from..at]).expect("all of it comes");
+        lent.copy_to(from, &mut all[from..at]).expect("the whole buffer arrives");
         at = from;
     }
     sum(&all)

@@ -139,7 +139,7 @@ fn send_slow(server: &Process, line: &Line, messages: &[&[u8]]) -> std::net::Tcp
     server.signal(libc::SIGSTOP);
     let (last, others) = messages.split_last().expect("a message");
     others.iter().for_each(|message| line.send(message).expect("enough space"));
-    line.send_with(last, &[file.as_fd()]).expect("an old kernel takes descriptors");
+    line.send_with(last, &[file.as_fd()]).expect("an old kernel accepts descriptors");
     drop::<OwnedFd>(file);
     server.signal(libc::SIGCONT);
     reader
@@ -195,7 +195,7 @@ fn server_accepts_no_client_while_too_many_sockets_wait_to_be_closed() {
     };
     let send_file = |line: &Line, file: OwnedFd| {
         line.send_with(&wire::describe(), &[file.as_fd()])
-            .expect("an old kernel takes descriptors");
+            .expect("an old kernel accepts descriptors");
     };
     let slow = (0..CLOSERS).map(|_| (unbound(), tricks::slow_to_close(SLOW)));
     let (lines, slow): (Vec<_>, Vec<_>) = slow.unzip();

@@ -178,7 +178,7 @@ fn outcomes_are_true_when_servers_are_killed_under_load() {
     let mut returned = Vec::new();
     for round in 0..ROUNDS {
         let mut server = server(directory.path());
-        let ledger = LedgerClient::bind("ledger").expect("to bind after a restart");
+        let ledger = LedgerClient::bind("ledger").expect("a binding after a restart");
         let outcomes: Vec<_> = std::thread::scope(|scope| {
             let callers: Vec<_> = (0..THREADS)
                 .map(|_| {

@@ -22,7 +22,7 @@ use support::{KeepGoing, Process, alone, own_directory, role, stream, until};
 #[test]
 fn child() {
     let Some(role) = role() else { return };
-    let (growing, endpoint) = role.split_once(' ').expect("both");
+    let (growing, endpoint) = role.split_once(' ').expect("an interface and an endpoint");
     let directory = support::directory();
     let server = Server::new().export("ledger", LedgerServer::new(Book::of(&directory))).unwrap();
     let server = server.export("twice", TwiceServer::new(Counts)).unwrap();

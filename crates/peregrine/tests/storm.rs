@@ -97,7 +97,7 @@ fn child() {
 /// Returns the files of a directory except `book.bin` and `.processors`, which all servers share.
 fn files(directory: &Path) -> HashSet<String> {
     let names = std::fs::read_dir(directory).expect("a directory").flatten();
-    let names = names.map(|file| file.file_name().into_string().expect("a name of ours"));
+    let names = names.map(|file| file.file_name().into_string().expect("a name in UTF-8"));
     names.filter(|name| name != "book.bin" && name != ".processors").collect()
 }
 

@@ -152,7 +152,7 @@ const UNSAFE: &[(&str, &str)] = &[
     ("crates/peregrine/tests/failure_matrix/elsewhere.rs", "forks"),
     ("crates/peregrine/tests/failure_matrix/subject.rs", "ends its own process"),
     ("crates/peregrine/tests/processes.rs", "forks, and sets an environment variable"),
-    ("crates/peregrine/tests/memory.rs", "limits and mounts of a child's own"),
+    ("crates/peregrine/tests/memory.rs", "sets limits and mounts of a child process"),
     ("crates/peregrine/tests/syscalls.rs", "traces a child"),
     ("crates/peregrine/tests/stat.rs", "sets an environment variable"),
     (
@@ -350,7 +350,7 @@ fn no_function_is_passed_to_the_file_with_the_lock_of_the_frames() {
     none(functions_taken(&text));
     let lock =
         sources().into_iter().filter(|(_, text)| text.contains("M::Lock")).map(|(path, _)| path);
-    assert_eq!(lock.collect::<Vec<_>>(), [place], "the lock has left its file");
+    assert_eq!(lock.collect::<Vec<_>>(), [place], "the lock is used outside of its file");
     assert_eq!(functions_taken("fn f(is_released: &dyn Fn(u32) -> bool) {}").len(), 1);
     assert_eq!(functions_taken("fn f(f: impl FnOnce()) {}\nfn g(g: fn(u8)) {}").len(), 2);
     assert_eq!(functions_taken("// Fn(u32)\nfn f(index: u32) {}").len(), 0);

@@ -197,12 +197,12 @@ fn ring_unbound(stage: Stage<'_>) {
 
 fn bind_twice(stage: Stage<'_>) {
     let session = stage.session();
-    session.line.send(&bind(1, 4096, &[])).expect("room for a request");
+    session.line.send(&bind(1, 4096, &[])).expect("space for a request");
     let answers = session.line.receive_all();
     let refusal = (REFUSED, Kind::ProtocolMismatch as u32);
     assert_eq!((word(&answers[0], 0), word(&answers[0], 4)), refusal);
     let own = stage.session();
-    own.line.send(&bind(1, 4096, &[own.token])).expect("room for a request");
+    own.line.send(&bind(1, 4096, &[own.token])).expect("space for a request");
     assert_eq!(word(&own.line.receive_all()[0], 0), REFUSED);
 }
 
@@ -223,7 +223,7 @@ fn counted(stage: Stage<'_>) {
         (0..5).map(|_| word(&stage.line().ask(&bind(1, 4096, &[session.token])).0, 32)).collect();
     assert_eq!(reported_bindings(stage), before + 6);
     for number in [numbers[0], numbers[0], numbers[3]] {
-        session.line.send(&request(UNBIND, number)).expect("room for a request");
+        session.line.send(&request(UNBIND, number)).expect("space for a request");
     }
     assert!(
         super::eventually(LIMIT, || reported_bindings(stage) == before + 4),
@@ -256,15 +256,15 @@ fn others(stage: Stage<'_>) {
     let mut session = stage.session();
     let (mine, other) = (session.binding, stage.other);
     for number in [other ^ 1, 0, u32::MAX, mine.wrapping_add(1), mine ^ 1 << 16, mine ^ 1 << 31] {
-        session.line.send(&request(UNBIND, number)).expect("room for a request");
+        session.line.send(&request(UNBIND, number)).expect("space for a request");
     }
     for index in [4, 63, 64, 1023, 1024, u32::MAX] {
-        session.line.send(&request(RING, index)).expect("room for a request");
+        session.line.send(&request(RING, index)).expect("space for a request");
     }
     assert_eq!(session.ping(0, LIMIT), Some(0), "the client's own binding still works");
     // The client ends its own binding twice.
-    session.line.send(&request(UNBIND, mine)).expect("room for a request");
-    session.line.send(&request(UNBIND, mine)).expect("room for a request");
+    session.line.send(&request(UNBIND, mine)).expect("space for a request");
+    session.line.send(&request(UNBIND, mine)).expect("space for a request");
     // A message over the socket may arrive later than a call through shared memory.
     let gone = super::eventually(LIMIT, || session.ping(0, LIMIT) == Some(2));
     assert!(gone, "a call without a binding is not executed");

@@ -57,7 +57,7 @@ fn encode<T: Value>(value: &T) -> Vec<u8> {
 pub(crate) fn encode_in<T: Value, R: Representation>(value: &T) -> Vec<u8> {
     let mut memory = [0xaa; 4096];
     let mut writer = Writer::<R>::represented(Space::of_mut(&mut memory));
-    value.encode(&mut writer).expect("room");
+    value.encode(&mut writer).expect("enough space");
     writer.flush();
     let bytes = writer.len();
     memory[..bytes].to_vec()

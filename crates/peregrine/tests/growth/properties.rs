@@ -50,7 +50,7 @@ fn fill(age: &Age, one: &DescribedParameter, values: &Dynamic, out: &mut Out<'_,
     let Dynamic::List(values) = values else { panic!("{values:?} is not a list") };
     let mut block = Vec::new();
     values.iter().for_each(|value| pack(&age.whole, &one.ty, value, &mut block));
-    out.put(&block).expect("room");
+    out.put(&block).expect("enough space");
 }
 
 /// Serves a call at a server of the age `age`: notes what the server received, and answers at
