@@ -128,8 +128,8 @@ fn memory_has(pid: u32, wanted: &str) -> bool {
             (from..to).step_by(chunk.len() - wanted.len()).any(|at| {
                 let most = chunk.len().min((to - at) as usize);
                 let read = memory.read_at(&mut chunk[..most], at).unwrap_or(0);
-                // The conversion replaces invalid bytes around the wanted text, so it does not prevent a
-                // match. Such a search is fast.
+                // The conversion to text makes the search fast. It replaces invalid bytes around the wanted
+                // text, so it does not prevent a match.
                 String::from_utf8_lossy(&chunk[..read]).contains(wanted)
             })
         },

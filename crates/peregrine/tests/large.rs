@@ -269,7 +269,7 @@ fn results_are_correct_however_they_are_filled() {
         // After a result that fails the buffer may contain anything, and later calls work.
         let error = client.spoil(Out::from(&mut given[..])).unwrap_err();
         assert_eq!((error.kind(), error.detail()), (Kind::Panicked, "spoilt"));
-        // Later calls also work after a large result by value and a small one.
+        // Later calls also work after a large result by value, and after a small one.
         assert_eq!(client.fetch(seed, 40_000).unwrap().len(), 40_000);
         assert_eq!(client.fetch(seed, 3).unwrap().len(), 3);
     }

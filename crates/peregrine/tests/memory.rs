@@ -110,7 +110,7 @@ fn full_file_system_of_the_runtime_directory_harms_no_server() {
     }
 }
 
-/// Returns the flags of each mapping whose name contains `what`, in a process.
+/// Returns the flags of each mapping of a process whose name contains `what`.
 fn flags_of(pid: u32, what: &str) -> Vec<String> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps")).expect("a child process");
     let mut flags = Vec::new();
@@ -149,8 +149,8 @@ fn shared_memory_stays_out_of_core_dumps() {
 }
 
 /// Binds to an address while the address space is too small for all frames, and then while it is large
-/// enough. The address space is never almost used up: the standard library could then not start a thread, and
-/// would end the process.
+/// enough. Each limit leaves some address space: without it, the standard library could not start a thread,
+/// and would end the process.
 fn confined(address: &str, path: &str) {
     println!("\nready");
     // In shared memory, each half of a frame has more space than its largest message needs.

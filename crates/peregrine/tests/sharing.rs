@@ -285,8 +285,8 @@ fn cancelled_frames_are_released_after_their_binding_is_dropped() {
     let _home = home();
     let door = Arc::default();
     let (_running, address) = serve_behind(&door);
-    // A client that misses the release takes the server for dead after two seconds. Such a defect shows in
-    // every attempt. The delay of a slow machine shows only in some attempts.
+    // A client that does not receive the release of its calls presumes the server dead after two seconds.
+    // Such a defect shows in every attempt. The delay of a slow machine shows only in some attempts.
     let mut tries = Vec::new();
     while tries.iter().all(|took| *took >= Duration::from_secs(2)) {
         assert!(tries.len() < 5, "{tries:?}");

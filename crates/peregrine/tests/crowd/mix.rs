@@ -147,7 +147,7 @@ fn run(
             let (watch, outcomes) = (Arc::clone(&watch), Arc::clone(&outcomes));
             let (going, limit, longest) = (Arc::clone(&going), shape.limit, shape.longest);
             let noise = Noise::of(seed, number);
-            // Not a scoped thread: a thread that hangs must not keep the test from failing.
+            // This is not a scoped thread, because a thread that hangs must not keep the test from failing.
             std::thread::spawn(move || {
                 call(&work, &Caller { number, limit, longest }, &watch, &outcomes, &going, noise);
             })

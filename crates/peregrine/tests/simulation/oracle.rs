@@ -37,9 +37,9 @@ pub(crate) enum StreamFailure {
     NotSent,
     /// The connection had ended before anything was sent.
     NoConnection,
-    /// The deadline passed when only a part of the message was sent.
+    /// The deadline passed after only a part of the message was sent.
     PartlySent,
-    /// The connection ended when only a part of the message was sent.
+    /// The connection ended after only a part of the message was sent.
     Broken,
     /// The connection ended before the reply arrived.
     Unanswered,
