@@ -110,7 +110,7 @@ fn full_file_system_of_the_runtime_directory_harms_no_server() {
     }
 }
 
-/// Returns the flags of each mapping of a process whose name contains `what`.
+/// Returns the flags of those mappings of a process that have `what` in their names.
 fn flags_of(pid: u32, what: &str) -> Vec<String> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps")).expect("a child process");
     let mut flags = Vec::new();

@@ -21,8 +21,8 @@ use support::{Process, alone, role, until};
 /// A call that takes longer than this is considered hung.
 const LONG: Duration = Duration::from_secs(20);
 
-/// Runs in child processes with a role: `ENDPOINT...` (serves at these endpoints), `binds`, or `fetches
-/// ADDRESS`. Without a role this does nothing.
+/// Runs in child processes with a role: `ENDPOINT...` (serves there), `binds`, or `fetches ADDRESS`. Without
+/// a role this does nothing.
 #[test]
 fn child() {
     let Some(role) = role() else { return };
