@@ -1,5 +1,5 @@
-//! Bounds of what hostile callers over UDP can make a server keep. The tests write the packets themselves.
-//! For that, the sources of the packet exchange are compiled into this program, as into the simulator.
+//! Bounds on what a server keeps for hostile callers over UDP. The tests write the packets themselves. For
+//! that, the sources of the packet exchange are compiled into this program, as in `tests/simulation`.
 
 #[allow(dead_code)]
 #[path = "../src/protocol/exchange/mod.rs"]
@@ -42,9 +42,9 @@ const GIVE: u32 = 0;
 const NULL: u32 = 1;
 const TAKE: u32 = 2;
 const PIECE: u32 = 1408;
-/// The number in a reply for a call that was executed without an error.
+/// The answer in a reply if the call was executed without an error.
 const OK: u32 = 0;
-/// The number in a reply for a call that was not executed.
+/// The answer in a reply if the call was not executed.
 const NOT_EXECUTED: u32 = 2;
 
 fn serve() -> (Running, SocketAddr) {
@@ -220,8 +220,9 @@ fn unacknowledged_results_are_bounded_in_bytes() {
     assert_eq!(one.call(98, 1, GIVE).what, OK, "a later call has acknowledged a result");
     assert_eq!(one.call(97, 1, GIVE).what, NOT_EXECUTED);
 
-    // When a few hosts have used the bound of all hosts, no call of any host runs. A secret hash of a host's
-    // address selects the bound of the host. A host whose bound an earlier host has used up is not counted.
+    // When a few hosts have used up the bound for all hosts, no call of any host runs. A secret hash of a
+    // host's address selects the bound of the host, so two hosts may share a bound. A host whose bound an
+    // earlier host has used up is not counted.
     let all = limits::RETAINED_BYTES_MAX / limits::RETAINED_BYTES_PER_HOST;
     let mut hosts = Vec::new();
     for last in 3..9 {
@@ -290,7 +291,8 @@ fn incomplete_calls_are_bounded_in_bytes() {
     (0..most).for_each(|caller| support::until("a call has begun", || begun(caller)));
     let refused = one.answer(most, 1, || begin(most));
     assert_eq!(refused.what, NOT_EXECUTED);
-    // Calls of one packet need none of this memory, and the calls of other hosts have a separate bound.
+    // Calls of one packet need no memory for incomplete calls, and the calls of other hosts have a separate
+    // bound.
     assert_eq!(one.call(most + 1, 1, NULL).what, OK);
     assert_eq!(honest.take(&[1; 900_000]).unwrap(), 900_000);
     // The cancellation of a call frees memory for another call.

@@ -37,7 +37,7 @@ impl Work for Worker {
         }) as u64)
     }
     fn long(&self) -> peregrine::Result<()> {
-        let end = self.end.lock().unwrap().take().expect("one at a time");
+        let end = self.end.lock().unwrap().take().expect("only one long call at a time");
         self.began.fetch_add(1, Ordering::SeqCst);
         // This is an error if the test has failed and dropped the sender.
         let _ = end.recv_timeout(3 * LIMIT);
@@ -101,7 +101,7 @@ impl Caller {
     }
 }
 
-/// A limit for events that must happen.
+/// The time limit of events that must happen.
 const LIMIT: Duration = Duration::from_secs(20);
 /// A time longer than another thread needs to start polling, on an otherwise idle machine.
 const SOON: Duration = Duration::from_millis(200);

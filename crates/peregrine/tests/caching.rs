@@ -33,8 +33,8 @@ fn waits(name: &str) -> WaitCounts {
     stat(name).unwrap().server.waits
 }
 
-/// Calls all clients in turn, with `pause` between two calls of the same one. Returns how many waits of the
-/// server `name` ended while its thread polled.
+/// Calls all clients in turn, with `pause` between two calls of the same client. Returns how many waits of
+/// the server `name` ended while its thread polled.
 fn spun(name: &str, pause: Duration, clients: &[&NullClient]) -> u64 {
     let before = waits(name);
     for _ in 0..CALLS {

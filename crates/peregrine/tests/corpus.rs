@@ -1,5 +1,5 @@
-//! Replays the corpora of the fuzz targets that need only public types, and of the packet exchange.
-//! Unit tests in `src/fuzzing/corpora.rs` and tests of `peregrine-idl` replay the others: see
+//! Replays the corpora of the fuzz targets that need only public types, and the corpus of the packet
+//! exchange. Unit tests in `src/fuzzing/corpora.rs` and tests of `peregrine-idl` replay the others: see
 //! `fuzz/README.md`.
 
 // The types of the fuzz targets have unusual shapes on purpose.

@@ -289,7 +289,8 @@ fn call_over_raw_ethernet_allocates_only_for_its_owned_types() {
     }
 }
 
-/// Makes calls from more threads than there are sockets over UDP, so some threads receive for others.
+/// Makes calls over UDP from more threads than a client has sockets for one server. So some threads receive
+/// the packets of others.
 #[test]
 fn call_on_a_shared_socket_does_not_allocate() {
     const CALLERS: usize = peregrine::limits::SOCKETS_PER_SERVER as usize + 8;
@@ -433,8 +434,8 @@ fn sleeps_at_most(most: f64, wait: Wait) {
 }
 
 /// Each packet wakes one thread, and each woken thread sleeps once more. If all threads poll, only the
-/// server's deputy sleeps. It wakes every few milliseconds, and checks whether the polling thread is in a
-/// long procedure.
+/// server's deputy sleeps (`path/datagram/server/receivers.rs`). It wakes every few milliseconds, and checks
+/// whether the polling thread is in a long procedure.
 #[test]
 fn packet_wakes_at_most_one_thread() {
     let _alone = support::alone();

@@ -1,4 +1,4 @@
-//! A network that fails during a call over TCP or UDP, for a second or for good. It consists of two
+//! A network that fails during a call over TCP or UDP, for a second or permanently. It consists of two
 //! namespaces joined by a pair of interfaces.
 
 mod support;

@@ -16,11 +16,11 @@ use peregrine::{BindOptions, OnExhausted, Server, interface};
 use support::link::{ENDS, Link, at_near_end};
 use support::{Process, role};
 
-/// A limit for events that take at most 2.5 seconds.
+/// The time limit of events that take at most 2.5 seconds on an idle machine.
 const LIMIT: Duration = Duration::from_secs(30);
 const CLIENTS: usize = 0;
 const SERVERS: usize = 1;
-/// Number of callers in each process that is killed.
+/// The number of callers in each client process that is killed.
 const TOGETHER: u32 = 32;
 
 #[interface]
@@ -92,8 +92,9 @@ impl Jobs for Object {
 #[test]
 fn child() {
     let Some(role) = role() else { return };
-    // Over datagrams, the procedure of a dead caller runs for up to 2.5 seconds more. 64 to 128 threads run
-    // such procedures at the same time.
+    // Over datagrams, the server notices the death of a caller after up to 2.5 seconds, and the procedure
+    // runs until then. 64 to 128 threads run such procedures at the same time, so the test takes longer with
+    // more callers.
     no_longer_than(Duration::from_secs(100) + Duration::from_millis(100) * callers_to_kill());
     let words: Vec<&str> = role.split(' ').collect();
     match words[0] {

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use peregrine::{BindOptions, Executed, Kind, Running, Server, interface};
 use support::link::{ENDS, Link, at_far_end, at_near_end};
 
-/// A limit for events that must happen.
+/// The time limit of events that must happen.
 const LONG: Duration = Duration::from_secs(30);
 /// The time limit of calls that are to be given up.
 const MOMENT: Duration = Duration::from_millis(40);
@@ -28,7 +28,7 @@ trait Clock {
     fn nested_left(&self) -> peregrine::Result<(Option<u64>, bool)>;
     /// Runs until its call is cancelled, and then makes a nested call.
     fn until_cancelled(&self) -> peregrine::Result<()>;
-    /// Runs until the door opens.
+    /// Runs until the test sets `Seen::open`.
     fn stay(&self) -> peregrine::Result<()>;
     /// Counts its calls.
     fn count(&self) -> peregrine::Result<()>;
@@ -89,7 +89,7 @@ impl Clock for Object {
             while caller.remaining() > Some(Duration::ZERO) {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            let error = nested.count().expect_err("no time is left for it");
+            let error = nested.count().expect_err("no time is left for the nested call");
             *self.seen.nested_outcome.lock().unwrap() = Some((error.kind(), error.executed()));
         }
         self.seen.cancelled.fetch_add(cancelled.into(), Ordering::SeqCst);
@@ -130,7 +130,8 @@ impl Stage {
             (running, address.unwrap_or_else(|| name.to_owned()))
         };
         let (nested, address) = serve("nested", None);
-        // The caller of nested calls is at the far end, too.
+        // Over raw Ethernet, the caller of nested calls would be at the far end, like the nested server, and
+        // could not call it. So no nested calls are made.
         let bind = || ClockClient::bind(&address).unwrap();
         let client = if endpoint.starts_with("eth") { None } else { Some(bind()) };
         let (running, address) = serve("clock", client);
@@ -202,7 +203,8 @@ fn learns_cancellation(endpoint: &str) {
     let client = stage.client();
     let impatient = client.with_timeout(MOMENT);
     stage.until_inside(|| {
-        // Client and server check the time at the same moment, so the reply may still arrive in time.
+        // The deadline passes at the client and at the server at the same moment, so the reply may still
+        // arrive in time.
         if let Err(error) = impatient.until_cancelled() {
             assert_eq!(error.kind(), Kind::TimedOut, "{error}");
         }
@@ -228,7 +230,8 @@ fn procedure_learns_that_its_caller_has_given_up_over_raw_ethernet() {
     over_raw_ethernet(learns_cancellation);
 }
 
-/// All threads are busy. Waiting calls are given up, and do not run when a thread is free again.
+/// Checks that a waiting call that is given up while all threads are busy does not run when a thread is free
+/// again.
 fn does_not_run(endpoint: &str) {
     let stage = Stage::new(endpoint, 1);
     let client = stage.client();
@@ -247,7 +250,7 @@ fn does_not_run(endpoint: &str) {
         for error in all {
             assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::Maybe));
         }
-        // The server receives the cancellations before a thread is free.
+        // In this time the server receives the cancellations, before a thread is free.
         std::thread::sleep(4 * MOMENT);
         stage.seen.set(true);
         busy.join().unwrap().unwrap();

@@ -14,9 +14,9 @@ use support::impairments::Impairments;
 use support::link::{ENDS, Link, at_far_end, at_near_end};
 
 /// Returns how many frames a call takes: in total, for the message of the call, and for its result. The
-/// frames of each call are counted separately, and more than half of the calls must take equally many. On a
-/// busy machine, a call may take more frames: the client probes for a result that is not late, or two server
-/// threads receive the two fragments of a call in the wrong order.
+/// frames of each call are counted separately, and more than half of the calls must take the same number. On
+/// a busy machine, a call may take more frames: the client probes for a result that is not late, or two
+/// server threads receive the two fragments of a call in the wrong order.
 fn frames_of(bridge: &Bridge, mut call: impl FnMut()) -> [u64; 3] {
     const CALLS: usize = 201;
     call();
@@ -35,7 +35,7 @@ fn frames_of(bridge: &Bridge, mut call: impl FnMut()) -> [u64; 3] {
     median
 }
 
-/// Counts with one device at both ends.
+/// Checks the numbers of frames with the same device at both ends.
 fn counts(link: &Link, device: EthernetDevice) {
     let bridge = Bridge::new(link, Impairments::default(), 1, |_, _| ());
     let server = Server::new().export("bytes", BytesServer::new(Object)).unwrap();

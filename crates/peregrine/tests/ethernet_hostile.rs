@@ -1,6 +1,6 @@
 //! Hostile frames on a link, sent to a server's endpoint and to a client's: random, truncated, damaged,
-//! replayed, forged, and as many as the link carries. Meanwhile honest callers get their results, no call
-//! runs twice, no honest process grows, and frames of other programs arrive as usual.
+//! replayed and forged frames. At the end, as many are sent as the link carries. Meanwhile honest callers get
+//! their results, no call runs twice, no honest process grows, and frames of other programs arrive as usual.
 //!
 //! `PEREGRINE_SOAK=600` sends hostile frames for 600 seconds. `PEREGRINE_SEED`, set to the seed that a run
 //! printed, repeats the hostile frames of that run.
@@ -194,7 +194,7 @@ impl Scene {
         let note = Arc::clone(&seen);
         let bridge =
             Bridge::new(&link, Impairments::default(), 1, move |to, frame| note.note(to, frame));
-        // These only send: no program sends frames of the type that they receive.
+        // The taps only send: no program sends frames of the type that they would receive.
         let names = link.middle();
         let taps =
             link.at(2, || names.map(|name| Tap::at(name, UNUSED_TYPE).expect("a raw socket")));

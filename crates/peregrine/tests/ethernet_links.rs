@@ -1,5 +1,5 @@
-//! Raw Ethernet on unusual links: interfaces with several queues, networks whose MTU differs from place
-//! to place, and servers that live for a moment.
+//! Raw Ethernet on unusual links: interfaces with several queues, networks whose MTU differs from place to
+//! place, and servers that run only for a moment.
 
 #[path = "attack/mod.rs"]
 mod attack;
@@ -112,8 +112,8 @@ fn frames_on_other_queues_arrive() {
     });
 }
 
-/// Checks two kinds of networks: both ends send jumbo frames that the middle of the network does not take, or
-/// the two ends have different MTUs.
+/// Checks two kinds of networks: both ends send jumbo frames that the middle of the network does not forward,
+/// or the two ends have different MTUs.
 #[test]
 fn fragments_fit_the_smallest_mtu_of_the_network() {
     let any = EthernetDevice::Any;

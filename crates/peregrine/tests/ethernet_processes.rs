@@ -1,6 +1,6 @@
-//! Servers and clients over raw Ethernet as real processes: several at one interface, together with
-//! ordinary traffic, killed while they hold the interface's queue, and on a link that no longer carries
-//! Peregrine's frames.
+//! Servers and clients over raw Ethernet as real processes. The tests run several of them at one interface,
+//! together with ordinary traffic. They kill processes that hold the interface's queue, and they use a link
+//! that no longer carries Peregrine's frames.
 
 #[path = "attack/mod.rs"]
 mod attack;
@@ -128,16 +128,16 @@ fn memory_has(pid: u32, wanted: &str) -> bool {
             (from..to).step_by(chunk.len() - wanted.len()).any(|at| {
                 let most = chunk.len().min((to - at) as usize);
                 let read = memory.read_at(&mut chunk[..most], at).unwrap_or(0);
-                // The conversion replaces invalid bytes around the wanted text, so it does not prevent a
-                // match. Such a search is fast.
+                // The conversion to text makes the search fast. It replaces invalid bytes around the wanted
+                // text, so it does not prevent a match.
                 String::from_utf8_lossy(&chunk[..read]).contains(wanted)
             })
         },
     )
 }
 
-/// Exchanges echoes over TCP and UDP while `going` is set, and returns their numbers over TCP and over UDP. A
-/// lost TCP echo fails the test.
+/// Exchanges echoes over TCP and UDP while `going` is set. Returns the number of echoes over TCP and the
+/// number over UDP. A lost TCP echo fails the test.
 fn ordinary_traffic(going: &AtomicBool) -> [u64; 2] {
     let mut stream = TcpStream::connect((ENDS[SERVERS], ECHO)).unwrap();
     stream.set_nodelay(true).unwrap();

@@ -103,7 +103,8 @@ fn link() -> Option<Link> {
     Link::with_middle().map_err(|why| println!("skipped: no namespaces: {why}")).ok()
 }
 
-/// One client with each device calls at the same time, and the server uses one device.
+/// Checks the calls of two clients at the same time, one with each device. The server uses the device
+/// `server`.
 fn check_calls_survive(server: &str) {
     let directory = support::own_directory();
     let (path, Some(link)) = (directory.path(), link()) else { return };

@@ -251,7 +251,8 @@ fn call_in_a_forked_child_is_not_executed() {
     let _test = Test::start(|server| server);
     let gate = GateClient::bind("gate").unwrap();
     assert_eq!(gate.pass(1).unwrap(), 1);
-    // SAFETY: the child makes one call, which fails before it touches anything. Then the child exits.
+    // SAFETY: the child makes one call, which fails before it uses anything that another thread may have
+    // locked. Then the child exits.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let forked = gate
@@ -300,7 +301,7 @@ fn forked_child_can_bind_anew() {
     // SAFETY: the child uses nothing that another thread of its parent may have locked.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // A new binding may be where the inherited binding's memory was.
+        // The memory of a new binding may have the addresses of the inherited binding's memory.
         let new: Result<Vec<_>, _> = (0..8).map(|_| GateClient::bind("gate")).collect();
         let worked = new.is_ok_and(|new| {
             drop(core::mem::replace(&mut gate, new[0].clone()));
@@ -338,7 +339,7 @@ fn two_calls_that_ring_at_once_get_two_threads() {
                     gate.wait(x)
                 })
             });
-            // Both calls must be inside before either returns.
+            // Both procedures must run before either call returns.
             let entered = [(); 2].map(|()| test.entered.recv_timeout(LIMIT));
             test.open.send(()).unwrap();
             test.open.send(()).unwrap();

@@ -10,7 +10,7 @@ use peregrine::{BindOptions, Executed, Fault, Kind, Running, Server, interface};
 use support::link::{ENDS, Link, at_far_end, at_near_end};
 use support::{Process, alone, own_directory, role, until};
 
-/// A limit for events that should be immediate.
+/// The time limit of events that should be immediate.
 const LIMIT: Duration = Duration::from_secs(20);
 /// The number of exports that the test withdraws and whose objects panic when they are dropped. One more such
 /// export stays until the server ends.
@@ -97,8 +97,8 @@ fn serve(at: Option<&str>) -> (Running, String, Receiver<Fault>) {
     (running, address, faults)
 }
 
-/// Checks that the owner is notified of the fault of each export in `names`, in any order. The order is open
-/// because an object is dropped by the last thread that ran its calls.
+/// Checks that the owner is notified of the fault of each export in `names`, in any order. The order is
+/// undefined because an object is dropped by the last thread that ran its calls.
 #[track_caller]
 fn faults_are_reported(faults: &Receiver<Fault>, mut names: Vec<String>) {
     while !names.is_empty() {

@@ -339,7 +339,8 @@ proptest! {
             bridge(ContractServer::new(Object::default())),
             bridge(SwappedServer::new(ContractServer::new(Object::default()))),
         ];
-        // The error of `relays` names the bridge that relayed it.
+        // The error of `relays` names the bridge that relayed the error, so the replies to `relays` are not
+        // compared.
         let relays = ContractClient::INTERFACE.procedures.iter().position(|one| one.name == "relays");
         let kept = kept.0.lock().unwrap();
         for message in kept.iter().filter(|message| Some(message.0 as usize) != relays) {
@@ -431,7 +432,7 @@ fn generic_client_checks_its_arguments_and_names_the_error() {
     assert_eq!((done.unwrap(), out.filled()), (Ok(Dynamic::Unit), 12));
     assert_eq!(Dynamic::Plain(memory[..12].to_vec()).to_vec(), Some(vec![1u32, 2, 3]));
 
-    // A server that has more procedures than the client uses is compatible. One with other types is not.
+    // A server that has more procedures than the client uses is compatible. A server with other types is not.
     let all = client.described().to_string();
     let greet = all.lines().nth(1).unwrap();
     let text = all.replace(&format!("{greet}\n"), "");

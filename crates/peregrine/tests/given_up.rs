@@ -15,7 +15,7 @@ use support::stream::{self, BOUND, REPLY, abandon, call, receive};
 use support::until;
 use support::wire::{self, Session};
 
-/// A limit for events that must happen.
+/// The time limit of events that must happen.
 const LONG: Duration = Duration::from_secs(20);
 
 #[interface]
@@ -24,7 +24,7 @@ trait Work {
     fn count(&self) -> peregrine::Result<()>;
     /// Runs until its call is cancelled.
     fn until_cancelled(&self) -> peregrine::Result<()>;
-    /// Runs until the door opens.
+    /// Runs until the test sets `Seen::open`.
     fn stay(&self) -> peregrine::Result<()>;
 }
 
@@ -180,7 +180,8 @@ fn word_in_shared_memory_cancels_a_call() {
     stage.seen.await_cancelled(1);
     assert_eq!(session.reply_to(message, 0, LONG), Some(OK));
 
-    // Give up a waiting call. It needs a time limit, because only then does the server read the word.
+    // Give up a waiting call. The call has a time limit, because the server reads the word `given_up` only
+    // for such waiting calls.
     let busy = session.post(1, STAY);
     stage.seen.await_entered(2);
     let message = session.post_extended(2, COUNT, &an_hour());
@@ -309,7 +310,8 @@ fn invalid_extensions_are_ignored() {
     assert_eq!(stage.seen.counted.load(Ordering::SeqCst), calls + 1);
 }
 
-/// Procedures that never end occupy all threads, and their callers have given up. Other calls still run.
+/// Checks that calls still run when procedures that do not end occupy all threads and their callers have
+/// given up. `by` makes such calls.
 fn captured_threads_are_replaced(stage: &Stage, address: &str, by: impl Fn(&str)) {
     const THREADS: u32 = 2;
     // The timeout is shorter than the time for which the procedures run.
@@ -388,8 +390,8 @@ fn captured_threads_are_replaced_over_ethernet() {
     });
 }
 
-/// Runs the check with a server at an endpoint, for both ways to capture threads. On raw Ethernet, the server
-/// is at the far end of the link.
+/// Runs [`captured_threads_are_replaced`] with a server at an endpoint, for both ways to capture threads. On
+/// raw Ethernet, the server is at the far end of the link.
 fn captured_threads_are_replaced_at(endpoint: &str) {
     type By = dyn Fn(&Stage, &str);
     let ways: [&By; 2] = [&|_, address| time_out(address), &kill_callers];

@@ -42,7 +42,7 @@ impl Waits for Waiter {
 
 /// How long noise is sent by default.
 const NOISE: Duration = Duration::from_secs(2);
-/// A limit for what must happen without intervention, also on a busy machine.
+/// The time limit of events that must happen, also on a busy machine.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// Runs in child processes with a role; in the test itself this does nothing.
@@ -360,7 +360,7 @@ fn stop_process(process: &Process) {
 }
 
 /// Only the keeper of a client writes `DEAD`, and not to the word on which a server waits. If a hostile
-/// client writes it there, the server must still be able to sleep at that word.
+/// client writes `DEAD` to that word, the server must still be able to sleep on it.
 #[test]
 fn invalid_words_cost_the_server_no_processor_time() {
     let (directory, server, _canary) = stage();
@@ -591,11 +591,12 @@ fn thief(directory: &Path, token: &str) {
     println!("\n1");
 }
 
-/// How long the descriptor takes to close.
+/// How long it takes to close the descriptor that the slow server sends.
 const SLOW: Duration = Duration::from_secs(8);
 
-/// After its answer to a bind, a server sends a descriptor that takes seconds to close. Only clients that
-/// bind to this server may have to wait. On an old kernel, the server can send such a descriptor at any time.
+/// Runs two servers and their clients. After its answer to a bind, one server sends a descriptor that takes
+/// seconds to close. Only clients that bind to this server may have to wait. On an old kernel, the server can
+/// send such a descriptor at any time.
 fn client_of_a_slow_server(directory: &Path, is_old: bool) {
     let [slow, quick] = ["slow", "quick"].map(|name| wire::listen(directory, name));
     println!("\nready");

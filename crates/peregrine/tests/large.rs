@@ -10,7 +10,7 @@ use peregrine::{BindOptions, Executed, ExportOptions, Kind, Lent, Out, Server, W
 use support::{Process, alone, role};
 
 const MOST: u32 = 64 << 20;
-/// A limit for events that must happen.
+/// The time limit of events that must happen.
 const LIMIT: Duration = Duration::from_secs(20);
 
 #[interface]
@@ -24,7 +24,8 @@ trait Large {
     /// Returns the bytes that `give` returns, in small pieces with pauses. The first byte is wrong until the
     /// end.
     fn drip(&self, seed: u64, #[max_len(MOST)] into: Out<'_, u8>) -> peregrine::Result<()>;
-    /// Returns the bytes that `give` returns, in two buffers. They are filled alternately, to three quarters.
+    /// Returns the bytes that `give` returns, in two buffers. The buffers are filled alternately, to three
+    /// quarters.
     fn pair(
         &self,
         seed: u64,
@@ -73,7 +74,7 @@ fn sum_of_lent(lent: &Lent<'_, u8>) -> u64 {
     let mut at = all.len();
     while at > 0 {
         let from = at.saturating_sub(100_000);
-        lent.copy_to(from, &mut all[from..at]).expect("all of it comes");
+        lent.copy_to(from, &mut all[from..at]).expect("the whole buffer arrives");
         at = from;
     }
     sum(&all)
@@ -268,7 +269,7 @@ fn results_are_correct_however_they_are_filled() {
         // After a result that fails the buffer may contain anything, and later calls work.
         let error = client.spoil(Out::from(&mut given[..])).unwrap_err();
         assert_eq!((error.kind(), error.detail()), (Kind::Panicked, "spoilt"));
-        // Later calls also work after a large result by value and a small one.
+        // Later calls also work after a large result by value, and after a small one.
         assert_eq!(client.fetch(seed, 40_000).unwrap().len(), 40_000);
         assert_eq!(client.fetch(seed, 3).unwrap().len(), 3);
     }

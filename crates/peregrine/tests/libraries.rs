@@ -1,5 +1,5 @@
-//! Types of `uuid`, `bytes`, `chrono` and `time`: programs that use different types fit each other, and no
-//! bytes of a peer become a value that is out of range.
+//! Types of `uuid`, `bytes`, `chrono` and `time`: programs that use different types can call each other, and
+//! no bytes of a peer become a value that is out of range.
 
 mod support;
 
@@ -21,7 +21,8 @@ use uuid::Uuid;
 
 // Programs that use different types.
 
-/// The interface with types of the standard library, and types of its own where there are none.
+/// The interface with types of the standard library. Where the standard library has no type, the interface
+/// has its own.
 mod with_std {
     use super::*;
 
@@ -89,7 +90,7 @@ fn tagged(ids: &[Uuid], text: &[u8]) -> Vec<u8> {
     [text, format!(" {}", ids.len()).as_bytes()].concat()
 }
 
-/// Makes as many ids as there is room for, from the letters of a text.
+/// Makes ids from the letters of a text, at most as many as `ids` can hold.
 fn made(text: &[u8], ids: &mut Out<'_, Uuid>) -> Uuid {
     let of_letter = |letter: &u8| Uuid::from_bytes([*letter; 16]);
     let all: Vec<Uuid> = text.iter().map(of_letter).take(ids.capacity()).collect();
@@ -300,7 +301,8 @@ fn received<T: Value, U: Value + PartialEq + Debug>(sent: &T) -> Result<U, Inval
     value
 }
 
-/// Receives what a peer sends as a value of `T`. If it is accepted, the value has the same bytes again.
+/// Receives what a peer sends as a value of `T`. Returns the value, or `None` if `T` has no such value.
+/// Checks that the value is sent with the same bytes again.
 fn accepted<T: Value + PartialEq + Debug, S: Value>(sent: &S) -> Option<T> {
     match received::<S, T>(sent) {
         Ok(value) => {
@@ -316,7 +318,7 @@ fn accepted<T: Value + PartialEq + Debug, S: Value>(sent: &S) -> Option<T> {
     }
 }
 
-/// The same value.
+/// Checks that a value is unchanged after it was sent and received.
 fn same<T: Value + PartialEq + Debug>(value: T) {
     assert_eq!(received::<T, T>(&value).as_ref(), Ok(&value));
 }
@@ -376,7 +378,7 @@ fn leap_seconds_are_sent_as_the_last_nanosecond_before() {
     assert_eq!(received(&at(leap)), Ok(at(last)));
     let zoned = |time| at(time).with_timezone(&FixedOffset::west_opt(3600).unwrap());
     assert_eq!(received(&zoned(leap)), Ok(zoned(last)));
-    // Every type has the same instant.
+    // The instant is also the same as a `SystemTime`.
     let instant = SystemTime::UNIX_EPOCH + Duration::new(1_483_228_799, 999_999_999);
     assert_eq!(received(&at(leap)), Ok(instant));
 }
@@ -436,7 +438,7 @@ fn claimed_count_of_bytes_allocates_nothing() {
     assert_eq!(decoded::<Vec<NaiveDate>, Native>(&head), Err(Invalid::Short));
 }
 
-/// Numbers of which many are near a bound of a type.
+/// Generates values. About half of them are from `bounds`.
 fn near<T: Copy + Debug>(any: BoxedStrategy<T>, bounds: &'static [T]) -> BoxedStrategy<T> {
     prop_oneof![any, prop::sample::select(bounds)].boxed()
 }
@@ -455,9 +457,12 @@ fn small() -> BoxedStrategy<u8> {
     prop_oneof![0u8..62, any::<u8>()].boxed()
 }
 
-/// Numbers as a peer may send them. A description does not say which are in range.
+/// An instant as a peer may send it: seconds and nanoseconds. Its description allows numbers that are out of
+/// range.
 type Instant = (i64, u32);
+/// A date as a peer may send it: year, month and day, perhaps out of range.
 type Day = (i32, u8, u8);
+/// A time of day as a peer may send it: hours, minutes, seconds and nanoseconds, perhaps out of range.
 type Hour = (u8, u8, u8, u32);
 
 fn day() -> impl Strategy<Value = Day> {

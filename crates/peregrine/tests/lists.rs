@@ -1,4 +1,4 @@
-//! Linked lists: longer ones than the stack could hold, on every path and by every kind of stub.
+//! Linked lists that are longer than the stack could hold, on every path and by every kind of stub.
 #![allow(clippy::use_self, reason = "lists are also known by the names of their types")]
 
 mod support;
@@ -11,7 +11,7 @@ use peregrine::{
 };
 use support::{alone, own_directory};
 
-/// A list with a limit.
+/// A list of limited length, because `next` has no attribute `#[list]`.
 #[derive(Debug, PartialEq, Value)]
 struct Node {
     name: String,
@@ -35,7 +35,7 @@ enum Cons {
     Broken,
 }
 
-/// A tree: its last child is a list, the others nest.
+/// A tree: the right children form a list, and the left children are nested.
 #[derive(Debug, Value)]
 struct Tree {
     left: Option<Box<Tree>>,
@@ -84,7 +84,8 @@ fn decoded<T: Value, R: Representation>(bytes: &[u8]) -> Result<T, Invalid> {
     reader.finish().map(|()| value)
 }
 
-/// Encodes and decodes a value in both byte orders, and checks that it has these bytes in the native one.
+/// Encodes and decodes a value in both byte orders, and returns the decoded value. Checks that both byte
+/// orders carry the same value, and that no truncated bytes are valid.
 fn round_trip<T: Value>(value: &T) -> T {
     let swapped = encoded::<T, Swapped>(value).unwrap();
     let native = encoded::<T, Native>(&decoded::<T, Swapped>(&swapped).unwrap()).unwrap();
@@ -114,7 +115,8 @@ fn lists_of_ten_thousand_nodes_are_sent_and_longer_ones_are_refused() {
     assert_eq!(round_trip(&node(most)), node(most));
     let error = encoded::<_, Native>(&node(most + 1)).unwrap_err();
     assert!(error.to_string().contains("`#[list]`"), "{error}");
-    // The bytes of a list that is one node longer: the first node, and the longest list.
+    // The bytes of a list that has one node too many. Without its first node, the list has the largest
+    // length.
     let mut longer = encoded::<_, Native>(&Long { value: 1u8, next: None }).unwrap();
     longer = longer[..1].iter().copied().chain([1]).collect::<Vec<_>>().repeat(most);
     longer.extend([1, 0]);
@@ -189,7 +191,7 @@ impl Lists for Counting {
     }
 }
 
-/// Returns a list of this many nodes for an interpreted stub.
+/// Returns a list of `nodes` nodes for an interpreted stub.
 fn interpreted(nodes: usize) -> Dynamic {
     let node =
         |next| Dynamic::List(vec![Dynamic::from("n"), Dynamic::U8(1), Dynamic::Option(next)]);

@@ -19,7 +19,7 @@ use support::{Process, role};
 
 /// A call that takes longer was delayed by the attack. The limit allows for busy machines.
 const PROMPT: Duration = Duration::from_secs(2);
-/// How long the hostile clients send their bytes slowly.
+/// The time for which the hostile clients send their bytes slowly.
 const ATTACK: Duration = Duration::from_secs(5);
 
 /// With this option Linux 6.16 and later reject descriptors at a socket.
@@ -128,7 +128,7 @@ fn slowly_written_buffers_do_not_block_procedures() {
     assert!(run > 0, "no procedure gave up waiting");
 }
 
-/// How long the descriptor takes to close: longer than the test.
+/// The time that it takes to close the descriptor that a client sends. It is longer than the test.
 const SLOW: Duration = Duration::from_secs(30);
 
 /// Sends messages to the server, and a descriptor that closes slowly with the final message. The only copy of
@@ -139,7 +139,7 @@ fn send_slow(server: &Process, line: &Line, messages: &[&[u8]]) -> std::net::Tcp
     server.signal(libc::SIGSTOP);
     let (last, others) = messages.split_last().expect("a message");
     others.iter().for_each(|message| line.send(message).expect("enough space"));
-    line.send_with(last, &[file.as_fd()]).expect("an old kernel takes descriptors");
+    line.send_with(last, &[file.as_fd()]).expect("an old kernel accepts descriptors");
     drop::<OwnedFd>(file);
     server.signal(libc::SIGCONT);
     reader
@@ -195,7 +195,7 @@ fn server_accepts_no_client_while_too_many_sockets_wait_to_be_closed() {
     };
     let send_file = |line: &Line, file: OwnedFd| {
         line.send_with(&wire::describe(), &[file.as_fd()])
-            .expect("an old kernel takes descriptors");
+            .expect("an old kernel accepts descriptors");
     };
     let slow = (0..CLOSERS).map(|_| (unbound(), tricks::slow_to_close(SLOW)));
     let (lines, slow): (Vec<_>, Vec<_>) = slow.unzip();
@@ -207,7 +207,7 @@ fn server_accepts_no_client_while_too_many_sockets_wait_to_be_closed() {
     server.signal(libc::SIGCONT);
     let closers = || vitals::threads(server.id(), "peregrine-close").count();
     assert!(eventually(PROMPT, || closers() == CLOSERS), "{} threads", closers());
-    // These descriptors close quickly, but only those threads close them.
+    // These descriptors close quickly, but no thread is free to close them.
     let send_quick = |count| {
         let lines: Vec<_> = (0..count).map(|_| unbound()).collect();
         let file = || std::fs::File::open("/dev/null").unwrap();
@@ -237,7 +237,7 @@ fn calls_end_although_another_process_overwrites_their_memory() {
     let mut honest = start("client");
     let mut victim = start("scribbled");
     let written = scribble(victim.id(), seed(), Instant::now() + Duration::from_secs(3));
-    // A thread that waits on an overwritten word is not woken by anything else.
+    // No event wakes a thread that waits on an overwritten word. Its call must end nevertheless.
     std::thread::sleep(Duration::from_millis(200));
     stop(directory.path());
     let begun = Instant::now();

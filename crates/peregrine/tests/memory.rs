@@ -14,7 +14,7 @@ use peregrine::{Executed, Kind, PathKind, Server};
 use support::link::{ENDS, Link, at_near_end};
 use support::{Process, role, until};
 
-/// A limit for events that must happen, also on a busy machine.
+/// The time limit of events that must happen, also on a busy machine.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// Runs in child processes with a role; in the test itself this does nothing.
@@ -110,7 +110,7 @@ fn full_file_system_of_the_runtime_directory_harms_no_server() {
     }
 }
 
-/// Returns the flags of each mapping whose name contains `what`, in a process.
+/// Returns the flags of those mappings of a process that have `what` in their names.
 fn flags_of(pid: u32, what: &str) -> Vec<String> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps")).expect("a child process");
     let mut flags = Vec::new();
@@ -149,8 +149,8 @@ fn shared_memory_stays_out_of_core_dumps() {
 }
 
 /// Binds to an address while the address space is too small for all frames, and then while it is large
-/// enough. The address space is never almost used up: the standard library could then not start a thread, and
-/// would end the process.
+/// enough. Each limit leaves some address space: without it, the standard library could not start a thread,
+/// and would end the process.
 fn confined(address: &str, path: &str) {
     println!("\nready");
     // In shared memory, each half of a frame has more space than its largest message needs.
@@ -208,7 +208,7 @@ fn client_without_address_space_gets_an_error_that_says_so() {
     was_told(Process::launch("child", "confined vault Local", directory.path()));
 }
 
-/// Runs the client on this machine, with an endpoint of a network.
+/// Checks the error of a client on this machine that binds over a network, at `endpoint`.
 fn client_without_address_space_gets_an_error(endpoint: &str, path: PathKind) {
     let directory = tempfile::tempdir().unwrap();
     let mut server = Process::launch("child", &format!("listens {endpoint}"), directory.path());

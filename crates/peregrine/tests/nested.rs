@@ -1,5 +1,5 @@
-//! Tests nested calls: through other processes and back, more deeply than there are threads, many at once,
-//! and with the death of a process in the middle. On the local path, over TCP and over UDP.
+//! Tests nested calls on the local path, over TCP and over UDP: through other processes and back, more deeply
+//! than there are threads, many at once, and with the death of a process in the middle.
 
 mod support;
 
@@ -97,8 +97,8 @@ const LIMIT: Duration = Duration::from_secs(20);
 fn calls_that_nest_find_a_thread_and_know_their_way(carrier: &str) {
     let _alone = support::alone();
     let directory = support::own_directory();
-    // Each server has one thread. Without a further thread, a call that returns to a process on its way would
-    // wait for itself.
+    // Each server has one thread. Without a further thread, a call that comes back to a process of its chain
+    // would wait for itself.
     let start = |name| Process::start("child", &format!("{carrier} 1 {name}"), directory.path());
     let mut nodes = ["a", "b", "c"].map(start);
     let [a, b, c] = [nodes[0].id(), nodes[1].id(), nodes[2].id()];
@@ -169,8 +169,8 @@ fn at_once(times: u32, call: impl Fn() -> Result<Vec<u32>, CallError> + Sync, ex
     });
 }
 
-/// Each call needs a thread at each level, alternately in both processes. These are more than the limit of
-/// threads, and more than the threads that wait for calls.
+/// Each call needs a thread at each level, alternately in both processes. Together, these threads are more
+/// than the limit of threads, and more than the threads that wait for calls.
 fn deeply_nested_calls_find_threads(carrier: &str) {
     let _alone = support::alone();
     let directory = support::own_directory();

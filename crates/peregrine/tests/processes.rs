@@ -124,7 +124,7 @@ fn call_is_not_executed_if_the_server_dies_before_taking_it() {
     let ledger = LedgerClient::bind("ledger").unwrap();
     assert_eq!(ledger.enter(1).unwrap(), 2);
 
-    // The halted server cannot take the call. It is killed after the call has been posted.
+    // The halted server cannot take the call. The server is killed after the call has been posted.
     server.signal(libc::SIGSTOP);
     let caller = std::thread::spawn(move || (ledger.enter(2), ledger));
     std::thread::sleep(Duration::from_millis(50));
@@ -178,7 +178,7 @@ fn outcomes_are_true_when_servers_are_killed_under_load() {
     let mut returned = Vec::new();
     for round in 0..ROUNDS {
         let mut server = server(directory.path());
-        let ledger = LedgerClient::bind("ledger").expect("to bind after a restart");
+        let ledger = LedgerClient::bind("ledger").expect("a binding after a restart");
         let outcomes: Vec<_> = std::thread::scope(|scope| {
             let callers: Vec<_> = (0..THREADS)
                 .map(|_| {

@@ -22,7 +22,7 @@ use support::{KeepGoing, Process, alone, own_directory, role, stream, until};
 #[test]
 fn child() {
     let Some(role) = role() else { return };
-    let (growing, endpoint) = role.split_once(' ').expect("both");
+    let (growing, endpoint) = role.split_once(' ').expect("an interface and an endpoint");
     let directory = support::directory();
     let server = Server::new().export("ledger", LedgerServer::new(Book::of(&directory))).unwrap();
     let server = server.export("twice", TwiceServer::new(Counts)).unwrap();
@@ -42,7 +42,8 @@ fn child() {
 
 #[interface]
 trait Twice {
-    /// Ends the server process at the first call in this directory.
+    /// Ends its server process if no server process with the same runtime directory has received this call
+    /// before.
     #[idempotent]
     fn perhaps(&self) -> peregrine::Result<u32>;
     /// Does the same as `perhaps`, but is not idempotent.
@@ -517,8 +518,8 @@ fn server_restarted_with_a_larger_interface_is_called_as_before() {
     });
 }
 
-/// The servers of a binding are of different ages: the client converts the calls to one of them, and knows
-/// which procedures it lacks.
+/// The servers of a binding are of different ages. The client converts the calls to one of these servers, and
+/// knows which procedures that server lacks.
 #[test]
 fn binding_goes_on_with_servers_of_other_ages() {
     let _alone = alone();

@@ -121,7 +121,7 @@ mod new {
     }
 }
 
-/// The role of a server process: `AGE NAME PORT`. Without a role this does nothing.
+/// Runs a server process with the role `AGE NAME PORT`. Without a role this does nothing.
 #[test]
 fn child() {
     let Some(role) = role() else { return };

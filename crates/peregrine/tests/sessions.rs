@@ -19,7 +19,7 @@ const SESSION: usize = 2;
 
 #[interface]
 trait Which {
-    /// Returns the number of this object and `x`.
+    /// Returns the number of this object, and `x`.
     fn ask(&self, x: u32) -> peregrine::Result<(u32, u32)>;
 }
 
@@ -358,7 +358,7 @@ fn closing_a_session_allocates_no_memory() {
     });
     let (client, region) = bound;
     until("the end is noticed", || !client.is_alive());
-    // Wait, because the client is notified of the end more than once.
+    // The client is notified of the end more than once. After this pause, it has processed all notifications.
     std::thread::sleep(Duration::from_millis(50));
     assert!(occupied(&region) <= USED, "{} bytes", occupied(&region));
 }

@@ -1,5 +1,5 @@
-//! One UDP binding with more concurrent calls than sockets that belong to a single thread. The remaining
-//! calls share one socket, and one of their threads receives for all of them.
+//! One UDP binding that has more concurrent calls than sockets for single threads. The remaining calls share
+//! one further socket, and one of their threads receives for all of them.
 
 mod support;
 
@@ -285,8 +285,8 @@ fn cancelled_frames_are_released_after_their_binding_is_dropped() {
     let _home = home();
     let door = Arc::default();
     let (_running, address) = serve_behind(&door);
-    // A client that misses the release takes the server for dead after two seconds. Such an error shows
-    // in every attempt; the delay of a slow machine shows only in some.
+    // A client that does not receive the release of its calls presumes the server dead after two seconds.
+    // Such a defect shows in every attempt. The delay of a slow machine shows only in some attempts.
     let mut tries = Vec::new();
     while tries.iter().all(|took| *took >= Duration::from_secs(2)) {
         assert!(tries.len() < 5, "{tries:?}");
@@ -352,7 +352,7 @@ fn all_calls_fail_when_the_server_dies() {
     }
 }
 
-/// Opens all descriptors that this process may still have.
+/// Opens all descriptors that this process may still open.
 fn all_descriptors() -> Vec<File> {
     std::iter::from_fn(|| File::open("/dev/null").ok()).collect()
 }

@@ -187,7 +187,7 @@ fn counts_agree_with_calls_on_each_path() {
     }
 }
 
-/// Says whether threads have waited.
+/// Reports whether threads have waited.
 trait Waits {
     fn any(&self) -> bool;
 }

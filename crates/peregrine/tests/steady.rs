@@ -1,9 +1,9 @@
-//! Many calls over datagrams with client and server on one processor: no packet is retransmitted, and
-//! nearly each call needs two packets, each of which wakes one thread.
+//! Many calls over datagrams with client and server on one processor: no packet is retransmitted, and almost
+//! every call needs two packets, each of which wakes one thread.
 //!
-//! Normally a client probes after 5 ms without an answer, so on one processor each preemption would look
-//! like a lost packet. Here it probes after ten seconds. No preemption takes so long, so a retransmitted
-//! packet was lost.
+//! Normally a client probes after 5 ms without an answer, so on one processor each preemption would look like
+//! a lost packet. In this test, a client probes after ten seconds. No preemption takes so long, so a
+//! retransmitted packet was lost.
 //!
 //! `PEREGRINE_CALLS=1000000 cargo test -p peregrine --test steady -- --nocapture` makes more calls.
 
@@ -30,7 +30,7 @@ fn calls() -> u64 {
 /// What the calls of this process have cost so far.
 #[derive(Clone, Copy, Debug)]
 struct Costs {
-    /// The number of times that threads that serve calls slept.
+    /// How often the threads that serve calls have slept.
     sleeps: u64,
     /// How many packets the server retransmitted, and how many duplicate packets it received.
     again: [u64; 2],

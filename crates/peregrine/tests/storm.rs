@@ -21,7 +21,7 @@ use peregrine::{BindOptions, CallError, Executed, Kind, Server, interface};
 use support::{KeepGoing, Process, alone, role};
 
 const LIMIT: Duration = Duration::from_secs(20);
-/// Default duration of each test.
+/// The default duration of each test.
 const STORM: Duration = Duration::from_secs(4);
 /// The minimum number of kills of each test, however long it takes.
 const KILLS_MIN: u64 = 200;
@@ -97,7 +97,7 @@ fn child() {
 /// Returns the files of a directory except `book.bin` and `.processors`, which all servers share.
 fn files(directory: &Path) -> HashSet<String> {
     let names = std::fs::read_dir(directory).expect("a directory").flatten();
-    let names = names.map(|file| file.file_name().into_string().expect("a name of ours"));
+    let names = names.map(|file| file.file_name().into_string().expect("a name in UTF-8"));
     names.filter(|name| name != "book.bin" && name != ".processors").collect()
 }
 
@@ -150,7 +150,7 @@ fn clients_killed_at_any_moment_leave_no_resources() {
         println!("{kills} clients were killed during {} calls", honest.join().expect("no panic"));
     });
     assert!(eventually(LIMIT, || peregrine::describe("ledger").unwrap().bindings == 1));
-    let before = before.expect("a quarter of the storm");
+    let before = before.expect("a quarter of the clients were killed");
     let mut after = before;
     // Idle threads end after five seconds.
     let back = eventually(LIMIT, || {

@@ -38,7 +38,7 @@ const WAYS: [Way; 4] = [Way::InProcess, Way::Local, Way::Tcp, Way::Udp];
 /// Servers that run while a test runs.
 struct Servers {
     running: Mutex<Vec<Running>>,
-    // Dropped after the servers. No other test uses this runtime directory.
+    // This field is dropped after the servers. No other test uses this runtime directory.
     _directory: tempfile::TempDir,
     _alone: MutexGuard<'static, ()>,
 }
@@ -399,7 +399,7 @@ fn described<T: Value>() -> Described {
 }
 
 /// Checks that the swapped form of a value is what the description makes of the native form. The swapped form
-/// can be read back, but no beginning of it is valid.
+/// can be read back, but no truncated part of it is valid.
 fn swaps<T: Value + PartialEq + Debug>(value: &T) {
     let native = encoded::<T, Native>(value);
     let swapped = encoded::<T, Swapped>(value);

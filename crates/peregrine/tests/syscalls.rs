@@ -1,7 +1,7 @@
 //! Counts the system calls of a bound call on both sides together, with ptrace.
 //!
 //! A child process is both client and server, and its threads are traced. It makes calls between marks. The
-//! cost of one call follows from the difference between two numbers of calls.
+//! cost of one call follows from the difference between runs with two numbers of calls.
 
 mod services;
 mod support;
@@ -203,8 +203,8 @@ const SLACK: f64 = 0.5;
 const TRIES: usize = 10;
 
 /// Checks that in one attempt, `part` needs at most `most` system calls for each call, of the purposes that
-/// `counted` adds: checks, yields, those for other threads, and all others. The server may be in another
-/// namespace.
+/// `counted` adds. The argument of `counted` has the numbers of checks, of yields, of system calls for other
+/// threads, and of all others. The server may be in another namespace.
 fn at_most(part: &str, far: Option<&str>, most: f64, counted: impl Fn([f64; 4]) -> f64) {
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         println!("skipped: needs two processors");

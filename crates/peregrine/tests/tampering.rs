@@ -19,7 +19,7 @@ use support::wire::{self, RING, Session, request, words};
 trait Look {
     /// The arguments fit the header's cache line and are copied in registers.
     fn small(&self, a: u64, b: u64) -> peregrine::Result<()>;
-    /// One parameter of every kind and direction.
+    /// Takes one parameter of every kind and direction.
     #[allow(clippy::too_many_arguments)]
     fn all(
         &self,
@@ -288,10 +288,10 @@ impl Client {
     }
 }
 
-/// Two reads of all arguments except the lent ones, and two of the lent ones.
+/// The results of two reads of all arguments except the lent ones, and of two reads of the lent ones.
 type Seen = ([String; 2], [Vec<u8>; 2]);
 
-/// The procedure waits after its first read until the client has changed everything.
+/// Makes a procedure wait after its first read until the client has changed everything.
 #[derive(Default)]
 struct Waits {
     stage: Mutex<u32>,
@@ -379,7 +379,7 @@ fn running_procedure_sees_only_lent_arguments_change() {
     }
 }
 
-/// The procedure reads twice without waiting, while the client changes the arguments all the time.
+/// Lets a procedure read twice with a short pause, while the client changes the arguments all the time.
 #[derive(Default)]
 struct Races {
     calls: AtomicU32,
@@ -412,7 +412,7 @@ fn keep_changing(client: &Client, messages: &[Message], going: &AtomicBool) -> u
         for message in messages {
             client.put(0, &message.bytes);
         }
-        // Noise inside the message only, so that its lengths are sometimes valid.
+        // The noise is inside the message only, so that its lengths are sometimes valid.
         let (from, to) = (rounds as usize % noise.len(), noise.len());
         client.put(from, &noise[from..to.min(from + 64)]);
         rounds += 1;

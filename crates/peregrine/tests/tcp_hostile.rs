@@ -43,7 +43,7 @@ impl Random {
     }
 }
 
-/// Limit for events that must happen.
+/// The time limit of events that must happen.
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// Returns the message of a call of `echo` with an argument of `bytes` bytes.
@@ -228,7 +228,7 @@ fn announced_lengths_are_not_trusted() {
         stream.write_all(&header(kind, body, [1, binding, 0, 0, 0, extensions])).unwrap();
         assert!(closes(&mut stream), "kind {kind}");
     }
-    // Many connections announce almost 1 MiB, and send only 32 bytes of it.
+    // Many connections announce almost 1 MiB, and send only 32 bytes of it after the header.
     let many: Vec<_> = (0..100)
         .map(|_| {
             let (mut stream, binding) = target.bound();
@@ -338,7 +338,7 @@ fn server_option_allows_more_connections_of_one_host() {
     assert!(error.to_string().contains("`Server::connections`"), "{error}");
 }
 
-/// A server in a separate process, so that its memory is measured apart from the clients'.
+/// Runs a server in a separate process, so that its memory is measured apart from the clients'.
 #[test]
 fn server() {
     let Some(_) = support::role() else { return };

@@ -1,5 +1,5 @@
-//! Calls over TCP that wait for other calls to end: the server bounds the memory that they occupy, and
-//! no two calls wait for each other.
+//! Calls over TCP that wait for other calls to end: the server bounds the memory that they occupy, and no
+//! deadlock occurs.
 
 mod support;
 
@@ -12,7 +12,7 @@ use peregrine::{BindOptions, Server, interface, limits};
 use support::stream::{BOUND, CALL, REPLY, bind, header, receive};
 use support::{Process, role, until};
 
-/// Limit for events that must happen.
+/// The time limit of events that must happen.
 const LIMIT: Duration = Duration::from_secs(30);
 /// The size in bytes of the argument of a large call.
 const LARGE: usize = 1_000_000;
@@ -66,7 +66,7 @@ impl Work for Object {
     }
 }
 
-/// A server in a separate process, which runs one procedure at a time.
+/// Runs a server in a separate process. The server runs one procedure at a time.
 #[test]
 fn server() {
     let Some(_) = role() else { return };
@@ -127,7 +127,7 @@ fn answers(streams: Vec<TcpStream>) -> Vec<u32> {
     streams.into_iter().map(answer).collect()
 }
 
-/// Returns the highest resident memory of a process during `within`.
+/// Returns the highest resident memory of a process during the time `within`.
 fn most_resident(process: u32, within: Duration) -> usize {
     let begun = Instant::now();
     let mut most = 0;

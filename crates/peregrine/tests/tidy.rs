@@ -1,13 +1,14 @@
-//! Checks rules of the code by reading the source: which room uses which, where `unsafe` is allowed, names.
+//! Checks rules of the code by reading the source: which room (top-level module) uses which, where `unsafe`
+//! is allowed, names.
 //!
-//! Each rule is a function over text. A test passes it a text that violates the rule, so a rule that checks
-//! nothing fails.
+//! Each rule is a function over text. A test also passes it a text that violates the rule, so a rule that
+//! detects nothing fails.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// What each room (top-level module) of `crates/peregrine/src` may use, lowest first. A room uses only rooms
-/// of earlier lines, except for [`UPWARD`].
+/// The rooms of `crates/peregrine/src`, lowest first, each with the rooms that it may use. A room uses only
+/// rooms of earlier lines, except for [`UPWARD`].
 const EDGES: &[(&str, &[&str])] = &[
     ("digest", &[]),
     ("error", &[]),
@@ -97,11 +98,12 @@ const EDGES: &[(&str, &[&str])] = &[
     ("fuzzing", &["binding", "device", "interface", "path", "protocol", "value"]),
 ];
 
-/// The edges that close a cycle, and why.
+/// The edges that close a cycle, each with its reason.
 const UPWARD: &[(&str, &str, &str)] =
     &[("binding", "stub", "`ping` is a call like any other, and `Binding` makes it")];
 
-/// What surrounds the run of a procedure, and the only files that may contain it, besides those of `call/`.
+/// The calls that surround the run of a procedure, each with the only files outside of `call/` that may
+/// contain it.
 const SERVING: &[(&str, &[&str])] = &[
     ("tell_caller(", &["serving/procedure.rs"]),
     ("serve_call(", &["serving/procedure.rs"]),
@@ -150,7 +152,7 @@ const UNSAFE: &[(&str, &str)] = &[
     ("crates/peregrine/tests/failure_matrix/elsewhere.rs", "forks"),
     ("crates/peregrine/tests/failure_matrix/subject.rs", "ends its own process"),
     ("crates/peregrine/tests/processes.rs", "forks, and sets an environment variable"),
-    ("crates/peregrine/tests/memory.rs", "limits and mounts of a child's own"),
+    ("crates/peregrine/tests/memory.rs", "sets limits and mounts of a child process"),
     ("crates/peregrine/tests/syscalls.rs", "traces a child"),
     ("crates/peregrine/tests/stat.rs", "sets an environment variable"),
     (
@@ -348,13 +350,13 @@ fn no_function_is_passed_to_the_file_with_the_lock_of_the_frames() {
     none(functions_taken(&text));
     let lock =
         sources().into_iter().filter(|(_, text)| text.contains("M::Lock")).map(|(path, _)| path);
-    assert_eq!(lock.collect::<Vec<_>>(), [place], "the lock has left its file");
+    assert_eq!(lock.collect::<Vec<_>>(), [place], "the lock is used outside of its file");
     assert_eq!(functions_taken("fn f(is_released: &dyn Fn(u32) -> bool) {}").len(), 1);
     assert_eq!(functions_taken("fn f(f: impl FnOnce()) {}\nfn g(g: fn(u8)) {}").len(), 2);
     assert_eq!(functions_taken("// Fn(u32)\nfn f(index: u32) {}").len(), 0);
 }
 
-/// Returns uses of locks of the standard library, whose order is not checked, unlike that of `sync`'s locks.
+/// Returns uses of the standard library's locks. Their order is not checked; that of `sync`'s locks is.
 fn unchecked_locks(path: &str, text: &str) -> Vec<String> {
     let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
     let wrong = |line: &&str| {
@@ -545,7 +547,7 @@ fn banned_words(path: &str, text: &str) -> Vec<String> {
             }
         }
         if line.contains("fn get_") {
-            wrong.push(format!("{path}:{}: an accessor has the name of what it gives", i + 1));
+            wrong.push(format!("{path}:{}: an accessor is named after what it returns", i + 1));
         }
     }
     wrong
@@ -594,7 +596,7 @@ fn of_one_machine(path: &str, text: &str) -> Vec<String> {
         let locked = path.ends_with("Cargo.lock") && line.contains("registry+https://");
         for place in places.map(|parts| parts.concat()) {
             if !locked && line.contains(&place) {
-                wrong.push(format!("{path}:{}: `{place}` is of one machine", i + 1));
+                wrong.push(format!("{path}:{}: `{place}` exists on one machine only", i + 1));
             }
         }
     }
@@ -717,7 +719,7 @@ fn impure(path: &str, text: &str) -> Vec<String> {
         let line = if is_value(line) { "" } else { self::code(line) };
         IMPURE.into_iter().find(|name| line.contains(name))
     };
-    let told = |line| named(line).map(|name| format!("{path}: `{name}` in a room without it"));
+    let told = |line| named(line).map(|name| format!("{path}: `{name}` is not allowed here"));
     code.lines().filter_map(told).collect()
 }
 
@@ -749,8 +751,8 @@ fn is_there(name: &str, bullet: &str) -> bool {
     from.iter().any(|from| root().join(from).join(name).exists())
 }
 
-/// Returns the places that a document names and that do not exist. In a list, files may be named relative
-/// to the directory at the beginning of their item.
+/// Returns the places that a document names but that do not exist. A list item may begin with a directory.
+/// Its files may then be named relative to this directory.
 fn missing_places(document: &str) -> Vec<String> {
     let mut missing = Vec::new();
     for item in document.split("\n* ") {

@@ -84,7 +84,7 @@ fn all_at_once(wait: Wait, checked: bool) {
                     let was = bytes.clone();
                     client.mark(&mut bytes).unwrap();
                     let is_marked = |(at, byte): (usize, &u8)| *byte == marked(at, was[at]);
-                    assert!(bytes.iter().enumerate().all(is_marked), "of {} bytes", was.len());
+                    assert!(bytes.iter().enumerate().all(is_marked), "not marked: {}", was.len());
                 }
             })
         });

@@ -21,7 +21,7 @@ use support::{Process, alone, role, until};
 /// A call that takes longer than this is considered hung.
 const LONG: Duration = Duration::from_secs(20);
 
-/// Runs in child processes with a role: `ENDPOINT...` to serve there, `binds`, or `fetches ADDRESS`. Without
+/// Runs in child processes with a role: `ENDPOINT...` (serves there), `binds`, or `fetches ADDRESS`. Without
 /// a role this does nothing.
 #[test]
 fn child() {
@@ -400,8 +400,9 @@ fn call_cancelled_while_probing_keeps_its_handle() {
     assert_eq!(Book::read(served.home.path()), [1, 2, 3, 4, 5, 6]);
 }
 
-/// A thread has a flow to the server through one binding. It first calls through another binding after the
-/// NAT forgot that flow, so it has to bind, with a limit shorter than the wait for a silent server.
+/// A thread has a flow to the server through one binding. The NAT forgets that flow before the thread makes
+/// its first call through another binding. So the thread has to bind, with a limit shorter than the wait for
+/// a silent server.
 #[test]
 fn short_limits_find_a_new_flow_when_only_the_bind_fails() {
     let _alone = alone();

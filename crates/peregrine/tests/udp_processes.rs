@@ -17,7 +17,7 @@ use ledger::{Book, Ledger as _, LedgerClient, LedgerServer, Outcomes};
 use peregrine::{Executed, Kind, Server};
 use support::{KeepGoing, Process, role};
 
-/// Limit for events that are expected at once.
+/// The time limit of events that are expected at once.
 const LIMIT: Duration = Duration::from_secs(30);
 const LARGE: usize = 64 << 20;
 
@@ -93,7 +93,7 @@ fn calls_running_when_the_server_dies_are_uncertain() {
     assert!(killed.elapsed() < LIMIT, "{:?}", killed.elapsed());
     let error = ledger.enter(9, 0).unwrap_err();
     assert!([Kind::ServerGone, Kind::Unreachable].contains(&error.kind()), "{error}");
-    // If the call got a frame that no earlier call had used, the client sent the call, to a closed port.
+    // If the call used a frame that no earlier call had used, the client sent the call to a closed port.
     let sent = error.kind() == Kind::ServerGone;
     assert!(sent || error.executed() == Executed::No, "{error}");
 }

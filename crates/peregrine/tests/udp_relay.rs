@@ -160,9 +160,9 @@ fn a_large_result(link: &Link, path: &Path) {
     read(link, path, 64 << 20, RAIN);
 }
 
-/// The second loss is detected as fast as the first one, although serial numbers have wrapped around in
-/// between. Otherwise only probes, which are 200 ms apart, would advance the transfer, and it would take
-/// minutes.
+/// Checks that the second loss is detected as fast as the first one, although serial numbers wrap around
+/// between the two. Otherwise only probes, which are 200 ms apart, would advance the transfer, and it would
+/// take minutes.
 fn two_lost_packets(link: &Link, path: &Path) {
     let ms = read(link, path, 64 << 20, TWO);
     assert!(ms < 60_000, "{ms} ms");

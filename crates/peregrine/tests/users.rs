@@ -473,7 +473,7 @@ fn blocking_calls_of_one_user_leave_threads_to_others() {
     assert_eq!(other.until("held "), (2 * WORKERS).to_string());
 }
 
-/// Repeatedly frees the memory of its region, while the server reads that memory at each ring.
+/// Repeatedly frees the memory of this client's region, while the server reads that memory at each ring.
 fn punches(directory: &Path) {
     /// The number of bytes that are freed. The more memory is freed, the longer a read there takes.
     const FILLED: u64 = 128 << 20;

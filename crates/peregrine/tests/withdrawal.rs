@@ -41,7 +41,7 @@ impl Gate for Guarded {
 }
 
 const LIMIT: Duration = Duration::from_secs(40);
-/// Limit for events that are expected at once.
+/// The time limit of events that are expected at once.
 const SOON: Duration = Duration::from_secs(10);
 
 /// The test's side of a gate.
@@ -84,7 +84,7 @@ fn refused_guest(guest: &Line) {
     assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
 }
 
-/// A client in a separate process, which calls until a call fails and prints the error.
+/// Runs a client in a separate process. It calls until a call fails, and prints the error.
 #[test]
 fn child() {
     let Some(role) = role() else { return };
@@ -308,8 +308,8 @@ fn drain_waits_no_longer_than_its_limit() {
     refused(gate.pass(2));
 }
 
-/// A server in a separate process, which drains on request and prints the result. Its role is the endpoint
-/// at which it listens.
+/// Runs a server in a separate process, which drains on request and prints the result. Its role is the
+/// endpoint at which it listens.
 #[test]
 fn drainer() {
     let Some(endpoint) = role() else { return };

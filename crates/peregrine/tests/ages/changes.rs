@@ -25,7 +25,7 @@ pub(crate) struct Change {
 pub(crate) struct Age {
     pub(crate) interface: &'static Interface,
     pub(crate) server: fn() -> Arc<dyn Serve>,
-    /// Makes all calls by compiled stubs.
+    /// Makes all calls by compiled stubs, and returns their outcomes.
     pub(crate) compiled: fn(Binding) -> Vec<String>,
     /// The same calls, for interpreted stubs.
     pub(crate) calls: &'static [Call],

@@ -39,7 +39,7 @@ fn sorted(json: &Value) -> String {
     }
 }
 
-/// Makes a call. Returns its result and what was returned in parameters, in JSON.
+/// Makes a call. Returns its result, and the values of its out and in-out parameters, in JSON.
 pub(crate) fn call(client: &GenericClient, (name, arguments): &Call) -> String {
     let described = client.described();
     let (_, procedure) = described.procedure(name).expect("a procedure of the client");

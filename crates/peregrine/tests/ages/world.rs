@@ -47,7 +47,7 @@ pub(crate) struct World {
     _alone: MutexGuard<'static, ()>,
 }
 
-/// A server that runs, or an object of this process.
+/// What a test binds to: a server that runs, or an object of this process.
 pub(crate) struct Home {
     way: Way,
     object: Any,

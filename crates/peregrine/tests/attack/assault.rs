@@ -16,7 +16,8 @@ use super::wire::{
 /// Valid call words, and invalid ones that resemble them.
 const KINDS: [u32; 8] = [0, 2, 3, 4, 5, 6, 7, 1];
 
-/// Writes one value to a random offset of the region, more often to offsets where it does harm.
+/// Writes one value to a random offset of the region. Offsets where a wrong value does harm are more
+/// frequent.
 fn scribble(region: &Region, noise: &mut Noise, about: u32) {
     let astack = noise.below(region.count.into()) as u32;
     let place = match noise.below(9) {
@@ -95,7 +96,7 @@ fn post(session: &Session, noise: &mut Noise) {
     }
 }
 
-/// Sends a message that is not always a valid request. Returns false if it ends the session.
+/// Sends a message that is not always a valid request. Returns false if the message ends the session.
 fn talk(session: &Session, directory: &Path, noise: &mut Noise) -> bool {
     let count = session.region.count;
     match noise.below(16) {
@@ -189,7 +190,7 @@ struct Victim {
     seen: Vec<u32>,
 }
 
-/// A server with the name `trap` that sends noise to its clients until `until`.
+/// Runs a server with the name `trap`, which sends noise to its clients until `until`.
 pub(crate) fn server(listener: &Line, seed: u64, until: Instant) {
     let mut noise = Noise::new(seed);
     let (mut unbound, mut victims) = (Vec::<Line>::new(), Vec::<Victim>::new());

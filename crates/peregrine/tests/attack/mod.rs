@@ -25,7 +25,7 @@ pub(crate) fn soak(unless_set: Duration) -> Duration {
     seconds.map_or(unless_set, Duration::from_secs_f64)
 }
 
-/// Returns the seed of a test: `PEREGRINE_SEED`, or one from the clock. It is printed, so that a failure
+/// Returns the seed of a test: `PEREGRINE_SEED`, or one from the clock. Prints the seed, so that a failed run
 /// can be repeated.
 pub(crate) fn seed() -> u64 {
     let given = std::env::var("PEREGRINE_SEED").ok().and_then(|text| text.parse().ok());
@@ -49,7 +49,7 @@ pub(crate) fn no_longer_than(limit: Duration) {
 /// The name of the file that makes children end.
 const STOP: &str = "stop";
 
-/// Makes all child processes that use a directory end.
+/// Asks all child processes that use the directory `directory` to end.
 pub(crate) fn stop(directory: &Path) {
     std::fs::write(directory.join(STOP), "").expect("a file in the test's own directory");
 }

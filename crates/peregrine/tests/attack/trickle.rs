@@ -8,18 +8,19 @@ use super::wire::Session;
 
 /// The time between two writes. It is shorter than the time that a server waits for a stopped client.
 const PAUSE: Duration = Duration::from_millis(3);
-/// The number of bytes of a message with copied arguments. With one byte per pause, it takes almost an hour.
+/// The number of bytes of a message with copied arguments. With one byte per pause, sending it takes almost
+/// an hour.
 const BYTES: u32 = 1_000_000;
-/// The number of bytes of a message with a lent buffer. With 64 bytes per pause, it takes almost three
-/// seconds.
+/// The number of bytes of a message with a lent buffer. With 64 bytes per pause, sending it takes almost
+/// three seconds.
 const LENT_BYTES: u32 = 60_016;
 
 /// The kind of call that a trickling client sends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum What {
-    /// Sends arguments that the server copies before the procedure `copy` runs. Each write adds 1 byte.
+    /// A call of `copy`: the server copies the arguments before the procedure runs. Each write adds 1 byte.
     Copied,
-    /// Sends a buffer that the procedure `sum` itself reads. Each write adds 64 bytes.
+    /// A call of `sum`: the procedure itself reads the buffer. Each write adds 64 bytes.
     Lent,
 }
 

@@ -9,8 +9,8 @@ use rustix::thread::futex;
 
 use super::wire::{LIMIT, Line, Session, describe};
 
-/// Returns a socket whose last close blocks for `time`: it has unsent data, and lingers. Also returns its
-/// peer, which must stay open until that close has returned.
+/// Returns a socket whose last close blocks for `time`, because it has unsent data and its `SO_LINGER` is
+/// set. Also returns its peer, which must stay open until that close has returned.
 pub(crate) fn slow_to_close(time: Duration) -> (OwnedFd, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let stream = TcpStream::connect(listener.local_addr().expect("an address")).expect("a stream");
@@ -33,7 +33,8 @@ pub(crate) fn falls_asleep(session: &Session, astack: u32) -> bool {
     super::eventually(LIMIT, || word.load(Ordering::Acquire) == 2)
 }
 
-/// Moves the threads that sleep on a call word to another word, which is never woken.
+/// Makes the threads that sleep on a call word sleep on another word, on which no thread is ever woken.
+/// Returns the number of these threads.
 pub(crate) fn requeue(session: &Session, astack: u32) -> usize {
     let word = session.region.word(session.region.call(astack));
     let elsewhere = session.region.word(64);

@@ -39,7 +39,7 @@ impl Vault for Honest {
     fn copy(&self, text: &str, from: &[u16], mut into: Out<'_, u8>) -> peregrine::Result<u64> {
         // A client that claims a wrong size of its buffer gets fewer bytes.
         let bytes = &text.as_bytes()[..text.len().min(into.remaining())];
-        into.put(bytes).expect("room for the bytes");
+        into.put(bytes).expect("space for the bytes");
         Ok(from.iter().map(|x| u64::from(*x)).sum())
     }
     fn turn(&self, flags: &mut [bool], names: &mut [String]) -> peregrine::Result<bool> {

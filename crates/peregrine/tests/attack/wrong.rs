@@ -35,7 +35,7 @@ impl Stage<'_> {
     }
 }
 
-/// The name of a case, and a client that makes the mistake.
+/// The name of a case, and a function that makes this mistake as a client.
 pub(crate) type Case = (&'static str, fn(Stage<'_>));
 
 pub(crate) const CLIENTS: &[Case] = &[
@@ -129,8 +129,8 @@ fn unknown(stage: Stage<'_>) {
     assert_eq!(refusal(stage, &many), Some(Kind::ProtocolMismatch as u32));
 }
 
-/// The server refuses every message with descriptors. If the kernel supports `SO_PASSRIGHTS`, such a message
-/// cannot even be sent.
+/// Checks that the server refuses every message with descriptors. If the kernel supports `SO_PASSRIGHTS`,
+/// such a message cannot even be sent.
 fn descriptors(stage: Stage<'_>) {
     let file = std::fs::File::open("/dev/null").expect("`/dev/null` opens");
     for count in [1, 2, 4, 5, 200, 253] {
@@ -165,7 +165,7 @@ fn sizes(stage: Stage<'_>) {
         assert_eq!((word(&answer, 0), word(&answer, 4)), (REFUSED, Kind::TooLarge as u32));
         assert!(files.is_empty());
     }
-    // After a refusal because of the size, a client may request less on the same connection.
+    // After a refusal because of the requested size, a client may request less on the same connection.
     assert_eq!(word(&line.ask(&bind(1, 16, &[])).0, 0), BOUND);
 }
 
@@ -197,12 +197,12 @@ fn ring_unbound(stage: Stage<'_>) {
 
 fn bind_twice(stage: Stage<'_>) {
     let session = stage.session();
-    session.line.send(&bind(1, 4096, &[])).expect("room for a request");
+    session.line.send(&bind(1, 4096, &[])).expect("space for a request");
     let answers = session.line.receive_all();
     let refusal = (REFUSED, Kind::ProtocolMismatch as u32);
     assert_eq!((word(&answers[0], 0), word(&answers[0], 4)), refusal);
     let own = stage.session();
-    own.line.send(&bind(1, 4096, &[own.token])).expect("room for a request");
+    own.line.send(&bind(1, 4096, &[own.token])).expect("space for a request");
     assert_eq!(word(&own.line.receive_all()[0], 0), REFUSED);
 }
 
@@ -215,7 +215,7 @@ fn reported_bindings(stage: Stage<'_>) -> u32 {
     word(&description, description.len() - 16)
 }
 
-/// The reported number of bindings is correct after binds and unbinds in any order.
+/// Checks that the reported number of bindings is correct after binds and unbinds in any order.
 fn counted(stage: Stage<'_>) {
     let before = reported_bindings(stage);
     let session = stage.session();
@@ -223,7 +223,7 @@ fn counted(stage: Stage<'_>) {
         (0..5).map(|_| word(&stage.line().ask(&bind(1, 4096, &[session.token])).0, 32)).collect();
     assert_eq!(reported_bindings(stage), before + 6);
     for number in [numbers[0], numbers[0], numbers[3]] {
-        session.line.send(&request(UNBIND, number)).expect("room for a request");
+        session.line.send(&request(UNBIND, number)).expect("space for a request");
     }
     assert!(
         super::eventually(LIMIT, || reported_bindings(stage) == before + 4),
@@ -238,7 +238,7 @@ fn counted(stage: Stage<'_>) {
     );
 }
 
-/// The server closes a connection after its client has joined a session.
+/// Checks that the server closes a connection over which a client has joined a session.
 fn join_twice(stage: Stage<'_>) {
     let session = stage.session();
     let line = stage.line();
@@ -256,15 +256,15 @@ fn others(stage: Stage<'_>) {
     let mut session = stage.session();
     let (mine, other) = (session.binding, stage.other);
     for number in [other ^ 1, 0, u32::MAX, mine.wrapping_add(1), mine ^ 1 << 16, mine ^ 1 << 31] {
-        session.line.send(&request(UNBIND, number)).expect("room for a request");
+        session.line.send(&request(UNBIND, number)).expect("space for a request");
     }
     for index in [4, 63, 64, 1023, 1024, u32::MAX] {
-        session.line.send(&request(RING, index)).expect("room for a request");
+        session.line.send(&request(RING, index)).expect("space for a request");
     }
     assert_eq!(session.ping(0, LIMIT), Some(0), "the client's own binding still works");
     // The client ends its own binding twice.
-    session.line.send(&request(UNBIND, mine)).expect("room for a request");
-    session.line.send(&request(UNBIND, mine)).expect("room for a request");
+    session.line.send(&request(UNBIND, mine)).expect("space for a request");
+    session.line.send(&request(UNBIND, mine)).expect("space for a request");
     // A message over the socket may arrive later than a call through shared memory.
     let gone = super::eventually(LIMIT, || session.ping(0, LIMIT) == Some(2));
     assert!(gone, "a call without a binding is not executed");

@@ -39,7 +39,7 @@ pub(crate) fn suite_of_one_call(make: Make<'_>) {
 }
 
 /// Runs the checks that also hold across any number of bridges. A bridge is a generic server that forwards
-/// its calls to another server. It reports a failed call as its own error.
+/// its calls to another server. A bridge reports a failed call as its own error.
 #[allow(dead_code)] // not every test program uses it
 pub(crate) fn suite_of_a_bridge(make: Make<'_>) {
     values(make);

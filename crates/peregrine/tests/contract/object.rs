@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use peregrine::{CallError, Executed, Kind, Lent, Out, Plain, Value, interface};
 
-/// The longest time that a call may take. A call that takes longer hangs.
+/// The longest time that a call may take. A call that takes longer is considered hung.
 pub(super) const LONG: Duration = Duration::from_secs(20);
 
 /// A pair without padding, every bit pattern of which is a value.
@@ -27,7 +27,7 @@ pub(crate) enum Colour {
     Blue = 40,
 }
 
-/// Plain, but not every bit pattern is a value.
+/// A plain type of which not every bit pattern is a value.
 #[derive(Clone, Copy, Debug, PartialEq, Plain)]
 #[repr(C)]
 pub(crate) struct Pixel {
@@ -37,7 +37,7 @@ pub(crate) struct Pixel {
     pub(crate) layer: u16,
 }
 
-/// Structured: it refers to memory outside itself.
+/// A structured type: its values refer to memory outside themselves.
 #[derive(Clone, Debug, Default, PartialEq, Value)]
 pub(crate) struct Person {
     pub(crate) name: String,
@@ -58,7 +58,7 @@ pub(crate) enum Place {
     },
 }
 
-/// A linked list of any depth.
+/// A linked list.
 #[derive(Clone, Debug, Default, PartialEq, Value)]
 pub(crate) struct Chain {
     pub(crate) next: Option<Box<Self>>,
@@ -83,7 +83,7 @@ impl From<CallError> for Fault {
     }
 }
 
-/// Every kind of parameter, alone and mixed.
+/// An interface with every kind of parameter, alone and mixed.
 #[interface(name = "contract", version = 3)]
 pub(crate) trait Contract {
     fn nothing(&self) -> peregrine::Result<()>;
@@ -123,8 +123,8 @@ pub(crate) trait Contract {
     fn invert(&self, bits: &mut [bool], colours: &mut [Colour]) -> peregrine::Result<()>;
     fn birthday(&self, people: &mut [Person], years: u8) -> peregrine::Result<()>;
 
-    /// Takes plain and structured out and in-out parameters. Adjacent ones differ in type, so a wrong order
-    /// is noticed.
+    /// Takes plain and structured out and in-out parameters. Adjacent parameters differ in type, so a wrong
+    /// order is noticed.
     #[expect(clippy::too_many_arguments)]
     fn mixed(
         &self,
@@ -158,7 +158,7 @@ pub(crate) trait Contract {
         #[max_len(2)] lent: Lent<'_, u8>,
     ) -> peregrine::Result<()>;
     fn bounded_out(&self, #[max_len(5)] into: Out<'_, u8>) -> peregrine::Result<u64>;
-    /// Returns `data` in `back`: the largest bounded buffers of the interface.
+    /// Copies `data` to `back`. These are the largest bounded buffers of the interface.
     fn large(
         &self,
         #[max_len(1 << 20)] data: &[u8],

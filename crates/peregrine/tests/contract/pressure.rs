@@ -1,5 +1,5 @@
-//! Calls that are each within the declared bounds. Together they need more memory than a server keeps for one
-//! client at a time. So they wait for each other, and none fails.
+//! Calls that wait for each other, and of which none fails. Each call is within the declared bounds, but
+//! together they need more memory than a server keeps for one client at a time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Barrier, Mutex};

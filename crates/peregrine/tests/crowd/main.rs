@@ -190,8 +190,8 @@ fn ten_thousand_callers_sleep_a_few_times_each() {
     const SLEEPS_EACH: u64 = 500;
     let _alone = alone();
     on_every_path(|_, address| {
-        // With this many A-stacks, each A-stack of the local path may have sent a ring that the server has
-        // not read. Over UDP and raw Ethernet, hundreds of threads bind their sockets at once.
+        // With 256 A-stacks, each A-stack of the local path may have sent a ring that the server has not
+        // read. Over UDP and raw Ethernet, hundreds of threads bind their sockets at once.
         let most = BindOptions::default().astacks(256);
         for options in [BindOptions::default(), most] {
             let work = WorkClient::bind_with(address, &options).expect("a binding");

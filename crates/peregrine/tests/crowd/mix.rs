@@ -13,7 +13,7 @@ use crate::watch::Watch;
 #[interface]
 pub(crate) trait Work {
     fn null(&self) -> peregrine::Result<()>;
-    /// Returns how often it was called before.
+    /// Returns how often this procedure was called before.
     fn turn(&self) -> peregrine::Result<u32>;
     /// Sleeps for `us` microseconds, then returns `number` and the number of bytes.
     fn work(&self, number: u64, us: u32, bytes: &[u8]) -> peregrine::Result<(u64, u64)>;
@@ -22,7 +22,7 @@ pub(crate) trait Work {
 #[derive(Default)]
 pub(crate) struct Service {
     turns: AtomicU32,
-    /// Where `work` records its numbers.
+    /// The file in which `work` records the numbers of its calls.
     book: Option<Book>,
 }
 
@@ -69,7 +69,7 @@ pub(crate) const SHAPES: &[Shape] = &[
     Shape { callers: 40, astacks: 24, limit: ms(4), longest: ms(8) },
 ];
 
-/// A limit that a call exceeds only if it was lost.
+/// A time limit that a call exceeds only if the call was lost.
 pub(crate) const PATIENT: Duration = Duration::from_secs(10);
 
 /// The number of bytes of a large call. It needs several packets, and may be cancelled in the middle.
@@ -147,7 +147,7 @@ fn run(
             let (watch, outcomes) = (Arc::clone(&watch), Arc::clone(&outcomes));
             let (going, limit, longest) = (Arc::clone(&going), shape.limit, shape.longest);
             let noise = Noise::of(seed, number);
-            // Not a scoped thread: a thread that hangs must not keep the test from failing.
+            // This is not a scoped thread, because a thread that hangs must not keep the test from failing.
             std::thread::spawn(move || {
                 call(&work, &Caller { number, limit, longest }, &watch, &outcomes, &going, noise);
             })

@@ -80,7 +80,7 @@ fn run(
     let callers: Vec<_> = (0..shape.callers)
         .map(|number| {
             let (storm, work) = (Arc::clone(&storm), works[number % works.len()].clone());
-            // Not a scoped thread: a thread that hangs must not keep the test from failing.
+            // This is not a scoped thread, because a thread that hangs must not keep the test from failing.
             std::thread::spawn(move || storm.call(work, number, Noise::of(seed, number)))
         })
         .collect();

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 const GRACE: Duration = Duration::from_secs(1);
 /// The interval between two checks.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// The number of checks in which a call must be late before the test fails. So the test does not fail only
-/// because the whole machine was halted.
+/// The number of checks in which a call must be late before the test fails. In a single check, a call may be
+/// late because the whole machine was halted.
 const LOOKS: u64 = 10;
 
 const NO_CALL: u64 = u64::MAX;

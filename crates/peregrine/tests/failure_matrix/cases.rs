@@ -11,12 +11,12 @@ use super::subject::{FILLED_BYTES, Subject as _, SubjectClient, filled, other};
 use super::support::{self, Process};
 use super::world::{Way, World};
 
-/// A failure.
+/// A failure, and the outcomes that it must have.
 pub(crate) struct Case {
     pub(crate) title: &'static str,
     /// What happens.
     pub(crate) text: &'static str,
-    /// The required outcome of the call: local, ethernet, udp, tcp.
+    /// The required outcomes of the call on the paths local, Ethernet, UDP and TCP, in this order.
     pub(crate) must: [Must; 4],
     run: fn(&World) -> Cell,
 }
@@ -45,7 +45,7 @@ impl Case {
 /// A time in milliseconds that is longer than any case takes, so no case ends because this time has passed.
 pub(crate) const LONG: u32 = 60_000;
 
-/// Returns default options.
+/// Returns the default options, with a longer time limit of binding.
 pub(crate) fn plain() -> BindOptions {
     BindOptions::default().bind_timeout(Duration::from_secs(20))
 }
@@ -99,7 +99,7 @@ fn with_one_running<T>(world: &World, client: &SubjectClient, what: impl FnOnce(
     })
 }
 
-/// Waits until the client knows that the server has gone, if it can know it.
+/// Waits until the client knows that the server has gone, on the paths on which a client is notified of that.
 fn is_known_to_be_gone(world: &World, client: &SubjectClient) {
     // Over datagrams there is no notification.
     if matches!(world.way, Way::Local | Way::Tcp) {
@@ -389,10 +389,10 @@ pub(crate) static CASES: [Case; 26] = [
             world.notes().write("end");
             world.until("wait ended");
             match world.way {
-                // The server's only thread has answered the other call before it takes this one.
+                // When this call returns, the server's only thread has answered the earlier call.
                 Way::Local => assert_eq!(own.echo(7).expect("a result"), 7),
                 Way::Tcp => support::until("the result waits", || result_waits(&client)),
-                // The server needs time to send the packets that are lost.
+                // The server needs time to send the result, whose packets are lost.
                 _ => std::thread::sleep(Duration::from_millis(100)),
             }
             server.kill();
@@ -463,7 +463,7 @@ pub(crate) static CASES: [Case; 26] = [
             let _server = world.server(2, 10);
             let client = world.client(&plain());
             world.narrow(1400);
-            // The socket of a client whose packets are not acknowledged holds much less.
+            // While packets are not acknowledged, the client's socket buffers much less than this message.
             let cell = Cell::of(client.swallow(&vec![7; 4 << 20]));
             world.narrow(0);
             cell

@@ -7,7 +7,7 @@ use peregrine::{CallError, Executed};
 use super::cases::{Case, Must};
 use super::world::Way;
 
-/// The observed outcome.
+/// The observed outcome of a case on one path.
 #[derive(Clone, Debug)]
 pub(crate) enum Cell {
     /// The failure cannot happen on this path.
@@ -40,7 +40,8 @@ impl Cell {
         }
     }
 
-    /// Returns the outcome. If its text contains one of `texts`, both take the place of that one.
+    /// Returns the outcome. If its text contains one of `texts`, that one is replaced by both: runs differ in
+    /// which of them occurs.
     pub(crate) fn one_of(self, texts: [&str; 2]) -> Self {
         match self {
             Self::Failed { executed, kind, text } => {
@@ -50,7 +51,7 @@ impl Cell {
         }
     }
 
-    /// Returns the line of the table, if there is one.
+    /// Returns the outcome's line of the table, or `None` if the failure did not happen on this path.
     fn line(&self, way: Way) -> Option<String> {
         Some(match self {
             Self::None | Self::Skipped => return None,
@@ -62,8 +63,8 @@ impl Cell {
     }
 }
 
-/// Returns a text without the parts that differ between runs: numbers of processes and times become `N`,
-/// and addresses and paths become placeholders.
+/// Returns a text without the parts that differ between runs: process numbers and times become `N`, and
+/// addresses and paths become placeholders.
 pub(super) fn plain(text: &str) -> String {
     let mut plain = String::new();
     for word in text.split_inclusive(' ') {
@@ -91,7 +92,7 @@ pub(super) fn plain(text: &str) -> String {
     either(plain, deaths).replace('|', "/")
 }
 
-/// Returns `text`. If it contains one of `texts`, both take the place of that one.
+/// Returns `text`. If it contains one of `texts`, that one is replaced by both.
 fn either(text: String, texts: [&str; 2]) -> String {
     match texts.into_iter().find(|one| text.contains(one)) {
         Some(one) => text.replace(one, &texts.join(", or: ")),

@@ -124,8 +124,8 @@ impl Foreign {
             // is already posted rings when its caller sees that the call is not taken.
             let _ = call_word.compare_exchange(posted, 0, Ordering::AcqRel, Ordering::Acquire);
         }
-        // A call with a time limit carries its caller's remaining time, in an extension after a message of no
-        // bytes.
+        // A call with a time limit carries its caller's remaining time, in an extension after a message
+        // without bytes.
         let posted = rung_for(calls + 1);
         memory.word(taken).store(posted, Ordering::Relaxed);
         let manner = memory.word(call + 28).load(Ordering::Relaxed);

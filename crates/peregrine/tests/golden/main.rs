@@ -1,9 +1,9 @@
 //! The bytes of `docs/REPRESENTATION.md`, `docs/PROTOCOL.md` and `docs/STAT.md`.
 //!
 //! A vector is a name and the bytes that belong to it. The vectors are in the documents, in blocks marked
-//! `golden`, and these tests read them there. [`values`] encodes and decodes values, and
-//! [`libraries`] those of libraries. [`calls`] compares the calls and replies of stubs with the documents. In
-//! [`foreign`], a client calls a hand-written server of the local path.
+//! `golden`, and these tests read them there. [`values`] encodes and decodes values, and [`libraries`] does
+//! the same with values of library types. [`calls`] compares the calls and replies of stubs with the
+//! documents. In [`foreign`], a client calls a hand-written server of the local path.
 
 #![cfg(target_endian = "little")]
 

@@ -57,7 +57,7 @@ fn encode<T: Value>(value: &T) -> Vec<u8> {
 pub(crate) fn encode_in<T: Value, R: Representation>(value: &T) -> Vec<u8> {
     let mut memory = [0xaa; 4096];
     let mut writer = Writer::<R>::represented(Space::of_mut(&mut memory));
-    value.encode(&mut writer).expect("room");
+    value.encode(&mut writer).expect("enough space");
     writer.flush();
     let bytes = writer.len();
     memory[..bytes].to_vec()
@@ -253,7 +253,8 @@ fn call_errors_are_sent_as_truncated_text() {
     assert_eq!((relayed.kind(), relayed.executed()), (Kind::Relayed, Executed::Maybe));
     assert_eq!(relayed.detail(), "calling: the server is gone: process 77");
     let long = CallError::new(Kind::ServerGone, Executed::Maybe, "é".repeat(2000));
-    // A prefix of 29 bytes and 1009 letters of two bytes are sent. Half of the next letter is not sent.
+    // A prefix of 29 bytes and 1009 letters of two bytes are sent. Only half of the next letter would fit, so
+    // that letter is not sent.
     assert_eq!(encode(&long).len(), 4 + 2047);
 }
 
@@ -324,7 +325,7 @@ impl Value for Nest {
 
 #[test]
 fn depth_and_empty_values_are_bounded() {
-    // Each level is an option and a box: 128 of them are 256 deep.
+    // Each level is an option and a box, so 128 levels are nested 256 deep.
     let deep = |levels: usize| {
         let mut bytes = vec![1; levels];
         bytes.push(0);

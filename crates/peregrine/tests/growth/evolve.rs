@@ -537,7 +537,7 @@ impl Age {
         }
     }
 
-    /// Returns another number each time.
+    /// Returns a number that it has not returned before.
     fn plain_values(&mut self) -> i128 {
         self.names += 1;
         self.names as i128

@@ -45,12 +45,12 @@ fn elements(age: &Age, one: &DescribedParameter, count: usize, chance: &mut Chan
     Dynamic::List((0..count).map(|_| value(&age.whole, &one.ty, chance, 3)).collect())
 }
 
-/// Fills the elements of a buffer into memory.
+/// Writes the elements of a buffer to `out`.
 fn fill(age: &Age, one: &DescribedParameter, values: &Dynamic, out: &mut Out<'_, u8>) {
     let Dynamic::List(values) = values else { panic!("{values:?} is not a list") };
     let mut block = Vec::new();
     values.iter().for_each(|value| pack(&age.whole, &one.ty, value, &mut block));
-    out.put(&block).expect("room");
+    out.put(&block).expect("enough space");
 }
 
 /// Serves a call at a server of the age `age`: notes what the server received, and answers at
@@ -136,7 +136,8 @@ impl<'a> Pair<'a> {
         Ok(Self { ours, theirs, client, record })
     }
 
-    /// Calls one procedure with random arguments, and compares everything with the reference.
+    /// Calls one procedure with random arguments. Compares what the server and the client receive with what
+    /// the reference conversion returns.
     fn call(&self, number: usize, chance: &mut Chance) {
         let (ours, theirs) = (self.ours, self.theirs);
         let procedure = &ours.whole.procedures[number];

@@ -77,8 +77,8 @@ impl Outcomes {
         }
     }
 
-    /// Checks all outcomes against the record. Returns how many calls returned, how many were not executed,
-    /// and how many may have been executed.
+    /// Checks all outcomes against the recorded numbers. Returns how many calls returned, how many were not
+    /// executed, and how many may have been executed.
     pub(crate) fn check(all: &[Self], directory: &Path) -> [usize; 3] {
         let mut entered = Book::read(directory);
         entered.sort_unstable();

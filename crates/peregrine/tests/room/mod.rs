@@ -20,7 +20,7 @@ use peregrine::{
 
 pub(crate) const LONG: Duration = Duration::from_secs(20);
 
-/// The path that carries the calls, as addresses name it.
+/// The path that carries the calls, and its name in addresses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Carrier {
     pub(crate) scheme: &'static str,

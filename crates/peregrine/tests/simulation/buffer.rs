@@ -19,7 +19,7 @@ impl Buffer {
         Self { total, token: None, ranges: BTreeMap::new() }
     }
 
-    /// Prepares for a message of this length.
+    /// Prepares for a message of `total` bytes.
     pub(crate) fn resize(&mut self, total: u32) {
         self.total = total;
     }

@@ -78,11 +78,11 @@ pub(crate) struct Link {
     pub(crate) full: u32,
     /// Whether sending fails because there is no route (`ENETUNREACH`).
     pub(crate) no_route: bool,
-    /// Sending a packet larger than this fails (`EMSGSIZE`).
+    /// The size in bytes of the largest packet that can be sent. Sending a larger packet fails (`EMSGSIZE`).
     pub(crate) narrow: usize,
     /// The rate in bytes per second. `None`: no limit.
     pub(crate) rate: Option<u64>,
-    /// The largest number of bytes that wait to be sent. A packet beyond that is lost.
+    /// The largest number of bytes that wait to be sent. A packet that exceeds it is lost.
     pub(crate) queue: u64,
     /// Burst losses: the probability that the packet after a lost one is lost, too.
     pub(crate) streak: u32,

@@ -1,5 +1,5 @@
-//! The record of what really happened: which calls were executed, how they ended, and the rules that every
-//! run must obey.
+//! Records what really happened in a run: which calls were executed, and how they ended. Checks the rules
+//! that every run must obey.
 
 use std::collections::BTreeMap;
 
@@ -37,9 +37,9 @@ pub(crate) enum StreamFailure {
     NotSent,
     /// The connection had ended before anything was sent.
     NoConnection,
-    /// The deadline passed when only a part of the message was sent.
+    /// The deadline passed after only a part of the message was sent.
     PartlySent,
-    /// The connection ended when only a part of the message was sent.
+    /// The connection ended after only a part of the message was sent.
     Broken,
     /// The connection ended before the reply arrived.
     Unanswered,
@@ -76,7 +76,8 @@ pub(crate) struct Oracle {
     executed: BTreeMap<([u8; 12], u32), Token>,
     pub(crate) violations: Vec<String>,
     pub(crate) resent: u32,
-    /// How often a client that bound again found the same server as before, and another one.
+    /// How often a client that bound again found the same server as before, and how often it found another
+    /// server.
     pub(crate) bound_again: [u32; 2],
     pub(crate) packets: u64,
 }
@@ -105,7 +106,7 @@ impl Oracle {
         self.sent.insert((connection, number), token);
     }
 
-    /// Returns the call that was sent over a stream by this number.
+    /// Returns the call that was sent over a stream with this number.
     pub(crate) fn token_of(&self, connection: u64, number: u32) -> Token {
         self.sent.get(&(connection, number)).copied().unwrap_or(Token::MAX)
     }

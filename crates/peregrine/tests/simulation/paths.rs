@@ -77,7 +77,7 @@ impl Paths {
         }
     }
 
-    /// Returns the socket at which a packet to an address arrives, if it does.
+    /// Returns the socket at which a packet to an address arrives, or `None` if the packet does not arrive.
     pub(crate) fn arrive(&self, to: Address) -> Option<u32> {
         let machine = machine_of(to);
         let home = *self.homes.get(machine as usize)?;
@@ -113,7 +113,7 @@ impl Paths {
         self.salt += 1 << 32;
     }
 
-    /// Returns the address of an open flow of a machine, or the number of the machine if there is none.
+    /// Returns the address of an open flow of a machine, or the number of the machine if no flow is open.
     pub(crate) fn address_of(&self, machine: Address, random: &mut Random) -> Address {
         let flows = self.flows.range((machine, 0)..=(machine, u32::MAX));
         let open = flows.filter_map(|(_, flow)| match flow.state {

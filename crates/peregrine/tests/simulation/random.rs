@@ -20,7 +20,7 @@ impl Random {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// Returns a number of `0..end`, or 0 if that is empty.
+    /// Returns a number of `0..end`, or 0 if `end` is 0.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         (self.next() >> 11).checked_rem(end).unwrap_or(0)
     }

@@ -91,11 +91,12 @@ fn plan(random: &mut Random) -> Plan {
     }
 }
 
-/// One run in `LARGE` has a message between 16 and 256 MiB.
+/// One run in `LARGE` has a large message: between [`LARGE_BYTES`] and 256 MiB.
 const LARGE: u64 = 1000;
+/// The smallest size of a large message in bytes.
 const LARGE_BYTES: u32 = 16 << 20;
 
-/// Gives the first call a large message, over links that carry it within hours.
+/// Gives the first call a large message, over links that carry it within hours of virtual time.
 fn large(world: &mut World, random: &mut Random, plans: &mut [Vec<Plan>], piece: u32) {
     let bytes = random.range(LARGE_BYTES.into()..(256 << 20) + 1) as u32;
     let call = &mut plans[0][0];
@@ -320,7 +321,8 @@ struct Total {
     ok: u64,
     failed: u64,
     packets: u64,
-    /// Runs with a large message, and the number of those in which its call returned.
+    /// The number of runs with a large message, and the number of these runs in which the call with that
+    /// message returned.
     large: [u64; 2],
     wrong: Vec<(u64, String)>,
 }

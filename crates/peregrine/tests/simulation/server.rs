@@ -61,17 +61,18 @@ struct Record {
     running: Option<Token>,
 }
 
-/// The result of a refused call, such as "overloaded, not executed".
+/// The shape of the result of a refused call, such as "overloaded, not executed".
 const REFUSAL: Shape = Shape { what: 2, total: 0, head: 0, at: 0, extension: 0 };
 
-/// An odd number, so that each server of the world has a distinct incarnation that looks random.
+/// The factor that turns the number of a server into its incarnation. It is odd, so each server of the world
+/// has a distinct incarnation that looks random.
 const INCARNATIONS: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// What the world must do for the server.
 #[derive(Debug)]
 pub(crate) enum Request {
     Send(Packet),
-    /// End the procedure of this record after its time.
+    /// End the procedure of this record when the time of the procedure is over.
     Run(u32, Token),
     /// Let this record send more at this time.
     Flush(u32, Moment),
@@ -141,7 +142,7 @@ impl Server {
         // A handle belongs to the address that bound it, with any port.
         let peer = u64::from(host_of(packet.from));
         let Some(record) = self.records.get_mut(header.handle.place as usize) else {
-            // A place that never existed is refused like one that was never bound.
+            // A packet for a place that does not exist is refused like one for a place that was never bound.
             let vacant = ServerEnd::vacant(header.handle.place);
             return self.refuse(packet, vacant.refusal_of(&header, self.number));
         };
@@ -249,7 +250,8 @@ impl Server {
         let record = &mut self.records[place as usize];
         let token = record.running.take();
         match record.server_end.complete(REFUSAL) {
-            // The client may only have been paused. Then it learns that the call was not executed.
+            // The call was cancelled because its client was presumed dead. The server keeps the refusal: if
+            // the client was only paused, it receives the refusal and learns that the call was not executed.
             Retain::Keep => record.result = token.map(|token| (token | RESULT, 0)),
             Retain::Drop => {}
             Retain::Forget => self.forget(place),

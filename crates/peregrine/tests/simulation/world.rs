@@ -19,9 +19,9 @@ use crate::server::{Request, Server, ServerOptions};
 pub(crate) enum Event {
     Arrive(Packet),
     Wake(Address, usize),
-    /// A procedure of the server of this incarnation ends: the place of its record, and its call.
+    /// A procedure ends. The fields are the incarnation of the server, the place of the record, and the call.
     Finish(u64, u32, Token),
-    /// A record of the server of this incarnation has more to send: the place of the record.
+    /// A record has more to send. The fields are the incarnation of the server, and the place of the record.
     Flush(u64, u32),
     Change(Change),
     /// A server of this incarnation checks the clients of its procedures.
@@ -43,13 +43,13 @@ pub(crate) enum Change {
     Continue(Address),
     /// Pauses the machine with its clock for this time, as a virtual machine can be paused.
     Freeze(Address, u64),
-    /// Whether all packets to the server are lost, and all packets to the client.
+    /// Sets whether all packets to the server are lost, and whether all packets to the client are lost.
     Cut(bool, bool),
     /// Packets with more bytes than this are lost in both directions.
     Mtu(usize),
     /// Sending packets with more bytes than this fails on both sides.
     Narrow(usize),
-    /// Whether sending fails at the clients, and at the server.
+    /// Sets whether sending fails at the clients, and whether it fails at the server.
     NoRoute(bool, bool),
     /// Gives the client's machine another address.
     Move(Address),
@@ -198,7 +198,7 @@ impl World {
         client_options: ClientOptions,
     ) -> Self {
         let mut random = Random::new(seed);
-        // The largest error of a quartz clock, or of the clock of a virtual machine that is being corrected.
+        // The largest error of a quartz clock, and that of a virtual machine's clock that is being corrected.
         let drift = *random.pick(&[500, 100_000]);
         let mut machine = |_| Machine {
             clock: Clock {
@@ -270,7 +270,7 @@ impl World {
         self.servers[0].as_ref()
     }
 
-    /// Returns the server of this incarnation, if it is alive.
+    /// Returns the index of the server of this incarnation, if it is alive.
     fn index_of(&self, incarnation: u64) -> Option<usize> {
         let is = |server: &Option<Server>| {
             server.as_ref().is_some_and(|server| server.incarnation == incarnation)
@@ -309,7 +309,7 @@ impl World {
             Event::Finish(incarnation, place, token) => {
                 let stopped = self.machines[SERVER as usize].stopped;
                 if stopped {
-                    // The threads of a stopped machine do not run either.
+                    // The threads of a stopped machine do not run, so the procedure ends later.
                     self.at(time + MILLISECOND, Event::Finish(incarnation, place, token));
                 } else if let Some(at) = self.index_of(incarnation)
                     && let Some(server) = &mut self.servers[at]
@@ -387,7 +387,7 @@ impl World {
     fn wake(&mut self, client: Address, activity: usize) {
         if let Some(one) = &mut self.clients[client as usize - 1]
             && let Some(one) = one.activities.get_mut(activity)
-            // Earlier wake-ups were replaced.
+            // A wake-up at another time than `wake` was replaced, and is ignored.
             && one.wake == self.now
         {
             one.wake = u64::MAX;
@@ -419,7 +419,7 @@ impl World {
             }
             again |= matches!(outcome, Err(NotSent::TooLarge(_) | NotSent::Moved));
             if outcome == Err(NotSent::Moved) {
-                // The other packets have the same socket.
+                // The other packets are from the same socket, so they cannot be sent either.
                 break;
             }
         }

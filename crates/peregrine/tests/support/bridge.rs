@@ -16,14 +16,14 @@ use super::tap::{PEREGRINE_TYPE, Tap, VNET_HEADER_BYTES, ether_type};
 pub(crate) const LINK_HEADER_BYTES: usize = 18;
 const FRAME_MAX: usize = (1 << 16) + 64;
 
-/// What a bridge has counted, and the settings that a test changes while it runs.
+/// What a bridge has counted, and the settings that a test changes while the bridge runs.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
-    /// Number of Peregrine's frames.
+    /// The number of Peregrine's frames.
     pub(crate) frames: AtomicU64,
-    /// Number of Peregrine's frames by kind of packet, which is byte 3 of the packet's header.
+    /// The number of Peregrine's frames by kind of packet, which is byte 3 of the packet's header.
     pub(crate) kinds: [AtomicU64; 16],
-    /// Number of other frames.
+    /// The number of other frames.
     pub(crate) others: AtomicU64,
     /// Whether the bridge drops all of Peregrine's frames.
     pub(crate) cut: AtomicBool,

@@ -2,11 +2,11 @@
 //!
 //! Damage needs care. When a relay over UDP forwards a damaged packet, the kernel computes a correct checksum
 //! for it. Likewise, an interface computes a correct check sequence for a damaged frame. In a real network,
-//! UDP's checksum detects the damage (all but one case in 65,536, of which Ethernet's check detects the
-//! rest), and the packet is lost. Bits are therefore flipped only where the protocol has checks itself: in
-//! headers, which always have one, and in payloads whose header says that they are checked. Those are binding
-//! packets, reports of received fragments, and messages with payload checks, which are the default on raw
-//! Ethernet. Elsewhere a damaged packet is dropped.
+//! UDP's checksum or Ethernet's check sequence detects the damage, and the packet is lost. Bits are therefore
+//! flipped only where the protocol has its own checks: in headers, and in payloads whose header says that
+//! they are checked. Such payloads are in binding packets, in reports of received fragments, and in messages
+//! with payload checks, which are the default on raw Ethernet. A packet that would be damaged elsewhere is
+//! dropped.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -56,8 +56,8 @@ pub(crate) fn at_near_end(link: Result<Link, String>, case: impl FnOnce(&Link) +
     }
 }
 
-/// Runs the test function `name` of this program again in a new network namespace whose loopback has an
-/// MTU of 1,500 bytes. The variable `role` is set in its environment. Its output must contain `done`.
+/// Runs the test function `name` of this program again in a new network namespace whose loopback has an MTU
+/// of 1,500 bytes. The variable `role` is set in its environment. The output of the run must contain `done`.
 pub(crate) fn run_in_a_network_like_ethernet(name: &str, role: &str, done: &str) {
     let mut command = Command::new("unshare");
     command.args(["--net", "sh", "-c", "ip link set lo up mtu 1500 && exec \"$0\" \"$@\""]);
@@ -249,7 +249,7 @@ impl Link {
         self.middle.each_ref().map(String::as_str)
     }
 
-    /// Moves this thread, and the threads that it starts, to the near end for good.
+    /// Moves this thread, and the threads that it starts, permanently to the near end.
     pub(crate) fn enter(&self) {
         FAR.set(Some(Arc::new(open(&self.names[1]))));
         move_into(&self.names[0]);

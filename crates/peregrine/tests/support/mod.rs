@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 /// The environment variable that names the child's role.
 const ROLE: &str = "PEREGRINE_TEST_ROLE";
 
-/// A child process. Dropping it kills it.
+/// A child process, which is killed when this value is dropped.
 pub(crate) struct Process {
     child: Child,
     lines: BufReader<ChildStdout>,
@@ -167,7 +167,7 @@ pub(crate) fn at_rest<const N: usize>(directory: &Path, name: &str, of: [u32; N]
     of.map(descriptors)
 }
 
-/// Waits until a condition holds that another process or thread brings about.
+/// Waits until `holds` returns true, which another process or thread must cause.
 #[track_caller]
 pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let limit = Instant::now() + Duration::from_secs(20);

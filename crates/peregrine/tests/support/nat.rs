@@ -14,7 +14,7 @@ const BYTES_MAX: usize = 1 << 16;
 const KIND_AT: usize = 3;
 /// The kind of a packet that requests handles.
 const BIND: u8 = 12;
-/// More flows than any test makes.
+/// A number of flows that no test reaches.
 const FLOWS_MAX: usize = 4096;
 
 /// What a test reads and changes while the relay runs.
@@ -25,9 +25,9 @@ struct Shared {
     forgotten: Mutex<Vec<SocketAddr>>,
     /// The clients of all flows so far.
     known: Mutex<Vec<SocketAddr>>,
-    /// Number of packets of forgotten flows.
+    /// The number of packets of forgotten flows.
     dropped: AtomicU64,
-    /// Number of packets that request handles from a server.
+    /// The number of packets that request handles from a server.
     binds: AtomicU64,
     stopped: AtomicBool,
 }

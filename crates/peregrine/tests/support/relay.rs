@@ -25,7 +25,7 @@ pub(crate) struct Relay {
     once: Vec<u32>,
 }
 
-/// More clients than any test has.
+/// A number of clients that no test reaches.
 const CLIENTS_MAX: usize = 512;
 const BYTES_MAX: usize = 1 << 16;
 
@@ -110,7 +110,7 @@ impl Relay {
         }
     }
 
-    /// Returns whether this is a fragment that is to be lost now.
+    /// Returns whether `packet` is a fragment that is to be lost now.
     fn is_lost(&mut self, packet: &[u8]) -> bool {
         /// The offset of the kind in a header.
         const KIND_AT: usize = 3;

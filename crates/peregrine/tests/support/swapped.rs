@@ -98,7 +98,7 @@ impl<'w> Swapping<'w, '_> {
     }
 
     fn values(&mut self, ty: &'w DescribedType, count: usize) -> Result<(), Invalid> {
-        // A unit has no bytes, so any count of them is valid.
+        // A unit has no bytes, so any number of units is valid.
         if self.whole.bytes_max(ty) == Some(0) {
             Ok(())
         } else {

@@ -32,7 +32,7 @@ impl Tap {
     }
 
     /// Makes a tap for forwarding all frames. [`VNET_HEADER_BYTES`] bytes precede each frame, both in
-    /// `receive` and in `send`. They say which checksums and segmentation are still to be done.
+    /// `receive` and in `send`. These bytes say which checksums and segmentation are still to be done.
     pub(crate) fn passing_on(interface: &str) -> io::Result<Self> {
         Self::open(interface, ALL, true)
     }

@@ -54,7 +54,7 @@ pub(crate) fn listen(directory: &Path, name: &str) -> Line {
 }
 
 impl Line {
-    /// Connects to a name. While the backlog is full it waits.
+    /// Connects to a name. Waits while the backlog is full.
     pub(crate) fn connect(directory: &Path, name: &str) -> io::Result<Self> {
         let socket = socket()?;
         let address = SocketAddrUnix::new(directory.join(name))?;
@@ -248,8 +248,8 @@ impl Session {
         self.post_header(astack, &[procedure, 0, 0, 0, u32::MAX, extensions.len() as u32])
     }
 
-    /// Posts a call that is still being written: its first `there` bytes are said to be there. `head` is its
-    /// head. The header announces `copied` bytes before the lent blocks, and `total` bytes.
+    /// Posts a call that is still being written, and announces that its first `there` bytes are written.
+    /// `head` is its head. The header announces `copied` bytes before the lent blocks, and `total` bytes.
     pub(crate) fn post_arriving(
         &mut self,
         astack: u32,

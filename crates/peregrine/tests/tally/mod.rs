@@ -102,8 +102,8 @@ impl Load {
         std::fs::write(directory.join(format!("outcomes{number}")), outcomes).unwrap();
     }
 
-    /// Asks the server over the local path which calls ran, and checks all outcomes against that. Returns how
-    /// many calls returned, how many were not executed, and how many may have been executed.
+    /// Asks the server over the local path which calls ran, and checks all outcomes against the answer.
+    /// Returns how many calls returned, how many were not executed, and how many may have been executed.
     pub(crate) fn check(self, directory: &Path) -> [u32; 3] {
         let outcomes: Vec<u8> = (0..self.clients)
             .flat_map(|client| std::fs::read(directory.join(format!("outcomes{client}"))).unwrap())

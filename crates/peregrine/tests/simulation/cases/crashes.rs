@@ -1,4 +1,4 @@
-//! Cases 29 to 43: the server or a client crashes, and returns.
+//! Cases 29 to 43: the server or a client crashes, and is started again.
 
 use super::*;
 use crate::exchange::time::MILLISECOND;
@@ -15,7 +15,7 @@ fn crash(world: &mut World, at: u64, restart_after: u64) {
     world.later(at + restart_after, START);
 }
 
-/// Drops all calls until this time.
+/// Drops all calls until the time `end`.
 fn no_calls_before(world: &mut World, end: u64) {
     script(world, move |now, header| {
         if header.kind == PacketKind::Call && now < end { Fate::Drop } else { Fate::Pass }
@@ -107,8 +107,8 @@ fn refusal_by_a_new_server_proves_nothing_about_the_old_one() {
     assert_eq!(world.oracle.bound_again, [0, 1]);
 }
 
-/// The client's machine is paused after its call was executed. Its result is lost, and the server
-/// is restarted. By the client's clock the call is recent when the refusal arrives.
+/// The client's machine is paused after its call was executed. The result is lost, and the server is
+/// restarted. By the client's clock the call is recent when the refusal arrives.
 #[test]
 fn paused_client_does_not_report_an_executed_call_as_unexecuted() {
     for restart_after in [MILLISECOND, 100 * SECOND] {

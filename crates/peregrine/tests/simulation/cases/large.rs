@@ -27,7 +27,7 @@ fn case_21_messages_of_all_sizes_arrive_whole() {
     assert!(world.oracle.all_ok());
 }
 
-/// Loses the first packet of a kind with this fragment.
+/// Loses the first packet of the kind `kind` that carries the fragment number `fragment`.
 fn lose_fragment(world: &mut World, kind: PacketKind, fragment: u32) {
     let mut done = false;
     script(world, move |_, header| {

@@ -176,7 +176,7 @@ impl Client {
         while let Some(connection) = &mut self.connection {
             let Some(front) = connection.queue.front_mut() else { break };
             if connection.end.has_ended() && front.sent == 0 {
-                // The thread obtains the lock, and finds the connection ended.
+                // The thread obtains the lock, and finds that the connection has ended.
                 self.not_sent(Executed::No, StreamFailure::NoConnection, context);
                 continue;
             }
@@ -361,7 +361,8 @@ impl Client {
                 slot.moves(DONE, IDLE);
                 self.callers[caller].state = CallerState::Nothing;
             }
-            // A server may refuse a call after its header. The caller first sends the rest.
+            // A server may refuse a call as soon as it has read the header. The caller first sends the rest
+            // of the message.
             CallerState::Sends(_) => {}
             CallerState::Nothing => {
                 context.oracle.violated(format!("frame {caller} is not in use"))
@@ -466,7 +467,7 @@ impl Client {
     }
 }
 
-/// Returns the index of the caller that made the call of this number.
+/// Returns the index of the caller that made the call with this number.
 fn caller_index(number: u32) -> usize {
     (number % crate::limits::ASTACKS_MAX) as usize
 }

@@ -87,7 +87,7 @@ impl Pipe {
         Ok((taken, at))
     }
 
-    /// Moves the pieces that are due to the receiver. Returns whether there were any.
+    /// Delivers the pieces whose arrival time has come. Returns whether there were any.
     pub(crate) fn arrive(&mut self, now: u64) -> bool {
         let mut any = false;
         while let Some((_, piece)) = self.in_flight.pop_front_if(|(due, _)| *due <= now) {
@@ -105,7 +105,7 @@ impl Pipe {
         self.in_flight.front().map(|(due, _)| *due)
     }
 
-    /// Reads up to this many bytes. An empty result means that none have arrived.
+    /// Reads at most `most` bytes. An empty result means that no bytes have arrived.
     pub(crate) fn read(&mut self, most: usize) -> Result<Vec<u8>, Broken> {
         if !self.arrived.is_empty() {
             let taken = most.min(self.arrived.len());

@@ -49,7 +49,7 @@ pub(crate) enum Request {
     Finish { connection: u64, number: u32, token: Token, after: u64 },
     /// Examine the connection after this time, because its client reads nothing.
     Examine { connection: u64, after: u64 },
-    /// Close the server's end of a connection. It is reset unless all replies have been sent.
+    /// Close the server's end of a connection. If `in_good_order` is false, the connection is reset.
     Close { connection: u64, in_good_order: bool },
 }
 

@@ -296,7 +296,7 @@ impl World {
             return;
         }
         self.with_server(id, |server, id, context| server.receive(id, context));
-        // Procedures that ended or were refused have replies on other connections.
+        // Calls that ended or were refused have replies, perhaps on other connections.
         self.serve();
     }
 
@@ -426,7 +426,7 @@ impl World {
         let Some(index) = self.index(id) else { return };
         let mut one = self.connections.remove(index);
         if one.has_vanished {
-            // The server learns of it only by TCP keep-alive, which takes hours.
+            // The close does not reach the server either, so the server does not learn of it.
             return;
         }
         // Bytes in flight may still arrive, and calls in them may be executed.
