@@ -1,10 +1,10 @@
 //! The experiment `account`: shows how long each step of a spinning call takes, and how long the same step of
 //! the limit takes.
 //!
-//! Both sides record the processor's clock as a call passes. The steps add up to the round trip by
-//! construction, because each begins where another ends. But recording takes time, too. So the sum is
-//! compared with the round trip of the same calls without stamps, which are measured alternately in the same
-//! rounds. The account reports the difference.
+//! Both sides record the processor's clock at each step of a call. Such a record is a *stamp*. The steps add
+//! up to the round trip by construction, because each begins where another ends. But recording takes time,
+//! too. So the sum is compared with the round trip of the same calls without stamps, which are measured
+//! alternately in the same rounds. The account reports the difference.
 
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ use crate::statistics::median;
 use crate::subject::{self, Failure, Subject};
 use crate::{Progress, Selection, machine};
 
-/// The number of calls in a round. Their stamps fit into the buffer.
+/// The number of calls in a round. Their stamps fit into the buffer in which a process records them.
 const CALLS: usize = 3000;
 
 /// The steps of a round trip. The limit has no procedure, so it reports two of the server's steps as one.
