@@ -58,7 +58,8 @@ impl Peer {
         Ok(Self { child, orders, memory, prefix, _file: file, ending })
     }
 
-    /// Exchanges messages with the child. Returns the time of `trips` messages, after `warm` others.
+    /// Exchanges messages with the child. Returns the time of `trips` messages, after `warm` messages that
+    /// are not timed.
     pub(crate) fn exchange(
         &mut self,
         what: Exchange,

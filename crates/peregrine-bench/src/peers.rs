@@ -100,7 +100,7 @@ pub(crate) fn run_directory() -> Result<PathBuf, Failure> {
     Ok(directory.into())
 }
 
-/// One case of one system: its two processes.
+/// The two processes of one system, for one case.
 struct Pair {
     server: Crowd,
     client: Crowd,

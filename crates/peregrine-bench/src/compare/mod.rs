@@ -36,7 +36,7 @@ pub(crate) struct Options {
     /// 'local --quick' and 'network --quick'
     #[arg(long = "run", value_name = "WORDS")]
     runs: Vec<String>,
-    /// Turns of every row; in a turn both programs measure it once
+    /// Turns of every row. In a turn, both programs measure the row once
     #[arg(long, value_name = "N", default_value_t = 4)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
     turns: u32,
