@@ -1,4 +1,4 @@
-//! The process at the far end of a link. It reads commands ([`Order`]) from its standard input, one a line.
+//! The process at the far end of a link. It reads commands ([`Order`]) from its standard input, one per line.
 //! It answers each command with the ports at which it serves, and serves until the command is complete.
 //!
 //! It ends when its standard input ends. It is killed if the near process is killed.
@@ -120,7 +120,7 @@ fn words_of(Exchange { spin, there, back, trips }: Exchange) -> String {
     format!("{spin} {} {} {} {} {trips}", there.bytes, there.segment, back.bytes, back.segment)
 }
 
-/// The far process as the near one uses it. It is killed when this is dropped.
+/// The far process, as the near process controls it. It is killed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Far {
     child: Child,

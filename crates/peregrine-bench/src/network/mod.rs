@@ -461,9 +461,11 @@ fn on_each_link(
     Ok(())
 }
 
-/// The paths that can be measured on a link, and those on which Peregrine works.
+/// The paths of a link that are measured.
 struct Paths {
+    /// The paths whose limits can be measured.
     limits: Vec<Path>,
+    /// The paths on which Peregrine is measured.
     ours: Vec<Path>,
 }
 
