@@ -62,7 +62,7 @@ pub(super) struct Row {
     pub(super) ours_ns: f64,
     /// Nanoseconds of a round trip of the limit: median of the rounds.
     pub(super) limit_ns: f64,
-    /// Ratio of the two: median, 10th and 90th percentile of the rounds.
+    /// The time of a call divided by that of the limit: median, 10th and 90th percentile of the rounds.
     pub(super) ratio: [f64; 3],
 }
 

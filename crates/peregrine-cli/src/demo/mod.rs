@@ -175,7 +175,7 @@ impl FileServer {
     }
 }
 
-/// Calls every direction in a separate server.
+/// Calls one procedure for each parameter direction, in a separate server process.
 fn call_directions(home: &Home, format: Format) -> Result<Vec<DirectionResult>, Failure> {
     let (process, _) =
         home.spawn(&["demo-server", "--name", "directions", "--wait", "adaptive"])?;

@@ -74,7 +74,7 @@ impl Report {
     }
 }
 
-/// Prints text unless the format is JSON, which has everything at the end.
+/// Prints text, unless the format is JSON: the JSON object is printed at the end, and has all results.
 fn say(format: Format, line: impl core::fmt::Display) -> Result<(), Failure> {
     if format == Format::Human { output::say(line) } else { Ok(()) }
 }

@@ -44,7 +44,7 @@ fn release() -> Finding {
 }
 
 fn futex_sets() -> Finding {
-    // An empty set is invalid, so a kernel with the system call reports another error than ENOSYS.
+    // An empty set is invalid. So a kernel that has the system call reports an error other than ENOSYS.
     let flags = futex::WaitvFlags::empty();
     let result = futex::waitv(&[], flags, None, futex::ClockId::Monotonic);
     let has = result != Err(Errno::NOSYS);
