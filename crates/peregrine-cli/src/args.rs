@@ -215,8 +215,8 @@ pub(crate) struct Serve {
     /// Maximum number of calls that run at a time
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = value_parser!(u16).range(1..))]
     pub(crate) threads: u16,
-    /// Also listen on a port, such as tcp:127.0.0.1:7000 or eth:192.0.2.7:7000 (port 0: any); can be repeated.
-    /// Network traffic is not encrypted, and every host that reaches the port can call
+    /// Also listen on a port, such as tcp:127.0.0.1:7000 or eth:192.0.2.7:7000 (port 0: any); can be
+    /// repeated. Network traffic is not encrypted, and every host that reaches the port can call
     #[arg(long, value_name = "ENDPOINT")]
     pub(crate) listen: Vec<String>,
     /// Allow --listen on addresses that other machines can reach

@@ -98,7 +98,7 @@ fn packets() -> Finding {
     let what = "AF_PACKET";
     match socket(AddressFamily::PACKET, SocketType::RAW, None) {
         Ok(_) => Finding::good(what, "available").costs(
-            "raw Ethernet works, also if another process uses the AF_XDP queue of the interface",
+            "raw Ethernet works, even if another process uses the AF_XDP queue of the interface",
         ),
         Err(error) => Finding::of(what, false, io::Error::from(error).to_string())
             .costs("no raw Ethernet: calls to machines on the same link use UDP")

@@ -18,7 +18,7 @@ pub(crate) struct Step {
     pub(crate) line: &'static str,
     /// The exit code.
     pub(crate) code: i32,
-    /// The formats in which it runs.
+    /// The formats in which the command runs.
     pub(crate) forms: &'static [Form],
     /// The formats that are shown; on other paths than the first, only text.
     pub(crate) shown: &'static [Form],
@@ -56,7 +56,7 @@ impl Form {
 }
 
 impl Step {
-    /// Whether the document shows this output.
+    /// Returns whether the document shows this output.
     pub(crate) fn shows(&self, form: Form, path: &str) -> bool {
         self.shown.contains(&form) && (form == Human || path == "local")
     }
