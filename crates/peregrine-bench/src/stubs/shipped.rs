@@ -43,11 +43,11 @@ pub(crate) struct Labelled {
 /// The paper's three procedures.
 #[interface]
 pub(crate) trait Three {
-    /// An integer.
+    /// Takes an integer.
     fn one(&self, i: i32) -> peregrine::Result<()>;
-    /// 256 integers.
+    /// Takes 256 integers.
     fn array(&self, #[max_len(256)] a: &[i32]) -> peregrine::Result<()>;
-    /// An integer, an array, structures and a text.
+    /// Takes integers, an array, records and a text.
     fn structure(
         &self,
         a: i32,
