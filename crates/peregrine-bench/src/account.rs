@@ -66,7 +66,7 @@ impl Side {
     }
 }
 
-/// A stamp: its moment and its time in ticks.
+/// A stamp: its time in ticks, and the number of its [`Moment`].
 type Stamp = (u64, u64);
 
 /// Measures the selected small cases, and shows their accounts.
@@ -136,7 +136,8 @@ fn account(selection: &Selection, case: Case, peer: &mut Peer) -> Result<Account
     Ok(Account { case: case.name, limit: medians(&limits), ours: medians(&ours) })
 }
 
-/// Returns the stamps of both processes, this one's first, that were recorded while `body` ran.
+/// Returns the stamps that both processes recorded while `body` ran: first those of this process, then those
+/// of the server.
 fn stamps_during(body: impl FnOnce() -> Result<(), Failure>) -> Result<[Vec<Stamp>; 2], Failure> {
     subject::server_stamps()?;
     take_stamps();
@@ -163,7 +164,7 @@ fn ticks_per_ns() -> f64 {
     (last - first) as f64 / took.as_nanos() as f64
 }
 
-/// Returns the steps, averaged over the last calls for which both sides recorded all moments.
+/// Returns the times of the steps, averaged over the last calls for which both sides recorded all moments.
 fn side_of([client, server]: &[Vec<Stamp>; 2], per_ns: f64) -> Result<Side, Failure> {
     let [ready, posted, seen, run] =
         [Moment::Ready, Moment::Posted, Moment::Seen, Moment::Run].map(|moment| moment as u64);

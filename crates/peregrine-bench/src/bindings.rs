@@ -104,7 +104,7 @@ fn rows_of(
 /// Bindings of this process.
 struct Many(Vec<SmallClient>);
 
-/// The state of calls through `active` of the bindings, in rotation.
+/// The state of calls that use `active` of the bindings in rotation.
 struct Rotation {
     active: u32,
     next: usize,

@@ -1,6 +1,6 @@
 //! The other process: it serves the interfaces that are measured, and runs the far side of the limits.
 //!
-//! It reads what to do from its standard input, and ends when the input ends.
+//! It reads commands from its standard input, and ends when the input ends.
 
 use std::error::Error;
 use std::fs::File;

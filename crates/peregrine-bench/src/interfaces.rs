@@ -59,7 +59,8 @@ pub(crate) trait Huge {
     fn take(&self, #[max_len(16 << 20)] bytes: &[u8]) -> peregrine::Result<()>;
 }
 
-/// Procedures that record when they run, for the experiment `account`, and one that returns the records.
+/// Procedures that record when they run (for the experiment `account`), and a procedure that returns these
+/// records.
 #[interface]
 pub(crate) trait Accounted {
     /// Does nothing.

@@ -187,7 +187,7 @@ pub(crate) fn in_turn(
     Ok(samples)
 }
 
-/// Returns the round trips, and the processor times if there are any.
+/// Returns the times of a round trip of all samples, and the processor times of those samples that have one.
 pub(crate) fn split(samples: &[Sample]) -> (Vec<f64>, Vec<f64>) {
     let ns = samples.iter().map(|sample| sample.ns).collect();
     (ns, samples.iter().filter_map(|sample| sample.cpu_ns).collect())

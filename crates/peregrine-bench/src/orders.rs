@@ -119,7 +119,7 @@ pub(crate) fn reported(memory: &Memory, slot: usize, number: u32) -> Option<Repo
     })
 }
 
-/// Where a child receives its commands.
+/// The slot in which a child receives its commands, and the processor of the child.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Place {
     /// The file of the memory that is shared with the parent

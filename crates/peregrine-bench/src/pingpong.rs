@@ -27,8 +27,8 @@ const PAYLOAD: usize = 16;
 const BACK: usize = (PAYLOAD + LARGE).next_multiple_of(4096) + 2048 + 128;
 /// The size in bytes of the memory that both sides share.
 pub(crate) const MEMORY: usize = 2 * BACK;
-/// The size in bytes of the largest payload that the receiver only copies. Of larger payloads it reads one
-/// word per line.
+/// The size in bytes of the largest payload that the receiver only copies. Of a larger payload, the receiver
+/// reads one word per cache line.
 const COPIED_MAX: usize = 4096;
 /// The size in bytes of the largest payload that the receiver reads in place. A larger payload is first
 /// copied as a whole, and then read. This is faster than to fetch its lines one by one (measured for 1 MiB:

@@ -1,4 +1,4 @@
-//! The subjects of a round: a limit, or calls of Peregrine, each measured for a slice of time.
+//! The subjects of a round: a limit, or calls of Peregrine, each measured for a short time.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -17,7 +17,7 @@ use crate::pingpong::{Exchange, Way};
 /// Any failure of a round.
 pub(crate) type Failure = Box<dyn Error + Send + Sync>;
 
-/// The result of one slice, in nanoseconds per call.
+/// The result of one measurement, in nanoseconds per call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
     /// The time of a round trip.
@@ -26,7 +26,7 @@ pub(crate) struct Sample {
     pub(crate) cpu_ns: Option<f64>,
 }
 
-/// An operation that is measured, and the time that it took in the last slice.
+/// An operation that is measured, and the time of one call in its last measurement.
 #[derive(Clone, Debug)]
 pub(crate) struct Subject {
     what: What,
@@ -42,7 +42,7 @@ enum What {
     Object(Procedure),
 }
 
-/// The number of calls or trips for the first estimate of the time of one.
+/// The number of calls (or trips) from which the time of one is estimated first.
 const GUESS: u32 = 48;
 /// The number of trips before the measured ones. After them the child is awake.
 const WARM_TRIPS: u32 = 64;

@@ -88,7 +88,7 @@ pub(crate) fn measure(
     Ok(rows)
 }
 
-/// Starts `count` processes, each bound to the small export of a server.
+/// Starts `count` processes, each bound to the export of the interface `Small` of a server.
 pub(crate) fn crowd(
     peer: &Peer,
     wait: Waiting,

@@ -41,7 +41,7 @@ pub(crate) fn run(clean: &Clean, format: Format) -> Result<(), Failure> {
         let names: Vec<_> = foreign.iter().map(|entry| &entry.name).collect();
         let mut whole = json!({ "dry_run": clean.dry_run, "other_users": names });
         if kept > 0 && format == Format::Json {
-            // One object with the results and the error.
+            // The output is one object with the results and the error.
             whole["leftovers"] = json!(all);
             return Err(failed().with(whole));
         }

@@ -213,7 +213,7 @@ impl Pair {
     }
 
     /// Writes whether the clients fit the servers, and the differences by their rules. Broken rules come
-    /// first. `name` is that of the clients' interface.
+    /// first. `name` is the name of the clients' interface.
     fn write(&self, name: &str, text: &mut String) {
         self.write_head(text);
         // The text of every difference begins with this.
@@ -254,7 +254,7 @@ const fn mark(rule: Rule) -> (Style, &'static str) {
     if rule.fits() { (GOOD, "ok") } else { (BAD, "no") }
 }
 
-/// Returns each difference in a type once, and in how many further places this type is used.
+/// Returns each difference in a type once, with the number of further places in which this type is used.
 fn once<'a>(differences: impl Iterator<Item = &'a Difference>) -> Vec<(&'a Difference, usize)> {
     let mut all: Vec<(&Difference, usize)> = Vec::new();
     for one in differences {

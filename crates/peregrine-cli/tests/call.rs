@@ -220,7 +220,7 @@ fn every_kind_of_parameter_is_called_on_every_path() {
         let (code, report) = served.json(address, &["thin", "bytes=@tmp/large", "into=2M"]);
         assert_eq!((code, &report["error"]["kind"]), (3, &"TooLarge".into()), "{report}");
     }
-    // A missing option is None, and JSON output notes it.
+    // A missing argument of type `Option` is None, and the JSON output mentions this.
     let (_, report) = served.json("drawer", &["stay", "ms=0"]);
     assert_eq!(report["notes"], json!(["`more` is missing: using None"]));
     // A number of 128 bits keeps its digits.

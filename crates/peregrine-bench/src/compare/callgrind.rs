@@ -30,8 +30,8 @@ pub(crate) struct Counts(BTreeMap<(String, u64), Executed>);
 /// One instruction.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Executed {
-    /// The name of the function that contains it. If the instruction is part of an inlined function, this is
-    /// the function into which it was inlined.
+    /// The name of the function that contains the instruction. If the instruction is part of an inlined
+    /// function, this is the function into which it was inlined.
     function: String,
     /// The number of executions.
     times: u64,

@@ -1,7 +1,7 @@
 //! The experiment `compare`: measures two builds of this program alternately, and compares each row.
 //!
-//! The script `crates/peregrine-bench/compare` builds two commits and starts this experiment. Of both builds,
-//! this experiment uses only other experiments and their JSON output.
+//! The script `crates/peregrine-bench/compare` builds two commits and starts this experiment. This experiment
+//! uses only the other experiments of both builds, and their JSON output.
 
 pub(crate) mod callgrind;
 mod decision;

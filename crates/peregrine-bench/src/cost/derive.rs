@@ -199,8 +199,8 @@ impl Deriving<'_> {
             && self.design.copying.is_procedural()
             && self.design.control == Control::Compiled
         {
-            // In a compiled stub, a procedure marshals each of several records. (An interpreter calls itself
-            // instead.)
+            // If there are several records, a compiled stub calls a procedure to marshal each of them. (An
+            // interpreter calls itself instead.)
             moving.add(Cost::symbol(Symbol::Call));
         }
         if !moving.is_nothing() {

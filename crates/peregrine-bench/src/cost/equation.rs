@@ -67,7 +67,7 @@ impl Copying {
 /// The terms of equations. Each takes a fixed time on a machine (the paper's Table 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Symbol {
-    /// `L_b`: moves four bytes one by one. An item of another size counts as a quarter of it per byte.
+    /// `L_b`: moves four bytes one by one. An item of another size counts as a quarter of `L_b` per byte.
     ByteCopy,
     /// `L_i`: moves an item of any size as one.
     ItemCopy,
@@ -77,7 +77,7 @@ pub(crate) enum Symbol {
     Step,
     /// `α`: begins a message that has blocks.
     BlockStart,
-    /// `B`: sets up the interpreter, which is called for each message, and by itself for each record.
+    /// `B`: sets up the interpreter, which is called for each message, and calls itself for each record.
     Setup,
     /// `A`: sets up an array in the interpreter.
     ArraySetup,

@@ -16,8 +16,8 @@ Triple#0 = plain 12 align 4 {a: i32, b: i32, c: i32}
 Labelled#1 = struct {n: i32, s: text}
 ";
 
-/// The time in microseconds that finding the end of the text took in the paper (its footnote in section 3.2).
-/// Peregrine's texts have a length, so its equations do not contain this time.
+/// The time in microseconds in which the paper's stub finds the end of the text (footnote in the paper's
+/// section 3.2). Peregrine's texts have a length, so its equations do not contain this time.
 const STRLEN_1024: f64 = 2700.0;
 
 fn equations(text: &str, design: Design) -> Vec<String> {

@@ -104,7 +104,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
             None => command.args(["server", &at.to_string()]),
             Some(port) => command.args(["client", &at.to_string(), &port.to_string()]),
         };
-        // This replaces the process, and keeps its processor affinity.
+        // The program replaces this process, and keeps its processor affinity.
         return Err(std::os::unix::process::CommandExt::exec(&mut command).into());
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -351,7 +351,7 @@ impl<F: Frames> End<F> {
     }
 
     /// Receives a packet, and places its payload after the `received` bytes that have arrived. Returns the
-    /// new number of bytes.
+    /// number of bytes that have arrived now.
     #[inline]
     fn receive(&mut self, received: usize) -> io::Result<usize> {
         let Self { frames, link, header, payload, .. } = self;

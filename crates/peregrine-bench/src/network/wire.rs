@@ -213,7 +213,7 @@ pub(crate) struct Stream {
 /// Sets the options of a connection.
 fn prepared(stream: &TcpStream, spin: bool) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    // The machine's default may pace packets. If cubic is missing, the default stays.
+    // The machine's default congestion control may pace packets. If cubic is missing, the default stays.
     let _ = rustix::net::sockopt::set_tcp_congestion(stream.as_fd(), "cubic");
     stream.set_nonblocking(spin)
 }

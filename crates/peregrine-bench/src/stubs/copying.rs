@@ -102,8 +102,7 @@ pub(crate) struct InlineItem<W>(PhantomData<W>);
 #[derive(Debug)]
 pub(crate) struct Block<W>(PhantomData<W>);
 
-/// Moves values by procedures that are called through a table. The same stub works with all procedures with
-/// which it can be linked.
+/// Moves values by procedures that are called through a table. The same stub works with any [`Procedures`].
 #[derive(Debug)]
 pub(crate) struct Procedural<W> {
     procedures: &'static Procedures,

@@ -1,5 +1,5 @@
-//! The three types in other encodings, compared with Peregrine's: into a buffer that is reused, and back into
-//! owned values.
+//! Measures the three types in other encodings, compared with Peregrine's. A value is encoded into a buffer
+//! that is reused, and decoded into an owned value.
 //!
 //! * `prost`: Protocol Buffers; integers as `sfixed32`, its fastest encoding.
 //! * `capnp`: Cap'n Proto with hand-written code in place of its compiler's output, on the same runtime.
@@ -177,7 +177,7 @@ where
     })
 }
 
-/// Makes the program of rkyv. Its buffer must be aligned, so it has a separate type.
+/// Makes the program of rkyv. The buffer must be aligned, so the buffer has a separate type.
 fn with_rkyv<T>(encodes: bool, value: T) -> Repeated
 where
     T: rkyv::Archive + 'static,

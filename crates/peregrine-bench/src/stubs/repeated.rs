@@ -26,7 +26,7 @@ impl Debug for Repeated {
     }
 }
 
-/// The number of repetitions for the first estimate of the time of one.
+/// The number of repetitions from which the time of one is estimated first.
 const GUESS: u32 = 2000;
 
 impl Repeated {

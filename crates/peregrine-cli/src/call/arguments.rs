@@ -226,7 +226,7 @@ pub(crate) fn is_buffer_back(described: &Described, parameter: &DescribedParamet
         && described.plain_bytes(&parameter.ty).is_some()
 }
 
-/// Joins the first names of a long list.
+/// Joins names with commas. If there are too many, only the first ones are shown.
 fn first_names(names: impl Iterator<Item = String>) -> String {
     const MOST: usize = 32;
     let mut all: Vec<String> = names.take(MOST + 1).collect();
@@ -332,7 +332,7 @@ fn read_object(
     all.into_iter().try_for_each(|(name, value)| put(find(procedure, &name)?, Input::Json(value)))
 }
 
-/// Reads arguments in the order of the parameters that are sent with the call.
+/// Reads an array of arguments: one for each parameter that is sent with the call, in order.
 fn read_array(
     procedure: &DescribedProcedure,
     all: Vec<Value>,

@@ -45,7 +45,7 @@ const CASES: [Case; 4] = [
     },
 ];
 
-/// Round trips before each round that are not counted, so that both sides are awake.
+/// The number of round trips that are made before each round and not counted, so that both sides are awake.
 const WARM_UP: u32 = 50;
 
 /// One row of the table.

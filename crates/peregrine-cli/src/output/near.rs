@@ -15,7 +15,7 @@ pub(crate) fn closest(word: &str, candidates: impl IntoIterator<Item = String>) 
         .filter(|candidate| candidate != word)
         // A hostile server can return texts that are longer than any name.
         .filter(|candidate| candidate.len() <= 256)
-        // A short word has a small distance even to a word with which it has no letter in common.
+        // The distance between two short words is small, even if they have no letter in common.
         .filter(|candidate| word.chars().any(|letter| candidate.contains(letter)))
         .map(|candidate| (distance(word, &candidate), candidate))
         .filter(|(distance, _)| *distance <= within)

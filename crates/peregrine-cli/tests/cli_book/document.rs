@@ -52,8 +52,8 @@ impl Block {
         Self { head: format!("$ peregrine {line}{wide}\n"), text, holds }
     }
 
-    /// Returns the block. If the output depends on the machine, the existing block of the document is kept,
-    /// except that times of an optimized build (`well`) replace existing ones.
+    /// Returns the text of the block. If the output depends on the machine, the existing block of the
+    /// document is kept, except that times of an optimized build (`well`) replace existing ones.
     fn whole(&self, before: &str, well: bool) -> String {
         let keeps = match self.holds {
             Holds::Always => false,
