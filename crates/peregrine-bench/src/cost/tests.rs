@@ -122,7 +122,7 @@ fn costs_of_a_sum_on_the_papers_machine() {
     let design = Design { control: Control::Compiled, copying: Copying::InlineItem };
     let call = &costs(&sum, design)[0].call;
     assert_eq!(call.to_string(), "L_i + 256 × (L_i + f)");
-    // In microseconds.
+    // The time is in microseconds.
     assert_eq!(call.evaluate(&Parameters::MICROVAX, &|_| 0.0), 3338.0);
 }
 

@@ -45,7 +45,8 @@ pub(crate) enum Order {
     Tcp(Stream),
     /// An echo by a number of sleeping threads. The flag says whether they share one socket.
     Echo(usize, bool),
-    /// A number of blasts, packet by packet. The flag says whether the first packet of a blast is sent last.
+    /// A number of blasts, whose packets are sent one by one. The flag says whether the first packet of a
+    /// blast is sent last.
     Blast(bool, u32),
     /// A server of Peregrine with a number of threads, until [`Far::end_order`].
     Serve(Path, Waiting, usize),
