@@ -259,7 +259,8 @@ impl Cost {
         self.parts.extend(other.parts);
     }
 
-    /// Returns the cost of a loop over this cost. The loop is free if its body is.
+    /// Returns the cost of a loop whose body has this cost. If the body costs nothing, the loop costs
+    /// nothing.
     pub(super) fn times(self, length: Length) -> Self {
         if self.is_nothing() { self } else { Self::part(Part::Times(length, self)) }
     }
