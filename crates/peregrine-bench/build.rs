@@ -1,4 +1,4 @@
-//! Compiles the C program of the feature `peers`, which calls by ONC RPC (libtirpc).
+//! Compiles the C program of the feature `peers`, which makes calls through ONC RPC (libtirpc).
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
@@ -15,7 +15,7 @@ fn peers() {
     let compiler = cc::Build::new().opt_level(2).get_compiler();
     let mut command = compiler.to_command();
     command.args(["-I/usr/include/tirpc", SOURCE, "-ltirpc", "-o"]).arg(&program);
-    // Without the headers this peer is left out, and the program reports it.
+    // Without the headers of libtirpc, the compilation fails. Then the bench reports that it skips this peer.
     let made = command.output().is_ok_and(|done| done.status.success());
     let program = if made { program.to_string_lossy().into_owned() } else { String::new() };
     println!("cargo::rustc-env=PEREGRINE_BENCH_ONC={program}");

@@ -1,10 +1,10 @@
 //! The experiment `account`: shows how long each step of a spinning call takes, and how long the same step of
 //! the limit takes.
 //!
-//! Both sides record the processor's clock as a call passes. The steps add up to the round trip by
-//! construction, because each begins where another ends. But recording takes time, too. So the sum is
-//! compared with the round trip of the same calls without stamps, which are measured alternately in the same
-//! rounds. The account reports the difference.
+//! Both sides record the processor's clock at each step of a call. Such a record is a *stamp*. The steps add
+//! up to the round trip by construction, because each begins where another ends. But recording takes time,
+//! too. So the sum is compared with the round trip of the same calls without stamps, which are measured
+//! alternately in the same rounds. The account reports the difference.
 
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ use crate::statistics::median;
 use crate::subject::{self, Failure, Subject};
 use crate::{Progress, Selection, machine};
 
-/// The number of calls in a round. Their stamps fit into the buffer.
+/// The number of calls in a round. Their stamps fit into the buffer in which a process records them.
 const CALLS: usize = 3000;
 
 /// The steps of a round trip. The limit has no procedure, so it reports two of the server's steps as one.
@@ -66,7 +66,7 @@ impl Side {
     }
 }
 
-/// A stamp: its moment and its time in ticks.
+/// A stamp: its time in ticks, and the number of its [`Moment`].
 type Stamp = (u64, u64);
 
 /// Measures the selected small cases, and shows their accounts.
@@ -136,7 +136,8 @@ fn account(selection: &Selection, case: Case, peer: &mut Peer) -> Result<Account
     Ok(Account { case: case.name, limit: medians(&limits), ours: medians(&ours) })
 }
 
-/// Returns the stamps of both processes, this one's first, that were recorded while `body` ran.
+/// Returns the stamps that both processes recorded while `body` ran: first those of this process, then those
+/// of the server.
 fn stamps_during(body: impl FnOnce() -> Result<(), Failure>) -> Result<[Vec<Stamp>; 2], Failure> {
     subject::server_stamps()?;
     take_stamps();
@@ -163,7 +164,7 @@ fn ticks_per_ns() -> f64 {
     (last - first) as f64 / took.as_nanos() as f64
 }
 
-/// Returns the steps, averaged over the last calls for which both sides recorded all moments.
+/// Returns the times of the steps, averaged over the last calls for which both sides recorded all moments.
 fn side_of([client, server]: &[Vec<Stamp>; 2], per_ns: f64) -> Result<Side, Failure> {
     let [ready, posted, seen, run] =
         [Moment::Ready, Moment::Posted, Moment::Seen, Moment::Run].map(|moment| moment as u64);

@@ -1,9 +1,10 @@
 //! The experiment `bind`: compares the time of binding with the time of the system calls that binding needs.
 //! It also measures how soon a binding works again after its server has been restarted.
 //!
-//! The limit of a new session is two processes that connect, exchange one question and one answer, pass one
-//! memory descriptor, map the memory on both sides, and open a handle of each other's process. The limit of
-//! another binding to the same process is to connect and to exchange one question and one answer.
+//! For a new session, the limit is the time in which two processes connect, exchange one question and one
+//! answer, pass one memory descriptor, map the memory on both sides, and open a handle of each other's
+//! process. For another binding to the same process, it is the time in which they connect, and exchange one
+//! question and one answer.
 
 use std::hint::black_box;
 use std::io::{self, BufRead, BufReader, IoSlice, IoSliceMut, Read};
@@ -59,7 +60,7 @@ pub(crate) struct Options {
     /// The processor to run on
     #[arg(long)]
     cpu: Option<u32>,
-    /// The port at which it listens, in addition to the local path
+    /// The port at which the server listens, in addition to the local path
     #[arg(long, default_value_t = 0)]
     port: u16,
 }
@@ -94,7 +95,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Serves one client of the raw server, from its connection to its disconnection.
+/// Serves one client of the raw server, from its connection to its disconnection. The raw server makes only
+/// the system calls that binding needs.
 fn answer(listener: &OwnedFd) -> io::Result<()> {
     let client = accept(listener)?;
     let mut question = [0; QUESTION];
@@ -180,7 +182,7 @@ impl Drop for Far {
     }
 }
 
-/// Repeats an operation for the time of a slice, and returns the time of one repetition.
+/// Repeats the operation `what` for about the time `slice`, and returns the mean time of one repetition.
 fn timed(
     slice: Duration,
     mut what: impl FnMut() -> Result<(), Failure>,

@@ -33,9 +33,10 @@ const FEW: u32 = 8;
 const WARM_CALLS: u32 = 300;
 /// The longest time of the calls before the measured ones.
 const WARM_TIME: Duration = Duration::from_millis(3);
-/// The pause between the slices of two subjects. After it, no thread of the server spins.
+/// The pause between the measurements of two subjects. At its end, no thread of the server spins any more.
 const QUIET: Duration = Duration::from_millis(1);
-/// How many times the only process is asked to make calls for one sample.
+/// The number of requests to make calls for one sample. They are distributed over the processes. If there are
+/// more processes, each receives one.
 const ORDERS: usize = 24;
 /// The largest number of descriptors that a binding takes.
 const OF_BINDING: u64 = 3;
@@ -103,7 +104,7 @@ fn rows_of(
 /// Bindings of this process.
 struct Many(Vec<SmallClient>);
 
-/// The state of calls through `active` of the bindings, in rotation.
+/// The state of calls that use `active` of the bindings in rotation.
 struct Rotation {
     active: u32,
     next: usize,
@@ -124,7 +125,7 @@ impl Many {
         Ok(Self(clients.collect::<peregrine::Result<_>>()?))
     }
 
-    /// Makes calls for the time of a slice, the same number through each binding of the rotation.
+    /// Makes calls for about the time `slice`, the same number through each binding of the rotation.
     fn sample(
         &self,
         peer: &mut Peer,
@@ -209,8 +210,8 @@ fn of_one_process(
     let mut rows = Vec::new();
     for (case, ours) in cases.iter().zip(&samples) {
         if selection.has_case(case) {
-            // A few active bindings are not compared with a blocking server, because their own server must
-            // not sleep.
+            // The cases of a few active bindings are not compared with a blocking server, because their own
+            // server is expected to keep polling.
             let limits =
                 if [ACTIVE, ACTIVE_SPREAD].contains(case) { &limits[..1] } else { &limits };
             rows.extend(rows_of(case, count, ours, limits));
@@ -225,7 +226,7 @@ fn quiet_all(peer: &Peer) -> Result<(), Failure> {
     (0..SPREAD).try_for_each(|number| quiet(&peer.spread_export(number)))
 }
 
-/// The times of calls that processes reported.
+/// The times of calls, as the calling processes report them.
 #[derive(Default)]
 struct CallTimes {
     /// The mean time of all calls, for each sample.

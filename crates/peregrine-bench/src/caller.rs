@@ -19,7 +19,7 @@ pub(crate) struct Options {
     /// The export to bind to
     #[arg(long)]
     export: String,
-    /// How it waits for results
+    /// How the process waits for results
     #[arg(long, value_enum)]
     wait: Waiting,
 }
@@ -29,7 +29,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error + Send + Sync>>
     let mut slot = ChildSlot::open(&options.place)?;
     let bind = BindOptions::default().wait(options.wait.wait());
     let client = SmallClient::bind_with(&options.export, &bind)?;
-    // During the first call through a binding, the server prepares for it. That must not be measured.
+    // During the first call through a binding, the server makes preparations for the binding. They must not
+    // be measured.
     client.null()?;
     slot.ready();
     while let Some(order) = slot.next() {

@@ -1,4 +1,4 @@
-//! Cases, placements, ways to wait, and the limit with which each is compared.
+//! The cases, the placements, the ways to wait, and the limits with which the cases are compared.
 
 use clap::ValueEnum;
 use clap::builder::PossibleValuesParser;
@@ -64,9 +64,9 @@ impl Size {
 /// The case in which the object itself is called, without any stub.
 pub(crate) const LOCAL_CALL: &str = "local-call";
 
-/// The number of bytes of a large call.
+/// The number of bytes of data of a large call.
 pub(crate) const LARGE: usize = 1 << 20;
-/// The number of bytes of the largest call.
+/// The number of bytes of data of the largest call.
 pub(crate) const HUGE: usize = 16 << 20;
 
 /// The cases of calls to another process.
@@ -116,7 +116,7 @@ impl Case {
     }
 }
 
-/// Returns the names that options accept.
+/// Returns the names of cases that options accept.
 pub(crate) fn names() -> PossibleValuesParser {
     let calls = CASES.iter().map(|case| case.name);
     let others = [LOCAL_CALL, SYSTEM_CALL, IN_16M.name].into_iter().chain(MANY);
@@ -153,10 +153,10 @@ pub(crate) const EACH_FIRST: &str = "null-each-first";
 pub(crate) const MANY: [&str; 8] =
     [THREADS, PROCESSES, TURN, TURN_SPREAD, ACTIVE, ACTIVE_SPREAD, EACH, EACH_FIRST];
 
-/// The numbers of concurrent callers.
+/// The numbers of concurrent callers that are measured.
 pub(crate) const CALLERS: [u32; 4] = [1, 2, 4, 8];
 
-/// The numbers of bindings.
+/// The numbers of bindings that are measured.
 pub(crate) const BINDINGS: [u32; 4] = [1, 10, 100, 1000];
 
 /// The case in which a system call is made instead of a call of Peregrine.
@@ -186,7 +186,8 @@ impl Placement {
         }
     }
 
-    /// Returns the processors of parent and child, or `None` if the machine has too few.
+    /// Returns the processors of the parent and the child, or `None` if `allowed` has too few. A processor is
+    /// `None` if the scheduler chooses it.
     pub(crate) fn processors(self, allowed: &[u32]) -> Option<[Option<u32>; 2]> {
         let (first, second) = (allowed.first().copied(), allowed.get(1).copied());
         match self {
@@ -247,7 +248,7 @@ pub(crate) fn export_name(wait: Waiting, size: Size) -> String {
     format!("{}-{}", wait.name(), size.name())
 }
 
-/// The limit with which Peregrine is compared.
+/// A kind of limit with which Peregrine is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Limit {
     /// Cache lines cross between two spinning processes, and the payload is copied out of them.

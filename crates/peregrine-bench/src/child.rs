@@ -1,6 +1,6 @@
 //! The other process: it serves the interfaces that are measured, and runs the far side of the limits.
 //!
-//! It reads what to do from its standard input, and ends when the input ends.
+//! It reads commands from its standard input, and ends when the input ends.
 
 use std::error::Error;
 use std::fs::File;
@@ -21,7 +21,7 @@ use crate::pingpong::{self, Exchange, MEMORY, Way};
 /// The arguments of the child.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Options {
-    /// The file of the memory that it shares with the parent
+    /// The file of the memory that the child shares with the parent
     #[arg(long)]
     memory: PathBuf,
     /// The processor to run on
@@ -66,7 +66,8 @@ fn serve(prefix: &str, wait: Waiting) -> Result<Running, CallError> {
     server.spawn()
 }
 
-/// Serves and echoes until the parent has ended, even in the middle of an exchange.
+/// Serves and echoes until the parent has ended. Then the process exits at once, even in the middle of an
+/// exchange.
 pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error + Send + Sync>> {
     // The process is pinned before it starts any thread, so that all its threads run on this processor.
     if let Some(cpu) = options.cpu {

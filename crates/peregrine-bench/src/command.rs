@@ -36,7 +36,7 @@ impl Drop for Server {
     }
 }
 
-/// Paths, and the address of a server on each of them.
+/// For each path, its name and the address of the server on it.
 type Addresses = Vec<(&'static str, String)>;
 
 /// Serves a directory with one file. Returns the server and its addresses.

@@ -21,13 +21,13 @@ pub(crate) const DEATHS: [&str; 2] = ["death-p50", "death-p99"];
 /// The cases of cut links.
 pub(crate) const CUTS: [&str; 2] = ["cut-p50", "cut-p99"];
 
-/// The duration in milliseconds of a procedure that does not end before its server does.
+/// The duration in milliseconds of a procedure during which its server fails.
 const LONG_MS: u32 = 60_000;
-/// The shortest time from the call to the kill. After it, the procedure runs and its caller sleeps.
+/// The shortest time from the call to the kill. After this time, the procedure runs and its caller sleeps.
 const RUNS: Duration = Duration::from_millis(5);
 
-/// The longest time from a call across a network to the failure of its server. All early timer events of a
-/// call fall into this time.
+/// The longest time from a call across a network to the failure of its server. The first expirations of all
+/// timers of a call fall into this time.
 const RUNS_MAX: Duration = Duration::from_millis(1500);
 
 /// Kills some servers of this machine, and makes some servers of other machines fail.
@@ -56,8 +56,8 @@ pub(crate) fn measure(
             let (path, link) = (path.name(), link.name());
             progress
                 .show(&format!("{failure:?} over {path}, {link}: {} of {far_rounds}", round + 1));
-            // The moments of failure are spread over the whole interval. Their sequence has no period, so it
-            // does not coincide with any timer.
+            // The moments of failure are spread over the whole time from `RUNS` to `RUNS_MAX`. Their sequence
+            // has no period, so it does not coincide with any timer.
             let part = (round as f64 * 0.618).fract();
             let runs = RUNS + (RUNS_MAX - RUNS).mul_f64(part);
             let took = gone::once(what, Waiting::Adaptive, runs, LONG_MS)?;

@@ -1,8 +1,10 @@
 //! The experiment `growth`: calls of a client to a server whose interface has grown, so that the client
-//! converts (docs/EVOLUTION.md). Each is compared with the call of an interpreted client to an equal server.
+//! converts (docs/EVOLUTION.md). Each is compared with the call of an interpreted client to a server whose
+//! interface is the client's.
 //!
-//! The procedure is `(Structure)` of the study of stubs. In one grown interface the record at its end has one
-//! field more; in the other, the records in its buffer have one field more, each of which must be moved.
+//! The procedure is `(Structure)` of the study of stubs. In one grown interface, the record that is its last
+//! parameter has one field more. In the other one, the records in its buffer have one field more, so each of
+//! these records must be moved.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -25,7 +27,8 @@ pub(crate) const CALLS: [&str; 4] =
 /// The name of the measurement of binding.
 pub(crate) const BIND: &str = "bind-grown-100";
 
-/// The grown interface of the paper's procedures: the last record has one field more.
+/// An interface with the paper's procedures that has grown: the record at the end of `structure` has one
+/// field more.
 mod grown {
     use peregrine::{Value, interface};
     use std::hint::black_box;
@@ -81,7 +84,8 @@ mod grown {
     }
 }
 
-/// The same, but the records in the buffer have one field more.
+/// An interface with the paper's procedures that has grown: the records in the buffer `e` have one field
+/// more.
 mod records {
     use peregrine::{Plain, interface};
     use std::hint::black_box;
@@ -186,7 +190,7 @@ fn in_process(serve: Arc<dyn Serve>) -> Result<Calling, Failure> {
     Ok(Calling::over(binding))
 }
 
-/// Repeats an operation for the time of a slice, and returns the time of one repetition.
+/// Repeats the operation `what` for about the time `slice`, and returns the mean time of one repetition.
 fn timed(slice: Duration, mut what: impl FnMut() -> Option<()>) -> Result<Sample, Failure> {
     const AT_ONCE: u32 = 16;
     what().ok_or("a call failed")?;
@@ -215,7 +219,7 @@ pub(crate) fn measure(
     Ok(rows)
 }
 
-/// Measures the calls within this process, where the stubs and the conversion are all that is done.
+/// Measures calls within this process. Such a call consists only of the stubs and of the conversion.
 fn calls(selection: &Selection, progress: &Progress) -> Result<Vec<Row>, Failure> {
     let mut equal = in_process(equal_server())?;
     let mut grown = in_process(Arc::new(grown::ThreeServer::new(grown::Object)))?;
@@ -248,8 +252,8 @@ fn calls(selection: &Selection, progress: &Progress) -> Result<Vec<Row>, Failure
         .collect())
 }
 
-/// Measures binding over the local path, to an equal server and to a grown one of this process. The session
-/// with this process exists already.
+/// Measures the time of binding over the local path to two exports of this process: one has the client's
+/// interface, and one has a grown interface. The session with this process exists already.
 fn bind(selection: &Selection) -> Result<Row, Failure> {
     let server = Server::new().wait(Wait::Block);
     let server = server.export("equal", hundred_old::HundredServer::new(hundred_old::Object))?;

@@ -89,7 +89,8 @@ fn serve_of<P: Payload>(mut slot: ChildSlot) -> Result<(), Failure> {
         }
         while !slot.is_superseded() {
             let Some(request) = server.receive()? else { continue };
-            // Nothing is copied for the procedure, but every line is transferred, as with Peregrine.
+            // The payload is not copied for the procedure. But each of its cache lines is transferred, as
+            // with Peregrine.
             black_box(sum_of_lines(request.payload().bytes()));
             request.loan_uninit()?.write_payload(ANSWER).send()?;
         }

@@ -15,7 +15,7 @@ use crate::cases::LARGE;
 /// The size of a cache line in bytes.
 pub(crate) const LINE: usize = 64;
 
-/// Calls of up to two packets.
+/// Procedures with at most 3000 bytes of data in each direction.
 #[interface]
 pub(crate) trait Small {
     /// Does nothing.
@@ -32,7 +32,7 @@ pub(crate) trait Small {
     fn sleep(&self, ms: u32) -> peregrine::Result<()>;
 }
 
-/// Calls of many packets.
+/// Procedures with at most 48,000 bytes of data in each direction.
 #[interface]
 pub(crate) trait Middle {
     /// Takes bytes. The procedure reads one word of each line.
@@ -41,7 +41,7 @@ pub(crate) trait Middle {
     fn both(&self, #[max_len(48_000)] bytes: &mut [u8]) -> peregrine::Result<()>;
 }
 
-/// Calls of a mebibyte.
+/// Procedures with at most 1 MiB of data.
 #[interface]
 pub(crate) trait Large {
     /// Takes bytes. The procedure reads one word of each line.
@@ -52,14 +52,15 @@ pub(crate) trait Large {
     fn give(&self, #[max_len(1 << 20)] into: Out<'_, u8>) -> peregrine::Result<()>;
 }
 
-/// Calls of 16 MiB.
+/// A procedure with at most 16 MiB of data.
 #[interface]
 pub(crate) trait Huge {
     /// Takes bytes.
     fn take(&self, #[max_len(16 << 20)] bytes: &[u8]) -> peregrine::Result<()>;
 }
 
-/// Calls whose moments are recorded.
+/// Procedures that record when they run (for the experiment `account`), and a procedure that returns these
+/// records.
 #[interface]
 pub(crate) trait Accounted {
     /// Does nothing.

@@ -158,7 +158,8 @@ fn remote(
     Ok(rows.collect())
 }
 
-/// Measures all subjects in every round, alternately forwards and backwards. Returns the samples by subject.
+/// Measures all subjects once in each round, in every other round in reverse order. Returns the samples by
+/// subject.
 pub(crate) fn rounds(
     selection: &Selection,
     peer: &mut Peer,
@@ -169,8 +170,8 @@ pub(crate) fn rounds(
     })
 }
 
-/// Measures `subjects` subjects in each of `rounds` rounds, alternately forwards and backwards. `measure`
-/// takes the index of a subject. Returns the samples by subject.
+/// Measures `subjects` subjects once in each of `rounds` rounds, in every other round in reverse order.
+/// `measure` takes the index of a subject. Returns the samples by subject.
 pub(crate) fn in_turn(
     rounds: usize,
     subjects: usize,
@@ -186,7 +187,7 @@ pub(crate) fn in_turn(
     Ok(samples)
 }
 
-/// Returns the round trips, and the processor times if there are any.
+/// Returns the times of a round trip of all samples, and the processor times of those samples that have one.
 pub(crate) fn split(samples: &[Sample]) -> (Vec<f64>, Vec<f64>) {
     let ns = samples.iter().map(|sample| sample.ns).collect();
     (ns, samples.iter().filter_map(|sample| sample.cpu_ns).collect())

@@ -67,7 +67,7 @@ pub(crate) fn own_cpu_time() -> Duration {
 pub(crate) fn cpu_time(process: u32) -> io::Result<Duration> {
     let mut sum = 0;
     for thread in fs::read_dir(format!("/proc/{process}/task"))? {
-        // A thread may end while this reads.
+        // A thread may end before its file is read.
         let schedstat = fs::read_to_string(thread?.path().join("schedstat")).unwrap_or_default();
         let ran = schedstat.split(' ').next();
         sum += ran.and_then(|ran| ran.parse::<u64>().ok()).unwrap_or(0);

@@ -101,8 +101,8 @@ enum Experiment {
     /// after its server has been restarted, how soon the death of a server is noticed, and calls to a server
     /// of the other byte order.
     Bind(Selection),
-    /// Calls to a server whose interface has grown, each compared with the interpreted call to an equal server.
-    /// Also the time of binding to such a server.
+    /// Calls to a server whose interface has grown, each compared with the interpreted call to a server that
+    /// has the client's interface. Also the time of binding to a server whose interface has grown.
     Growth(Selection),
     /// The costs of ten designs of stubs, and of Peregrine's: the study of Chung, Lazowska, Notkin and
     /// Zahorjan on this machine.
@@ -141,7 +141,7 @@ enum Experiment {
     /// The server process of the experiment `bind`.
     #[command(hide = true)]
     Binder(bind::Options),
-    /// A server of either byte order.
+    /// The server process of the experiment `swapped`.
     #[command(hide = true)]
     Declared(swapped::Options),
     /// The client or the server process of another system.
@@ -222,7 +222,7 @@ impl Selection {
         self.rounds.unwrap_or(if self.quick { 5 } else { 15 }).max(1) as usize
     }
 
-    /// Returns the time for which each side of a round is measured.
+    /// Returns the time for which Peregrine, or one limit, is measured in one round.
     const fn slice(&self) -> Duration {
         Duration::from_millis(if self.quick { 2 } else { 4 })
     }

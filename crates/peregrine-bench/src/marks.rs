@@ -26,7 +26,7 @@ const RATIOS: [(&str, &str, &str, &str, f64, f64); 12] = [
     ("null", "spin", "two-cores", "iceoryx2", 0.25, 0.12),
     ("null", "adaptive", "two-cores", "iceoryx2", 0.25, 0.12),
     ("null", "block", "one-core", "futex", 1.15, 0.80),
-    // 1.44 is the ratio to the minimum of the machine in the LRPC paper.
+    // In the LRPC paper, the time of a call divided by the minimum of the machine is 1.44.
     ("null", "block", "one-core", "yield", 2.40, 1.44),
     ("null", "block", "two-cores", "futex", 1.20, 1.00),
 ];
@@ -34,7 +34,7 @@ const RATIOS: [(&str, &str, &str, &str, f64, f64); 12] = [
 /// The marks of rows with many callers or many bindings: case, limit, the smallest numbers of callers and
 /// bindings for which the mark holds; must, reach.
 const CROWDS: [(&str, &str, u32, u32, f64, f64); 6] = [
-    // Two callers make at least as many calls as one caller that spins.
+    // Two or more callers together must make at least as many calls as one caller that spins.
     (THREADS, "spin", 2, 1, 1.00, 0.50),
     (PROCESSES, "spin", 2, 1, 1.00, 0.50),
     (ACTIVE, "one-binding", 1, 1000, 1.50, 1.15),
@@ -82,17 +82,21 @@ const SWAPPED: (&str, f64, f64) = ("in-1m-swapped", 1.30, 1.05);
 /// The mark of calls of a procedure that the client converts, compared with the interpreted call of an equal
 /// procedure; must, reach. The compiled and the interpreted client have the same mark.
 const GROWN: (f64, f64) = (1.50, 1.20);
-/// How much longer, in nanoseconds, it may take to bind to a server of whose 100 procedures each differs.
+/// How much longer, in nanoseconds, binding may take if each of 100 procedures differs between client and
+/// server.
 const GROWN_BIND: f64 = 1e6;
 
 /// The names of the limits that send one frame in each direction. The XDP program runs in the driver for the
 /// first limit, and after the driver for the second.
 const XDP_PINGPONG: [&str; 2] = ["xdp-pingpong", "xdp-pingpong-behind"];
 
-/// Case, path, link and wait of a row, and the limits to which it may be compared; must, reach.
+/// The mark of a row of a call across a network.
 struct Across {
+    /// The case, the path, the link and the way to wait of the row.
     key: [&'static str; 4],
+    /// The names of the limits with which the row may be compared.
     limits: &'static [&'static str],
+    /// The mark, which is a [`Mark::Ratio`].
     mark: Mark,
 }
 

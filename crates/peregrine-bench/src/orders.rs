@@ -60,9 +60,9 @@ pub(crate) enum Order {
 /// The result of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Report {
-    /// The number of calls that count.
+    /// The number of calls that are measured: those inside the window, or those that are timed.
     pub(crate) calls: u64,
-    /// The number of all calls.
+    /// The number of all calls, including those that are not measured.
     pub(crate) all: u64,
     /// The time in nanoseconds of the calls that were timed together, or the delay with which the child began
     /// a window.
@@ -119,13 +119,13 @@ pub(crate) fn reported(memory: &Memory, slot: usize, number: u32) -> Option<Repo
     })
 }
 
-/// Where a child receives its commands.
+/// The slot in which a child receives its commands, and the processor of the child.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Place {
     /// The file of the memory that is shared with the parent
     #[arg(long)]
     memory: PathBuf,
-    /// The number of its slots
+    /// The number of slots in that memory
     #[arg(long)]
     slots: usize,
     /// The slot of this process
@@ -213,7 +213,7 @@ impl ChildSlot {
         let Report { calls, all, ns, each_ns } = report;
         let written = self.memory.write(self.at + REPORT, bytes_of(&[calls, all, ns]));
         let both = written.and_then(|()| self.memory.write(self.at + EACH, bytes_of(&each_ns)));
-        both.expect("the slot");
+        both.expect("the slot is inside the memory");
         let word = self.memory.word(self.at + DONE);
         // SYNC: bench-report, acquired in `reported`.
         word.store(number, Ordering::Release);

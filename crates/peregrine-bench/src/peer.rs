@@ -33,7 +33,8 @@ impl Peer {
         Self::start_as("", cpu)
     }
 
-    /// Like [`Peer::start`], for a second child. The names of its exports begin with `prefix`.
+    /// Starts a further child, as [`Peer::start`] does. The names of this child's exports begin with
+    /// `prefix`.
     pub(crate) fn start_as(prefix: &'static str, cpu: Option<u32>) -> io::Result<Self> {
         let (memory, file) = Memory::shared(MEMORY)?;
         let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
@@ -58,7 +59,8 @@ impl Peer {
         Ok(Self { child, orders, memory, prefix, _file: file, ending })
     }
 
-    /// Exchanges messages with the child. Returns the time of `trips` messages, after `warm` others.
+    /// Exchanges messages with the child. Returns the time of `trips` messages, after `warm` messages that
+    /// are not timed.
     pub(crate) fn exchange(
         &mut self,
         what: Exchange,

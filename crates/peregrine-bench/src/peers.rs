@@ -30,7 +30,7 @@ const PEERS: [&str; 2] = ["iceoryx2", "unix-socket"];
 pub(crate) const ANSWER: u8 = 0x5a;
 /// The number of calls before the measured ones.
 const WARM_CALLS: u32 = 300;
-/// The number of calls for the first estimate of the time of a call.
+/// The number of calls from which the time of a call is estimated first.
 const GUESS: u32 = 48;
 
 /// The arguments of a process.
@@ -100,7 +100,7 @@ pub(crate) fn run_directory() -> Result<PathBuf, Failure> {
     Ok(directory.into())
 }
 
-/// One case of one system: its two processes.
+/// The two processes of one system, for one case.
 struct Pair {
     server: Crowd,
     client: Crowd,

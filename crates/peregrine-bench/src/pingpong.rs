@@ -27,8 +27,8 @@ const PAYLOAD: usize = 16;
 const BACK: usize = (PAYLOAD + LARGE).next_multiple_of(4096) + 2048 + 128;
 /// The size in bytes of the memory that both sides share.
 pub(crate) const MEMORY: usize = 2 * BACK;
-/// The size in bytes of the largest payload that the receiver only copies. Of larger payloads it reads one
-/// word per line.
+/// The size in bytes of the largest payload that the receiver only copies. Of a larger payload, the receiver
+/// reads one word per cache line.
 const COPIED_MAX: usize = 4096;
 /// The size in bytes of the largest payload that the receiver reads in place. A larger payload is first
 /// copied as a whole, and then read. This is faster than to fetch its lines one by one (measured for 1 MiB:
@@ -88,8 +88,8 @@ struct Futex;
 struct Yield;
 struct Stamped;
 
-// No implementation reads a clock, so none has a timeout. It needs none, because each process ends when the
-// other one ends: see `peer.rs` and `child.rs`.
+// The loops have no timeout, so they read no clock. No timeout is necessary, because each process ends when
+// the other one ends: see `peer.rs` and `child.rs`.
 impl HandOver for Spin {
     #[inline(always)]
     fn publish(word: &AtomicU32, value: u32) {
@@ -151,8 +151,8 @@ impl HandOver for Yield {
     }
 }
 
-/// Prefetches the lines of a payload for writing. The lines are transferred concurrently, while the received
-/// payload is being copied.
+/// Prefetches the cache lines of a payload for writing. So the lines are transferred concurrently. In the
+/// child, they are transferred while it copies the received payload.
 #[inline(always)]
 fn ask_for<const N: usize>(memory: &mut Memory, word_at: usize) {
     if N > 0
@@ -166,7 +166,7 @@ fn ask_for<const N: usize>(memory: &mut Memory, word_at: usize) {
 #[inline(always)]
 fn put<const N: usize>(memory: &mut Memory, word_at: usize, private: &[u8]) {
     if N > 0 {
-        let payload: &[u8; N] = private.first_chunk().expect("room for the payload");
+        let payload: &[u8; N] = private.first_chunk().expect("the payload fits");
         let (first, rest) = black_box(payload).split_at(N.min(LINE - PAYLOAD));
         // The line of the word is written last, because the other side polls it and takes it from this cache.
         let written = memory
@@ -187,7 +187,7 @@ fn take<const N: usize>(memory: &mut Memory, word_at: usize, private: &mut [u8])
         let sum = words.map(|at| memory.word(at).load(Ordering::Relaxed));
         black_box(sum.fold(0, u32::wrapping_add));
     } else if N > 0 {
-        let payload: &mut [u8; N] = private.first_chunk_mut().expect("room for the payload");
+        let payload: &mut [u8; N] = private.first_chunk_mut().expect("the payload fits");
         let read = memory.space_mut().read(at, payload);
         read.expect("the payload is inside the memory");
         if N > COPIED_MAX {

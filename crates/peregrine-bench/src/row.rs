@@ -54,7 +54,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// Makes a row of one caller without results.
+    /// Makes a row that has one caller and no results yet.
     pub(crate) fn new(case: &'static str) -> Self {
         Self { case, link: Some("memory"), callers: 1, ..Self::default() }
     }

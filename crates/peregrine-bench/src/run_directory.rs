@@ -70,8 +70,8 @@ pub(crate) fn end_with_parent() {
 }
 
 /// Asks the kernel to kill this process when the process that created the directory ends. Exits at once if
-/// that process has ended already. Nothing would read the result, and the children of this process end with
-/// it.
+/// that process has ended already, because then nothing would read the result. The children of this process
+/// end with it.
 pub(crate) fn end_with_creator() {
     end_with_parent();
     let creator = std::env::var(INSIDE).ok().and_then(|pid| pid.parse().ok());
@@ -80,8 +80,8 @@ pub(crate) fn end_with_creator() {
     }
 }
 
-/// Runs this program again, if possible in a new network namespace. Its `$PEREGRINE_DIR` is a new directory,
-/// which is removed afterwards, in whatever way that run ends.
+/// Runs this program again, if possible in a new network namespace. The `$PEREGRINE_DIR` of the second run is
+/// a new directory. It is removed after that run, in whatever way the run ends.
 pub(crate) fn enter() -> Result<ExitCode, Box<dyn Error + Send + Sync>> {
     let directory = RunDirectory::make()?;
     let status = crate::network::link::enter()?

@@ -48,7 +48,7 @@ mod tests {
         assert_eq!(percentile(&samples, 0.0), 1.0);
         assert_eq!(percentile(&samples, 1.0), 5.0);
         assert_eq!(quartiles(&[1.0, 2.0]), [1.25, 1.5, 1.75]);
-        // An outlier changes none of the three.
+        // An outlier does not change the quartiles.
         assert_eq!(quartiles(&[2.0, 3.0, 4.0, 1.0, 1e9]), [2.0, 3.0, 4.0]);
     }
 }

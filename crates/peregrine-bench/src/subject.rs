@@ -1,4 +1,4 @@
-//! The subjects of a round: a limit, or calls of Peregrine, each measured for a slice of time.
+//! The subjects of a round: a limit, or calls of Peregrine, each measured for a short time.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -17,7 +17,7 @@ use crate::pingpong::{Exchange, Way};
 /// Any failure of a round.
 pub(crate) type Failure = Box<dyn Error + Send + Sync>;
 
-/// The result of one slice, in nanoseconds per call.
+/// The result of one measurement, in nanoseconds per call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
     /// The time of a round trip.
@@ -26,7 +26,7 @@ pub(crate) struct Sample {
     pub(crate) cpu_ns: Option<f64>,
 }
 
-/// An operation that is measured, and the time that it took in the last slice.
+/// An operation that is measured, and the time of one call in its last measurement.
 #[derive(Clone, Debug)]
 pub(crate) struct Subject {
     what: What,
@@ -42,7 +42,7 @@ enum What {
     Object(Procedure),
 }
 
-/// The number of calls or trips for the first estimate of the time of one.
+/// The number of calls (or trips) from which the time of one is estimated first.
 const GUESS: u32 = 48;
 /// The number of trips before the measured ones. After them the child is awake.
 const WARM_TRIPS: u32 = 64;
@@ -132,8 +132,8 @@ fn per_call(took: Duration, calls: u32) -> f64 {
     took.as_nanos() as f64 / f64::from(calls)
 }
 
-/// Makes calls through a binding that exists for this slice only. While the limit is measured, no server
-/// thread may spin for the binding.
+/// Makes calls through a new binding, and then drops it. So no server thread spins for the binding while the
+/// limit is measured.
 fn remote(
     peer: &mut Peer,
     case: Case,
@@ -161,7 +161,7 @@ fn remote(
     Ok(Sample { ns: per_call(took, calls), cpu_ns: Some(per_call(ran, calls + settle)) })
 }
 
-/// Makes calls whose moments are recorded, and returns their time without binding and unbinding.
+/// Makes calls whose steps are recorded as stamps, and returns their time without binding and unbinding.
 pub(crate) fn accounted(case: Case, calls: u32) -> Result<Duration, Failure> {
     let client = AccountedClient::bind_with(ACCOUNTED, &BindOptions::default().wait(Wait::Spin))?;
     let mut buffer = vec![0xa5; LARGE];
@@ -207,7 +207,7 @@ pub(crate) fn quiet(name: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A client of the interface of any size.
+/// A client of one of the interfaces that are measured.
 pub(crate) enum Client {
     Small(SmallClient),
     Middle(MiddleClient),
@@ -220,7 +220,7 @@ impl Client {
         Self::bind_with(name, size, &BindOptions::default().wait(wait.wait()))
     }
 
-    /// Binds to the export of a size.
+    /// Binds to the export `name`, which has the interface of `size`.
     pub(crate) fn bind_with(
         name: &str,
         size: Size,
@@ -234,7 +234,7 @@ impl Client {
         })
     }
 
-    /// Returns the time of `calls` calls of a case, with arguments from the buffer.
+    /// Makes `calls` calls of a case, with arguments from the buffer. Returns their time.
     pub(crate) fn run(
         &self,
         case: Case,
@@ -261,7 +261,7 @@ impl Client {
     }
 }
 
-/// Makes the calls of a mebibyte.
+/// Makes calls of the interface [`Large`], and returns their time.
 fn large(
     object: &impl Large,
     buffer: &mut [u8],
@@ -284,7 +284,7 @@ fn large(
     }
 }
 
-/// Makes the calls of up to two packets, on any implementation of the interface.
+/// Makes calls of any implementation of the interface [`Small`], and returns their time.
 fn small(
     object: &impl Small,
     procedure: Procedure,

@@ -205,7 +205,8 @@ impl Calls {
     }
 }
 
-/// Measures everything that was selected: each case on each path, swapped compared with native.
+/// Measures everything that was selected: each case on each path. The calls to the server of the other byte
+/// order are compared with those to the server of this byte order.
 pub(crate) fn measure(
     selection: &Selection,
     allowed: &[u32],

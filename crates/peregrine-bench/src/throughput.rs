@@ -3,7 +3,8 @@
 //!
 //! The time of a row is the length of the window divided by all calls made in it. At a ratio of 1, all
 //! callers together make calls at the rate of a single caller on its own processor. The scheduler places the
-//! callers freely. The reference is pinned, because its figures would otherwise be meaningless.
+//! callers freely. The single caller and its server are pinned, because their figures would otherwise be
+//! meaningless.
 
 use std::time::Duration;
 
@@ -29,8 +30,8 @@ enum Callers {
     Processes(Crowd),
 }
 
-/// The delay in nanoseconds from the command to call until calls count, in the first attempt. In this time
-/// all callers usually begin. Each further attempt doubles it.
+/// The time in nanoseconds from the command until the window begins, in the first attempt. All callers
+/// usually begin within this time. Each further attempt doubles it.
 const LEAD_NS: u64 = 5_000_000;
 /// The number of windows that are tried before the measurement fails because callers begin too late.
 const ATTEMPTS: u32 = 5;
@@ -87,7 +88,7 @@ pub(crate) fn measure(
     Ok(rows)
 }
 
-/// Starts `count` processes, each bound to the small export of a server.
+/// Starts `count` processes, each bound to the export of the interface `Small` of a server.
 pub(crate) fn crowd(
     peer: &Peer,
     wait: Waiting,

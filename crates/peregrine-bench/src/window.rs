@@ -1,8 +1,9 @@
 //! An interval in which several callers, threads or processes, count their calls.
 //!
 //! All callers start before the window begins and stop after it has ended, so each is counted while all
-//! others call, too. Only calls that begin and end in the window count. Reading the clock takes as long as a
-//! part of a call, so callers read it rarely. Each caller loses the same number of calls at either end.
+//! others call, too. Only calls that begin and end in the window count. To read the clock takes a
+//! considerable part of the time of a call, so callers read it rarely. Therefore some calls at either end of
+//! the window do not count: about the same number for each caller.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::subject::{Failure, Sample};
 
-/// An interval of the clock that all processes of a machine share.
+/// An interval of time, by the clock that all processes of a machine share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Window {
     pub(crate) begins_ns: u64,
@@ -34,7 +35,7 @@ const LOOK_NS: u64 = 5000;
 /// The largest number of calls between two readings of the clock.
 const CALLS_MAX: u64 = 128;
 
-/// Returns the current time.
+/// Returns the current time in nanoseconds, by the clock that all processes of a machine share.
 pub(crate) fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
@@ -53,8 +54,7 @@ impl Window {
 
     /// Calls `call` until the window has ended, and counts the calls.
     ///
-    /// # Errors
-    /// That of the first call that fails.
+    /// # Errors Returns the error of the first call that fails.
     pub(crate) fn count<E>(
         self,
         mut now: impl FnMut() -> u64,
@@ -81,15 +81,15 @@ impl Window {
     }
 }
 
-/// The delay in nanoseconds from the command to call until calls count, in the first attempt. In this time
-/// all callers usually begin. Each further attempt doubles it.
+/// The time in nanoseconds from the command until the window begins, in the first attempt. All callers
+/// usually begin within this time. Each further attempt doubles it.
 const LEAD_NS: u64 = 20_000_000;
 /// The number of windows that are tried before the measurement fails because callers begin too late.
 const ATTEMPTS: u32 = 5;
 
 /// Returns the length of a window divided by all calls made in it, and the processor time per call, if that
-/// is known. `call` makes the window when all callers are ready. It returns the counts of each caller, and
-/// perhaps the processor time.
+/// is known. `call` takes a function that makes the window, and passes the current time to it when all
+/// callers are ready. It returns the counts of each caller, and perhaps the processor time.
 ///
 /// # Errors
 /// If `call` fails, or callers begin too late in every attempt.

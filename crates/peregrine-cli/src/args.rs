@@ -85,7 +85,7 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// Whether the output is JSON.
+    /// Returns whether the output is JSON.
     pub(crate) const fn is_json(self) -> bool {
         matches!(self, Self::Json | Self::Ndjson)
     }
@@ -215,8 +215,8 @@ pub(crate) struct Serve {
     /// Maximum number of calls that run at a time
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = value_parser!(u16).range(1..))]
     pub(crate) threads: u16,
-    /// Also listen on a port, such as tcp:127.0.0.1:7000 or eth:192.0.2.7:7000 (port 0: any); can be repeated.
-    /// Network traffic is not encrypted, and every host that reaches the port can call
+    /// Also listen on a port, such as tcp:127.0.0.1:7000 or eth:192.0.2.7:7000 (port 0: any); can be
+    /// repeated. Network traffic is not encrypted, and every host that reaches the port can call
     #[arg(long, value_name = "ENDPOINT")]
     pub(crate) listen: Vec<String>,
     /// Allow --listen on addresses that other machines can reach
@@ -404,7 +404,7 @@ pub(crate) struct DemoServer {
     /// Name of the export.
     #[arg(long)]
     pub(crate) name: String,
-    /// How its threads wait.
+    /// How the threads of the server wait.
     #[arg(long, value_enum)]
     pub(crate) wait: WaitOption,
     /// The parent process; this process ends with it.
@@ -455,7 +455,7 @@ impl From<WaitOption> for Wait {
     }
 }
 
-/// Parses a duration of 10 ms to 24 h with its unit.
+/// Parses a duration of 10 ms to 24 h. A number without a unit is in seconds.
 fn time(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let ms: f64 = match &text[digits.len()..] {

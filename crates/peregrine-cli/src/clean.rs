@@ -13,14 +13,13 @@ use crate::output::{self, BAD, BOLD, DIM, Failure};
 struct Cleaned {
     leftover: Leftover,
     files: Vec<PathBuf>,
-    /// Why removing it failed.
+    /// Why the leftover could not be removed; `None` if that did not fail.
     kept: Option<String>,
 }
 
 /// Removes the files that dead servers left in the runtime directories, or only lists them.
 pub(crate) fn run(clean: &Clean, format: Format) -> Result<(), Failure> {
     let leftovers = directory::leftovers();
-    // Names that may be dead, and that only another user can remove.
     let is_left = |entry: &Entry| {
         let same = |one: &Leftover| {
             one.name() == entry.name && entry.socket.parent() == Some(one.directory())
@@ -28,6 +27,7 @@ pub(crate) fn run(clean: &Clean, format: Format) -> Result<(), Failure> {
         leftovers.iter().any(same)
     };
     let foreign = |entry: &Entry| entry.alive != Some(true) && !is_left(entry);
+    // Names that may be dead, and that only another user can remove.
     let foreign: Vec<Entry> = directory::list().into_iter().filter(foreign).collect();
     let cleaned: Vec<Cleaned> =
         leftovers.into_iter().filter_map(|one| cleaned(one, clean.dry_run)).collect();
@@ -41,7 +41,7 @@ pub(crate) fn run(clean: &Clean, format: Format) -> Result<(), Failure> {
         let names: Vec<_> = foreign.iter().map(|entry| &entry.name).collect();
         let mut whole = json!({ "dry_run": clean.dry_run, "other_users": names });
         if kept > 0 && format == Format::Json {
-            // One object with the results and the error.
+            // The output is one object with the results and the error.
             whole["leftovers"] = json!(all);
             return Err(failed().with(whole));
         }
@@ -83,7 +83,7 @@ fn cleaned(leftover: Leftover, dry_run: bool) -> Option<Cleaned> {
 }
 
 impl Cleaned {
-    /// Whether only the lock file was left.
+    /// Returns whether only the lock file was left.
     fn is_lock(&self) -> bool {
         let locks = |file: &PathBuf| file.extension().is_some_and(|end| end == "lock");
         self.kept.is_none() && self.files.len() == 1 && self.files.iter().all(locks)

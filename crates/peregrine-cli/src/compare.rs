@@ -12,11 +12,12 @@ use crate::args::{Compare, Format};
 use crate::output::{self, BAD, BOLD, DIM, Failure, GOOD, visible};
 use crate::saved;
 
-/// The names of the two interfaces in the texts of differences.
+/// The name of the old interface in the texts of differences.
 const OLD: &str = "the old one";
+/// The name of the new interface in the texts of differences.
 const NEW: &str = "the new one";
 
-/// Clients of one age and servers of the other.
+/// The comparison of clients of one age with servers of the other.
 struct Pair {
     client: &'static str,
     server: &'static str,
@@ -70,7 +71,7 @@ impl Verdict {
 pub(crate) fn run(arguments: &Compare, format: Format) -> Result<(), Failure> {
     let begun = Instant::now();
     let Compare { old, new } = arguments;
-    // The kinds of types that one file leaves open are those of the other interface.
+    // If a file does not say of which kind a type is, the kind is taken from the other interface.
     let (old_described, new_described) = match (is_file(old), is_file(new)) {
         (true, false) => {
             let new = read(new, None)?;
@@ -212,10 +213,10 @@ impl Pair {
     }
 
     /// Writes whether the clients fit the servers, and the differences by their rules. Broken rules come
-    /// first. `name` is that of the clients' interface.
+    /// first. `name` is the name of the clients' interface.
     fn write(&self, name: &str, text: &mut String) {
         self.write_head(text);
-        // All places have this in common.
+        // The text of every difference begins with this.
         let common = format!("interface `{name}`, ");
         let differences = &self.comparison.differences;
         if differences.is_empty() {
@@ -253,7 +254,7 @@ const fn mark(rule: Rule) -> (Style, &'static str) {
     if rule.fits() { (GOOD, "ok") } else { (BAD, "no") }
 }
 
-/// Returns each difference in a type once, and in how many further places this type is used.
+/// Returns each difference in a type once, with the number of further places in which this type is used.
 fn once<'a>(differences: impl Iterator<Item = &'a Difference>) -> Vec<(&'a Difference, usize)> {
     let mut all: Vec<(&Difference, usize)> = Vec::new();
     for one in differences {

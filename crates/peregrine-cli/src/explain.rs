@@ -14,7 +14,7 @@ pub(crate) fn run(address: &str, format: Format) -> Result<(), Failure> {
     let (explanation, bound) = peregrine::explain(address, &BindOptions::default());
     let took = begun.elapsed();
     if format.is_json() {
-        // One object with the explanation and the error.
+        // The output is one object with the explanation and the error.
         let members = to_json(&explanation, took);
         return match bound {
             Ok(()) => output::print(members),

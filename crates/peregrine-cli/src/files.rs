@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
 
 use crate::output::Failure;
 
-/// Maximum bytes that one call reads or writes.
+/// Maximum number of bytes that one call reads or writes.
 pub(crate) const CHUNK_BYTES: usize = 1 << 20;
 
 /// The files of a directory. Paths are relative to the directory and cannot leave it.

@@ -72,7 +72,7 @@ impl Header<'_> {
         let _ = writeln!(self.text, "/* {text} */");
     }
 
-    /// Defines a unique name.
+    /// Defines a macro with a unique name.
     fn define(&mut self, name: &str, value: &str) {
         let wanted = format!("{}_{}", self.prefix, macro_name(name));
         let mut name = wanted.clone();
@@ -250,7 +250,7 @@ fn quoted(text: &str) -> String {
     quoted + "\""
 }
 
-/// Returns a C integer constant of at most 64 bits.
+/// Returns a C integer constant, or `None` if the value does not fit into 64 bits.
 fn constant(value: i128) -> Option<String> {
     if value == i128::from(i64::MIN) {
         return Some("(-9223372036854775807LL - 1)".into());

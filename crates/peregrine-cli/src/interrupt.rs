@@ -17,7 +17,7 @@ use crate::output::{Failure, OrFail as _};
 /// How long the report of an interruption may take.
 const REPORT_LIMIT: Duration = Duration::from_millis(500);
 
-/// Cleans up and returns the text of the report: what was done, and what is left.
+/// A closure that cleans up, and returns the text of the report: what was done, and what is left.
 type CleanUp = Box<dyn FnOnce() -> String + Send>;
 
 /// How a command reacts to signals.
@@ -164,7 +164,7 @@ impl Shared {
     }
 }
 
-/// Whether the process started with SIGHUP ignored, as `nohup` does.
+/// Returns whether SIGHUP was ignored when the process started, as with `nohup`.
 fn is_hangup_ignored() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

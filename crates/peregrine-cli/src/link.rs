@@ -54,7 +54,7 @@ impl Link {
         Ok(link)
     }
 
-    /// Serves a directory at the far end, on any port of a scheme such as `eth:`; returns the addresses
+    /// Serves a directory at the far end, at a free port, with a scheme such as `eth:`; returns the addresses
     /// of the server.
     pub(crate) fn serve(
         &self,

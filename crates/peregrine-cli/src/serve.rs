@@ -119,7 +119,7 @@ fn socket(name: &str) -> Option<String> {
     entry.map(|entry| entry.socket.display().to_string())
 }
 
-/// Requests a signal at the end of the parent process.
+/// Asks the kernel to send a signal to this process when the parent process ends.
 pub(crate) fn end_with(parent: u32, signal: Signal) -> Result<(), Failure> {
     set_parent_process_death_signal(Some(signal)).or_fail("cannot watch the parent process")?;
     // The parent may have ended before the request.

@@ -25,7 +25,7 @@ pub(crate) enum Parsed {
 /// Reads the command line.
 pub(crate) fn read() -> Parsed {
     let words: Vec<OsString> = std::env::args_os().collect();
-    // Both options also apply to the report of a usage error, so they are read first.
+    // `--format` and `--color` also apply to the report of a usage error, so they are read first.
     let format = match asked(&words, "--format").and_then(OsStr::to_str) {
         Some("json") => Format::Json,
         Some("ndjson") => Format::Ndjson,

@@ -13,7 +13,7 @@ use sandbox::{Done, Sandbox};
 use serde_json::{Value, json};
 use terminal::Terminal;
 
-/// More than the default message size.
+/// The largest size of a value in bytes. It is larger than the default message size.
 const KEPT_BYTES_MAX: u32 = 20 << 20;
 
 /// An entry of a drawer.
@@ -60,7 +60,7 @@ trait Drawer {
     fn die(&self) -> peregrine::Result<()>;
 }
 
-/// An interface whose messages are larger than by default.
+/// An interface whose messages may be larger than the default message size.
 #[interface]
 trait Shelf {
     /// Takes a value, and returns its length.
@@ -214,13 +214,13 @@ fn every_kind_of_parameter_is_called_on_every_path() {
         let out = call(&["thin", "bytes=@tmp/bytes", "--out", "into=tmp/thin"]).1;
         assert_eq!(out["into"], json!({ "file": "tmp/thin", "bytes": 3 }));
         assert_eq!(fs::read(sandbox.path("tmp/thin")).unwrap(), [1, 3, 0]);
-        // More than the default message size.
+        // This argument is larger than the default message size.
         let large = vec![7u8; 17 << 20];
         fs::write(sandbox.path("tmp/large"), &large).unwrap();
         let (code, report) = served.json(address, &["thin", "bytes=@tmp/large", "into=2M"]);
         assert_eq!((code, &report["error"]["kind"]), (3, &"TooLarge".into()), "{report}");
     }
-    // A missing option is None, and JSON output notes it.
+    // A missing argument of type `Option` is None, and the JSON output mentions this.
     let (_, report) = served.json("drawer", &["stay", "ms=0"]);
     assert_eq!(report["notes"], json!(["`more` is missing: using None"]));
     // A number of 128 bits keeps its digits.
@@ -236,7 +236,7 @@ fn every_kind_of_parameter_is_called_on_every_path() {
     // A file that cannot be written fails after the call, with the result.
     let (code, report) = served.json("drawer", &["thin", "bytes=abc", "--out", "into=/dev/full"]);
     assert_eq!((code, &report["result"]), (4, &json!(3)), "{report}");
-    // From standard input, and to standard output without changes.
+    // An argument is read from standard input. A returned buffer is written to standard output unchanged.
     let done = served.fed(b"a-b-c", &["call", "drawer", "thin", "bytes=@-", "--out", "into=-"]);
     assert_eq!((done.code, &*done.out), (0, "abc"));
     let input = br#"{"numbers": [2, 1], "count": 5}"#;

@@ -220,7 +220,8 @@ fn demonstration_copies_a_given_file_and_refuses_others() {
 #[test]
 fn interrupted_demonstration_removes_everything() {
     let sandbox = Sandbox::new();
-    // Interrupts during the copy, and during the measurement, when the command may be stopping a child.
+    // The demonstration is interrupted during the copy, and then during the measurement, in which the command
+    // may be stopping a child.
     for (children, bytes) in [(1, "64M"), (3, "1M")] {
         let mut demo = Process::start(&mut sandbox.command(&["demo", "--bytes", bytes]));
         let mut found = Vec::new();

@@ -21,11 +21,12 @@ use tempfile::TempDir;
 /// Time limit of every operation. A test that succeeds does not wait this long.
 const LIMIT: Duration = Duration::from_secs(50);
 
-/// The current version of the packet protocol, and the previous one.
+/// The current version of the packet protocol.
 const VERSION: u8 = 3;
+/// The previous version of the packet protocol.
 const PREVIOUS: u8 = VERSION - 1;
 
-/// In tests with loss, one of this many packets is lost.
+/// The argument with which a program in C loses one of 12 packets.
 const LOSE: &str = "12";
 
 /// The client and the server in C, compiled for one machine.
@@ -193,7 +194,7 @@ fn own_directory() -> Arc<TempDir> {
 /// A server of this library.
 struct Ours {
     running: Running,
-    /// Dropped after the server.
+    /// The runtime directory. It is dropped after the server.
     _directory: Arc<TempDir>,
     name: String,
     tcp: u16,

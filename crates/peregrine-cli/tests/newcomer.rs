@@ -6,7 +6,7 @@ mod sandbox;
 
 use sandbox::{Process, Sandbox, until};
 
-/// Returns the command lines of the section with their expected output.
+/// Returns the command lines of the section "What you see" of README.md, with their expected output.
 fn shown() -> Vec<(String, String)> {
     let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");
     let readme = std::fs::read_to_string(readme).unwrap();
@@ -54,7 +54,8 @@ fn plain(text: &str) -> String {
 
 #[test]
 fn command_prints_what_the_readme_shows() {
-    // The program of the section is an example of the library, in the directory of the tests.
+    // The section uses the example `hello` of the library. Cargo builds it into `examples`, next to the
+    // directory of the test programs.
     let programs = std::env::current_exe().unwrap();
     let hello = programs.parent().unwrap().parent().unwrap().join("examples/hello");
     if !hello.exists() {

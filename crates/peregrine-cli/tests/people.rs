@@ -484,7 +484,7 @@ fn shell_completes_commands_options_and_names() {
     terminal.until("3 calls: min");
     terminal.write("peregrine ping local:arch\t");
     terminal.until("peregrine ping local:archive-of-files");
-    // Files and exports can be compared.
+    // For `compare`, both files and exports are completed.
     fs::write(sandbox.path("photos.rs"), "").unwrap();
     terminal.write("\nperegrine compare pho\t");
     terminal.until("peregrine compare photos.rs");

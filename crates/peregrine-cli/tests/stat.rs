@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A runtime directory, with a server.
+/// A runtime directory, and servers that export in it.
 struct Sandbox {
     dir: TempDir,
     servers: Vec<Child>,
@@ -66,7 +66,7 @@ impl Sandbox {
         self.servers.push(server);
     }
 
-    /// The addresses of the server without a name.
+    /// Returns the addresses of the server, without the name of the export.
     fn server_addresses(&self) -> Vec<String> {
         let bare = |address: &String| address.replacen("files@", "@", 1);
         self.addresses.iter().map(bare).collect()
@@ -106,7 +106,7 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
 }
 
 fn of<'a>(all: &'a Value, name: &str) -> &'a Value {
-    all.as_array().unwrap().iter().find(|one| one["name"] == name).expect("it is exported")
+    all.as_array().unwrap().iter().find(|one| one["name"] == name).expect("the name is exported")
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn ndjson_has_an_object_per_interval() {
     assert!(lines.iter().all(|line| line["exports"][0]["name"] == "files"));
     let (code, report) = sandbox.json(&arguments);
     assert_eq!((code, report["intervals"].as_array().unwrap().len()), (0, 3));
-    // Without a terminal, one line per interval.
+    // Without a terminal, `--watch` prints one line per interval.
     let (code, out, _) = sandbox.run(&[&arguments[..], &["--watch"]].concat());
     assert_eq!((code, out.lines().count()), (0, 3), "{out}");
     assert!(out.lines().all(|line| line.contains("calls/s  in flight 0")), "{out}");
@@ -357,7 +357,7 @@ fn watch_fits_small_terminals() {
     let terminal = watch(&sandbox, 4, 20, &[]);
     let text = terminal.until_seen("more lines");
     assert!(text.lines().count() <= 4, "{text}");
-    // A new size takes effect.
+    // A new size of the terminal takes effect.
     terminal.pty.resize(Size::new(50, 160)).unwrap();
     terminal.seen.lock().unwrap().screen_mut().set_size(size(50), size(160));
     terminal.until_seen("INTERFACE");
@@ -375,7 +375,7 @@ fn terminal_is_restored_however_the_command_ends() {
     terminal.assert_restored();
     terminal.until_seen("interrupted");
 
-    // With a hung server, the wait is bounded.
+    // If the server hangs, the command still ends within a bounded time after Ctrl-C.
     let mut terminal = watch(&sandbox, 24, 80, &[]);
     terminal.until_seen("EXPORT");
     let server = Pid::from_raw(sandbox.servers[0].id().cast_signed()).unwrap();
@@ -406,7 +406,7 @@ fn dumb_terminal_gets_lines() {
     assert_eq!(ended(&mut terminal.child).code(), Some(0));
     until("both lines are printed", || terminal.text().matches("calls/s").count() == 2);
     assert!(!terminal.is_drawn());
-    // Without colours, it still draws.
+    // Without colours, the command still draws in place.
     let mut command = Command::new(env!("CARGO_BIN_EXE_peregrine"));
     command.args(["stat", "files", "--watch", "--interval", "20ms", "--color", "never"]);
     command.env("PEREGRINE_DIR", sandbox.dir.path().join("run")).env("TERM", "xterm");

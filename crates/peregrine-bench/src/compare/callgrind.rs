@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 
 use crate::subject::Failure;
 
-/// The fraction of the calls in which an instruction of the fast path may be missing, in the median run and
-/// in four of five runs. There are two reasons why it may be missing: a server times one call of 64, and a
-/// message may have arrived before its receiver polls for it. The counts of loops that wait vary more between
-/// runs.
+/// The largest fraction of the calls in which an instruction of the fast path may be missing: first for the
+/// median run, then for four of five runs. There are two reasons why it may be missing: a server times one
+/// call of 64, and a message may have arrived before its receiver polls for it. The counts of loops that wait
+/// vary more between runs.
 const MISSING: [f64; 2] = [0.1, 0.2];
 
-/// The fraction of the calls in which an instruction of the fast path may be executed twice, in the median
-/// run and in four of five runs.
+/// The largest fraction of the calls in which an instruction of the fast path may be executed twice: first
+/// for the median run, then for four of five runs.
 const MORE: [f64; 2] = [0.01, 0.02];
 
 /// For an instruction that is executed several times per call: the fraction of the calls by which its count
@@ -30,8 +30,8 @@ pub(crate) struct Counts(BTreeMap<(String, u64), Executed>);
 /// One instruction.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Executed {
-    /// The name of the function that contains it. This is never an inlined function, but the function into
-    /// which that was inlined.
+    /// The name of the function that contains the instruction. If the instruction is part of an inlined
+    /// function, this is the function into which it was inlined.
     function: String,
     /// The number of executions.
     times: u64,
@@ -55,7 +55,8 @@ impl Counts {
             } else if let Some(name) = line.strip_prefix("fn=") {
                 function = name;
             } else if line.starts_with("calls=") {
-                // The next line repeats the instructions of the callee, which the lines of the callee count.
+                // The next line has the sum of all instructions of the callee. The lines of the callee count
+                // them, too.
                 is_callee = true;
             } else if line.starts_with("0x") && !std::mem::take(&mut is_callee) {
                 let mut words = line.split(' ');

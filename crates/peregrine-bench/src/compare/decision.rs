@@ -8,10 +8,10 @@ use crate::statistics::median;
 /// A row is slower if the ratio of its new time to its old time is above this.
 pub(crate) const SLOWER: f64 = 1.03;
 
-/// How probable it is that the interval contains the true median.
+/// The least probability with which the interval contains the true median.
 const COVERAGE: f64 = 0.99;
 
-/// The fewest turns whose interval reaches [`COVERAGE`].
+/// The smallest number of turns with which the interval reaches [`COVERAGE`].
 const SURE_TURNS: usize = 8;
 
 /// The median of some ratios, and its interval.
@@ -22,12 +22,12 @@ pub(crate) struct Spread {
     pub(crate) high: f64,
 }
 
-/// Whether a row is slower, as its turns show.
+/// Whether the turns of a row show that the row is slower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
     /// The median is not above [`SLOWER`].
     NotSlower,
-    /// The median is above [`SLOWER`], but the interval is not, or there are too few turns.
+    /// The median is above [`SLOWER`], but a part of the interval is not, or there are too few turns.
     Undecided,
     /// The whole interval is above [`SLOWER`].
     Slower,

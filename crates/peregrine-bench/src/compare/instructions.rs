@@ -23,7 +23,7 @@ use crate::run_directory::RunDirectory;
 use crate::subject::Failure;
 use crate::{Progress, machine};
 
-/// How long a process may take under callgrind. It takes about a second.
+/// How long a process may run under callgrind. Usually it runs for about a second.
 const LIMIT: Duration = Duration::from_secs(120);
 
 const PATHS: [&str; 2] = ["in-process", "local"];
@@ -65,7 +65,7 @@ struct Row {
     functions: [Functions; 2],
 }
 
-/// Counts, and prints a table of all cases and a table of their functions.
+/// Counts instructions, and prints a table of all cases and a table of their functions.
 pub(crate) fn run(options: &Options, progress: &Progress) -> Result<(), Failure> {
     if let Some(why) = missing() {
         eprintln!("instructions: skipped: {why}");
@@ -140,8 +140,8 @@ fn copy_for_valgrind(from: &Path, to: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Makes a program create an inotify descriptor where it would create a descriptor of a process. Valgrind
-/// 3.19 fails `pidfd_open` with `ENOSYS`, and without it no client can bind. The inotify descriptor never
+/// Makes a program create an inotify descriptor where it would create a descriptor of a process. Under
+/// Valgrind 3.19, `pidfd_open` fails with `ENOSYS`, and then no client can bind. The inotify descriptor never
 /// becomes readable, so the server does not notice that the client ends. The calls stay the same.
 fn replace_pidfd_open(program: &mut [u8]) {
     /// The instruction `mov eax, 434`, which loads the number of `pidfd_open`.
@@ -162,7 +162,7 @@ fn replace_pidfd_open(program: &mut [u8]) {
     }
 }
 
-/// A case of a program.
+/// One case, as one of the two builds runs it.
 struct Counted<'a> {
     program: &'a Path,
     /// The directory for exports and counts.
@@ -295,7 +295,8 @@ impl Row {
         [0, 1].map(|build: usize| self.functions[build].values().sum())
     }
 
-    /// Returns all functions of both builds: name, before, after.
+    /// Returns the name of each function, with its numbers of instructions in the older and in the newer
+    /// build.
     fn by_function(&self) -> Vec<(&str, [u64; 2])> {
         let names: BTreeSet<&str> =
             self.functions.iter().flat_map(BTreeMap::keys).map(String::as_str).collect();
@@ -324,7 +325,7 @@ impl Row {
     }
 }
 
-/// Returns the texts of before, after, and the difference with its sign.
+/// Returns the cells of the columns `before`, `after` and `difference`. A difference other than 0 has a sign.
 fn cells([before, after]: [u64; 2]) -> [String; 3] {
     let difference = after.cast_signed() - before.cast_signed();
     let difference = if difference == 0 { "0".to_owned() } else { format!("{difference:+}") };

@@ -1,7 +1,7 @@
 //! The experiment `compare`: measures two builds of this program alternately, and compares each row.
 //!
-//! The script `crates/peregrine-bench/compare` builds two commits and starts this experiment. Of both builds,
-//! this experiment uses only other experiments and their JSON output.
+//! The script `crates/peregrine-bench/compare` builds two commits and starts this experiment. This experiment
+//! uses only the other experiments of both builds, and their JSON output.
 
 pub(crate) mod callgrind;
 mod decision;
@@ -36,7 +36,7 @@ pub(crate) struct Options {
     /// 'local --quick' and 'network --quick'
     #[arg(long = "run", value_name = "WORDS")]
     runs: Vec<String>,
-    /// Turns of every row; in a turn both programs measure it once
+    /// Turns of every row. In a turn, both programs measure the row once
     #[arg(long, value_name = "N", default_value_t = 4)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
     turns: u32,

@@ -12,7 +12,8 @@ use crate::subject::Failure;
 pub(crate) const OPTIONS: [&str; 7] =
     ["case", "placement", "wait", "link", "path", "callers", "bindings"];
 
-/// The conditions of a row. Rows that differ only in their limit share Peregrine's time.
+/// What identifies a row. The limit is not a part of it: rows that differ only in their limit contain the
+/// same measured time of Peregrine, and the first of them is kept.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     /// The index of the experiment in the list of runs.

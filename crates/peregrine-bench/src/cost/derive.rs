@@ -4,7 +4,7 @@
 //! Procedure Call Stubs*, Table 5) give the equations of one data type. They state that those of other types
 //! can be generated from the description of the interface. This file does so.
 //!
-//! A description may come from a peer. Work and result are bounded by [`TERMS_MAX`] and
+//! A description may come from a peer. The work and the size of the result are bounded by [`TERMS_MAX`] and
 //! [`DEPTH_MAX`](limits::DEPTH_MAX), and numbers saturate. A part beyond a bound, or a type that contains
 //! itself, becomes a variable.
 
@@ -16,7 +16,7 @@ use peregrine::limits;
 
 use super::equation::{Control, Copying, Cost, Design, Length, Part, ProcedureCost, Symbol};
 
-/// The largest number of values of a description that are examined. The rest becomes variables in the
+/// The largest number of values of a description that are examined. Further values become variables in the
 /// equations.
 pub(super) const TERMS_MAX: usize = 1 << 16;
 
@@ -31,10 +31,10 @@ pub(crate) fn costs(described: &Described, design: Design) -> Vec<ProcedureCost>
     described.procedures.iter().map(|procedure| deriving.procedure(procedure)).collect()
 }
 
-/// The place of a value in a call, starting at the parameter.
+/// The place of a value in a call: a chain of names from the parameter to the value.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
-    /// The place of the value that contains it.
+    /// The place of the value that contains this value; `None` for a parameter or the result.
     pub(super) whole: Option<&'a Self>,
     /// The name of this value within the containing value; `None` for an element of an array or sequence.
     pub(super) name: Option<&'a str>,
@@ -199,8 +199,8 @@ impl Deriving<'_> {
             && self.design.copying.is_procedural()
             && self.design.control == Control::Compiled
         {
-            // In a compiled stub, a procedure marshals each of several records. (An interpreter calls itself
-            // instead.)
+            // If there are several records, a compiled stub calls a procedure to marshal each of them. (An
+            // interpreter calls itself instead.)
             moving.add(Cost::symbol(Symbol::Call));
         }
         if !moving.is_nothing() {

@@ -67,7 +67,7 @@ impl Copying {
 /// The terms of equations. Each takes a fixed time on a machine (the paper's Table 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Symbol {
-    /// `L_b`: moves four bytes one by one. Items of other sizes count in quarters of it.
+    /// `L_b`: moves four bytes one by one. An item of another size counts as a quarter of `L_b` per byte.
     ByteCopy,
     /// `L_i`: moves an item of any size as one.
     ItemCopy,
@@ -77,7 +77,7 @@ pub(crate) enum Symbol {
     Step,
     /// `α`: begins a message that has blocks.
     BlockStart,
-    /// `B`: sets up the interpreter, which is called for each message, and by itself for each record.
+    /// `B`: sets up the interpreter, which is called for each message, and calls itself for each record.
     Setup,
     /// `A`: sets up an array in the interpreter.
     ArraySetup,
@@ -190,7 +190,7 @@ impl Parameters<'_> {
         self.symbols[symbol as usize]
     }
 
-    /// Returns the time of a block, or 0 if no block was measured.
+    /// Returns the time of a block of `bytes` bytes, or 0 if no block was measured.
     pub(crate) fn block(&self, bytes: f64) -> f64 {
         let Some(last) = self.blocks.len().checked_sub(1) else { return 0.0 };
         let after = self.blocks.partition_point(|(known, _)| (*known as f64) < bytes);
@@ -220,7 +220,7 @@ impl Cost {
         &self.parts
     }
 
-    /// Returns whether it costs nothing.
+    /// Returns whether this cost is zero.
     pub(crate) fn is_nothing(&self) -> bool {
         self.parts.is_empty() && self.counts.iter().all(|count| *count == 0)
     }
@@ -259,7 +259,8 @@ impl Cost {
         self.parts.extend(other.parts);
     }
 
-    /// Returns the cost of a loop over this cost. The loop is free if its body is.
+    /// Returns the cost of a loop whose body has this cost. If the body costs nothing, the loop costs
+    /// nothing.
     pub(super) fn times(self, length: Length) -> Self {
         if self.is_nothing() { self } else { Self::part(Part::Times(length, self)) }
     }

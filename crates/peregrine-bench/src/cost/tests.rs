@@ -16,8 +16,8 @@ Triple#0 = plain 12 align 4 {a: i32, b: i32, c: i32}
 Labelled#1 = struct {n: i32, s: text}
 ";
 
-/// The time in microseconds that finding the end of the text took in the paper (its footnote in section 3.2).
-/// Peregrine's texts have a length, so its equations do not contain this time.
+/// The time in microseconds in which the paper's stub finds the end of the text (footnote in the paper's
+/// section 3.2). Peregrine's texts have a length, so its equations do not contain this time.
 const STRLEN_1024: f64 = 2700.0;
 
 fn equations(text: &str, design: Design) -> Vec<String> {
@@ -122,7 +122,7 @@ fn costs_of_a_sum_on_the_papers_machine() {
     let design = Design { control: Control::Compiled, copying: Copying::InlineItem };
     let call = &costs(&sum, design)[0].call;
     assert_eq!(call.to_string(), "L_i + 256 × (L_i + f)");
-    // In microseconds.
+    // The time is in microseconds.
     assert_eq!(call.evaluate(&Parameters::MICROVAX, &|_| 0.0), 3338.0);
 }
 

@@ -1,4 +1,5 @@
-//! A link under test between two network namespaces, with a server of each kind at its far end.
+//! A link under test between two network namespaces, with a server of Peregrine and a TCP server at its far
+//! end.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
@@ -40,7 +41,7 @@ struct Bytes(Vec<u8>);
 
 impl Bulk for Bytes {
     fn read(&self, bytes: u32, mut into: Out<'_, u8>) -> peregrine::Result<()> {
-        into.put(&self.0[..bytes as usize]).expect("the buffer has room");
+        into.put(&self.0[..bytes as usize]).expect("the buffer is large enough");
         Ok(())
     }
 }
@@ -192,8 +193,8 @@ impl Bench {
     }
 
     /// Makes calls whose results have `bytes` bytes. Returns the number of bytes of the results that arrived
-    /// within `length`, and the time until the last of these arrived. At least the first result counts, even
-    /// if it is later.
+    /// within `length`, and the time until the last of these arrived. The first result always counts, even if
+    /// it arrives after `length`.
     pub(super) fn read_calls(
         &self,
         length: Duration,

@@ -18,8 +18,9 @@ use crate::{Progress, machine};
 
 /// The size of the smallest result in bytes.
 const BYTES_MIN: usize = 1 << 16;
-/// A result is as large as what TCP reads in this time, or in [`RESULT_ROUND_TRIPS`] if these take longer.
-/// With smaller results, the round trip between two calls would take a large part of the time.
+/// The size of a result is the number of bytes that TCP reads in this time, or in [`RESULT_ROUND_TRIPS`]
+/// round trips if these take longer. With smaller results, the round trip between two calls would take a
+/// large part of the time.
 const RESULT_TIME: Duration = Duration::from_secs(1);
 /// The smallest number of round trips in which TCP would read a result. See [`RESULT_TIME`].
 const RESULT_ROUND_TRIPS: u32 = 10;
@@ -89,7 +90,8 @@ pub(crate) struct Options {
     /// Only links with this loss, in thousandths (may be repeated)
     #[arg(long = "loss", value_name = "N")]
     loss: Vec<u64>,
-    /// The queue of each link in percent of the bytes in flight, but at least 100 packets
+    /// The size of each link's queue, in percent of the bytes that a full link has in flight, but at least
+    /// 100 packets
     #[arg(long, value_name = "N", default_value_t = 100)]
     queue: u64,
     /// For how many seconds each flow runs alone; both together run twice as long

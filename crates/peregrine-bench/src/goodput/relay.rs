@@ -15,9 +15,9 @@ const ETHERNET_HEADER: u64 = 14;
 /// The smallest number of packets that a queue holds.
 const QUEUE_MIN: u64 = 100;
 const PACKET_MAX: usize = 2048;
-/// The number of packets that the relay reads before it sends those that are due.
+/// The largest number of packets that the relay reads before it sends the packets that are due.
 const BATCH: usize = 32;
-/// A packet counts as late if it leaves later than this after the time at which it was due.
+/// A packet counts as late if it leaves more than this time after it was due.
 const LATE: Duration = Duration::from_millis(1);
 /// The longest time until the relay checks whether it has to stop.
 const REST_MAX: Duration = Duration::from_millis(20);

@@ -1,5 +1,5 @@
-//! The limits for null calls by many callers: the callers send messages, and as many server threads echo
-//! them. All threads sleep while they wait.
+//! The limits for null calls by many callers: the callers send messages, and the same number of server
+//! threads echo them. All threads sleep while they wait.
 //!
 //! Each caller has a connected socket. In `echo-each`, each server thread has its own socket, so the kernel
 //! wakes exactly the thread that a packet is for. In `echo-shared`, all server threads share one socket, and
@@ -87,7 +87,7 @@ pub(crate) fn call(
             .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         ended.collect::<io::Result<_>>()
     })?;
-    // Sends one end message for each caller. There are as many server threads.
+    // One end message is sent for each caller, because there is one server thread for each caller.
     for socket in &sockets {
         socket.send(Window::of(&END), None, IfFull::Wait)?;
     }

@@ -1,4 +1,4 @@
-//! The process at the far end of a link. It reads commands ([`Order`]) from its standard input, one a line.
+//! The process at the far end of a link. It reads commands ([`Order`]) from its standard input, one per line.
 //! It answers each command with the ports at which it serves, and serves until the command is complete.
 //!
 //! It ends when its standard input ends. It is killed if the near process is killed.
@@ -45,7 +45,8 @@ pub(crate) enum Order {
     Tcp(Stream),
     /// An echo by a number of sleeping threads. The flag says whether they share one socket.
     Echo(usize, bool),
-    /// A number of blasts, packet by packet. The flag says whether the first packet of a blast is sent last.
+    /// A number of blasts, whose packets are sent one by one. The flag says whether the first packet of a
+    /// blast is sent last.
     Blast(bool, u32),
     /// A server of Peregrine with a number of threads, until [`Far::end_order`].
     Serve(Path, Waiting, usize),
@@ -120,7 +121,7 @@ fn words_of(Exchange { spin, there, back, trips }: Exchange) -> String {
     format!("{spin} {} {} {} {} {trips}", there.bytes, there.segment, back.bytes, back.segment)
 }
 
-/// The far process as the near one uses it. It is killed when this is dropped.
+/// The far process, as the near process controls it. It is killed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Far {
     child: Child,

@@ -103,7 +103,7 @@ const CALLERS: [u32; 3] = [4, 16, 64];
 
 /// A program that is measured across a link, round by round.
 pub(crate) trait Subject {
-    /// Returns the name of the subject in a row.
+    /// Returns the name of the subject, as rows show it.
     fn name(&self) -> &'static str;
 
     /// Measures `calls` calls, after `warm` calls that are not measured. Returns the mean times of a call.
@@ -166,7 +166,8 @@ impl Subject for Exchanged {
     }
 }
 
-/// The subject of `xdp-pingpong`, `packet-pingpong`, and `blast-ack` and the network penalty in raw frames.
+/// The subject of `xdp-pingpong`, `packet-pingpong`, `blast-ack` in raw frames, and the network penalty in
+/// raw frames.
 struct Framed {
     name: &'static str,
     device: Device,
@@ -235,7 +236,7 @@ fn per_call(took: Duration, calls: u32) -> Sample {
 }
 
 /// The time for which calls are made before the measured ones. It is the same for limits, because a limit
-/// that is less warm than Peregrine would make Peregrine look better.
+/// that was warmed up for a shorter time would make Peregrine look better.
 const WARM_TIME: Duration = Duration::from_millis(8);
 
 /// A subject, and the time per call that was measured last.
@@ -461,9 +462,11 @@ fn on_each_link(
     Ok(())
 }
 
-/// The paths that can be measured on a link, and those on which Peregrine works.
+/// The paths of a link that are measured.
 struct Paths {
+    /// The paths whose limits can be measured.
     limits: Vec<Path>,
+    /// The paths on which Peregrine is measured.
     ours: Vec<Path>,
 }
 
@@ -590,8 +593,8 @@ fn checked(
     Ok(Some(Row { bindings: 1, ..row }))
 }
 
-/// Measures many callers and as many serving threads: Peregrine's calls, and both limits of `echo.rs`. The
-/// row has the faster limit.
+/// Measures many callers and the same number of server threads: Peregrine's calls, and both limits of
+/// `echo.rs`. The row has the faster limit.
 fn crowded(
     selection: &Selection,
     filter: &Filter,

@@ -65,7 +65,7 @@ pub(crate) fn lead(
 /// Receives the blasts. Every packet except the first is copied to its place after the first packet.
 pub(crate) fn follow(socket: &Datagrams, first_last: bool, trips: u32) -> io::Result<()> {
     socket.size_buffers(4 << 20, 4 << 20)?;
-    // The first packet's buffer has room for all further packets.
+    // The buffer of the first packet is large enough for all further packets.
     let (mut whole, mut other) = (vec![0; HEADER + COUNT * PIECE], [0; PACKET]);
     let mut from = Address::default();
     for _ in 0..trips {

@@ -8,8 +8,8 @@
 //!
 //! A server prints its port in a line, and serves. It sleeps while there are no calls. Each line of a
 //! client's standard input says how many calls to make. The client answers each line with the time of these
-//! calls in nanoseconds. Each process of the Rust systems has one thread, which is the fastest for one call
-//! at a time.
+//! calls in nanoseconds. Each process of the Rust systems has one thread, because this is the fastest
+//! configuration for one call at a time.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -64,7 +64,7 @@ impl Peer {
         }
     }
 
-    /// Returns why it cannot be measured, or `None` if it can.
+    /// Returns why this system cannot be measured, or `None` if it can.
     pub(crate) const fn missing(self) -> Option<&'static str> {
         match self {
             Self::OncRpc if ONC.is_empty() => {
@@ -83,7 +83,7 @@ pub(crate) struct Options {
     /// Where the server listens
     #[arg(long)]
     at: IpAddr,
-    /// Its port, for a client
+    /// The port of the server, if this process is a client
     #[arg(long)]
     port: Option<u16>,
     /// The processor to run on
@@ -104,7 +104,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
             None => command.args(["server", &at.to_string()]),
             Some(port) => command.args(["client", &at.to_string(), &port.to_string()]),
         };
-        // This replaces the process, and keeps its processor affinity.
+        // The program replaces this process, and keeps its processor affinity.
         return Err(std::os::unix::process::CommandExt::exec(&mut command).into());
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -130,8 +130,8 @@ fn write_line(number: u128) -> io::Result<()> {
     out.flush()
 }
 
-/// Carries out the commands that a client reads. It may block while it waits for a command, because nothing
-/// else runs on its thread.
+/// Carries out the commands that a client reads. This function may block while it waits for a command,
+/// because nothing else runs on its thread.
 async fn as_ordered(mut call: impl AsyncFnMut() -> Result<(), Failure>) -> Result<(), Failure> {
     for line in io::stdin().lock().lines() {
         let line = line?;

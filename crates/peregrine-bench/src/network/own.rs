@@ -1,4 +1,4 @@
-//! Peregrine's calls across a link. The server is in the far process, and exists only while one slice is
+//! Peregrine's calls across a link. The server is in the far process, and exists only while one sample is
 //! measured.
 
 use std::net::{IpAddr, SocketAddr};
@@ -123,8 +123,8 @@ impl Subject for Own {
     }
 }
 
-/// Makes calls by `callers` threads in a window. The threads share a binding, and as many server threads may
-/// serve them. Returns the counts of each thread, and the processor time of both processes.
+/// Makes calls by `callers` threads in a window. The threads share a binding, and the server has the same
+/// number of threads. Returns the counts of each thread, and the processor time of both processes.
 pub(super) fn call_together(
     far: &mut Far,
     own: &Own,

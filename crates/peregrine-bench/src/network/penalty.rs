@@ -2,8 +2,8 @@
 //!
 //! The *network penalty* is half of the round trip of the same packets, with both sides polling all the time.
 //! The sizes are the paper's, and include everything after the Ethernet header. The packets are UDP packets,
-//! and over the veth pair also raw Ethernet frames, like the paper's. The minimum size of our frames is above
-//! the paper's smallest packet.
+//! and over the veth pair also raw Ethernet frames, like the paper's. Our smallest frame is larger than the
+//! paper's smallest packet.
 
 use super::raw::LINK_PAYLOAD;
 use super::wire::{HEADER, IP_UDP, Packets};
@@ -13,7 +13,7 @@ pub(crate) const LIMIT: &str = "penalty";
 /// The case in which a blast is sent in two different orders of packets.
 pub(crate) const ORDER: &str = "blast-order";
 
-/// A row of the tables.
+/// A row of the paper's tables.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Penalty {
     /// The name of the case in every row of results.

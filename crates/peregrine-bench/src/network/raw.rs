@@ -2,9 +2,9 @@
 //! without the network stack.
 //!
 //! `xdp-pingpong`, `blast-ack` (of several frames) and `packet-pingpong` are one program on different
-//! devices: as many frames as the message needs, and as many back as the answer needs. Outgoing data is in
-//! its frames already, and only the number of the trip is written. Incoming payloads are copied into
-//! contiguous memory, and each frame is returned to the kernel at once.
+//! devices. It sends as many frames as the message needs, and receives as many as the answer needs. Outgoing
+//! data is in its frames already, and only the number of the trip is written. Incoming payloads are copied
+//! into contiguous memory, and each frame is returned to the kernel at once.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -47,7 +47,7 @@ pub(crate) fn packets(bytes: usize, link: Link) -> Packets {
     Packets::cut(bytes, (link.mtu() - LINK_PAYLOAD - HEADER) & !15)
 }
 
-/// The device that passes frames.
+/// A kind of device that passes frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Device {
     /// AF_XDP, in the driver.
@@ -340,8 +340,8 @@ impl<F: Frames> End<F> {
         (0..self.sends.count().min(WINDOW)).try_for_each(|n| self.frames.write(n, 0, &header))
     }
 
-    /// Sends a part of a message: at most [`WINDOW`] frames, from the number `first` on. Returns the number
-    /// of the frame that follows the part.
+    /// Sends a part of a message: at most [`WINDOW`] frames, beginning with the frame number `first`. Returns
+    /// the number of the frame that follows the part.
     fn send(&mut self, trip: u32, first: usize) -> io::Result<usize> {
         let Packets { bytes, segment } = self.sends;
         let sent = (self.sends.count() - first).min(WINDOW);
@@ -351,7 +351,7 @@ impl<F: Frames> End<F> {
     }
 
     /// Receives a packet, and places its payload after the `received` bytes that have arrived. Returns the
-    /// new number of bytes.
+    /// number of bytes that have arrived now.
     #[inline]
     fn receive(&mut self, received: usize) -> io::Result<usize> {
         let Self { frames, link, header, payload, .. } = self;
@@ -367,7 +367,7 @@ impl<F: Frames> End<F> {
 }
 
 /// Runs the near side through a device: `warm` trips that are not measured, then the other trips. Returns the
-/// time of the latter.
+/// time of these other trips.
 fn lead_by<F: Frames>(near: IpAddr, far: Place, what: Exchange, warm: u32) -> io::Result<Duration> {
     let mut end = End::<F>::open(near, what.spin, what.there, what.back)?;
     end.address(far)?;
@@ -393,7 +393,7 @@ fn lead_by<F: Frames>(near: IpAddr, far: Place, what: Exchange, warm: u32) -> io
     Ok(start.elapsed())
 }
 
-/// Runs the far side through a device. `announce` reports its place.
+/// Runs the far side through a device. `announce` reports the place of the far side.
 fn follow_by<F: Frames>(
     at: IpAddr,
     what: Exchange,
@@ -449,7 +449,7 @@ pub(crate) fn lead(
     }
 }
 
-/// Runs the far side. `announce` reports its place.
+/// Runs the far side of an exchange. `announce` reports the place of the far side.
 pub(crate) fn follow(
     device: Device,
     at: IpAddr,

@@ -1,10 +1,10 @@
 //! The limits: the smallest programs that exchange a message and its answer across a network.
 //!
-//! `udp-pingpong` and `blast-ack` are one program: as many packets as the message needs, and as many back as
-//! the answer needs. An answer without data is one packet. On both sides, the packets and their headers are
-//! contiguous in memory. Nothing is gathered or scattered, and the receiver reads only a number. A message of
-//! many packets is sent in batches that the kernel segments (GSO). The client's socket is connected, the
-//! server's is not.
+//! `udp-pingpong` and `blast-ack` are one program. It sends as many packets as the message needs, and
+//! receives as many as the answer needs. An answer without data is one packet. On both sides, the packets and
+//! their headers are contiguous in memory. Nothing is gathered or scattered, and the receiver reads only the
+//! number of the trip. A message of many packets is sent in batches that the kernel segments (GSO). The
+//! client's socket is connected, the server's is not.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -64,7 +64,7 @@ impl Packets {
     }
 }
 
-/// The messages of both directions.
+/// A series of round trips: the messages of both directions, and how both sides wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Exchange {
     /// Whether both sides poll all the time instead of sleeping.
@@ -133,8 +133,8 @@ impl<'a> End<'a> {
     }
 }
 
-/// Runs the near side: `warm` trips that are not measured, then the other trips. Returns the time of the
-/// latter.
+/// Runs the near side: `warm` trips that are not measured, then the other trips. Returns the time of these
+/// other trips.
 pub(crate) fn udp_lead(to: SocketAddr, what: Exchange, warm: u32) -> io::Result<Duration> {
     let to = Address::from(to);
     let socket = Datagrams::new(&to)?;
@@ -213,7 +213,7 @@ pub(crate) struct Stream {
 /// Sets the options of a connection.
 fn prepared(stream: &TcpStream, spin: bool) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    // The machine's default may pace packets. If cubic is missing, the default stays.
+    // The machine's default congestion control may pace packets. If cubic is missing, the default stays.
     let _ = rustix::net::sockopt::set_tcp_congestion(stream.as_fd(), "cubic");
     stream.set_nonblocking(spin)
 }

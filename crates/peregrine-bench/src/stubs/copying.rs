@@ -1,8 +1,8 @@
 //! The five ways in which stubs move items: byte by byte or as one, inline or by procedures; and as blocks.
 //!
-//! An item is an integer of four bytes. To move it, a stub checks whether the message has room (or has
-//! further bytes), moves it, and advances. The paper's stubs did the same. Text is a count and a block in all
-//! designs.
+//! An item is an integer of four bytes. To move it, a stub checks whether the message has space for it (or
+//! contains further bytes), moves the item, and advances in the message. The paper's stubs did the same. Text
+//! is a count and a block in all designs.
 
 use core::marker::PhantomData;
 use std::hint::black_box;
@@ -53,7 +53,7 @@ pub(crate) trait Mover {
         (count_read == count as i32).then_some(())
     }
 
-    /// Moves text of the length of the user's buffer.
+    /// Moves text whose length is that of the user's buffer.
     #[inline(always)]
     fn text(&self, packet: &mut Packet<'_>, user: &mut [u8]) -> Option<()> {
         self.count(packet, user.len())?;
@@ -102,8 +102,7 @@ pub(crate) struct InlineItem<W>(PhantomData<W>);
 #[derive(Debug)]
 pub(crate) struct Block<W>(PhantomData<W>);
 
-/// Moves values by procedures that are called through a table. The same stub works with all procedures with
-/// which it can be linked.
+/// Moves values by procedures that are called through a table. The same stub works with any [`Procedures`].
 #[derive(Debug)]
 pub(crate) struct Procedural<W> {
     procedures: &'static Procedures,
@@ -190,7 +189,7 @@ impl<W: Way> Procedural<W> {
         Procedures { item: called_to_advance, record: record_by_procedures };
 
     fn linked(procedures: &'static Procedures) -> Self {
-        // The compiler must not know which procedures they are.
+        // The compiler must not know the procedures. Otherwise it could call them directly.
         Self { procedures: black_box(procedures), way: PhantomData }
     }
 

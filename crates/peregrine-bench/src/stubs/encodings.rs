@@ -1,5 +1,5 @@
-//! The three types in other encodings, compared with Peregrine's: into a buffer that is reused, and back into
-//! owned values.
+//! Measures the three types in other encodings, compared with Peregrine's. A value is encoded into a buffer
+//! that is reused, and decoded into an owned value.
 //!
 //! * `prost`: Protocol Buffers; integers as `sfixed32`, its fastest encoding.
 //! * `capnp`: Cap'n Proto with hand-written code in place of its compiler's output, on the same runtime.
@@ -177,7 +177,7 @@ where
     })
 }
 
-/// Makes the program of rkyv. Its buffer must be aligned, so it has a separate type.
+/// Makes the program of rkyv. The buffer must be aligned, so the buffer has a separate type.
 fn with_rkyv<T>(encodes: bool, value: T) -> Repeated
 where
     T: rkyv::Archive + 'static,
@@ -246,14 +246,14 @@ impl<'a> FromPointerReader<'a> for Read<'a> {
     }
 }
 
-/// `struct { i @0 :Int32; }`
+/// The size of `struct { i @0 :Int32; }`.
 const ONE_SIZE: StructSize = StructSize { data: 1, pointers: 0 };
-/// `struct { a @0 :List(Int32); }`
+/// The size of `struct { a @0 :List(Int32); }`.
 const ARRAY_SIZE: StructSize = StructSize { data: 0, pointers: 1 };
-/// `struct { first @0 :Int32; second @1 :Int32; third @2 :Int32; }`
+/// The size of `struct { first @0 :Int32; second @1 :Int32; third @2 :Int32; }`.
 const TRIPLE_SIZE: StructSize = StructSize { data: 2, pointers: 0 };
-/// `struct { a @0 :Int32; b @1 :Int32; c @2 :Int32; d @3 :List(Int32); e @4 :List(Triple);
-/// n @5 :Int32; s @6 :Text; }`
+/// The size of `struct { a @0 :Int32; b @1 :Int32; c @2 :Int32; d @3 :List(Int32); e @4 :List(Triple); n @5
+/// :Int32; s @6 :Text; }`.
 const STRUCTURE_SIZE: StructSize = StructSize { data: 2, pointers: 3 };
 
 /// Writes a list of numbers, as one block if the machine has the byte order of the message.
@@ -397,7 +397,7 @@ fn program(peer: &str, data: Data, encodes: bool) -> Repeated {
     }
 }
 
-/// Returns the case of a row.
+/// Returns the name of the case for a type and a direction.
 const fn case(data: Data, encodes: bool) -> &'static str {
     match (data, encodes) {
         (Data::One, true) => "encode-one",

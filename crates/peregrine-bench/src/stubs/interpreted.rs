@@ -15,13 +15,13 @@ use super::{Stub, Used};
 /// The short form of a type.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Code {
-    /// `I`
+    /// An integer: `I` in the paper.
     Integer,
-    /// `S<n>`
+    /// A text: `S<n>` in the paper.
     Text,
-    /// `A[n] ...`
+    /// An array: `A[n] ...` in the paper.
     Array(usize, &'static [Self]),
-    /// `(...)`
+    /// A record: `(...)` in the paper.
     Record(&'static [Self]),
 }
 
@@ -37,7 +37,7 @@ const STRUCTURE: &[Code] = &[
     Code::Record(&[Code::Integer, Code::Text]),
 ];
 
-/// A piece of the user's memory, which has no more types than words and text.
+/// A piece of the user's memory: either words or text.
 enum Memory<'a> {
     Words(&'a mut [i32]),
     Text(&'a mut [u8]),

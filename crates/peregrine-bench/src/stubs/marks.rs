@@ -1,4 +1,4 @@
-//! The marks of the study.
+//! The marks of the study of stubs: the largest acceptable values.
 
 use super::shipped::Row;
 use super::study::Study;
@@ -18,8 +18,8 @@ impl Mark {
     }
 }
 
-/// The largest acceptable ratio of the time of native values to that of a copy of as many bytes, in
-/// each direction.
+/// The largest acceptable ratio of the time of native values to that of a copy of the same number of bytes,
+/// in each direction.
 const OVER_COPY: [(Data, f64); 2] = [(Data::Array, 1.10), (Data::Structure, 1.50)];
 /// The largest acceptable ratio of the time of interpreted calls to that of compiled ones.
 const OVER_COMPILED: [(Data, f64); 2] = [(Data::Array, 1.25), (Data::Structure, 2.00)];

@@ -4,7 +4,8 @@
 //! |---|---|
 //! | `user`, `packet` | the three data types; a message |
 //! | `copying`, `compiled`, `interpreted` | the ten designs |
-//! | `parameters`, `model` | measurements of the paper's parameters; the paper's equations with them |
+//! | `parameters`, `model` | measurements of the paper's parameters; the paper's equations with these
+//! parameters |
 //! | `effects` | what the model misses |
 //! | `shipped` | Peregrine's own stubs |
 //! | `encodings` | the same types in other encodings, for the experiment `peers` |

@@ -12,8 +12,8 @@ use super::user::{Data, TEXT};
 pub(crate) struct Prediction {
     /// The paper's model: every part waits for the previous one.
     pub(crate) sum: f64,
-    /// In each loop, and outside of loops, moving items overlaps with everything else (including the call of
-    /// the stub). The longer of the two times counts.
+    /// In each loop, and outside of loops, moving items overlaps with everything else except blocks (also
+    /// with the call of the stub). The longer of the two times counts.
     pub(crate) overlap: f64,
 }
 

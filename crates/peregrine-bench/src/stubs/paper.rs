@@ -27,7 +27,7 @@ pub(crate) const DOUBTFUL: [(usize, usize, &str); 2] = [
 ];
 
 /// Table 3: the percentage of the time that is due to interpretation. The rows are those of `Copying::ALL`.
-/// Each is the model's time of interpretation, divided by the measured time.
+/// Each percentage is the model's time of interpretation, divided by the measured time.
 pub(crate) const INTERPRETATION: [[u32; 3]; 5] =
     [[80, 4, 51], [86, 6, 63], [63, 2, 33], [67, 2, 39], [86, 4, 76]];
 

@@ -31,7 +31,7 @@ pub(crate) const STEPS: usize = super::user::INTEGERS;
 #[inline(always)]
 fn straight(mover: &impl Mover, user: &mut User, packet: &mut [u8]) -> Used {
     let (bytes, mut packet) = (packet.len(), Packet::new(packet));
-    // The compiler does not know the first position, as with items that follow others.
+    // As for items that follow other items, the compiler does not know the first position.
     packet.next(user.lengths[0])?;
     let array = &mut user.array.value;
     macro_rules! items {

@@ -26,7 +26,7 @@ impl Debug for Repeated {
     }
 }
 
-/// The number of repetitions for the first estimate of the time of one.
+/// The number of repetitions from which the time of one is estimated first.
 const GUESS: u32 = 2000;
 
 impl Repeated {
@@ -62,12 +62,13 @@ impl Repeated {
         })
     }
 
-    /// Measures for about the time `slice`.
+    /// Measures the operation for about the time `slice`.
     ///
     /// The processor's frequency varies, and sometimes another program uses the same core (perhaps its other
-    /// hardware thread, or another virtual machine). So the slice is cut into pieces, and the [pace](Pace) is
-    /// measured before and after each piece. The time of a piece is expressed in links of the chain that the
-    /// pace measures. The sample is the median of the undisturbed pieces, times the usual time of a link.
+    /// hardware thread, or another virtual machine). So the time `slice` is divided into pieces. The
+    /// [pace](Pace) contains the time of one multiplication in a chain. It is measured before and after each
+    /// piece, and the time of the piece is divided by it. The sample is the median of these quotients over
+    /// the undisturbed pieces, times the usual time of one multiplication.
     pub(crate) fn measure(&mut self, slice: Duration) -> Result<Sample, Failure> {
         let last_ns = match self.last_ns {
             Some(ns) => ns,
@@ -75,7 +76,7 @@ impl Repeated {
         };
         let piece_ns = slice.as_nanos() as f64 / PIECES as f64;
         let calls = (piece_ns / last_ns.max(0.2)).clamp(4.0, 4e7) as u32;
-        // Warms the caches, which other programs have used since the last slice.
+        // Warms the caches, which other programs have used since the last measurement.
         self.timed(calls / 4 + 2)?;
         let (mut calm, mut all) = (Vec::with_capacity(PIECES), Vec::new());
         let mut before = Pace::now();
@@ -112,7 +113,7 @@ impl Repeated {
     }
 }
 
-/// The number of pieces of a slice.
+/// The number of pieces into which the time of a sample is divided.
 const PIECES: usize = 9;
 /// The maximum number of measured pieces, in multiples of [`PIECES`], to obtain enough undisturbed ones.
 const TRIES: usize = 6;
@@ -120,11 +121,11 @@ const TRIES: usize = 6;
 /// The current speed of the processor.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    /// The time of a link of a chain of multiplications. Each multiplication waits for the previous one, so
-    /// the time shows the clock frequency.
+    /// The time of one multiplication (a link) in a chain of multiplications. Each multiplication waits for
+    /// the previous one, so the time shows the clock frequency.
     link_ns: f64,
-    /// The time of a row of independent steps, in links. It grows if another program uses the same execution
-    /// units.
+    /// The time of a row of independent steps, divided by `link_ns`. It grows if another program uses the
+    /// same execution units.
     row_links: f64,
 }
 

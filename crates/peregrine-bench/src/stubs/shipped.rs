@@ -1,9 +1,9 @@
-//! The costs of Peregrine's own stubs for the three types, compared with copies of as many bytes.
+//! The costs of Peregrine's own stubs for the three types, compared with copies of the same number of bytes.
 //!
 //! * `value`: `Value::encode` and `Value::decode` of the type, as an argument by value. Its arrays have fixed
 //!   lengths.
-//! * `stub`: a generated stub: the client's until the message is complete in its frame, and the server's from
-//!   there to the procedure (copying the arguments, as a path does) and back.
+//! * `stub`: a generated stub. The client's stub is measured until the message is complete in its frame. The
+//!   server's stub is measured from there to the procedure (copying the arguments, as a path does) and back.
 //! * `call`: a whole call within this process, by the compiled client and by the interpreted one, to the same
 //!   compiled server.
 
@@ -43,11 +43,11 @@ pub(crate) struct Labelled {
 /// The paper's three procedures.
 #[interface]
 pub(crate) trait Three {
-    /// An integer.
+    /// Takes an integer.
     fn one(&self, i: i32) -> peregrine::Result<()>;
-    /// 256 integers.
+    /// Takes 256 integers.
     fn array(&self, #[max_len(256)] a: &[i32]) -> peregrine::Result<()>;
-    /// An integer, an array, structures and a text.
+    /// Takes integers, an array, records and a text.
     fn structure(
         &self,
         a: i32,
@@ -128,13 +128,13 @@ impl Structure {
 /// The measured stubs of Peregrine, and the copy with which they are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Row {
-    /// A copy of as many bytes as the value has.
+    /// A copy of the number of bytes that the value has.
     Copy,
-    /// The value, native.
+    /// The value in the native representation.
     Value,
-    /// The value, swapped.
+    /// The value in the swapped representation.
     Swapped,
-    /// The generated stub, native.
+    /// The generated stub in the native representation.
     Stub,
     /// A call by the compiled client, within this process.
     Compiled,
@@ -339,7 +339,7 @@ impl Server {
     }
 }
 
-/// Calls within this process by both clients of the same server, with the same values at the same place.
+/// Calls within this process by both clients of the same server, with the same values in the same memory.
 pub(crate) struct Calling {
     compiled: ThreeClient,
     interpreted: GenericClient,

@@ -98,10 +98,11 @@ pub(crate) struct User {
     pub(crate) third: i32,
     pub(crate) label: i32,
     pub(crate) text: Box<Placed<[u8; TEXT], 0>>,
-    /// [`INTEGERS`] and [`RECORDS`], hidden from the compiler. As with `&[i32]`, the caller determines the
-    /// length of an array, and loops over it run step by step.
+    /// The lengths of `array` and `records`: [`INTEGERS`] and [`RECORDS`]. They are variables, so the
+    /// compiler does not know them and cannot unroll the loops. A stub for `&[i32]` does not know the length
+    /// either.
     pub(crate) elements: [usize; 2],
-    /// [`BLOCKS`], hidden from the compiler.
+    /// The sizes in [`BLOCKS`], as variables that the compiler does not know.
     pub(crate) lengths: [usize; BLOCKS.len()],
     /// Bytes that are moved to or from a message as one block.
     pub(crate) flat: Box<Placed<[u8; PACKET], MIDDLE>>,

@@ -62,7 +62,7 @@ impl Target {
         Ok(Self { name: name.to_owned(), path, made })
     }
 
-    /// Whether this is standard output.
+    /// Returns whether the target is standard output.
     pub(super) fn is_piped(&self) -> bool {
         self.path.as_os_str() == "-"
     }
@@ -219,14 +219,14 @@ pub(crate) fn find_procedure<'a>(
     described.procedure(name).or_else(|| described.procedure(own?))
 }
 
-/// Whether a parameter returns bytes, which can be written to a file.
+/// Returns whether a parameter returns bytes, which can be written to a file.
 pub(crate) fn is_buffer_back(described: &Described, parameter: &DescribedParameter) -> bool {
     matches!(parameter.direction, Direction::Out | Direction::InOut)
         && parameter.shape == Shape::Buffer
         && described.plain_bytes(&parameter.ty).is_some()
 }
 
-/// Joins the first names of a long list.
+/// Joins names with commas. If there are too many, only the first ones are shown.
 fn first_names(names: impl Iterator<Item = String>) -> String {
     const MOST: usize = 32;
     let mut all: Vec<String> = names.take(MOST + 1).collect();
@@ -332,7 +332,7 @@ fn read_object(
     all.into_iter().try_for_each(|(name, value)| put(find(procedure, &name)?, Input::Json(value)))
 }
 
-/// Reads arguments in the order of the parameters that are sent with the call.
+/// Reads an array of arguments: one for each parameter that is sent with the call, in order.
 fn read_array(
     procedure: &DescribedProcedure,
     all: Vec<Value>,
@@ -435,7 +435,7 @@ fn mismatch(unfit: &Unfit) -> Failure {
     usage(unfit.to_string())
 }
 
-/// Whether a word is used as text, without parsing it as JSON.
+/// Returns whether a word is used as text, without parsing it as JSON.
 fn is_text(described: &Described, parameter: &DescribedParameter) -> bool {
     match (parameter.shape, &parameter.ty) {
         (Shape::Text, _) | (Shape::One, DescribedType::Text | DescribedType::Char) => true,

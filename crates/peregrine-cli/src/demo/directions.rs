@@ -25,25 +25,25 @@ pub(crate) trait Directions {
     fn null(&self) -> peregrine::Result<()>;
     /// Adds two values.
     fn add(&self, a: i32, b: i32) -> peregrine::Result<i32>;
-    /// Returns the distance of a point from the origin: a structure, in.
+    /// Returns the distance of a point from the origin. The parameter is a structure, in.
     fn distance(&self, point: &Point) -> peregrine::Result<f64>;
-    /// Returns a text in upper case: a text, in.
+    /// Returns a text in upper case. The parameter is a text, in.
     fn shout(&self, text: &str) -> peregrine::Result<String>;
-    /// Returns the sum of the values: a slice, in.
+    /// Returns the sum of the values. The parameter is a slice, in.
     fn sum(&self, values: &[u64]) -> peregrine::Result<u64>;
-    /// Returns the exclusive or of all bytes: a slice that is not copied, in.
+    /// Returns the exclusive or of all bytes. The parameter is a slice that is not copied, in.
     fn parity(&self, bytes: Lent<'_, u8>) -> peregrine::Result<u8>;
-    /// Fills the buffer with squares: a buffer of the caller, out.
+    /// Fills the buffer with squares. The parameter is a buffer of the caller, out.
     fn squares(&self, into: Out<'_, u64>) -> peregrine::Result<()>;
-    /// Increments a value: a value, in and out.
+    /// Increments a value. The parameter is a value, in and out.
     fn next(&self, value: &mut u64) -> peregrine::Result<()>;
-    /// Sorts the values: a slice, in and out.
+    /// Sorts the values. The parameter is a slice, in and out.
     fn sort(&self, values: &mut [u64]) -> peregrine::Result<()>;
     /// Returns the process ID of the server.
     fn process(&self) -> peregrine::Result<u32>;
-    /// Ignores a slice, in.
+    /// Ignores its parameter, which is a slice, in.
     fn take(&self, bytes: &[u8]) -> peregrine::Result<()>;
-    /// Ignores a slice, in and out.
+    /// Ignores its parameter, which is a slice, in and out.
     fn exchange(&self, bytes: &mut [u8]) -> peregrine::Result<()>;
 }
 

@@ -1,4 +1,4 @@
-//! The limit of the machine: two processes that exchange two cache lines and payload.
+//! The limit of the machine: two processes that exchange two cache lines and a payload.
 //!
 //! This is the smallest program that moves the same data as a call in the same way. One side writes
 //! the payload to shared memory and swaps a word; the other side sees the word, reads the payload,
@@ -24,17 +24,18 @@ use crate::serve::end_with;
 // The layout of the shared memory. Lines that different sides write are far apart, because a
 // processor may also prefetch adjacent lines.
 const BYTES: usize = 16 << 10;
-/// The number of the round; the peer sleeps on it between rounds.
+/// The offset of the number of the round. The peer sleeps on this number between rounds.
 const ROUND: usize = 0;
-/// The parameters of a round: request bytes, reply bytes, sleep or poll, repetitions, previous word.
+/// The offset of the parameters of a round: request bytes, reply bytes, sleep or poll, repetitions, previous
+/// word.
 const TERMS: usize = 512;
 const CALL: usize = 1024;
 const REPLY: usize = 2048;
 const CALL_BLOCK: usize = 4096;
 const REPLY_BLOCK: usize = 8192;
-/// Maximum payload in the cache line of the word.
+/// Maximum number of bytes of a payload that is in the cache line of the word.
 const LINE_ROOM: usize = 60;
-/// Maximum payload.
+/// Maximum number of bytes of a payload.
 const PAYLOAD_BYTES: usize = 4096;
 
 /// How long to wait for the peer.

@@ -45,7 +45,7 @@ const CASES: [Case; 4] = [
     },
 ];
 
-/// Round trips before each round that are not counted, so that both sides are awake.
+/// The number of round trips that are made before each round and not counted, so that both sides are awake.
 const WARM_UP: u32 = 50;
 
 /// One row of the table.
@@ -62,7 +62,7 @@ pub(super) struct Row {
     pub(super) ours_ns: f64,
     /// Nanoseconds of a round trip of the limit: median of the rounds.
     pub(super) limit_ns: f64,
-    /// Ratio of the two: median, 10th and 90th percentile of the rounds.
+    /// The time of a call divided by that of the limit: median, 10th and 90th percentile of the rounds.
     pub(super) ratio: [f64; 3],
 }
 

@@ -1,4 +1,4 @@
-//! `demo`: copies a file between two processes, calls with every kind of parameter, and measures calls.
+//! `demo`: copies a file between two processes, makes calls with every kind of parameter, and measures calls.
 
 mod copy;
 mod directions;
@@ -48,7 +48,7 @@ fn show(home: &Home, demo: &Demo, format: Format) -> Result<Report, Failure> {
     std::fs::create_dir(&root).or_fail("cannot create a directory")?;
     let (source, name) = source(demo, &root)?;
     let scratch = FileServer::start(home, &root, "demo", true)?;
-    // The directory of a given file is served read-only.
+    // If a file is given, its directory is served read-only.
     let other = match source.parent() {
         Some(parent) if demo.file.is_some() => {
             Some(FileServer::start(home, parent, "demo-source", false)?)
@@ -175,7 +175,7 @@ impl FileServer {
     }
 }
 
-/// Calls every direction in a separate server.
+/// Calls one procedure for each parameter direction, in a separate server process.
 fn call_directions(home: &Home, format: Format) -> Result<Vec<DirectionResult>, Failure> {
     let (process, _) =
         home.spawn(&["demo-server", "--name", "directions", "--wait", "adaptive"])?;

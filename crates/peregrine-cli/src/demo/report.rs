@@ -74,7 +74,7 @@ impl Report {
     }
 }
 
-/// Prints text unless the format is JSON, which has everything at the end.
+/// Prints text, unless the format is JSON: the JSON object is printed at the end, and has all results.
 fn say(format: Format, line: impl core::fmt::Display) -> Result<(), Failure> {
     if format == Format::Human { output::say(line) } else { Ok(()) }
 }
@@ -199,8 +199,8 @@ fn mark(right: bool) -> String {
 }
 
 impl Copied {
-    /// Returns bytes per second with calls, without calls, and the ratio of the times. These are medians,
-    /// so that single preemptions do not distort them.
+    /// Returns the bytes per second of reads with calls and of reads without calls, and the ratio of their
+    /// times. All three are medians, so that single preemptions do not distort them.
     fn rates(&self) -> [f64; 3] {
         let median = |of: fn(&[Duration; 2]) -> f64| {
             let mut all: Vec<f64> = self.times.iter().map(of).collect();

@@ -44,7 +44,7 @@ fn release() -> Finding {
 }
 
 fn futex_sets() -> Finding {
-    // An empty set is invalid, so a kernel with the system call reports another error than ENOSYS.
+    // An empty set is invalid. So a kernel that has the system call reports an error other than ENOSYS.
     let flags = futex::WaitvFlags::empty();
     let result = futex::waitv(&[], flags, None, futex::ClockId::Monotonic);
     let has = result != Err(Errno::NOSYS);
@@ -98,7 +98,7 @@ fn packets() -> Finding {
     let what = "AF_PACKET";
     match socket(AddressFamily::PACKET, SocketType::RAW, None) {
         Ok(_) => Finding::good(what, "available").costs(
-            "raw Ethernet works, also if another process uses the AF_XDP queue of the interface",
+            "raw Ethernet works, even if another process uses the AF_XDP queue of the interface",
         ),
         Err(error) => Finding::of(what, false, io::Error::from(error).to_string())
             .costs("no raw Ethernet: calls to machines on the same link use UDP")

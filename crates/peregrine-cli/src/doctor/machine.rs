@@ -26,7 +26,7 @@ pub(super) fn look() -> Vec<Finding> {
     ]
 }
 
-/// Whether the processor has a flag of `/proc/cpuinfo`.
+/// Returns whether the processor has a flag of `/proc/cpuinfo`.
 fn has(information: &str, flag: &str) -> bool {
     let flags = information.lines().find(|line| line.starts_with("flags"));
     flags.is_some_and(|line| line.split_whitespace().any(|one| one == flag))

@@ -11,7 +11,7 @@ use rustix::thread::{CapabilitySet, capabilities};
 
 use super::{Finding, Verdict};
 
-/// Bytes that AF_XDP locks per queue: `crates/peregrine/src/device/ethernet/pool.rs`.
+/// The number of bytes that AF_XDP locks per queue. See `crates/peregrine/src/device/ethernet/pool.rs`.
 const LOCKED_BYTES: u64 = 8 << 20;
 
 /// Checks all rights.

@@ -137,7 +137,8 @@ impl Failure {
             results["error"] = error.to_json();
             drop(super::print(results));
         } else {
-            // Starts a new line after the `^C` of the terminal, which clearing a bar also removes.
+            // Starts a new line after the `^C` that the terminal shows. If a bar was cleared, the `^C` was
+            // cleared with it.
             if error.kind == "Interrupted" && !cleared && io::stderr().is_terminal() {
                 super::note("");
             }

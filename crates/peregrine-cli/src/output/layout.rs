@@ -113,7 +113,7 @@ fn fold_line(line: &str, columns: usize, hang: usize) -> String {
         return line.to_owned();
     }
     let text = line.trim_start_matches(' ');
-    // At most half of the terminal, so that there is space for text.
+    // An indentation takes at most half of the terminal, so that there is space for text.
     let [indent, hang] = [line.len() - text.len(), hang].map(|deep| deep.min(columns / 2));
     let mut lines = vec![" ".repeat(indent)];
     let (mut used, mut is_fresh, mut gap) = (indent, true, 0);
@@ -161,7 +161,7 @@ fn cut(word: &str, columns: usize) -> usize {
         }
         let letter = rest.chars().next().map_or(1, char::len_utf8);
         used += rest[..letter].width();
-        // At least one character, so that folding terminates.
+        // At least one character stays on the line, so that folding terminates.
         if used > columns && end > 0 {
             break;
         }

@@ -21,15 +21,15 @@ pub(crate) use self::near::{closest as near, files as near_files};
 pub(crate) use self::progress::{Counted, bar, clear_bars};
 pub(crate) use self::visible::visible;
 
-/// Important text.
+/// The style of important text.
 pub(crate) const BOLD: Style = Style::new().bold();
-/// Less important text.
+/// The style of less important text.
 pub(crate) const DIM: Style = Style::new().dimmed();
-/// A good state.
+/// The style of a good state.
 pub(crate) const GOOD: Style = AnsiColor::Green.on_default().bold();
-/// A state that works but is slow.
+/// The style of a state that works but is slow.
 pub(crate) const FAIR: Style = AnsiColor::Yellow.on_default().bold();
-/// A failure.
+/// The style of a failure.
 pub(crate) const BAD: Style = AnsiColor::Red.on_default().bold();
 
 /// Writes a line to standard output without folding: JSON, and text for programs.

@@ -15,7 +15,7 @@ pub(crate) fn closest(word: &str, candidates: impl IntoIterator<Item = String>) 
         .filter(|candidate| candidate != word)
         // A hostile server can return texts that are longer than any name.
         .filter(|candidate| candidate.len() <= 256)
-        // Without a common letter, the distance to a short word would be small.
+        // The distance between two short words is small, even if they have no letter in common.
         .filter(|candidate| word.chars().any(|letter| candidate.contains(letter)))
         .map(|candidate| (distance(word, &candidate), candidate))
         .filter(|(distance, _)| *distance <= within)

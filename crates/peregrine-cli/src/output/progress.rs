@@ -7,7 +7,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle, T
 
 use super::layout;
 
-/// Free columns after a bar. The terminal echoes `^C` there; on a full line it would wrap to the next
+/// Free columns after a bar. The terminal echoes `^C` there. On a full line, the `^C` would wrap to the next
 /// line, and the wrong line would be cleared.
 const FREE: usize = 3;
 /// Maximum draws of a bar per second.
@@ -21,7 +21,7 @@ static SHOWN: LazyLock<MultiProgress> = LazyLock::new(|| {
     })
 });
 
-/// Whether standard error is a terminal on which a line can be redrawn.
+/// Returns whether standard error is a terminal on which a line can be redrawn.
 fn is_drawn() -> bool {
     let kind = std::env::var_os("TERM");
     io::stderr().is_terminal() && kind.is_some_and(|kind| !kind.is_empty() && kind != "dumb")

@@ -16,10 +16,11 @@ use rustix::termios::{
 
 use crate::output::{self, Failure, OrFail as _};
 
-/// Disables a special key (`_POSIX_VDISABLE`).
+/// The value that disables a special key (`_POSIX_VDISABLE`).
 const DISABLED: u8 = 0;
-/// Switches to the alternate screen and hides the cursor.
+/// The control sequences that switch to the alternate screen and hide the cursor.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
+/// The control sequences that show the cursor and switch back from the alternate screen.
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 
 /// A key.
@@ -56,13 +57,13 @@ impl Screen {
         let what = "cannot change the modes of the terminal";
         let keys = io::stdin().is_terminal();
         let before = if keys { Some(tcgetattr(io::stdin()).or_fail(what)?) } else { None };
-        // From here on, dropping it restores the terminal.
+        // From here on, dropping `screen` restores the terminal.
         let saved = Arc::new(SavedTerminal { before, is_restored: AtomicBool::new(false) });
         let screen = Self { saved, keys };
         if let Some(before) = &screen.saved.before {
             let mut own = before.clone();
             own.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
-            // A stopped process could not restore the terminal.
+            // A process that a key stops or kills could not restore the terminal.
             for key in [SpecialCodeIndex::VSUSP, SpecialCodeIndex::VQUIT] {
                 own.special_codes[key] = DISABLED;
             }
@@ -77,7 +78,7 @@ impl Screen {
         Arc::clone(&self.saved)
     }
 
-    /// Draws a text for the current width, as many lines as the terminal has.
+    /// Draws as many lines of a text as the terminal shows. `text` returns the text for a number of columns.
     pub(super) fn draw(&self, text: impl FnOnce(Option<usize>) -> String) -> Result<(), Failure> {
         let columns = output::columns();
         let rows = tcgetwinsize(io::stdout()).map_or(24, |size| usize::from(size.ws_row)).max(2);

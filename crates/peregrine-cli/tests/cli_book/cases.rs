@@ -18,9 +18,9 @@ pub(crate) struct Step {
     pub(crate) line: &'static str,
     /// The exit code.
     pub(crate) code: i32,
-    /// The formats in which it runs.
+    /// The formats in which the command runs.
     pub(crate) forms: &'static [Form],
-    /// The formats that are shown; on other paths than the first, only text.
+    /// The formats that the document shows. On paths other than the first one, it shows only text.
     pub(crate) shown: &'static [Form],
     /// Ctrl-C is sent when this text is on the screen, or after the first line in a pipe.
     pub(crate) until: &'static str,
@@ -56,7 +56,7 @@ impl Form {
 }
 
 impl Step {
-    /// Whether the document shows this output.
+    /// Returns whether the document shows this output.
     pub(crate) fn shows(&self, form: Form, path: &str) -> bool {
         self.shown.contains(&form) && (form == Human || path == "local")
     }

@@ -52,8 +52,8 @@ impl Block {
         Self { head: format!("$ peregrine {line}{wide}\n"), text, holds }
     }
 
-    /// Returns the block. If the output depends on the machine, the existing block of the document is kept,
-    /// except that times of an optimized build (`well`) replace existing ones.
+    /// Returns the text of the block. If the output depends on the machine, the existing block of the
+    /// document is kept, except that times of an optimized build (`well`) replace existing ones.
     fn whole(&self, before: &str, well: bool) -> String {
         let keeps = match self.holds {
             Holds::Always => false,
@@ -132,7 +132,7 @@ fn timeless(line: &str) -> String {
             [..unit.find(|c: char| !c.is_ascii_alphabetic() && c != '/').unwrap_or(unit.len())];
         let is_word = !whole.ends_with(|c: char| c.is_ascii_alphanumeric() || c == '.');
         let is_rate = unit == "GB/s" || after.starts_with(" per s)");
-        // The bindings of a client that has ended may be counted for a moment.
+        // The bindings of a client that has ended may still be counted for a moment.
         let is_bindings = whole.trim_end().trim_end_matches(':').ends_with("bindings");
         rest = after;
         if is_word && TIMES.contains(&unit) {

@@ -12,7 +12,7 @@ use super::document::{self, Holds, Shown};
 use super::sandbox::{Process, Sandbox};
 use super::terminal::Terminal;
 
-/// Rows for the longest output.
+/// The number of rows of the terminal: enough for the longest output.
 const ROWS: u16 = 300;
 /// Commands that show all runtime directories of the machine; one directory is outside the sandbox.
 const OF_ALL: [&str; 2] = ["list", "clean"];
@@ -56,7 +56,7 @@ struct Item { name: String, #[widens] price: u32 }
 enum Payment { Cash }
 ",
     ),
-    // Fields, a parameter and a procedure with another name.
+    // A new field, a wider field, a new parameter, and a procedure with a new name.
     (
         "shop-2.rs",
         "trait Shop {
@@ -79,7 +79,7 @@ struct Item { name: String, note: Option<String>, #[widens] price: u32 }
 enum Payment { Cash, Card }
 ",
     ),
-    // Another type, and a field without a default.
+    // A result of another type, and a new field without a default.
     (
         "shop-4.rs",
         "trait Shop {
@@ -235,7 +235,7 @@ impl World {
         assert!(objects.iter().all(Value::is_object), "{line}");
         let Some(last) = objects.last() else { return assert_eq!(step.code, 0, "{line}") };
         match last.get("error") {
-            // `compare` succeeds in finding out that interfaces do not fit.
+            // If the interfaces do not fit, `compare` reports no error, but its exit code is 1.
             None if last["fits"] == false => assert_eq!(step.code, 1, "{line}: {last}"),
             None => assert_eq!(step.code, 0, "{line}: {last}"),
             Some(error) => {

@@ -1,7 +1,7 @@
 //! A sandbox for the command: a runtime directory, a directory to serve, and one for temporary files; and
 //! processes that end with their test.
 
-// Each test program uses a part of this.
+// Each test program uses only a part of this module.
 #![allow(dead_code)]
 
 use std::fs;
@@ -82,7 +82,7 @@ impl Sandbox {
         listed["exports"].as_array().unwrap().iter().filter(here).cloned().collect()
     }
 
-    /// Whether no temporary files are left.
+    /// Returns whether no temporary files are left.
     pub(crate) fn is_tidy(&self) -> bool {
         let left = fs::read_dir(self.path("tmp")).unwrap().map(|one| one.unwrap().path());
         let left: Vec<_> = left.collect();
@@ -119,7 +119,7 @@ impl Process {
         Self(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
     }
 
-    /// Reads the first line of standard output, and closes it.
+    /// Reads the first line of standard output, and closes the pipe.
     pub(crate) fn line(&mut self) -> String {
         let mut line = String::new();
         BufReader::new(self.0.stdout.take().unwrap()).read_line(&mut line).unwrap();

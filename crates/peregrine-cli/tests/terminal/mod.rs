@@ -1,6 +1,6 @@
 //! A terminal in which a command runs, and its screen.
 
-// Each test program uses a part of this.
+// Each test program uses only a part of this module.
 #![allow(dead_code)]
 
 use std::io::{Read as _, Write as _};
@@ -114,7 +114,7 @@ impl Seen {
         lines.filter(|(row, _)| self.screen.row_wrapped(*row)).map(|(_, line)| line).collect()
     }
 
-    /// Whether any cell has a colour or is bold.
+    /// Returns whether any cell has a colour or is bold.
     pub(crate) fn is_coloured(&self) -> bool {
         let (rows, columns) = self.screen.size();
         let cells = (0..rows.get()).flat_map(|row| (0..columns.get()).map(move |c| (row, c)));
