@@ -99,7 +99,7 @@ impl Home {
         self.spawn_in(&[], arguments)
     }
 
-    /// Starts this program through another one, such as `nsenter`.
+    /// Does the same as [`spawn`](Self::spawn), but through another program, such as `nsenter`.
     pub(crate) fn spawn_in(
         &self,
         by: &[&str],

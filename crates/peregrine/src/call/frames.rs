@@ -283,7 +283,8 @@ impl<'a> FrameGuard<'a> {
         self.part(self.frames.layout.reply_at).window()
     }
 
-    /// Returns the reply space for writing, for paths that run the server themselves.
+    /// Returns the reply space for writing, for paths on which the calling thread itself writes the reply
+    /// into the frame.
     #[inline]
     pub(crate) fn reply_to(&self) -> Space<'a> {
         self.part(self.frames.layout.reply_at)

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::layout::{
-    BINDINGS_AT, EXPORTS_AT, LANES_AT, PAGE_BYTES, SESSIONS_AT, THREADS_AT, export, export_at,
-    header, row, session, session_at, thread, thread_at,
+    BINDINGS_AT, EXPORTS_AT, LANES_AT, PAGE_BYTES, SESSIONS_AT, THREADS_AT, VERSION, export,
+    export_at, header, row, session, session_at, thread, thread_at,
 };
 use super::reading::{Unreadable, read};
 use super::*;
@@ -279,7 +279,7 @@ fn invalid_rows_are_refused() {
     let cases = [
         (place(0, header::MAGIC), 1, Unreadable::Version(0)),
         (place(0, header::BYTES), 4096, Unreadable::Version(0)),
-        (place(0, header::VERSION), 2, Unreadable::Version(2)),
+        (place(0, header::VERSION), VERSION + 1, Unreadable::Version(VERSION + 1)),
         (place(0, header::PROCESS), u64::MAX, Unreadable::Row("the server", 0)),
         (place(export_at(0), row::STATE), 4, Unreadable::Row("exports", 0)),
         (place(export_at(0), row::STATE), row::OTHERS, Unreadable::Row("exports", 0)),

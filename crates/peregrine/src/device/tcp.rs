@@ -222,7 +222,7 @@ impl Stream {
         Ok(SocketAddr::try_from(peer)?)
     }
 
-    /// Shuts down the sending direction only.
+    /// Ends the stream to the peer after everything that was sent. Receiving continues.
     pub(crate) fn shut_down_sending(&self) {
         let _ = shutdown(&self.0, Shutdown::Write);
     }

@@ -30,7 +30,7 @@ pub(crate) trait Connect: Sync {
     /// If this path does not lead to the export, or the server refuses the client.
     fn bind(&self, target: &Target<'_>, wanted: &Wanted<'_>) -> Result<BoundPath, CallError>;
 
-    /// Asks the server to describe an export.
+    /// Asks the server to describe an export. Returns the description, or the call that obtains it.
     ///
     /// # Errors
     /// As [`bind`](Self::bind).
@@ -58,8 +58,8 @@ pub(crate) fn needs_place(target: &Address) -> Result<(), Exclusion> {
 pub(crate) enum Inquiry {
     /// The description, which the server has sent.
     Answer(Description),
-    /// The client must call `procedure` over `path`. Every export has this procedure, and its result is the
-    /// description.
+    /// The client must call `procedure` over `path`, and the result is the description. The number belongs to
+    /// no procedure of the export: the server half of the path itself must answer it. Only datagrams do this.
     Call { path: BoundPath, procedure: u32 },
 }
 

@@ -41,7 +41,7 @@ impl LinkAddress {
     }
 }
 
-/// Makes the header of a packet from one endpoint to another.
+/// Returns the bytes that precede a packet on a link: the Ethernet header, and both endpoints.
 pub(super) fn header(to: LinkAddress, from: LinkAddress) -> [u8; LINK_BYTES] {
     let mut header = [0; LINK_BYTES];
     header[..6].copy_from_slice(&to.hardware);

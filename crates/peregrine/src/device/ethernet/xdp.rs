@@ -93,7 +93,8 @@ impl XdpQueue {
         format!("AF_XDP, {place}, with{} a copy of the kernel's", if zero { "out" } else { "" })
     }
 
-    /// Makes a socket for an endpoint.
+    /// Returns a socket for the endpoint at `slot`, and directs the endpoint's frames to it. The socket is
+    /// one that an earlier endpoint left, or a new one.
     ///
     /// # Errors
     /// If there are no frames or descriptors left.

@@ -26,7 +26,7 @@ impl Number {
         }
     }
 
-    /// Returns the integer in these bytes.
+    /// Returns the integer in these bytes: the discriminant of an enum in a block.
     fn integer(self, bytes: &[u8]) -> i128 {
         fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
             bytes.first_chunk().copied().unwrap_or([0; N])

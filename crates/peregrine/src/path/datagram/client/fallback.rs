@@ -22,7 +22,8 @@ const SILENCE: u64 = 600 * MILLISECOND;
 pub(crate) trait Fallback: Send + Sync {
     type Provider: HandleProvider;
 
-    /// Binds to the same server over UDP, for a frame that the caller holds.
+    /// Binds to the same server over UDP, for a call that follows one which failed because the link was
+    /// silent. The call holds `frame`.
     ///
     /// # Errors
     /// If the server is gone, or another one answers.

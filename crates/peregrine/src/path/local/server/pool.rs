@@ -507,9 +507,9 @@ impl WorkerPool {
         FromQueue::Taken
     }
 
-    /// Records that a worker without A-stacks takes an A-stack of `user`. From now on, the worker normally
-    /// takes no A-stacks of other users. A-stacks of other users in the queue may therefore need another
-    /// worker.
+    /// Records that a worker without A-stacks now serves `user`, a user of the operating system. From now on,
+    /// the worker normally takes no A-stacks of other users. Therefore this function also finds another
+    /// worker if the queue has A-stacks of another user.
     fn assign_user(self: &Arc<Self>, state: &mut State, worker: &Worker, user: User) {
         if let Some(own) =
             state.workers.iter_mut().find(|one| one.handle.number == worker.handle.number)
