@@ -337,8 +337,7 @@ impl AcceptedConnection {
     }
 
     /// Serves a complete message, whose header begins at byte `at` of the thread's input. `reserved` is the
-    /// memory that is reserved for the message.
-    /// Returns `None` if the thread continues to receive.
+    /// memory that is reserved for the message. Returns `None` if the thread continues to receive.
     fn serve(
         &self,
         header: Header,
