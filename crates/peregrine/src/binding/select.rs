@@ -242,7 +242,7 @@ fn searched(address: &Address, targets: &[Address], no_more: &CallError) -> Opti
     (asked && unknown).then(|| no_more.cause())
 }
 
-/// Adds to the error of an unknown name where, besides this machine, the name was searched.
+/// Adds to the error of an unknown name the text that [`searched`] returned.
 fn with_searched(error: CallError, searched: Option<String>) -> CallError {
     match searched {
         Some(searched) if error.kind() == Kind::NotFound && error.detail() != searched => {
@@ -259,7 +259,8 @@ fn targets(address: &Address, options: &BindOptions) -> (Vec<Address>, CallError
     if address.place().is_some() || address.is_on_this_machine() {
         return (targets, no_other_machine());
     }
-    // The runtime directory has the names of this machine. `known` has the names of other machines.
+    // The runtime directory lists the names that this machine serves. `known` lists the names that other
+    // machines serve.
     let hosts = Hosts::of_environment();
     let known: &dyn Directory = match &options.directory {
         Some(directory) => &**directory,

@@ -6,9 +6,9 @@
 //! archive    tcp:disk@192.0.2.9:7000  udp:disk@192.0.2.9:7001
 //! ```
 //!
-//! Each line has a name and one or more addresses. Each address names a machine. The export there may
-//! have another name than the line. Several lines for one name are combined. Only the first of these
-//! files that has the name is used:
+//! Each line has a name and one or more addresses. Each address names a machine. The export at an
+//! address may have another name than the line. Several lines for one name are combined. Only the first
+//! of these files that has the name is used:
 //!
 //! | file | when |
 //! |---|---|

@@ -325,7 +325,7 @@ mod tests {
         drop(Seqpacket::listen(&socket).unwrap());
         assert!(take(&lock).is_err() && leftovers_in(dir.path()).is_empty());
         assert_eq!(fs::read(&precious).unwrap(), b"precious");
-        // A pipe as lock file must not block the search.
+        // A pipe in place of the lock file must not block the search.
         fs::remove_file(&lock).unwrap();
         let kind = rustix::fs::FileType::Fifo;
         rustix::fs::mknodat(rustix::fs::CWD, &lock, kind, 0o600.into(), 0).unwrap();

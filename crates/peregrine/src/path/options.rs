@@ -280,8 +280,8 @@ impl BindOptions {
         self.message_bytes_or(limits::MESSAGE_BYTES_MIN, interface)
     }
 
-    /// Returns the size of the largest message that the client requests: the size that every server grants,
-    /// or more if the client needs more.
+    /// Returns the size in bytes that the client requests for the largest message: the size that every server
+    /// grants, or more if the client needs more.
     pub(crate) fn message_bytes_asked(&self, interface: &InterfaceRef) -> usize {
         self.message_bytes_or(limits::MESSAGE_BYTES_ASKED, interface)
     }
@@ -289,7 +289,7 @@ impl BindOptions {
     /// Checks the size of the largest message that a server has granted.
     ///
     /// # Errors
-    /// If it is less than the client needs.
+    /// If the granted size is less than the client needs.
     pub(crate) fn check_granted(
         &self,
         interface: &InterfaceRef,

@@ -320,8 +320,8 @@ impl Server {
         let failed = |what: &'static str| {
             move |error: io::Error| CallError::system(Phase::Export, what, error)
         };
-        // This registers the process for memory barriers before it starts threads. In a process with threads,
-        // the kernel needs 10 ms for the registration, and the first call would wait for that.
+        // This registers the process for memory barriers before the server starts threads. In a process with
+        // threads, the kernel needs 10 ms for the registration, and the first call would wait for that.
         sys::membarrier();
         // The cost of sleeping and waking is measured here, so that the measurement does not delay the first
         // call.

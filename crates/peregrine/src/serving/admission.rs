@@ -113,7 +113,8 @@ impl Admission {
     pub(crate) fn captured(&self, added: usize, removed: usize) {
         self.captured.fetch_sub(removed, Ordering::SeqCst);
         // SYNC: admission. A waiting call increments `waiting` and then reads `captured`. This function
-        // increments `captured` and then reads `waiting`. So at least one of the two sees the other.
+        // increments `captured` and then reads `waiting`. So at least one of the two sees the increment of
+        // the other.
         if added > 0 {
             self.captured.fetch_add(added, Ordering::SeqCst);
             if self.waiting() > 0 {
@@ -149,7 +150,8 @@ impl Admission {
     pub(crate) fn end(&self) {
         self.running.fetch_sub(1, Ordering::SeqCst);
         // SYNC: admission. A waiting call increments `waiting` and then reads `running`. This function
-        // decrements `running` and then reads `waiting`. So at least one of the two sees the other.
+        // decrements `running` and then reads `waiting`. So at least one of the two sees the change that the
+        // other has made.
         if self.waiting() > 0 || self.is_stopping() {
             self.notify();
         }

@@ -95,9 +95,9 @@ impl ExportOptions {
         self
     }
 
-    /// Sets the largest message in bytes, in each direction. Clients that need more are refused. By default
-    /// it is [`limits::MESSAGE_BYTES`], or the size that the interface's bounded parameters need if that is
-    /// larger.
+    /// Sets the size in bytes of the largest message, in each direction. Clients that need larger messages
+    /// are refused. The default is [`limits::MESSAGE_BYTES`], or the size that the interface's bounded
+    /// parameters need if that is larger.
     pub const fn message_bytes_max(mut self, bytes: usize) -> Self {
         self.message_bytes_max = Some(bytes);
         self
@@ -273,8 +273,8 @@ impl Export {
         })
     }
 
-    /// Returns the size of the largest message of a client with this interface: the size that the client
-    /// requests, or the size that the export allows if that is smaller.
+    /// Returns the size in bytes of the largest message of a client with this interface: the size that the
+    /// client requests, or the size that the export allows if that is smaller.
     ///
     /// # Errors
     /// If the client's interface differs, or its messages are too large.

@@ -224,7 +224,7 @@ mod tests {
         }
     }
 
-    /// A source of calls. Either all of their callers have given up, or none has.
+    /// A source of calls. Either the callers of all its calls have given up, or none has.
     struct All(AtomicBool);
 
     impl Calls for All {
@@ -297,7 +297,7 @@ mod tests {
         }
     }
 
-    /// Returns the extensions of a call that has this much time left.
+    /// Returns the extensions of a call whose deadline passes after `limit`.
     fn left(limit: Duration) -> Vec<u8> {
         let sent = Extensions::of(None, Some(Instant::now() + limit)).expect("time is left");
         sent.as_bytes().to_vec()

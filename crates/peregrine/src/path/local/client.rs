@@ -40,8 +40,8 @@ pub(crate) struct LocalPath {
 const SMALL_BYTES: usize = SLOT_BYTES;
 
 impl CallPath for LocalPath {
-    /// Makes a small call. Calls with a large message or a large reply branch off before the point of no
-    /// return.
+    /// Makes a small call. Passes a call with a large message or a large reply to the `large` module before
+    /// the call is posted.
     #[inline]
     fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
         let index = call.frame.index();
@@ -74,7 +74,7 @@ impl CallPath for LocalPath {
         }
         let _waiting = inside.map(|_| WaitingInside::begin());
 
-        // The point of no return: from here on the server may run the call.
+        // From here on, the server may run the call.
         let state = CallState { astack, index, cpu, deadline };
         let id = self.post(call, &state, &layout, flags);
         let header = self.receive(&state, id, wait)?;

@@ -43,7 +43,9 @@ impl Connect for Local {
         if target.place().is_none() || target.path().is_none() {
             return Ok(());
         }
-        Err(Exclusion::Unsuited("shared memory leads to no host"))
+        Err(Exclusion::Unsuited(
+            "shared memory cannot reach an address that has both a prefix and a host",
+        ))
     }
 
     fn bind(&self, _: &Target<'_>, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {

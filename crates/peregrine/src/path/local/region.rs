@@ -10,10 +10,10 @@
 //!
 //! | at | bytes | written by | what |
 //! |---|---|---|---|
-//! | 0 | 4 | client (server waits) | call word |
+//! | 0 | 4 | client (to post), server (to wait) | call word |
 //! | 4 | 28 | client | binding, procedure, head bytes, copied bytes, total bytes, processor, call flags |
 //! | 32 | n + 2 MiB | client | the message of the call |
-//! | R | 4 | server (client waits) | reply word |
+//! | R | 4 | server (to post), client (to wait) | reply word |
 //! | R+4 | 28 | server | answer, processor, offset of the head, head bytes, reserved |
 //! | R+32 | n + 2 MiB | server | the message of the reply |
 //! | T | 4 | server | taken word: the call word of the last call that the server took |

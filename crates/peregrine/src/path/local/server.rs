@@ -127,8 +127,8 @@ impl ServerRegion {
                 departs = Some(&writer);
             }
         }
-        // This is written before the procedure begins: if this process dies, the client reads in this word
-        // that the call may have executed.
+        // The taken word is written before the procedure begins. If this process dies, the word shows the
+        // client that the call may have executed.
         self.memory.word(astack.taken_at).store(id, Ordering::Relaxed);
         let incoming = Incoming {
             procedure: header.procedure,

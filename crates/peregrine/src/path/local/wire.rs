@@ -9,7 +9,7 @@ use crate::interface::Digest;
 use crate::limits;
 use crate::value::{Invalid, Overflow, Reader, Space, Value, Window, Writer};
 
-/// The first word of every request: "PRG" and the protocol's generation.
+/// The first word of every request: the letters "PRG" and the byte 1.
 const MAGIC: u32 = u32::from_be_bytes(*b"PRG\x01");
 /// The version of the region's layout and of the handshake. Client and server must have the same version.
 pub(crate) const VERSION: u32 = 4;

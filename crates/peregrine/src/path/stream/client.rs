@@ -38,7 +38,7 @@ use crate::value::{Space, Window, align_up};
 /// The number of bytes to receive together with a header. This is enough for the bodies of most messages.
 const GUESS: usize = 16 << 10;
 
-/// The number of polls that receive nothing between two examinations of the connection.
+/// The number of polls in a row that receive nothing, after which a thread examines the connection.
 const POLLS: u32 = 1 << 12;
 
 /// The terms of a connection, from its first binding.
@@ -64,7 +64,7 @@ pub(crate) struct Connection {
     /// The number of callers that wait while another caller receives.
     waiting: AtomicU32,
     bindings: Mutex<Bindings>,
-    /// Whether memory was used that is to be released later.
+    /// Whether large messages have used memory that is to be released later.
     untidy: AtomicBool,
     /// Whether the keeper releases unused memory from time to time.
     tidies: AtomicBool,

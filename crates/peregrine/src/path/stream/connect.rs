@@ -137,7 +137,8 @@ impl Watched for Watcher {
     }
 
     fn ready(self: Arc<Self>) -> Next {
-        /// How long the keeper pauses while a caller receives. That caller also detects the end.
+        /// How long the keeper pauses while a caller receives. That caller also detects the end of the
+        /// connection.
         const SOON: Duration = Duration::from_millis(5);
         if !self.0.listen() {
             return Next::Pause(SOON);

@@ -2,7 +2,7 @@
 //! an address share.
 //!
 //! The protocol, [`stream`](crate::protocol::stream), defines what messages mean and how calls end. This
-//! module has what the protocol core does not use: sockets, threads, locks and memory.
+//! module adds the parts that the protocol does not contain: sockets, threads, locks and memory.
 //!
 //! * `connect`: how a client reaches a server, and which bindings share a connection.
 //! * `client`: the client's half of a call.

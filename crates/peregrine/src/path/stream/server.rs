@@ -336,8 +336,8 @@ impl AcceptedConnection {
         rows.get(self.number, binding, || self.rows().get(binding))
     }
 
-    /// Serves a complete message at position `at`. `reserved` is the memory that is reserved for the message.
-    /// Returns `None` if the thread continues to receive.
+    /// Serves a complete message, whose header begins at byte `at` of the thread's input. `reserved` is the
+    /// memory that is reserved for the message. Returns `None` if the thread continues to receive.
     fn serve(
         &self,
         header: Header,
@@ -659,7 +659,7 @@ impl AcceptedConnection {
     }
 
     /// Ends a connection on which an unreadable message has arrived. Sends the client the reason, unless the
-    /// message does not belong to this protocol: such a client could not read the reason.
+    /// message does not belong to this protocol: the sender of such a message could not read the reason.
     fn not_understood(&self, unreadable: Unreadable) -> Attended {
         if unreadable != Unreadable::Foreign {
             let kind = Kind::ProtocolMismatch as u32;

@@ -73,7 +73,7 @@ impl LocalPath {
             if let Some(writer) = &writer {
                 writer.announce(first_bytes(layout));
             }
-            // The point of no return: from here on the server may run the call.
+            // From here on, the server may run the call.
             let id = self.post(call, &state, layout, flags);
             if let Some(writer) = writer.take() {
                 region.write_rest(call, layout, &writer);

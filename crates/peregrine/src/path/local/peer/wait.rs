@@ -21,8 +21,8 @@ const ASK_AFTER_MAX: Duration = Duration::from_millis(128);
 /// The number of rounds of [`POLLS`] polls that take about as long as [`ASK_AFTER`].
 const ASK_AFTER_ROUNDS: u32 = 1024;
 
-/// Counts the polling rounds of a caller, which costs less than reading the clock. Doubles the number of
-/// rounds between two checks, as described at [`ASK_AFTER`].
+/// Counts the polling rounds of a caller, which costs less than reading the clock. After each check, the
+/// number of rounds until the next check doubles, as described at [`ASK_AFTER`].
 struct PollBackoff {
     left: u32,
     next: u32,
@@ -52,7 +52,7 @@ impl PollBackoff {
 /// What ended a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitEnd {
-    /// A message. Holds its [`posted`](word::posted) value.
+    /// A message was posted. This is its [`posted`](word::posted) value.
     Posted(u32),
     /// The session has ended, or the word has a value that neither side writes.
     Dead,

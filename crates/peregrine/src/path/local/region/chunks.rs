@@ -13,6 +13,7 @@ const CHUNK: usize = SLOT_BYTES;
 /// The number of bytes written between two announcements for blocks of at least [`LARGE_CHUNKS_FROM`] bytes.
 /// The reader of such a block works on larger chunks.
 const LARGE_CHUNK: usize = 32 << 10;
+/// The size in bytes of the smallest block that is written in chunks of [`LARGE_CHUNK`] bytes.
 const LARGE_CHUNKS_FROM: usize = 128 << 10;
 
 /// Storing one cache line takes longer than this if another, distant processor holds the line. It is then

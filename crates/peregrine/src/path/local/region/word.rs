@@ -145,7 +145,8 @@ pub(crate) fn mark_dead(word: &impl Atomic) {
     // tries again later.
     for _ in 0..100 {
         let value = word.load();
-        // A message is replaced by itself: this orders the flag before the next accesses of the waiter.
+        // A posted value is replaced by the same value. A waiter that reads the word after this exchange also
+        // sees the flag that the caller has set.
         let to = if value & KIND == POSTED { value } else { DEAD };
         if word.exchange(value, to) {
             return;

@@ -25,9 +25,11 @@ use crate::value::Arrives;
 const POLLS: u32 = 2000;
 /// The number of spin hints between two polls, while the waiting thread yields its processor.
 const POLLS_TIMED: u32 = 32;
-/// How long a waiting thread yields its processor between two polls. Later, it sleeps between two polls.
+/// The duration of the first part of a wait, in which the thread yields its processor between two polls. In
+/// the rest of the wait, it sleeps between two polls.
 const YIELD_FOR: Duration = Duration::from_millis(1);
-/// The penalty for using up a budget, as a multiple of the time of all waits for the message.
+/// The duration of the penalty for using up a budget, as a multiple of the total time of all waits for the
+/// message.
 const PENALTY: u32 = 100;
 
 /// Returns the longest time in nanoseconds for which a thread waits for one message. `lent` is true if a
@@ -389,7 +391,10 @@ mod tests {
         for passed in [0, 1, 50, 99] {
             NOW_NS.set(begun + passed * limits::STALL_TIME.as_nanos() as u64);
             let arrival = Arrival::new(&stalls, &progress, &closed, TOTAL);
-            assert!(!arrival.lend(), "after {passed} times the waited time");
+            assert!(
+                !arrival.lend(),
+                "the penalty ended after only {passed} times the waiting time"
+            );
         }
         NOW_NS.set(begun + 100 * limits::STALL_TIME.as_nanos() as u64);
         let arrival = Arrival::new(&stalls, &progress, &closed, TOTAL);

@@ -328,8 +328,8 @@ impl WorkerPool {
             region.refuse(*index, &Refusal::stopping());
             return;
         }
-        // A worker of this pool waits for the result of this call, directly or through other processes. If
-        // the call had to wait for that worker, this would be a deadlock.
+        // A procedure of this process waits for the result of a nested call, directly or through other
+        // processes. If the call waited for the thread of that procedure, neither could continue.
         if waiting.nested {
             state.queue.push_front(waiting);
             self.find_worker(&mut state, user);
@@ -572,8 +572,8 @@ impl WorkerPool {
             return true;
         }
         if state.workers.len() > self.admission.bound(false) {
-            // The worker was started for a nested call, and the number of workers is above its usual bound
-            // now.
+            // Workers were started for nested calls beyond the usual bound. This worker has no calls, so it
+            // ends.
             return false;
         }
         if let Some(user) = user {

@@ -205,7 +205,7 @@ impl Sessions {
         bound.collect()
     }
 
-    /// Returns an open session of this client process that one of the tokens names.
+    /// Returns an open session of the client process `peer` that one of `tokens` names.
     fn session_of(&self, tokens: &[Token], peer: &Credentials) -> Option<Arc<ServerSession>> {
         let table = self.table();
         let keys = tokens.iter().take(limits::TOKENS_MAX).filter_map(|t| table.tokens.get(t));

@@ -30,9 +30,9 @@ use crate::sys;
 /// cache line between processors, and one system call can sleep on all their words.
 pub(crate) const ASSIGNED_MAX: usize = 32;
 
-/// The number of waits in a row on the caller's processor after which a worker first moves to another
-/// processor. The worker moves and not the caller, because the caller's program decides where the caller
-/// runs.
+/// After a worker has waited this number of times in a row on the caller's processor, it moves to another
+/// processor for the first time. The worker moves and not the caller, because the caller's program decides
+/// where the caller runs.
 const MOVE_AFTER: u32 = 16;
 
 /// An A-stack of some session.

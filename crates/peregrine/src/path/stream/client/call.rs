@@ -121,7 +121,7 @@ impl StreamPath {
         let Some(answer) = answer else {
             return Err(CallError::bad_result("unknown kind of answer"));
         };
-        // The bytes after the message in the frame are left from an earlier message.
+        // The frame may hold bytes of an earlier message after this message. The head must not include them.
         if head_at.checked_add(head_bytes).is_none_or(|end| end > body) {
             return Err(CallError::bad_result("the head of the result lies outside the message"));
         }

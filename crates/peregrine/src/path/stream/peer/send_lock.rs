@@ -7,7 +7,7 @@ use crate::sys;
 
 const FREE: u32 = 0;
 const TAKEN: u32 = 1;
-/// The lock is taken, and another thread may sleep until it is free.
+/// The lock is taken, and another thread may sleep until the lock is free.
 const WANTED: u32 = 2;
 
 #[derive(Debug, Default)]

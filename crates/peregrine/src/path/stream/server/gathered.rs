@@ -1,4 +1,4 @@
-//! `Gathered`: a result in the form in which it is sent: without the unfilled parts of its blocks.
+//! `Gathered`: the parts of a result that the server sends. Unfilled parts of blocks are not sent.
 
 use std::io;
 

@@ -38,7 +38,7 @@ pub(super) struct Part {
     timer: MessageTimer,
     /// Whether the message may be a nested call, for which a procedure of this process waits. A thread begins
     /// to wait before it sends a nested call. So the message cannot be such a call if no thread waited inside
-    /// a procedure when memory was first needed. `None` until then.
+    /// a procedure when memory was first needed. `None` until memory is needed.
     may_be_nested: Option<bool>,
 }
 

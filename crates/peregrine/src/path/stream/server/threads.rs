@@ -20,7 +20,8 @@ use crate::serving::faults::Faults;
 use crate::serving::stop::Drain;
 use crate::sync::{Condvar, Mutex, MutexGuard, Rank};
 
-/// The smallest bound on the number of threads that wait for calls. It applies if fewer procedures may run.
+/// The smallest bound on the number of threads that wait for calls. It applies if fewer
+/// than this number of procedures may run at a time.
 const READERS_MIN: usize = 16;
 
 /// The name of the threads.
