@@ -399,7 +399,7 @@ fn refusal_proves_not_executed_only_if_its_table_forgot_nothing() {
         (TABLE, GENERATION, false, certain),
         // The server has discarded a result at the place since it granted the handle.
         (TABLE, GENERATION + 1, false, doubt),
-        // The generation is older than the handle.
+        // The generation is lower than at the time when the server granted the handle.
         (TABLE, GENERATION - 1, false, doubt),
         // Another server at the same address refuses, or another socket of this server.
         (TABLE + 1, GENERATION, false, doubt),
