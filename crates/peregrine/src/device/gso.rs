@@ -343,8 +343,8 @@ pub(crate) mod tests {
         assert!(!refused(libc::ECONNREFUSED) && !refused(libc::ENOBUFS));
     }
 
-    /// Two network namespaces joined by a veth pair. A child process holds each of them, and ends when its
-    /// standard input closes. So the namespaces vanish even if this process is killed.
+    /// Two network namespaces joined by a veth pair. Each namespace has a child process that keeps it alive,
+    /// and that ends when its standard input closes. So the namespaces vanish even if this process is killed.
     pub(crate) struct Namespaces([std::process::Child; 2]);
 
     impl Namespaces {

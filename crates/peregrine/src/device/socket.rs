@@ -196,8 +196,9 @@ impl Socket {
         }
     }
 
-    /// Returns the fill level of the send buffer, in 256ths. On a link it is always 0: frames go to
-    /// known hardware addresses, so none waits for address resolution.
+    /// Returns the fill level of the send buffer, in 256ths. Over UDP, packets that wait for address
+    /// resolution fill this buffer. On a link the level is always 0, because frames go to known hardware
+    /// addresses.
     pub(crate) fn fill_of_send_buffer(&self) -> u32 {
         match self {
             Self::Udp(udp) => {
@@ -254,7 +255,7 @@ impl Socket {
         }
     }
 
-    /// Wakes all threads that sleep in [`receive`](Self::receive). Later calls of this function do not sleep.
+    /// Wakes all threads that sleep in [`receive`](Self::receive). Later calls of `receive` do not sleep.
     pub(crate) fn close(&self) {
         match self {
             Self::Udp(udp) => udp.close(),

@@ -231,7 +231,8 @@ impl Stream {
 impl Listener {
     pub(crate) fn listen(address: &SocketAddr) -> io::Result<Self> {
         let socket = socket_for(address, SocketFlags::NONBLOCK)?;
-        // A restarted server need not wait until the kernel has forgotten its old connections.
+        // With this option, a restarted server need not wait until the kernel has forgotten its old
+        // connections.
         sockopt::set_socket_reuseaddr(&socket, true)?;
         if address.is_ipv6() {
             sockopt::set_ipv6_v6only(&socket, true)?;

@@ -9,8 +9,8 @@
 //! * A batch of equal datagrams that the kernel handles as one (`UDP_SEGMENT`, `UDP_GRO`) costs a
 //!   third of the same datagrams one by one, or less.
 //! * A connected socket saves the look-up of a route for each datagram: a tenth of a round trip.
-//! * A datagram wakes a thread that sleeps on its socket, even if another thread polls and takes
-//!   it. So a polling thread must be alone on its socket.
+//! * A datagram wakes a thread that sleeps on a socket, even if another thread polls the same socket and
+//!   takes the datagram. So a polling thread must be alone on its socket.
 
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -40,8 +40,8 @@ pub(crate) enum Until {
     /// Sleep until a datagram arrives, or for at least this time. The sleep may take longer by a quarter
     /// of this time and some milliseconds.
     After(Duration),
-    /// Sleep until a datagram arrives, or for this time with a precision of some tens of microseconds. It
-    /// costs one more system call.
+    /// Sleep until a datagram arrives, or for this time with a precision of some tens of microseconds. This
+    /// mode costs one more system call.
     Precisely(Duration),
     /// Sleep until a datagram arrives.
     Ever,
@@ -64,7 +64,7 @@ impl Udp {
     /// Makes a socket with this address, which receives from any host.
     ///
     /// # Errors
-    /// Those of `bind`: another socket has the address, or it is not an address of this machine.
+    /// Those of `bind`: another socket has the address, or the address does not belong to this machine.
     pub(crate) fn bound(to: SocketAddr) -> io::Result<Self> {
         let everywhere = to.ip().is_unspecified();
         let to = Address::from(to);
@@ -98,7 +98,7 @@ impl Udp {
         let socket = Datagrams::new(like)?;
         // A 16-bit number identifies the IP fragments that belong together. At a high rate the kernel
         // combines fragments of different packets, and the checksum misses one case in 65,536. So
-        // fragmentation is disabled, and messages are cut into pieces that fit the path.
+        // fragmentation is disabled, and messages are cut into pieces that fit the MTU of the network path.
         socket.keep_whole(like.is_v6(), true)?;
         Ok(Self {
             socket,
@@ -161,7 +161,7 @@ impl Udp {
         self.socket.gather(parts, None, Some(segment), IfFull::Wait)
     }
 
-    /// Wakes all threads that sleep in [`receive`](Self::receive). Later calls of this function do not sleep.
+    /// Wakes all threads that sleep in [`receive`](Self::receive). Later calls of `receive` do not sleep.
     pub(crate) fn close(&self) {
         // For an unconnected socket the kernel returns an error, but only after it has woken all
         // threads.
@@ -266,7 +266,7 @@ impl Udp {
         self.socket.overflowed()
     }
 
-    /// Allows fragmentation, for a path on which even the smallest pieces do not fit one packet.
+    /// Allows fragmentation, for a network path on which even the smallest pieces do not fit one packet.
     ///
     /// # Errors
     /// Those of `setsockopt`.

@@ -31,9 +31,9 @@ pub(crate) enum LinkDevice {
     Xdp { zero_copy: bool },
     /// AF_PACKET.
     Packet,
-    /// AF_PACKET, because the user chose no device. AF_XDP attaches a program to the interface, and
-    /// many drivers reset the interface for that. If this process already has the queue, the socket
-    /// uses AF_XDP nevertheless.
+    /// AF_PACKET, because the user chose no device. AF_XDP is not the default, because it attaches a program
+    /// to the interface, and many drivers then reset the interface. If this process already has the queue,
+    /// the socket uses AF_XDP nevertheless.
     PacketByDefault,
 }
 
@@ -47,7 +47,8 @@ pub(crate) struct LinkPort {
     slots: Mutex<Box<[bool]>>,
     /// The queue, or the reason why this process does not have it.
     queue: Result<Arc<XdpQueue>, String>,
-    /// Listens at the name of the queue, so that other processes can find out which process has it.
+    /// The listener at the name of the queue, by which other processes find out which process has the queue.
+    /// `None` if this process does not have the queue, or cannot listen.
     holds: Option<UnixListener>,
 }
 
@@ -194,8 +195,8 @@ fn take_queue(interface: &NetworkInterface, tag: u8, zero_copy: bool) -> Result<
 /// The time at which this process last gave up a queue.
 static LEFT: PerProcess<Mutex<Option<Instant>>> = PerProcess::new();
 
-/// Returns whether another thread of this process is giving the queue up, or has done so and the kernel
-/// may not have released it yet.
+/// Returns whether another thread of this process is giving the queue up, or has given it up so recently that
+/// the kernel may not have released it yet.
 fn is_leaving(interface: u32) -> bool {
     match holder(interface) {
         Some(Holder::This) => true,
@@ -207,8 +208,9 @@ fn is_leaving(interface: u32) -> bool {
 impl Drop for LinkPort {
     fn drop(&mut self) {
         if self.queue.is_ok() {
-            // The time is noted before the fields are dropped. From then on `take_queue` finds the
-            // queue busy without a listener, and waits only because of this time.
+            // The time is noted before the fields are dropped. After that, `take_queue` may find that the
+            // queue is busy, although no process listens at its name. It then waits only because of this
+            // time.
             *LEFT.own().lock() = Some(Instant::now());
         }
     }

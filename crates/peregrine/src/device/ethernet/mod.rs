@@ -57,8 +57,8 @@ pub(crate) enum SocketUse {
 }
 
 impl SocketUse {
-    /// Returns the numbers of frames for receiving and for sending. The frames of a queue suffice for
-    /// all sockets that a client may have to one server, and also for one server.
+    /// Returns the numbers of frames for receiving and for sending. The frames of a queue suffice for all
+    /// sockets that a client may have to one server, and also for the socket of one server.
     const fn frames(self) -> (u32, u32) {
         match self {
             Self::Calls => (128, 64),
@@ -368,7 +368,7 @@ impl Ethernet {
         Ok(true)
     }
 
-    /// Wakes all threads that sleep in [`receive`](Self::receive). Later calls of this function do not sleep.
+    /// Wakes all threads that sleep in [`receive`](Self::receive). Later calls of `receive` do not sleep.
     pub(crate) fn close(&self) {
         if let Some(closed) = &self.closed {
             let _ = rustix::io::write(closed, &1u64.to_ne_bytes());
@@ -434,8 +434,8 @@ impl SpacesWriter<'_> {
     }
 }
 
-/// Takes a packet for `to`, from any endpoint or only from `only`. With `merges`, it also takes the
-/// packets of the same batch that follow.
+/// Takes a packet for `to`, from any endpoint or only from `only`. If `merges` is true, also takes the next
+/// packets of the same batch.
 #[inline]
 fn take<I: FrameSource>(
     inbox: &mut I,

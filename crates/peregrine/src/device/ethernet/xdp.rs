@@ -310,8 +310,8 @@ impl Outbox {
 }
 
 impl XdpInbox {
-    /// Wakes the driver if it waits for free frames. The driver never waits if the kernel copies the
-    /// frames.
+    /// Wakes the driver if `wanted` is true, which means that it waits for free frames. The driver never
+    /// waits if the kernel copies the frames.
     #[inline]
     fn wake_if(&self, wanted: bool) {
         if wanted {

@@ -74,8 +74,8 @@ impl Connect for OverEthernet {
 /// UDP for its location on the link, and then waits twice as long.
 const LINK_PATIENCE: Duration = Duration::from_millis(500);
 
-/// The largest number of handles that a frame with the shared socket requests at once. Later frames get
-/// those that it does not use.
+/// The largest number of handles that a frame with the shared socket requests at once. Later frames get the
+/// handles that this frame does not use.
 const HANDLES_ASKED: u32 = 4;
 
 /// An association that the keeper maintains.

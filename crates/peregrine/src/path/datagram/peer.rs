@@ -68,7 +68,8 @@ impl PeerAddress {
 /// A yield takes as long as several polls. So the thread yields seldom, unless the last yield helped.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct YieldPolicy {
-    /// Whether a datagram arrived during the last yield. Then sender and receiver share a processor.
+    /// Whether a datagram arrived during the last yield. This shows that the sender and this thread share a
+    /// processor.
     helped: bool,
 }
 

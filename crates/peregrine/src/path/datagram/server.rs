@@ -116,7 +116,7 @@ pub(crate) struct ServerSocket {
     peers: [u8; 16],
     /// A random number that identifies the table of this socket.
     number: u64,
-    /// Distinguishes this server from earlier and later ones at this address.
+    /// A random number that distinguishes this server from earlier and later servers at this address.
     incarnation: u64,
     /// The size of the receive buffer in bytes.
     buffer: usize,
@@ -278,15 +278,16 @@ impl ServerSocket {
         })
     }
 
-    /// Returns the number of datagrams that overflowed the receive buffer, of datagrams that were rejected,
-    /// and of datagrams that were not sent.
+    /// Returns three numbers of datagrams: those that did not fit the receive buffer, those that were
+    /// rejected, and those that were not sent.
     pub(crate) fn losses(&self) -> [u64; 3] {
         let overflowed = self.socket.overflowed().unwrap_or(0);
         let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
         [overflowed, count(&self.dropped), count(&self.unsent)]
     }
 
-    /// Ends the pacing thread, and wakes the threads that sleep in the kernel. Later, no thread sleeps there.
+    /// Ends the pacing thread, and wakes the threads that sleep in the kernel. After that, no receiving
+    /// thread sleeps in the kernel.
     pub(crate) fn close(&self) {
         self.pacer.close();
         self.socket.close();
@@ -556,7 +557,8 @@ impl ServerSocket {
         }
     }
 
-    /// Answers the call of a record whose thread panicked outside of the procedure.
+    /// Answers a call whose thread panicked outside of the procedure. `place` is the place of the caller's
+    /// record.
     #[cold]
     pub(crate) fn fail(&self, receiver: &mut ReceiverState, place: u32, refusal: &Refusal) {
         receiver.serving.forget();

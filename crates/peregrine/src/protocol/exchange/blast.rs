@@ -10,8 +10,8 @@ use super::time::{MILLISECOND, Moment};
 const ASKS: u32 = 8;
 /// The smallest number of positions between two requests for a report, without pacing.
 const ASK_AFTER: u32 = 16;
-/// The smallest number of positions between two requests for a report, with pacing. It is small, because each
-/// report allows the sender to send that many positions, and the sender sends them in one burst.
+/// The smallest number of positions between two requests for a report, with pacing. The number is small,
+/// because after each report the sender may send about this number of positions in one burst.
 const ASK_AFTER_PACED: u32 = 4;
 /// The time after which a paced sender requests a report, if more than [`ASK_AFTER_PACED`] positions are
 /// sent within it.
@@ -206,8 +206,8 @@ impl Blast {
         (self.next - self.missing).saturating_sub(self.had)
     }
 
-    /// Returns the next position to send, with its flags, or `None` until a report arrives or a
-    /// position is [due](Self::due). `hold`: missing positions may only be late, and are not
+    /// Returns the next position to send, with its flags, or `None` until a report arrives or a position is
+    /// [due](Self::due). If `hold` is true, missing positions are perhaps only late, and are not
     /// retransmitted yet.
     #[inline]
     pub(crate) fn poll(
@@ -273,7 +273,8 @@ impl Blast {
                 missing.remove(self.base, position);
                 self.missing -= 1;
                 self.note_retransmission(position, serial, missing);
-                // The last missing position requests a report, because perhaps no other packet follows it.
+                // The packet with the last missing position requests a report, because perhaps no other
+                // packet follows it.
                 flags = Flags::RESENT.with_if(self.missing == 0, Flags::REPORT);
                 position
             }
@@ -324,9 +325,10 @@ impl Blast {
         self.again = if last { Round::Sent(end, serial) } else { Round::Open(end) };
     }
 
-    /// Returns whether the current position requests a report. Several positions of each window request one,
-    /// and so does the last position before the sender must stop. If the rest of the message can follow at
-    /// once, no position requests one, because the receiver always answers the end of a message.
+    /// Returns whether the current position requests a report. Several positions of each window request a
+    /// report, and so does the last position before the sender must stop. If the rest of the message can
+    /// follow at once, no position requests a report, because the receiver always answers the end of a
+    /// message.
     fn requests_report(&self, size: u32, interval: u64) -> bool {
         let rest = self.fragments.count() - self.next + self.missing;
         let full = self.next - self.base >= SPAN;

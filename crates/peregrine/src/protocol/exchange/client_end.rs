@@ -56,8 +56,8 @@ enum State {
     Probing {
         first: u16,
     },
-    /// `held`: positions are missing, but may only be late. They are retransmitted when the timer
-    /// expires.
+    /// `held` is true if positions are missing that are perhaps only late. They are retransmitted when the
+    /// timer expires.
     Sending {
         blast: Blast,
         held: bool,

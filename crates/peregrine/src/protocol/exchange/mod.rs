@@ -12,7 +12,7 @@
 //! An *activity* is a sequence of calls that one client thread makes one after another (a term of Cedar
 //! RPC).
 //!
-//! The guarantees rest on these facts (`docs/PROTOCOL.md` has them with the packets):
+//! The guarantees rest on these facts (`docs/PROTOCOL.md` explains them together with the packets):
 //!
 //! * A *handle* identifies one activity and the server's record of it, by which the server detects
 //!   duplicates. The record exists exactly as long as the handle: a server that forgets the record also

@@ -85,7 +85,7 @@ impl Rtt {
         (self.smoothed * FRESH_ROUND_TRIPS).max(FRESH_MIN)
     }
 
-    /// Returns how long to wait for a packet that may only be late.
+    /// Returns how long to wait for a missing packet that is perhaps only late.
     pub(crate) fn reorder_allowance(&self) -> u64 {
         (self.smoothed / 4).min(ALLOWANCE_MAX)
     }

@@ -48,9 +48,10 @@ pub(crate) struct Effect {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Nothing,
-    /// A call of several packets begins, and this packet has the piece at this range of it. The driver must
-    /// provide memory for the whole call, and copy the payload there. Without memory it makes the client
-    /// [wait](ServerEnd::wait_for_room), or [completes](ServerEnd::complete) the call with a refusal.
+    /// A call of several packets begins, and this packet has the piece at this range of the call. The driver
+    /// must provide memory for the whole call, and copy the payload there. Without memory, the driver makes
+    /// the client [wait](ServerEnd::wait_for_room), or [completes](ServerEnd::complete) the call with a
+    /// refusal.
     Begin(Range<u32>),
     /// Copy the payload to this range of the call.
     Place(Range<u32>),
@@ -332,7 +333,7 @@ impl ServerEnd {
         Effect { release: false, action }
     }
 
-    /// Handles the piece of a newer call that arrives first.
+    /// Handles the first arriving piece of a newer call.
     fn begin_call(&mut self, now: Moment, header: &Header) -> Effect {
         if header.shape.total > self.bytes_max {
             return dropped(DropReason::Violation);
@@ -345,7 +346,7 @@ impl ServerEnd {
         self.adopt_call(now, header);
         let range = fragments.range(header.fragment);
         if fragments.count() == 1 {
-            // The record's previous call never arrived completely.
+            // The record's previous call is incomplete, so `handle` has not executed this one.
             self.state = State::Executing;
             return Effect { release, action: Action::Execute(range) };
         }
@@ -511,8 +512,8 @@ impl ServerEnd {
             return self.end_call();
         }
         if header.piece > blast.fragments().piece() {
-            // The client sent this report before it requested smaller pieces, or before it received the
-            // report that announces them.
+            // The report is late. The client sent it before it requested smaller pieces, or before it
+            // received the server's report with the smaller size.
             if header.flags.has(Flags::REPORT) {
                 self.note_heard(now, header);
                 self.pending = PendingAnswer::Report;
@@ -550,8 +551,8 @@ impl ServerEnd {
         self.end_call()
     }
 
-    /// Handles a goodbye. The client needs neither the handle nor its last call, whatever the number of
-    /// that call is.
+    /// Handles a goodbye. The client uses the handle no more, and does not wait for the result of its last
+    /// call. The sequence in the header of a goodbye is not checked.
     fn handle_bye(&mut self) -> Effect {
         if self.phase() == RecordPhase::Running {
             // The place can be reused only after the procedure has ended.

@@ -179,9 +179,9 @@ pub(crate) enum Unsent {
     NotBegun,
     /// Nothing was sent, and the connection has ended.
     Ended,
-    /// The deadline passed when a part of the message was sent. The connection has ended.
+    /// The deadline passed after a part of the message had been sent. The connection has ended.
     Cut,
-    /// The socket failed when a part of the message was sent. The connection has ended.
+    /// The socket failed after a part of the message had been sent. The connection has ended.
     Broken,
 }
 

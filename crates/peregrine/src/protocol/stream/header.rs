@@ -35,7 +35,7 @@ kinds! {
     Unbind = 3,
     /// Client: a call.
     Call = 4,
-    /// Client: cancels a call. The server still sends its reply.
+    /// Client: cancels a call. The server still sends a reply to this call.
     Abandon = 5,
     /// Server: grants a binding.
     Bound = 65,

@@ -158,14 +158,14 @@ impl Calls {
         ended.is_some_and(|call| call.runs && call.cancelled)
     }
 
-    /// Cancels the call of this number, if there is one. Returns the number of running procedures that this
-    /// captures: 0 or 1.
+    /// Cancels the call of this number, if there is one. Returns the number of running procedures that become
+    /// captured: 0 or 1.
     pub(crate) fn cancel(&mut self, number: u32) -> usize {
         self.cancel_where(|call| call.number == number)
     }
 
     /// Cancels all calls, because the connection has ended. Returns the number of running procedures that
-    /// this captures.
+    /// become captured.
     pub(crate) fn cancel_all(&mut self) -> usize {
         self.ended = true;
         self.cancel_where(|_| true)

@@ -229,7 +229,7 @@ pub(super) fn is_refusal(error: &io::Error) -> bool {
     error.kind() == ErrorKind::ConnectionRefused
 }
 
-/// Sends one packet. If the send fails, the packet counts as lost.
+/// Sends one packet. A failed send is repeated once. If it fails again, the packet counts as lost.
 pub(super) fn deliver(activity: &mut Activity, call_socket: &CallSocket, packet: &[Window<'_>]) {
     deliver_by(activity, call_socket, || call_socket.socket().send(packet, None));
 }
@@ -394,8 +394,8 @@ impl ReceiveWait {
         Self { wait, deadline, until: None }
     }
 
-    /// Returns the nanoseconds until the next timer, the next send or the deadline. `u64::MAX` means
-    /// that no such time is set.
+    /// Returns the number of nanoseconds until the next timer, the next send or the deadline, whichever comes
+    /// first. `u64::MAX` means that no such time is set.
     #[inline]
     pub(super) fn left(&self, activity: &Activity) -> u64 {
         let due = activity

@@ -51,8 +51,8 @@ const SHARED_TRIES: u32 = 32;
 /// The state that all bindings of this process to one server by one route share.
 pub(crate) struct Association {
     to: Route,
-    /// The incarnation of the server, which shows whether another server answers. That server would not
-    /// know the handles.
+    /// The random number of this run of the server. If an answer has another number, it comes from another
+    /// server, which does not know the handles.
     incarnation: u64,
     /// The first round trip that was measured, in nanoseconds.
     round_trip: u64,
@@ -401,7 +401,8 @@ impl Association {
         }
     }
 
-    /// Returns the largest size, up to `piece`, of pieces that are not known to be lost on the way.
+    /// Returns the size of pieces to use: `piece`, or a smaller size if larger pieces were recently lost on
+    /// the way to the server.
     pub(super) fn piece_for(&self, piece: u32) -> u32 {
         match self.to {
             Route::Udp(to) => piece_sizes::known(to.ip()).map_or(piece, |known| known.min(piece)),
@@ -446,8 +447,8 @@ impl Association {
         self.captured[frame as usize].lock().is_some()
     }
 
-    /// Returns whether the server has released a frame, or the frame was not captured. Any association
-    /// that shares the frames may have captured the frame.
+    /// Returns true if a frame is not captured, or if the server has released the cancelled call that
+    /// captured the frame. The call may belong to another association that shares the frames.
     pub(crate) fn is_released(&self, frame: u32) -> bool {
         // The caller holds the frame, so no other thread changes this entry meanwhile.
         let captured = self.captured[frame as usize].lock().clone();

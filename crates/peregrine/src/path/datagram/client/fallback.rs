@@ -73,9 +73,9 @@ impl<R: HandleProvider, F: Fallback<Provider = R>> LinkedPath<R, F> {
         match self.udp(call.frame.index(), deadline) {
             Ok(udp) => udp.transport(call),
             Err(error) => {
-                // After a time-out the next call tries the link again, because the server may only
-                // have been halted for a while. After any other error, calls stay with UDP: usually the
-                // server is gone, and UDP reports that at once.
+                // After a time-out the next call tries the link again, because perhaps the server was only
+                // halted for a while. After any other error, calls stay with UDP: usually the server is gone,
+                // and UDP reports that at once.
                 if error.kind() == Kind::TimedOut {
                     self.silent.store(0, Ordering::Relaxed);
                 }

@@ -158,8 +158,8 @@ impl<T> Follower<'_, T> {
         &self.leadership.words[self.index as usize]
     }
 
-    /// Waits until the thread is woken, for at most `left`. It may return early, so the caller must
-    /// check its activity again.
+    /// Waits until the thread is woken, for at most `left`. This function may return early, so the caller
+    /// must check its activity again.
     pub(super) fn wait(&mut self, wait: Wait, left: Duration) {
         let spins = match wait {
             Wait::Spin => true,

@@ -1,9 +1,9 @@
 //! Receives pieces of a call directly into the call's memory.
 //!
 //! A thread that receives alone, and has placed pieces of a call without gaps, can predict the next pieces:
-//! they arrive next if no other client sends and no packet is lost. It borrows the call's memory from the
-//! record, and lets the kernel write payloads to their places and headers elsewhere. A right prediction saves
-//! one copy, and a wrong one costs one copy more. While the memory is borrowed, pieces of the call that
+//! they arrive next if no other client sends and no packet is lost. The thread borrows the call's memory from
+//! the record, and lets the kernel write payloads to their places and headers elsewhere. A right prediction
+//! saves one copy, and a wrong one costs one copy more. While the memory is borrowed, pieces of the call that
 //! another thread receives are dropped, and the client retransmits them. So only a thread that receives alone
 //! borrows memory.
 
@@ -59,7 +59,7 @@ impl ExpectedPieces {
         spaces
     }
 
-    /// Returns the header of the nth datagram, if it is the expected one.
+    /// Returns the header of the datagram with this number, if this datagram is the expected one.
     fn expected_header(
         &mut self,
         number: usize,

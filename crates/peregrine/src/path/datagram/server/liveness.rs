@@ -2,7 +2,7 @@
 //! answer as dead.
 //!
 //! The keeper makes these checks only while procedures run, or while results are kept for clients that were
-//! treated as dead. For these checks, each call only reads one flag.
+//! treated as dead. The only cost of these checks for each call is that its thread reads one flag.
 
 use core::sync::atomic::Ordering;
 use core::time::Duration;

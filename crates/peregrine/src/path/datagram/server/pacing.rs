@@ -47,8 +47,8 @@ impl Flows {
     }
 }
 
-/// The records that have packets to send later, and their due times. The pacing thread sends these
-/// packets. It exists only while there are such records, and for [`LINGER`] afterwards.
+/// The records that have packets to send later, and their due times. The pacing thread sends these packets.
+/// The thread exists only while there are such records, and for [`LINGER`] afterwards.
 pub(super) struct Pacer {
     state: Mutex<State>,
     earlier: Condvar,

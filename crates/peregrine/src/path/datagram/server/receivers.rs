@@ -1,9 +1,9 @@
 //! The receiving threads of a socket: some of them receive, while others run calls.
 //!
-//! Any thread may receive at any time, so correctness does not depend on this module. It only decides
-//! which thread serves a call, and how soon. A thread that has received a call runs it to its end,
-//! because waking another thread costs time. Firefly keeps idle server threads waiting in the call
-//! table for the same reason.
+//! Any thread may receive at any time, so correctness does not depend on this module. The module only decides
+//! which thread serves a call, and how soon. A thread that has received a call runs it to its end, because
+//! waking another thread costs time. Firefly keeps idle server threads waiting in the call table for the same
+//! reason.
 //!
 //! * While procedures are short, one thread receives: the *head*. It polls, or sleeps in the kernel,
 //!   and runs the calls that it receives. No other thread sleeps in the kernel then, because each
@@ -61,9 +61,11 @@ const NESTED: u64 = 64 * SLOW;
 /// If a call of another client was already waiting when the thread's previous call ended, the procedure
 /// counts in the average with at least this many nanoseconds.
 const CROWDED: u64 = 16 * SLOW;
-/// A call was already waiting if it begins at most this many nanoseconds after the previous call.
+/// A call counts as already waiting if it begins less than this many nanoseconds after the end of the
+/// thread's previous call.
 const AT_ONCE: u64 = 1500;
-/// The smallest number of threads. If procedures take long, these threads sleep in the kernel.
+/// The smallest number of threads of one socket. If procedures take long, the server keeps at least this many
+/// threads receiving, asleep in the kernel, so that no call has to wake a thread.
 const ASLEEP: u32 = 2;
 /// The largest number of threads that may sleep in the kernel, for calls that arrive together.
 const ASLEEP_MAX: u32 = 8;
@@ -109,7 +111,7 @@ pub(super) trait PacketService: Send + Sync + 'static {
     /// Answers a call with a refusal instead of running it.
     fn refuse(&self, receiver: &mut Self::ReceiverState, work: Self::Work, refusal: &Refusal);
 
-    /// Returns whether calls wait for something other than a thread.
+    /// Returns whether calls wait for something other than a thread, for example for memory.
     fn has_deferred(&self) -> bool {
         false
     }
@@ -125,7 +127,7 @@ pub(super) trait PacketService: Send + Sync + 'static {
     /// Returns whether a thread of this process waits for this call, through nested calls.
     fn is_from_inside(&self, receiver: &mut Self::ReceiverState, work: &mut Self::Work) -> bool;
 
-    /// Wakes the threads that sleep in the kernel. Later, no thread sleeps there.
+    /// Wakes the threads that sleep in the kernel. After that, no thread sleeps in the kernel.
     fn close(&self);
 
     /// Reports that a thread panicked. The thread continues afterwards.
@@ -137,7 +139,7 @@ pub(super) trait PacketService: Send + Sync + 'static {
 pub(super) enum ReceiveMode {
     /// Return at once.
     Poll,
-    /// Sleep until one arrives.
+    /// Sleep until a datagram arrives.
     Sleep,
 }
 
@@ -192,7 +194,7 @@ impl HeadWord {
         HeadState { head: (word >> 32) as u32, count: word as u32 }
     }
 
-    /// Changes the word from one value to another. Returns false if it has a different value.
+    /// Changes the word from one value to another. Returns false if the word does not have the value `from`.
     #[inline]
     fn change(&self, from: HeadState, to: HeadState) -> bool {
         let word = |state: HeadState| u64::from(state.head) << 32 | u64::from(state.count);
@@ -410,7 +412,7 @@ impl<P: PacketService> Receivers<P> {
     }
 
     /// Returns whether the thread of this number is the head, and no other thread receives. Even if there is
-    /// a head, other threads may still sleep in the kernel, because procedures took long before. These
+    /// a head, other threads may still sleep in the kernel, because earlier procedures took long. These
     /// threads may receive the next datagram.
     #[inline]
     fn is_alone(&self, number: u32) -> bool {
@@ -551,7 +553,8 @@ impl<P: PacketService> Receivers<P> {
         queued.or_else(|| if self.service.has_deferred() { self.next_deferred() } else { None })
     }
 
-    /// Returns a call that waited for something other than a thread, and counts it as running.
+    /// Returns a call that waited for something other than a thread, for example for memory. Counts the call
+    /// as running.
     #[cold]
     fn next_deferred(&self) -> Option<P::Work> {
         if !self.admission.try_begin(false) {
@@ -637,8 +640,8 @@ impl<P: PacketService> Receivers<P> {
         }
     }
 
-    /// Returns whether another thread may be started. The limit is one thread more than the number of
-    /// procedures that may run, or than the number that do run if that is larger.
+    /// Returns whether another thread may be started. The limit is one more than the number of procedures
+    /// that may run. If more procedures are running, the limit is one more than their number.
     fn may_add(&self, state: &State<P::Work>) -> bool {
         let may_run = self.admission.bound(true);
         // While outer calls wait, nested calls may exceed the configured bound. So `may_run` changes

@@ -36,8 +36,8 @@ const HALF: u32 = 128;
 /// From this fill level on, hosts get no answers until they prove their address.
 const FULL: u32 = 192;
 
-/// The number of answers that each group of hosts got in the current interval, since one of its hosts
-/// last proved its address.
+/// Counts the answers that each group of hosts got in the current interval. The count of a group restarts
+/// when one of its hosts proves its address.
 pub(super) struct UnverifiedHosts {
     /// For each group, the interval in the upper half and the number of answers in the lower half.
     groups: Box<[AtomicU32]>,

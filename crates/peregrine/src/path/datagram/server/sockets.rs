@@ -79,15 +79,15 @@ impl Datagrams {
     /// that has the address. Clients ask over UDP for the location on the link.
     ///
     /// # Errors
-    /// If no socket can be opened, if no interface has that address, if that is not an Ethernet interface, or
-    /// if this process may not use it.
+    /// If no socket can be opened, if no interface has the address, if the interface is not an Ethernet
+    /// interface, or if this process may not use the interface.
     pub(crate) fn open_link(&self, to: SocketAddr, by: LinkDevice) -> io::Result<SocketAddr> {
         let link_port = LinkPort::at(&sys::interface_of(to.ip())?, by, Some(to.port()))?;
         let link = Ethernet::open(&link_port, SocketUse::Service)?;
         let node = link.node();
         self.start(Socket::Ethernet(link), None, self.core.threads.wait)?;
-        // Over UDP, clients only bind, except for those that the link does not reach. Polling for these
-        // few packets would occupy a processor that the link's thread needs.
+        // Over UDP, most clients only bind. Only clients that the link does not reach also make calls over
+        // UDP. Polling for these few packets would occupy a processor that the link's thread needs.
         let wait = if self.core.threads.wait == Wait::Spin {
             Wait::Adaptive
         } else {

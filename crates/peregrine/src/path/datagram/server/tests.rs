@@ -237,7 +237,7 @@ fn memory_of_silent_clients_is_given_to_new_calls() {
     assert!(service.room(now.after(ASSEMBLING_MIN), group, BYTES as usize).is_some());
 }
 
-/// A network may deliver a packet of an earlier call late, and an attacker may repeat one.
+/// A network may deliver a packet of an earlier call late, and an attacker may repeat such a packet.
 #[test]
 fn late_packet_of_an_earlier_call_leaves_a_waiting_call_in_the_queue() {
     let service = service();

@@ -200,8 +200,8 @@ impl ServerSocket {
         }
     }
 
-    /// Asks a client to send its waiting call. Returns false if the call does not use the memory, for
-    /// example because it does not wait any more.
+    /// Asks a client to send its waiting call. Returns false if the call does not use the reserved memory,
+    /// for example because it does not wait any more.
     fn resume(&self, receiver: &mut ReceiverState, waiter: &QueuedCall) -> bool {
         let Some(record) = self.record(waiter.place) else { return false };
         let (mut inner, now) = (record.0.lock(), moment());

@@ -41,7 +41,7 @@ impl ClientEnd {
             self.outcome = Some(Outcome::Failed { executed, why });
         }
         self.state = State::Closed;
-        // If the server is alive but hard to reach, the goodbye cancels the call there.
+        // If the server is alive but hard to reach, the goodbye cancels the call at the server.
         self.pending = if matches!(why, FailureReason::Dead) {
             PendingControl::Bye
         } else {

@@ -34,7 +34,7 @@ impl ClientEnd {
 
     /// Requests the missing pieces of the result. After a longer silence, the client also asks for the state
     /// of the call. If the server answers this question, but no piece arrives, the path is not interrupted.
-    /// It then seems to lose all full pieces.
+    /// The path then seems to lose all full pieces.
     pub(super) fn request_result(&mut self, now: Moment) {
         let long = self.unanswered > 0;
         self.ask_again(

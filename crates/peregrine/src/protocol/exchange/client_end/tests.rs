@@ -185,8 +185,9 @@ fn late_request_to_wait_delays_a_call_until_its_next_question() {
     assert!(!more.is_empty() && more.iter().all(|(kind, ..)| *kind == PacketKind::Call));
 }
 
-/// The server made the call wait for a moment, and has accepted pieces since. When the client receives the
-/// request to wait, it has already sent more positions than the first ones that it sends after the restart.
+/// The client sends the whole call. The server asks the client to wait, but soon accepts pieces again. The
+/// request to wait reaches the client late, and then the permission to send, so the client begins again at
+/// the first position. The server's next report covers more positions than the client has sent since then.
 #[test]
 fn reports_of_earlier_pieces_count_after_a_late_permission_to_send() {
     for holes in [false, true] {
@@ -398,7 +399,7 @@ fn refusal_proves_not_executed_only_if_its_table_forgot_nothing() {
         (TABLE, GENERATION, false, certain),
         // The server has discarded a result at the place since it granted the handle.
         (TABLE, GENERATION + 1, false, doubt),
-        // The generation is older than the handle.
+        // The generation is lower than at the time when the server granted the handle.
         (TABLE, GENERATION - 1, false, doubt),
         // Another server at the same address refuses, or another socket of this server.
         (TABLE + 1, GENERATION, false, doubt),

@@ -15,8 +15,8 @@ impl ServerEnd {
     /// Checks whether the client of a running procedure is alive, and may prepare a question to
     /// send. Returns when to check again, or `None` if this call needs no further check.
     ///
-    /// A client that answers no question is presumed dead, and its call is cancelled. The result is kept
-    /// like any other, because the client may only have been halted.
+    /// A client that answers no question is presumed dead, and its call is cancelled. The result is kept like
+    /// any other, because perhaps the client was only halted.
     pub(crate) fn check_caller(&mut self, now: Moment) -> Option<Moment> {
         if !matches!(self.state, State::Executing) || self.lost {
             return None;

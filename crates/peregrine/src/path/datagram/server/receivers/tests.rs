@@ -231,9 +231,8 @@ fn surplus_threads_end_after_long_procedures() {
     }
 }
 
-/// A thread that receives alone borrows memory for the next pieces. After procedures have become short
-/// again, there is a head. But another thread may still sleep in the kernel, because procedures took
-/// long before.
+/// A thread that receives alone borrows memory for the next pieces. After procedures have become short again,
+/// there is a head. But another thread may still sleep in the kernel, because earlier procedures took long.
 #[test]
 fn thread_is_alone_only_if_no_other_one_sleeps_in_the_kernel() {
     for wait in [Wait::Block, Wait::Adaptive] {
