@@ -94,7 +94,7 @@ impl World {
         }
     }
 
-    /// Starts a server with `threads` threads, at which at most `queue` calls wait.
+    /// Starts a server with `threads` threads and at most `queue` waiting calls.
     pub(crate) fn server(&self, threads: usize, queue: usize) -> Process {
         self.notes().forget();
         match &self.link {
