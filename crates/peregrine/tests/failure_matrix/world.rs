@@ -177,7 +177,8 @@ impl World {
         link.start(1, "child", "beside 2 1000", &home)
     }
 
-    /// Puts a balancer before both servers, and returns it with a client that is bound through it.
+    /// Puts a balancer before both servers, and returns the balancer and a client that is bound through the
+    /// balancer.
     pub(crate) fn balanced(&self, options: &BindOptions) -> (Nat, SubjectClient) {
         let balancer =
             Nat::start([PLACE, PLACE_BESIDE].map(|at| at.parse().expect("one")).to_vec());
