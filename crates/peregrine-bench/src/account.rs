@@ -3,8 +3,8 @@
 //!
 //! Both sides record the processor's clock at each step of a call. Such a record is a *stamp*. The steps add
 //! up to the round trip by construction, because each begins where another ends. But recording takes time,
-//! too. So the sum is compared with the round trip of the same calls without stamps, which are measured
-//! alternately in the same rounds. The account reports the difference.
+//! too. So each round also measures the same calls without stamps. The account reports the difference between
+//! the sum of the steps and the round trip without stamps.
 
 use std::io::{self, Write};
 use std::time::{Duration, Instant};

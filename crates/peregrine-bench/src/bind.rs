@@ -3,8 +3,8 @@
 //!
 //! For a new session, the limit is the time in which two processes connect, exchange one question and one
 //! answer, pass one memory descriptor, map the memory on both sides, and open a handle of each other's
-//! process. For another binding to the same process, it is the time in which they connect, and exchange one
-//! question and one answer.
+//! process. For another binding to the same process, the limit is the time in which two processes connect,
+//! and exchange one question and one answer.
 
 use std::hint::black_box;
 use std::io::{self, BufRead, BufReader, IoSlice, IoSliceMut, Read};
@@ -74,7 +74,7 @@ fn raw_socket() -> rustix::io::Result<OwnedFd> {
     socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
 }
 
-/// Serves Peregrine and the limit until the parent has ended.
+/// Runs a server of Peregrine and the raw server (of the limit) until the parent has ended.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if let Some(cpu) = options.cpu {
         pin_to(cpu)?;

@@ -6,8 +6,8 @@
 //! are compared with the only binding of another server, in the same rounds.
 //!
 //! If each process has one binding, the bench asks one process at a time to make some calls. The process
-//! times its calls itself, so the time to wake it does not count. Before the first of these calls, the
-//! server has slept or has served other clients.
+//! times its calls itself, so the time to wake the process does not count. Before the first of these calls,
+//! the server has slept or has served other clients.
 
 use std::time::{Duration, Instant};
 
@@ -210,8 +210,9 @@ fn of_one_process(
     let mut rows = Vec::new();
     for (case, ours) in cases.iter().zip(&samples) {
         if selection.has_case(case) {
-            // The cases of a few active bindings are not compared with a blocking server, because their own
-            // server is expected to keep polling.
+            // `OwnBlock` is no limit for the cases with a few active bindings: their server is expected to
+            // poll all the time, and must be faster than blocking calls. These cases are compared with
+            // `OneBinding` only.
             let limits =
                 if [ACTIVE, ACTIVE_SPREAD].contains(case) { &limits[..1] } else { &limits };
             rows.extend(rows_of(case, count, ours, limits));

@@ -1,6 +1,6 @@
 //! The experiment `growth`: calls of a client to a server whose interface has grown, so that the client
-//! converts (docs/EVOLUTION.md). Each is compared with the call of an interpreted client to a server whose
-//! interface is the client's.
+//! converts (docs/EVOLUTION.md). Each call is compared with the call of an interpreted client to a server
+//! whose interface is the client's.
 //!
 //! The procedure is `(Structure)` of the study of stubs. In one grown interface, the record that is its last
 //! parameter has one field more. In the other one, the records in its buffer have one field more, so each of

@@ -73,7 +73,7 @@ pub(crate) trait Accounted {
     fn stamps(&self, #[max_len(1 << 14)] into: Out<'_, u64>) -> peregrine::Result<()>;
 }
 
-/// Processes received data exactly as the limits do.
+/// An object that processes received data exactly as the limits do.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Object;
 
@@ -171,7 +171,7 @@ impl Middle for Object {
     }
 }
 
-/// Ignores the bytes that it receives, as the limits of a network do.
+/// An object that ignores the bytes that it receives, as the limits of a network do.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unread;
 

@@ -6,7 +6,7 @@ use crate::row::Row;
 use crate::subject::{Failure, Subject};
 use crate::{Progress, Selection, network};
 
-/// Measures everything that was selected; across a network, only what the filter admits.
+/// Measures everything that was selected. Across a network, it measures only what `filter` admits.
 pub(crate) fn measure(
     selection: &Selection,
     filter: network::Filter,

@@ -187,7 +187,8 @@ pub(crate) fn in_turn(
     Ok(samples)
 }
 
-/// Returns the times of a round trip of all samples, and the processor times of those samples that have one.
+/// Returns the times of a round trip of all samples, and the processor times of those samples that have a
+/// processor time.
 pub(crate) fn split(samples: &[Sample]) -> (Vec<f64>, Vec<f64>) {
     let ns = samples.iter().map(|sample| sample.ns).collect();
     (ns, samples.iter().filter_map(|sample| sample.cpu_ns).collect())

@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | 0 | parent (the child waits for it) | the number of the command; [`END`] ends the child |
 //! | 4 | parent | the kind of the command |
-//! | 8 | parent | its two numbers |
+//! | 8 | parent | the two numbers of the command |
 //! | 128 | child (the parent waits for it) | the number of the command that has been carried out |
 //! | 136 | child | the report |
 
@@ -51,7 +51,8 @@ pub(crate) enum Order {
     Window(Window),
     /// To make [`SINGLY`] calls, one after the other, each timed by itself.
     Singly,
-    /// To make the first number of calls, then the second number of calls, which are timed together.
+    /// To make two series of calls. The fields are the numbers of calls of the two series. Only the second
+    /// series is timed, as a whole.
     Calls(u32, u32),
     /// To serve until the next command arrives. There is no report.
     Serve,

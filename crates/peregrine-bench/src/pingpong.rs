@@ -6,7 +6,7 @@
 //! | [`BACK`] | the word that the child publishes, then its payload |
 //!
 //! A weak limit would make Peregrine look better. So sizes are constants here, and small payloads are moved
-//! without a function call, as compiled stubs do. The publishing swap drains the store buffer at once. The
+//! without a function call, as in compiled stubs. The publishing swap drains the store buffer at once. The
 //! pause in the poll keeps the polling processor from taking the line back too early.
 
 use std::hint::{black_box, spin_loop};
@@ -197,7 +197,7 @@ fn take<const N: usize>(memory: &mut Memory, word_at: usize, private: &mut [u8])
     }
 }
 
-/// Runs the parent's side: `warm` trips that are not measured, then `trips` that are.
+/// Runs the parent's side: `warm` trips that are not measured, then `trips` measured trips.
 fn lead<H: HandOver, const IN: usize, const OUT: usize>(
     memory: &mut Memory,
     warm: u32,

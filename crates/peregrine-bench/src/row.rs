@@ -35,7 +35,7 @@ pub(crate) struct Row {
     pub(crate) placement: Option<&'static str>,
     /// The number of threads or processes that call concurrently.
     pub(crate) callers: u32,
-    /// The number of bindings through which they call.
+    /// The number of bindings that the callers use.
     pub(crate) bindings: u32,
     /// Peregrine's round trip.
     pub(crate) ours_ns: Option<f64>,

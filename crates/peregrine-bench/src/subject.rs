@@ -234,7 +234,7 @@ impl Client {
         })
     }
 
-    /// Makes `calls` calls of a case, with arguments from the buffer. Returns their time.
+    /// Makes `calls` calls of a case, with arguments from `buffer`. Returns the time of all calls.
     pub(crate) fn run(
         &self,
         case: Case,

@@ -1,5 +1,5 @@
 //! The experiment `swapped`: calls of a client that converts values for a server of the other byte order.
-//! Each is compared with the same call to a server of this byte order.
+//! Each call is compared with the same call to a server of this byte order.
 //!
 //! Both servers are hand-written, accept messages without conversion and read one word of each line. So only
 //! the client's work differs.

@@ -1,10 +1,10 @@
 //! Many callers of one server: the number of null calls that they make together, compared with one caller
 //! that spins.
 //!
-//! The time of a row is the length of the window divided by all calls made in it. At a ratio of 1, all
-//! callers together make calls at the rate of a single caller on its own processor. The scheduler places the
-//! callers freely. The single caller and its server are pinned, because their figures would otherwise be
-//! meaningless.
+//! The time of a row is the length of the window divided by the number of all calls in the window. At a ratio
+//! of 1, all callers together make calls at the rate of a single caller on its own processor. The scheduler
+//! places the callers freely. The single caller and its server are pinned, because their figures would
+//! otherwise be meaningless.
 
 use std::time::Duration;
 

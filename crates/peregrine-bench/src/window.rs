@@ -1,9 +1,9 @@
 //! An interval in which several callers, threads or processes, count their calls.
 //!
-//! All callers start before the window begins and stop after it has ended, so each is counted while all
-//! others call, too. Only calls that begin and end in the window count. To read the clock takes a
-//! considerable part of the time of a call, so callers read it rarely. Therefore some calls at either end of
-//! the window do not count: about the same number for each caller.
+//! All callers start before the window begins and stop after it has ended. So the calls of each caller are
+//! counted while all other callers call, too. Only calls that begin and end in the window count. To read the
+//! clock takes a considerable part of the time of a call, so callers read it rarely. Therefore some calls at
+//! either end of the window do not count: about the same number for each caller.
 
 use std::time::Duration;
 
@@ -54,7 +54,8 @@ impl Window {
 
     /// Calls `call` until the window has ended, and counts the calls.
     ///
-    /// # Errors Returns the error of the first call that fails.
+    /// # Errors
+    /// Returns the error of the first call that fails.
     pub(crate) fn count<E>(
         self,
         mut now: impl FnMut() -> u64,
@@ -87,9 +88,10 @@ const LEAD_NS: u64 = 20_000_000;
 /// The number of windows that are tried before the measurement fails because callers begin too late.
 const ATTEMPTS: u32 = 5;
 
-/// Returns the length of a window divided by all calls made in it, and the processor time per call, if that
-/// is known. `call` takes a function that makes the window, and passes the current time to it when all
-/// callers are ready. It returns the counts of each caller, and perhaps the processor time.
+/// Returns the length of a window divided by the number of all calls in the window. Also returns the
+/// processor time per call, if it is known. `call` takes a function that makes the window. `call` passes the
+/// current time to that function when all callers are ready. Finally, `call` returns the counts of each
+/// caller, and perhaps the processor time.
 ///
 /// # Errors
 /// If `call` fails, or callers begin too late in every attempt.

@@ -155,8 +155,8 @@ impl Bench {
     }
 
     /// Runs flows at the near end while the link has the properties `shape`. `flows` receives the counters of
-    /// what the link carries to the near end. Also returns the share of packets that the relay carried too
-    /// late.
+    /// what the link carries to the near end. Returns the result of `flows`, and the share of packets that
+    /// the relay carried too late.
     pub(super) fn over<T: Send>(
         &self,
         shape: Shape,

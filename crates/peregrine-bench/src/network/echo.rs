@@ -3,8 +3,8 @@
 //!
 //! Each caller has a connected socket. In `echo-each`, each server thread has its own socket, so the kernel
 //! wakes exactly the thread that a packet is for. In `echo-shared`, all server threads share one socket, and
-//! any free thread takes the next packet. The time of a row is the length of the window divided by all calls
-//! made in it.
+//! any free thread takes the next packet. The time of a row is the length of the window divided by the number
+//! of all calls in the window.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

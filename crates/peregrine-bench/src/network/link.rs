@@ -10,8 +10,7 @@ use std::process::Command;
 
 use clap::ValueEnum;
 
-/// The name of the environment variable that is set in the process that measures if that process is in a
-/// private namespace.
+/// The name of an environment variable. It is set if the process that measures is in a private namespace.
 const OWN: &str = "PEREGRINE_BENCH_NAMESPACE";
 
 /// The link that packets cross.
@@ -96,7 +95,8 @@ impl Link {
         }
     }
 
-    /// Connects the far process's namespace to this one, once the process is in it.
+    /// Connects the namespace of the far process to this one. The far process must have entered its
+    /// namespace.
     pub(crate) fn join(self, far: u32) -> io::Result<()> {
         if self == Self::Loopback {
             return Ok(());

@@ -66,9 +66,9 @@ impl Repeated {
     ///
     /// The processor's frequency varies, and sometimes another program uses the same core (perhaps its other
     /// hardware thread, or another virtual machine). So the time `slice` is divided into pieces. The
-    /// [pace](Pace) contains the time of one multiplication in a chain. It is measured before and after each
-    /// piece, and the time of the piece is divided by it. The sample is the median of these quotients over
-    /// the undisturbed pieces, times the usual time of one multiplication.
+    /// [pace](Pace) contains the time of one multiplication in a chain. This time is measured before and
+    /// after each piece, and the time of the piece is divided by it. The sample is the median of these
+    /// quotients over the undisturbed pieces, multiplied by the usual time of one multiplication.
     pub(crate) fn measure(&mut self, slice: Duration) -> Result<Sample, Failure> {
         let last_ns = match self.last_ns {
             Some(ns) => ns,

@@ -125,7 +125,7 @@ impl Structure {
     }
 }
 
-/// The measured stubs of Peregrine, and the copy with which they are compared.
+/// A kind of measured stub of Peregrine, or the copy with which stubs are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Row {
     /// A copy of the number of bytes that the value has.

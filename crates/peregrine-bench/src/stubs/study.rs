@@ -31,7 +31,7 @@ impl Cell {
     }
 }
 
-/// The result of one of Peregrine's stubs, or of the copy with which they are compared.
+/// The result of one of Peregrine's stubs, or of the copy with which the stubs are compared.
 #[derive(Clone, Debug)]
 pub(crate) struct Ours {
     pub(crate) row: Row,

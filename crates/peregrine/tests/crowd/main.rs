@@ -1,8 +1,8 @@
-//! A crowd: more callers than A-stacks, and procedures that take about as long as the callers' limits, on
-//! each path. A watchdog fails the test if a call exceeds its limit by a second, and prints the stacks of
+//! A crowd: more callers than A-stacks, and procedures that take about as long as the callers' time limits,
+//! on each path. A watchdog fails the test if a call exceeds its limit by a second, and prints the stacks of
 //! all threads of both processes.
 //!
-//! In the storms, the server is killed and restarted while the callers call.
+//! In the tests of the file `storm.rs`, the server is killed and restarted while the callers call.
 //!
 //! `PEREGRINE_SOAK=600 cargo test --release -p peregrine --test crowd` runs each path for 600 seconds.
 //! `PEREGRINE_SEED=n`, which each test prints, repeats the durations of the procedures.
@@ -190,8 +190,8 @@ fn ten_thousand_callers_sleep_a_few_times_each() {
     const SLEEPS_EACH: u64 = 500;
     let _alone = alone();
     on_every_path(|_, address| {
-        // With 256 A-stacks, each A-stack of the local path may have sent a ring that the server has not
-        // read. Over UDP and raw Ethernet, hundreds of threads bind their sockets at once.
+        // With 256 A-stacks, the socket of the local path may hold one unread ring for each A-stack. Over UDP
+        // and raw Ethernet, hundreds of threads bind their sockets at once.
         let most = BindOptions::default().astacks(256);
         for options in [BindOptions::default(), most] {
             let work = WorkClient::bind_with(address, &options).expect("a binding");

@@ -99,11 +99,12 @@ fn with_one_running<T>(world: &World, client: &SubjectClient, what: impl FnOnce(
     })
 }
 
-/// Waits until the client knows that the server has gone, on the paths on which a client is notified of that.
+/// Waits until the client knows that the server has gone, on the paths on which a client is notified of the
+/// end of its server.
 fn is_known_to_be_gone(world: &World, client: &SubjectClient) {
     // Over datagrams there is no notification.
     if matches!(world.way, Way::Local | Way::Tcp) {
-        support::until("its end is known", || !client.is_alive());
+        support::until("the client knows that the server has gone", || !client.is_alive());
     }
 }
 
@@ -189,7 +190,8 @@ pub(crate) static CASES: [Case; 26] = [
         run: |world| {
             let mut cell = killed_before_it_takes_the_call(world);
             // Over datagrams, a client that has received nothing for some milliseconds probes before it sends
-            // a call. Then the call was not sent, which is another case, so this case is run again.
+            // a call. The halted server does not answer the probe, so the call is not sent. That is another
+            // case, so this case is run again.
             for _ in 0..5 {
                 let asked = matches!(world.way, Way::Ethernet | Way::Udp)
                     && matches!(cell, Cell::Failed { executed: No, .. });

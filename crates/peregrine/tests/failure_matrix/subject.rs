@@ -36,7 +36,7 @@ pub(crate) trait Subject {
     fn outlive(&self) -> peregrine::Result<()>;
 }
 
-/// An interface with the same name that differs.
+/// Another interface with the same name.
 pub(crate) mod other {
     #[peregrine::interface]
     pub(crate) trait Subject {

@@ -94,7 +94,7 @@ impl World {
         }
     }
 
-    /// Starts a server with `threads` threads, at which at most `queue` calls wait.
+    /// Starts a server with `threads` threads and at most `queue` waiting calls.
     pub(crate) fn server(&self, threads: usize, queue: usize) -> Process {
         self.notes().forget();
         match &self.link {
@@ -177,7 +177,8 @@ impl World {
         link.start(1, "child", "beside 2 1000", &home)
     }
 
-    /// Puts a balancer before both servers, and returns it with a client that is bound through it.
+    /// Puts a balancer before both servers, and returns the balancer and a client that is bound through the
+    /// balancer.
     pub(crate) fn balanced(&self, options: &BindOptions) -> (Nat, SubjectClient) {
         let balancer =
             Nat::start([PLACE, PLACE_BESIDE].map(|at| at.parse().expect("one")).to_vec());

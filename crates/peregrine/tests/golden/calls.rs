@@ -238,7 +238,8 @@ impl Serve for Big {
     }
 }
 
-/// A little-endian client sends to a big-endian server the bytes of the document, and reads its replies.
+/// A little-endian client sends to a big-endian server the bytes of the document, and reads the server's
+/// replies.
 #[test]
 fn client_sends_documented_bytes_to_big_endian_server() {
     let binding = Binding::in_process(Arc::new(Big), &BindOptions::default());

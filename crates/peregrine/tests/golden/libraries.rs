@@ -1,4 +1,5 @@
-//! Values of the types of libraries. Types of different crates that mean the same have the same bytes.
+//! Values of the types of libraries. If types of different crates mean the same, their values have the same
+//! bytes.
 
 use std::time::{self as std_time, SystemTime};
 

@@ -70,7 +70,8 @@ pub(crate) struct Age {
     names: usize,
 }
 
-/// Returns the number of a part, which stays when the part gets another name.
+/// Returns the first name of a part, such as `f12` for `f12_1`. It stays the same when the part gets another
+/// name.
 pub(crate) fn id(name: &str) -> &str {
     name.split('_').next().unwrap_or(name)
 }

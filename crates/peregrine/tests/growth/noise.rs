@@ -88,7 +88,7 @@ proptest! {
     }
 }
 
-/// Makes a call with random arguments. Any outcome is allowed but a panic or a wrong kind of error.
+/// Makes a call with random arguments. Any outcome is allowed except a panic or a wrong kind of error.
 fn call(client: &GenericClient, ours: &Age, name: &str, chance: &mut Chance) {
     let (_, procedure) = client.described().procedure(name).expect("a procedure");
     let mut values = Vec::new();

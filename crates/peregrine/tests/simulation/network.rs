@@ -6,9 +6,9 @@ use crate::exchange::header::{HEADER_BYTES, Header};
 use crate::exchange::time::{MICROSECOND, MILLISECOND, SECOND};
 use crate::random::Random;
 
-/// Source or destination of a packet. The low eight bits are the machine. Then follow the number of
-/// its address and the port. The servers' machine is 0, clients follow, and the last machine is the
-/// attacker's.
+/// The source or destination of a packet. The low eight bits are the number of the machine. The number of the
+/// machine's address follows, and then the port. The servers' machine is 0, clients follow, and the last
+/// machine is the attacker's.
 pub(crate) type Address = u32;
 pub(crate) const SERVER: Address = 0;
 pub(crate) const ATTACKER: Address = 255;

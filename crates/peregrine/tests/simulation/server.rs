@@ -369,8 +369,8 @@ impl Server {
         }
     }
 
-    /// Checks that the driver's records agree with the state of the record. Otherwise memory would
-    /// leak.
+    /// Checks that what the driver keeps at a place agrees with the phase of the server end there. Otherwise
+    /// memory would leak.
     fn check(&self, place: u32, oracle: &mut Oracle) {
         let record = &self.records[place as usize];
         let phase = record.server_end.phase();

@@ -370,7 +370,8 @@ impl World {
         }
     }
 
-    /// Reports a closed port on the live machine of the server to the client, if the path is open.
+    /// Reports to the client that a port on the server's machine is closed, if the path is open. The machine
+    /// itself is up.
     fn port_unreachable(&mut self, packet: &Packet) {
         if !self.icmp || self.to_client.cut || packet.from == ATTACKER {
             return;

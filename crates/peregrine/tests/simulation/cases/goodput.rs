@@ -6,8 +6,8 @@ use crate::network::Link;
 
 const MEBIBYTE: u32 = 1 << 20;
 
-/// Makes a world of two clients, each with its number of threads. Each thread makes `calls` calls of the
-/// plan.
+/// Makes a world of two clients. `threads` has the number of threads of each client. Each thread makes
+/// `calls` calls of the plan.
 fn shared(link: &Link, threads: [usize; 2], calls: usize, plan: Plan) -> World {
     let client = ClientOptions { result_bytes_max: 1 << 28, ..LASTING };
     let server = ServerOptions { bytes_max: 1 << 28, ..SERVER_OPTIONS };
@@ -95,8 +95,9 @@ fn eight_handles_of_one_peer_share_the_rate_of_one() {
     }
 }
 
-/// A receiver accepts 1,024 positions in 10 ms, so a path of 300 ms holds 30 times as many positions as a
-/// path of 1 ms. A sender that still assumed the shorter path would use a third of the link.
+/// A receiver with 1,024 credits accepts 1,024 positions in 10 ms. So a sender may have 30 times as many
+/// positions in flight if the round trip takes 300 ms as if it takes 1 ms. A sender that still assumed the
+/// short round trip would use a third of the link.
 #[test]
 fn large_messages_use_the_link_after_a_change_of_the_round_trip() {
     let bytes = 32 * MEBIBYTE;

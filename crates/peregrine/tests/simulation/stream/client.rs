@@ -176,7 +176,8 @@ impl Client {
         while let Some(connection) = &mut self.connection {
             let Some(front) = connection.queue.front_mut() else { break };
             if connection.end.has_ended() && front.sent == 0 {
-                // The thread obtains the lock, and finds that the connection has ended.
+                // The caller of the first message obtains the send lock, and finds that the connection has
+                // ended.
                 self.not_sent(Executed::No, StreamFailure::NoConnection, context);
                 continue;
             }
