@@ -74,7 +74,7 @@ fn on_a_full_disk(directory: &Path, late: bool) {
         return;
     }
     if late {
-        // The rest suffices for the sockets and locks of the first server only.
+        // The rest of the file system suffices only for the sockets and locks of the first server.
         std::fs::write(directory.join("filling"), [7; 60 << 10]).unwrap();
     } else {
         fill(directory);
@@ -86,7 +86,7 @@ fn on_a_full_disk(directory: &Path, late: bool) {
     let _client = Process::start("child", "client", directory);
     let mut session = Session::new(directory, "vault", 1).expect("a session");
     assert_eq!(session.ping(0, LIMIT), Some(0));
-    // This is long enough for the server's threads to poll, each on its processor.
+    // The pause is so long that the server's threads begin to poll, each on its processor.
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(session.ping(0, LIMIT), Some(0));
     drop(server);

@@ -46,7 +46,7 @@ const RESULT: u8 = 2;
 /// The size of a packet's header in bytes.
 const HEADER: usize = 64;
 
-/// Packets that a relay has counted, and corruptions that it still has to make.
+/// The numbers of packets that a relay has counted, and of corruptions that it still has to make.
 #[derive(Default)]
 struct Seen {
     packets: AtomicU64,
