@@ -271,7 +271,7 @@ fn call_over_a_connection_is_given_up_by_its_number() {
     stage.seen.await_cancelled(2);
 }
 
-/// Makes a request of a description, with number 77.
+/// Makes a request for a description, with number 77.
 fn describe_request() -> Vec<u8> {
     let mut message = stream::header(2, 4, [77, 0, 0, 0, 0, 0]);
     message.extend(b"work");

@@ -165,8 +165,8 @@ fn confined(address: &str, path: &str) {
     assert_eq!(format!("{:?}", vault.binding().path()), path);
     let most = used();
     drop(vault);
-    // This waits for nine tenths of the frames only, because the C library keeps 64 MiB for each thread that
-    // ever allocated.
+    // The test waits until nine tenths of the frames are unmapped, because the C library keeps 64 MiB for
+    // each thread that ever allocated.
     until("the frames are unmapped", || used() + frames * 9 / 10 < most);
     let used = used();
     let (mut refused, mut bound) = (0, 0);

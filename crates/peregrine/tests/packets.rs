@@ -339,7 +339,7 @@ fn invalid_packets_are_counted() {
         socket.send_to(b"what is this?", to).unwrap();
     }
     bind(to, &BindOptions::default()).null().unwrap();
-    // Any thread may receive a packet, and may not have counted it yet.
+    // The thread that has received a packet may not have counted the packet yet.
     support::until("all are counted", || running.losses().rejected >= 7);
     let losses = running.losses();
     assert_eq!((losses.rejected, losses.overflowed), (7, 0));
