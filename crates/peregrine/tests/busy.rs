@@ -14,9 +14,9 @@ use support::{Process, alone, role};
 
 #[interface]
 trait Work {
-    /// Returns which of the server's threads serves the call.
+    /// Returns the number of the server's thread that serves the call.
     fn quick(&self) -> peregrine::Result<u64>;
-    /// Counts itself in `began`, and returns when the test sends to `end`.
+    /// Counts the call in `began`, and returns when the test sends to `end`.
     fn long(&self) -> peregrine::Result<()>;
 }
 
@@ -68,7 +68,7 @@ enum Call {
 /// A thread of the client with its own A-stack.
 struct Caller {
     calls: Sender<Call>,
-    /// Which of the server's threads served the call, and how long the call took.
+    /// The number of the server's thread that served the call, and the duration of the call.
     done: Receiver<(u64, Duration)>,
     _thread: JoinHandle<()>,
 }

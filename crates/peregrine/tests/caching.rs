@@ -48,8 +48,8 @@ fn spun(name: &str, pause: Duration, clients: &[&NullClient]) -> u64 {
     after.spun - before.spun
 }
 
-/// Returns whether processor 0 is otherwise idle: a thread that yields it gets it back at once. The servers
-/// sleep during this check.
+/// Returns whether no other program uses processor 0: a thread that yields the processor then runs again at
+/// once. The servers sleep during this check.
 fn is_quiet() -> bool {
     std::thread::sleep(LATE);
     let offer = || {

@@ -155,7 +155,7 @@ fn allocates_for_owned_types_only(client: &CountedClient) {
     allocates(3, || drop(client.owned("falcon".to_owned())));
 }
 
-/// The interface of a client and that of a server that has grown.
+/// The interface of a client, and a later version of this interface, which a server exports.
 mod grown {
     pub(crate) mod old {
         use peregrine::{Out, Plain, Result, Value, interface};

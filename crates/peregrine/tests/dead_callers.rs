@@ -20,7 +20,7 @@ use support::{Process, role};
 const LIMIT: Duration = Duration::from_secs(30);
 const CLIENTS: usize = 0;
 const SERVERS: usize = 1;
-/// The number of callers in each client process that is killed.
+/// The number of callers in each of the client processes that the test kills.
 const TOGETHER: u32 = 32;
 
 #[interface]
@@ -202,12 +202,13 @@ fn job_goes_to_a_live_caller() {
         let jobs = stage.bound();
         let mut dead = stage.start(&format!("next {} 1", stage.address));
         assert!(eventually(LIMIT, || jobs.waiting().unwrap() == 1), "the caller waits");
-        // This is longer than the limit for silent callers: a live caller is not treated as dead.
+        // The pause is longer than the limit for silent callers. The server must not treat a live caller as
+        // dead.
         std::thread::sleep(Duration::from_secs(4));
         assert_eq!((jobs.waiting().unwrap(), jobs.cancelled().unwrap()), (1, 0));
         let killed = Instant::now();
         dead.kill();
-        assert!(eventually(LIMIT, || jobs.cancelled().unwrap() == 1), "its death is noticed");
+        assert!(eventually(LIMIT, || jobs.cancelled().unwrap() == 1), "the death is noticed");
         println!("noticed after {:?}", killed.elapsed());
         let mut alive = stage.start(&format!("next {} 1", stage.address));
         assert!(eventually(LIMIT, || jobs.waiting().unwrap() == 1), "another caller waits");
@@ -225,7 +226,7 @@ fn stopped_caller_gets_its_result_when_it_continues() {
         let mut caller = stage.start(&format!("outlast {}", stage.address));
         assert!(eventually(LIMIT, || jobs.waiting().unwrap() == 1), "the caller waits");
         caller.signal(libc::SIGSTOP);
-        assert!(eventually(LIMIT, || jobs.cancelled().unwrap() == 1), "its silence is noticed");
+        assert!(eventually(LIMIT, || jobs.cancelled().unwrap() == 1), "the silence is noticed");
         assert!(eventually(LIMIT, || jobs.waiting().unwrap() == 0), "the procedure has ended");
         std::thread::sleep(Duration::from_secs(1));
         caller.signal(libc::SIGCONT);

@@ -286,7 +286,8 @@ fn nested_call_has_no_more_time_than_its_procedure() {
         assert!(left.is_some_and(|left| left <= LONG.as_micros() as u64), "{left:?}");
         assert_eq!(client.nested_left().unwrap(), (None, false));
     });
-    // The same holds within one process. In the second case, the limit of the nested call itself is smaller.
+    // A nested call within one process has no more time either. In the second case, the nested call has its
+    // own limit, which is smaller.
     let object = |nested| Object { seen: Arc::default(), nested };
     let inner = ClockClient::in_process(object(None));
     let short = inner.with_timeout(LONG);

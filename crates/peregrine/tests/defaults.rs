@@ -40,7 +40,7 @@ trait Office {
     fn down(&self, more: u32) -> peregrine::Result<u32>;
 }
 
-/// A node whose last field is not the next node. So it is no list, and its values nest.
+/// A node whose last field is not the next node. So this type is not a list, and its values nest.
 #[derive(Value, Debug)]
 struct Node {
     next: Option<Box<Self>>,

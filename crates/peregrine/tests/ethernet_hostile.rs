@@ -1,6 +1,7 @@
 //! Hostile frames on a link, sent to a server's endpoint and to a client's: random, truncated, damaged,
-//! replayed and forged frames. At the end, as many are sent as the link carries. Meanwhile honest callers get
-//! their results, no call runs twice, no honest process grows, and frames of other programs arrive as usual.
+//! replayed and forged frames. At the end, the test sends as many of them as the link carries. Meanwhile
+//! honest callers get their results, no call runs twice, no honest process grows, and frames of other
+//! programs arrive as usual.
 //!
 //! `PEREGRINE_SOAK=600` sends hostile frames for 600 seconds. `PEREGRINE_SEED`, set to the seed that a run
 //! printed, repeats the hostile frames of that run.
@@ -112,8 +113,8 @@ fn idle(ledger: &LedgerClient, directory: &Path) {
             let (all, end) = (&all, &end);
             scope.spawn(move || {
                 all.wait();
-                // The call takes longer than it takes all threads to start, so that each thread uses its own
-                // frame.
+                // This call lasts until all threads have begun their calls, so that each thread needs its own
+                // socket.
                 ledger.enter(number, 200).unwrap();
                 end.wait();
             });
@@ -183,7 +184,7 @@ struct Scene {
     link: Link,
     bridge: Bridge,
     seen: Arc<Seen>,
-    /// The sockets that send, indexed by the end that receives what they send.
+    /// The sockets that send hostile frames, indexed by the end that receives these frames.
     taps: [Tap; 2],
 }
 
@@ -271,7 +272,8 @@ impl Scene {
     }
 }
 
-/// Makes a frame of a type that no program uses, or for an endpoint that no process has.
+/// Makes a frame of a type that no program uses, or a frame of Peregrine's type for an endpoint that no
+/// process has. `number` is the value of each byte after the type.
 fn foreign_frame(ether_type: u16, number: u8) -> Vec<u8> {
     let mut frame = vec![0xff; 6];
     frame.extend([2, 0, 0, 0, 0, 9]);

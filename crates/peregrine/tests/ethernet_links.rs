@@ -94,8 +94,8 @@ fn check_calls(client: &BytesClient) {
     assert!(into.iter().all(|byte| *byte == 3));
 }
 
-/// A network card with several queues may receive Peregrine's frames on any of them; AF_XDP uses the
-/// first.
+/// A network card with several queues may receive Peregrine's frames on any of these queues. AF_XDP uses only
+/// the first queue.
 #[test]
 fn frames_on_other_queues_arrive() {
     use EthernetDevice::{Any, Packet};
@@ -283,7 +283,7 @@ fn call_and_rebind(
                     println!("{:?}: {error}", begun.elapsed());
                 }
                 outcomes.failed(number, &error);
-                // Without a server, calls fail at once. Do not make too many of them.
+                // Without a server, calls fail at once. The pause limits the number of failed calls.
                 std::thread::sleep(Duration::from_millis(1));
             }
         }

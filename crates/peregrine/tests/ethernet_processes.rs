@@ -170,7 +170,7 @@ fn ordinary_traffic(going: &AtomicBool) -> [u64; 2] {
     made
 }
 
-/// Starts a server with its own record at the far end. Returns its process and its address.
+/// Starts a server at the far end, with its own record of calls. Returns the server's process and address.
 fn server(link: &Link, port: u16, directory: &Path) -> (Process, String) {
     std::fs::create_dir_all(directory).unwrap();
     let mut process = link.launch(SERVERS, "child", &format!("server {port}"), directory);
@@ -378,7 +378,7 @@ fn call_may_have_executed_when_server_dies_during_it() {
         let error = ledger.enter(9, 0).unwrap_err();
         assert_eq!((error.kind(), error.executed()), (Kind::Unreachable, Executed::No), "{error}");
         assert!(error.to_string().contains("no server listens"), "{error}");
-        // A new server has not executed the next call either, and does not know the old server's calls.
+        // A new server does not know the binding, and refuses the next call as not executed.
         let (_server, again) = server(link, PORT, path);
         assert_eq!(again, address);
         let error = ledger.enter(9, 0).unwrap_err();
@@ -507,14 +507,14 @@ fn calls_to_short_lived_servers_end_soon() {
     at_near_end(Link::new(), |link| {
         const LIVES: usize = 20;
         let lives = call_short_lived_servers(link, LIVES);
-        // An idle machine makes hundreds of calls in each life.
+        // On an idle machine, hundreds of calls return while a server lives.
         assert!(lives.returned >= 10 * LIVES as u64, "{} calls returned", lives.returned);
         // Each caller detects that the previous server is dead, binds, and gets a result.
         let bound = DEAD_AFTER + BOUND_AFTER + BUSY;
         assert!(lives.all_served < bound, "all were served after {:?}", lives.all_served);
         // When there is no server, binding fails within the same time.
         assert!(lives.ended < bound, "the last call ended after {:?}", lives.ended);
-        // A call may meet two servers that die, and bind between them.
+        // Two servers may die during one call. The client binds to the second server in between.
         let bound = bound + DEAD_AFTER;
         assert!(lives.longest < bound, "a call took {:?}", lives.longest);
     });
@@ -599,7 +599,7 @@ fn silent_link_is_replaced_by_udp() {
             "{returned} returned, {not_executed} not executed, {maybe} unknown; then {explanation}"
         );
         // The long call was in progress, and each caller may have had a call in progress.
-        assert!((1..=4).contains(&maybe), "{maybe} are unknown");
+        assert!((1..=4).contains(&maybe), "{maybe} calls have unknown outcomes");
         // A new binding finds the server over UDP, but no frame reaches it.
         let impatient = BindOptions::default().bind_timeout(Duration::from_millis(500));
         let error = LedgerClient::bind_with(&address, &impatient).map(drop).unwrap_err();

@@ -1,6 +1,6 @@
-//! Calls over raw Ethernet, with both devices, through a bridge that loses, duplicates, delays, reorders,
-//! damages and truncates Peregrine's frames. No call runs twice, every call has a correct outcome, and
-//! messages arrive intact.
+//! Calls over raw Ethernet with each of the two devices. A bridge between client and server loses,
+//! duplicates, delays, reorders, damages and truncates Peregrine's frames. No call runs twice, every call has
+//! a correct outcome, and messages arrive intact.
 //!
 //! `PEREGRINE_SOAK` makes a hundred thousand calls. `PEREGRINE_SEED`, set to the seed that a run printed,
 //! repeats the bridge's decisions in that run.

@@ -66,7 +66,7 @@ fn bind() -> NullClient {
     NullClient::bind("null").unwrap()
 }
 
-/// The only test of its program, because the allocator counts for the whole process.
+/// This is the only test of this program, because the allocator counts for the whole process.
 #[test]
 fn idle_sessions_and_bindings_cost_little_and_leak_nothing() {
     const SESSION_BYTES: i64 = 64 << 10;

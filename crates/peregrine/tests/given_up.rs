@@ -201,8 +201,8 @@ fn word_in_shared_memory_cancels_a_call() {
     stage.seen.await_cancelled(2);
 }
 
-/// A call's number has 29 bits, so it is used again after a wrap. The server must not charge the second call
-/// with the time for which the first one waited for a thread.
+/// The number of a call has 29 bits, so numbers wrap around, and a later call gets the same number. The
+/// server must not charge the later call with the time for which the earlier call waited for a thread.
 #[test]
 fn waiting_time_of_earlier_call_with_same_number_is_not_charged() {
     let _alone = support::alone();
@@ -226,7 +226,7 @@ fn waiting_time_of_earlier_call_with_same_number_is_not_charged() {
     let us = limit.as_micros() as u64;
     let again = session.post_extended(1, COUNT, &extension(2, 8, &us.to_le_bytes()));
     assert_eq!(again, first);
-    assert_eq!(session.reply_to(again, 1, LONG), Some(OK), "its time limit has not passed");
+    assert_eq!(session.reply_to(again, 1, LONG), Some(OK), "the later call's limit has not passed");
 }
 
 #[test]
@@ -271,7 +271,7 @@ fn call_over_a_connection_is_given_up_by_its_number() {
     stage.seen.await_cancelled(2);
 }
 
-/// Makes a request of a description, with number 77.
+/// Makes a request for a description, with number 77.
 fn describe_request() -> Vec<u8> {
     let mut message = stream::header(2, 4, [77, 0, 0, 0, 0, 0]);
     message.extend(b"work");

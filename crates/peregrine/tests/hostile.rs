@@ -543,8 +543,8 @@ fn unbound_connections_are_closed_after_their_time() {
     for _ in 0..100 {
         assert_eq!(word(&talker.answer().0, 0), wire::DESCRIPTION);
     }
-    // Make more connections than are allowed at one time. If the first connections were closed for being late
-    // before the last one was made, this is repeated.
+    // Make more connections than are allowed at one time. If the time limit of the first connections ends
+    // before the last connection is made, the attempt is repeated.
     let is_full = || {
         let begun = Instant::now();
         let unbound: Vec<Line> = (0..300).map(|_| connect()).collect();
@@ -627,11 +627,12 @@ fn client_of_a_slow_server(directory: &Path, is_old: bool) {
             core::mem::forget(reader);
             trap.send_with(&words(&[wire::REVOKED, 1]), &[file.as_fd()]).unwrap();
             core::mem::forget(trap);
-            // The process that closes the last copy blocks. If that is this process, the attempt is invalid.
+            // The process that closes the last copy blocks. The attempt is invalid if this process blocks.
             let closing = std::thread::spawn(|| drop(file));
             eventually(SLOW / 8, || closing.is_finished())
         };
-        // The message must arrive before the client rejects descriptors. This is repeated until it does.
+        // The message must arrive before the client rejects descriptors. If it arrives later, the attempt is
+        // repeated.
         let sent = if is_old {
             (0..20).any(sends_later)
         } else {

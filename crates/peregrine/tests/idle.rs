@@ -26,7 +26,7 @@ fn child() {
 fn ran(pid: u32) -> (Duration, u64) {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let all = tasks.filter_map(|task| {
-        // A thread that has ended meanwhile does not run any more.
+        // A thread may have ended meanwhile. Such a thread is not counted.
         let text = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
         let mut numbers = text.split_whitespace().map(|number| number.parse::<u64>().unwrap());
         let (ran, _waited, times) = (numbers.next(), numbers.next(), numbers.next());

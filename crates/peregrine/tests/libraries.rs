@@ -273,7 +273,7 @@ fn clients_with_std_call_servers_with_other_types() {
     assert_eq!(&text[..], b"kite 1");
 }
 
-// Values of a peer.
+// Values that a peer sends.
 
 fn encoded<T: Value, R: Representation>(value: &T) -> Vec<u8> {
     let mut memory = [0xaa; 512];
@@ -290,7 +290,7 @@ fn decoded<T: Value, R: Representation>(bytes: &[u8]) -> Result<T, Invalid> {
     reader.finish().map(|()| value)
 }
 
-/// Sends a value as `T` does and receives it as `U`, in both byte orders.
+/// Encodes a value of type `T` and decodes it as type `U`, in both byte orders.
 fn received<T: Value, U: Value + PartialEq + Debug>(sent: &T) -> Result<U, Invalid> {
     let native = encoded::<_, Native>(sent);
     let value = decoded::<U, Native>(&native);
@@ -301,8 +301,8 @@ fn received<T: Value, U: Value + PartialEq + Debug>(sent: &T) -> Result<U, Inval
     value
 }
 
-/// Receives what a peer sends as a value of `T`. Returns the value, or `None` if `T` has no such value.
-/// Checks that the value is sent with the same bytes again.
+/// Receives `sent`, a value of type `S`, as type `T`. Returns the received value, or `None` if `T` has no
+/// such value. Checks that the received value is encoded as the same bytes as `sent`.
 fn accepted<T: Value + PartialEq + Debug, S: Value>(sent: &S) -> Option<T> {
     match received::<S, T>(sent) {
         Ok(value) => {

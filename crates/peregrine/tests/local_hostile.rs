@@ -17,7 +17,8 @@ use attack::{eventually, no_longer_than, seed, stop, stopped, tricks};
 use peregrine::limits;
 use support::{Process, role};
 
-/// A call that takes longer was delayed by the attack. The limit allows for busy machines.
+/// The time limit of an honest call. A call that takes longer was delayed by the attack. The limit allows for
+/// busy machines.
 const PROMPT: Duration = Duration::from_secs(2);
 /// The time for which the hostile clients send their bytes slowly.
 const ATTACK: Duration = Duration::from_secs(5);
@@ -135,7 +136,7 @@ const SLOW: Duration = Duration::from_secs(30);
 /// the descriptor is then in the server's queue. The returned stream must live until the test has ended.
 fn send_slow(server: &Process, line: &Line, messages: &[&[u8]]) -> std::net::TcpStream {
     let (file, reader) = tricks::slow_to_close(SLOW);
-    // The server is stopped, so that it does not receive the message before our copy is closed.
+    // The server is stopped, so that it does not receive the message before this process closes its copy.
     server.signal(libc::SIGSTOP);
     let (last, others) = messages.split_last().expect("a message");
     others.iter().for_each(|message| line.send(message).expect("enough space"));
@@ -221,7 +222,7 @@ fn server_accepts_no_client_while_too_many_sockets_wait_to_be_closed() {
     assert!(eventually(PROMPT * 5, refuses), "a client is accepted although the limit is reached");
     assert_eq!(canary.ping(0, PROMPT), Some(0), "a bound client is not served");
     assert_eq!(closers(), CLOSERS);
-    // This resets the slow sockets, so that their closing ends.
+    // Dropping the readers resets the slow sockets, so that the server's threads finish closing them.
     drop(readers);
     let accepts = || tricks::is_answered(&connect(), PROMPT);
     assert!(eventually(PROMPT * 5, accepts), "no client is accepted although no socket waits");

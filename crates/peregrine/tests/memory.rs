@@ -74,7 +74,7 @@ fn on_a_full_disk(directory: &Path, late: bool) {
         return;
     }
     if late {
-        // The rest suffices for the sockets and locks of the first server only.
+        // The rest of the file system suffices only for the sockets and locks of the first server.
         std::fs::write(directory.join("filling"), [7; 60 << 10]).unwrap();
     } else {
         fill(directory);
@@ -86,7 +86,7 @@ fn on_a_full_disk(directory: &Path, late: bool) {
     let _client = Process::start("child", "client", directory);
     let mut session = Session::new(directory, "vault", 1).expect("a session");
     assert_eq!(session.ping(0, LIMIT), Some(0));
-    // This is long enough for the server's threads to poll, each on its processor.
+    // The pause is so long that the server's threads begin to poll, each on its processor.
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(session.ping(0, LIMIT), Some(0));
     drop(server);
@@ -165,8 +165,8 @@ fn confined(address: &str, path: &str) {
     assert_eq!(format!("{:?}", vault.binding().path()), path);
     let most = used();
     drop(vault);
-    // This waits for nine tenths of the frames only, because the C library keeps 64 MiB for each thread that
-    // ever allocated.
+    // The test waits until nine tenths of the frames are unmapped, because the C library keeps 64 MiB for
+    // each thread that ever allocated.
     until("the frames are unmapped", || used() + frames * 9 / 10 < most);
     let used = used();
     let (mut refused, mut bound) = (0, 0);

@@ -46,7 +46,7 @@ const RESULT: u8 = 2;
 /// The size of a packet's header in bytes.
 const HEADER: usize = 64;
 
-/// Packets that a relay has counted, and corruptions that it still has to make.
+/// The numbers of packets that a relay has counted, and of corruptions that it still has to make.
 #[derive(Default)]
 struct Seen {
     packets: AtomicU64,
@@ -339,7 +339,7 @@ fn invalid_packets_are_counted() {
         socket.send_to(b"what is this?", to).unwrap();
     }
     bind(to, &BindOptions::default()).null().unwrap();
-    // Any thread may receive a packet, and may not have counted it yet.
+    // The thread that has received a packet may not have counted the packet yet.
     support::until("all are counted", || running.losses().rejected >= 7);
     let losses = running.losses();
     assert_eq!((losses.rejected, losses.overflowed), (7, 0));

@@ -234,7 +234,7 @@ impl Twice for Numbered {
     }
 }
 
-/// Makes a call of an export `name`. Its server stops while the call runs and another server has started.
+/// Calls the export `name`. Its server stops while the call runs, after another server has started.
 /// Checks whether the call is repeated. Without an endpoint, the servers use the local path.
 fn check_repeated(endpoint: Option<&str>, name: &str, policy: Rebind, idempotent: bool) {
     let (moving, doors) = (Moving::default(), [Door::default(), Door::default()]);
@@ -614,7 +614,7 @@ fn call_that_was_sent_only_in_part_is_repeated() {
     let (moving, place) = (Moving::default(), server.addresses()[0].place().clone());
     let first = stream::reads_a_part({
         let moving = moving.clone();
-        // The connection ends after this, so the client finds the other server when it binds again.
+        // The end of the closure closes the connection. The client then binds again, to the other server.
         move |_stream| moving.to(format!("tcp:ledger@{place}"))
     });
     moving.to(format!("tcp:ledger@{first}"));
@@ -624,7 +624,8 @@ fn call_that_was_sent_only_in_part_is_repeated() {
     assert_eq!(ledger.swallow(&bytes).unwrap(), stream::UNREAD as u64);
 }
 
-/// The first attempt may have run. This stays true although the second attempt certainly did not run.
+/// The first attempt of a call may have run. The error must say so, although the second attempt certainly did
+/// not run.
 #[test]
 fn uncertain_first_attempt_stays_uncertain_after_a_retry() {
     let _alone = alone();

@@ -188,7 +188,7 @@ fn call_old(client: &old::ShopClient, going: &AtomicBool, answered: &[AtomicU64;
     while going.load(Ordering::Relaxed) {
         let age = client.age().expect("the age");
         assert_eq!(client.add(&[item(3), item(4)]).expect("the sum"), 7);
-        // Another server may answer each call.
+        // Each call may be answered by a different server.
         let found = client.find("tea").expect("an item");
         assert!(found == item(3) || found == item(4), "{found:?}");
         match client.find("salt") {

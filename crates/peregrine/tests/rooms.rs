@@ -17,10 +17,10 @@ const PARTS: &[(&str, &[&str])] = &[
     ("server", &["peer", "region", "wire"]),
 ];
 
-/// The folders of `path/`, one for each path that consists of these parts.
+/// The folders of `path/` that consist of these parts.
 const FAMILIES: &[&str] = &["local", "stream", "datagram"];
 
-/// What each path may use of `path/` outside of its own folder.
+/// The modules of `path/` that each of these folders may use.
 const SHARED: &[&str] = &["bind", "options"];
 
 type Segments = Vec<String>;
@@ -310,7 +310,7 @@ fn misstep(step: &Step, edges: &BTreeSet<(String, String)>) -> Option<String> {
     Some(format!("`{from}` to `{to}` {reason}"))
 }
 
-/// Returns the places of paths to which no step of the figure leads.
+/// Returns the folders and files of call paths to which no step of the figure leads.
 fn paths_without_walk(families: &[&str], steps: &[Step]) -> Vec<String> {
     let folders = families.iter().map(|family| format!("path/{family}/"));
     let mut places: Vec<_> = folders.chain(["path/in_process.rs".to_owned()]).collect();

@@ -62,7 +62,7 @@ fn bound(address: &str, options: &BindOptions) -> (PathKind, [Verdict; 4], [Stri
 
 use Verdict::{Chosen, Excluded, Failed, NotNeeded};
 
-/// This is one test, because the environment belongs to the process.
+/// These checks are in one test, because they change the environment, which all tests of a process share.
 #[test]
 fn fastest_working_path_is_selected() {
     let _alone = alone();

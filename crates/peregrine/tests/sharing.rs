@@ -93,7 +93,7 @@ fn serve_behind(door: &Arc<AtomicBool>) -> (Running, String) {
     (running, address)
 }
 
-/// The tests count sockets, so they run one at a time.
+/// Makes a runtime directory for one test. The tests count sockets, so they run one at a time.
 fn home() -> (std::sync::MutexGuard<'static, ()>, tempfile::TempDir) {
     (support::alone(), support::own_directory())
 }

@@ -122,8 +122,9 @@ fn steady(scheme: &str, device: EthernetDevice, kind: PathKind) {
     // If a packet is lost, a probe of the client requests it, and the server does not count a retransmission.
     // But the call then takes as long as the client waits before it probes.
     assert!(slowest < ASK_AFTER, "a call took {slowest:?}");
-    // A call takes the fast path if it needs two packets, the thread that receives the first one runs it,
-    // and its caller sleeps at most once. Any other call adds a packet or a sleep to these counts.
+    // A call takes the fast path if it needs two packets, if the thread that receives the first packet runs
+    // the call, and if the caller sleeps at most once. Any other call adds a packet or a sleep to these
+    // counts.
     let packets = if kind == PathKind::Udp { datagrams } else { 2 * calls };
     let others = woken_more + sleeps.saturating_sub(calls) + packets.saturating_sub(2 * calls);
     let fast = 1.0 - others as f64 / calls as f64;

@@ -23,7 +23,7 @@ use support::{KeepGoing, Process, alone, role};
 const LIMIT: Duration = Duration::from_secs(20);
 /// The default duration of each test.
 const STORM: Duration = Duration::from_secs(4);
-/// The minimum number of kills of each test, however long it takes.
+/// The minimum number of kills in each test, however long the test takes.
 const KILLS_MIN: u64 = 200;
 
 /// A server that writes the number of every call of `enter` to a file. The test reads the file after the

@@ -347,11 +347,12 @@ fn values_that_are_invalid_after_conversion_are_refused() {
     let mut letters = ['_'; 2];
     odd(&[], Some(&[0, 0, 0, b'a', 0, 0, 0, b'b'])).letters(Out::from(&mut letters)).unwrap();
     assert_eq!(letters, ['a', 'b']);
-    // A surrogate, and a code that would be a letter without conversion.
+    // The first block begins with the code of a surrogate. The second block begins with a code that would be
+    // a letter without conversion.
     bad_result(odd(&[], Some(&[0, 0, 0xd8, 0, 0, 0, 0, 9])).letters(Out::from(&mut letters)));
     bad_result(odd(&[], Some(&[b'a', 0, 0, 0, 0, 0, 0, 9])).letters(Out::from(&mut letters)));
     assert_eq!(odd(&[0, 0, 0, 1, b'x'], None).text().unwrap(), "x");
-    // A count in the wrong byte order is too large.
+    // A count in the wrong byte order, text that is not UTF-8, and a byte too many.
     bad_result(odd(&[1, 0, 0, 0, b'x'], None).text());
     bad_result(odd(&[0, 0, 0, 1, 0xff], None).text());
     bad_result(odd(&[0, 0, 0, 1, b'x', b'y'], None).text());
@@ -398,8 +399,8 @@ fn described<T: Value>() -> Described {
     Described::parse(&all.canonical_text()).expect("a description")
 }
 
-/// Checks that the swapped form of a value is what the description makes of the native form. The swapped form
-/// can be read back, but no truncated part of it is valid.
+/// Checks that a value encoded in the other byte order equals its native bytes after a swap by the
+/// description. The swapped bytes can be decoded, but no truncated part of them is valid.
 fn swaps<T: Value + PartialEq + Debug>(value: &T) {
     let native = encoded::<T, Native>(value);
     let swapped = encoded::<T, Swapped>(value);

@@ -202,9 +202,9 @@ fn count(part: &str, far: Option<&str>) -> io::Result<[[u64; 4]; 2]> {
 const SLACK: f64 = 0.5;
 const TRIES: usize = 10;
 
-/// Checks that in one attempt, `part` needs at most `most` system calls for each call, of the purposes that
-/// `counted` adds. The argument of `counted` has the numbers of checks, of yields, of system calls for other
-/// threads, and of all others. The server may be in another namespace.
+/// Checks that in at least one attempt, `part` makes fewer than `most` + [`SLACK`] system calls per call.
+/// `counted` returns the number of system calls to compare. Its argument has the numbers of checks, of
+/// yields, of system calls for other threads, and of all others. The server may be in another namespace.
 fn at_most(part: &str, far: Option<&str>, most: f64, counted: impl Fn([f64; 4]) -> f64) {
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         println!("skipped: needs two processors");

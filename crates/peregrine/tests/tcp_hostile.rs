@@ -315,7 +315,8 @@ fn connections_of_one_host_are_bounded() {
     assert!(refused > 1700, "{refused}");
     let error = peregrine::describe(&target.address).unwrap_err();
     assert_eq!(error.kind(), Kind::Exhausted, "{error}");
-    // Open connections are served. When the others close, new connections are accepted again.
+    // The connections that are already open are served. When those of `kept` close, the server accepts new
+    // connections again.
     assert_eq!(echo.echo(vec![1]).unwrap(), [1]);
     drop(kept);
     support::until("a new connection is accepted", || peregrine::describe(&target.address).is_ok());
@@ -457,7 +458,8 @@ fn host_that_fills_its_memory_share_delays_only_itself() {
     }
 }
 
-/// Starts a server that answers a bind request and then sends `told`.
+/// Starts a server that answers a bind request, and then answers a call, whose number `told` gets, with the
+/// bytes that `told` returns.
 fn liar(told: impl Fn(u32) -> Vec<u8> + Send + 'static) -> String {
     liar_of(1, told)
 }

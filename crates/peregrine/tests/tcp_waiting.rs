@@ -176,7 +176,8 @@ fn stalled_message_is_closed_while_others_wait_for_memory() {
     until("calls that wait have taken their share", || {
         resident(server.id()).saturating_sub(before) > limits::PARTIAL_BYTES_PER_HOST / 4 * 3
     });
-    // The server closes the connection within `LIMIT`, the time limit of the read. The permit is still taken.
+    // The read fails if the server does not close the connection within `LIMIT`. The only permit is still
+    // taken.
     let ended = stalled.read(&mut [0; 64]);
     let ended = ended.map_err(|error| error.kind());
     assert!(matches!(ended, Ok(0) | Err(ErrorKind::ConnectionReset)), "{ended:?}");
@@ -231,8 +232,9 @@ fn nested_call_does_not_wait_for_memory_of_calls_that_wait_for_it() {
     WorkClient::bind(&address).unwrap();
     std::fs::write(directory.path().join("go"), "").unwrap();
     assert_eq!(nests.join().unwrap().expect("a nested call that succeeds"), LARGE as u64);
-    // Calls that arrived before the procedure began its nested call cannot be that nested call, so the server
-    // keeps them. Later calls that occupy the memory for the nested call may be refused, as not executed.
+    // A message that arrived before the procedure began its nested call cannot be the nested call, so the
+    // server never refuses it. A later message may be the nested call, so the server may receive it beyond
+    // the host's share. If it is another call that would have to wait, the server refuses it as not executed.
     let answers = answers(streams);
     let ran = answers.iter().filter(|answer| **answer == 0).count();
     let refused = answers.iter().filter(|answer| **answer == 2).count();

@@ -1,8 +1,8 @@
 //! Checks rules of the code by reading the source: which room (top-level module) uses which, where `unsafe`
 //! is allowed, names.
 //!
-//! Each rule is a function over text. A test also passes it a text that violates the rule, so a rule that
-//! detects nothing fails.
+//! Each rule is a function over text. A test also passes it a text that violates the rule. So the test fails
+//! if the function detects nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -252,7 +252,7 @@ fn ident(text: &str) -> String {
     text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
 }
 
-/// Returns the first names of the items of `{a::b, c, d::{e, f}}`, after the opening brace.
+/// Returns `a`, `c` and `d` for the group `a::b, c, d::{e, f}}`, which begins after the opening brace.
 fn group_heads(group: &str) -> BTreeSet<String> {
     let (mut heads, mut depth, mut start) = (BTreeSet::new(), 0, 0);
     for (at, c) in group.char_indices() {
@@ -356,7 +356,7 @@ fn no_function_is_passed_to_the_file_with_the_lock_of_the_frames() {
     assert_eq!(functions_taken("// Fn(u32)\nfn f(index: u32) {}").len(), 0);
 }
 
-/// Returns uses of the standard library's locks. Their order is not checked; that of `sync`'s locks is.
+/// Returns uses of the standard library's locks. Only the locks of `sync` check the order of locking.
 fn unchecked_locks(path: &str, text: &str) -> Vec<String> {
     let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
     let wrong = |line: &&str| {
@@ -707,7 +707,7 @@ const IMPURE: [&str; 10] = [
     "SystemTime::now",
 ];
 
-/// Types of the standard library that are values. `value/library.rs` only makes bytes of them.
+/// Imports of standard library types that are values. `value/library.rs` only converts them to bytes.
 const VALUES: [&str; 2] = ["use std::time::SystemTime;", "use std::os::unix::ffi::"];
 
 fn impure(path: &str, text: &str) -> Vec<String> {

@@ -29,8 +29,8 @@ const RAIN: u16 = 7002;
 /// The port of the relay that loses two packets of a large result.
 const TWO: u16 = 7003;
 
-/// The numbers of the fragments of a large result that are each lost once. More than half of all serials lie
-/// between them.
+/// The numbers of the fragments of a large result that are each lost once. The fragments between these two
+/// take more than half of all serial numbers.
 const LOST: [u32; 2] = [1000, 41_000];
 
 /// Impairments for small calls.

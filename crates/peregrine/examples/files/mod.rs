@@ -13,7 +13,7 @@ pub trait Files {
     fn sort(&self, values: &mut [u64]) -> peregrine::Result<()>;
 }
 
-/// The procedure refuses, or the call fails.
+/// What can go wrong: the procedure refuses, or the call fails.
 #[derive(Debug, Value)]
 pub enum FileError {
     /// Why the file cannot be read.

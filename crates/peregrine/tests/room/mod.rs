@@ -57,7 +57,7 @@ fn start(server: Server, at: &str) -> Running {
 pub(crate) trait Room {
     fn null(&self) -> peregrine::Result<()>;
     fn sleep(&self, ms: u32) -> peregrine::Result<u32>;
-    /// Returns when as many callers are inside as the barrier was made for.
+    /// Returns when all callers for which the barrier waits are inside.
     fn meet(&self) -> peregrine::Result<()>;
     /// Returns when the door is open.
     fn stay(&self) -> peregrine::Result<()>;
@@ -495,10 +495,11 @@ pub(crate) fn binding_error_gives_the_reason(by: Carrier) {
 
 pub(crate) fn caller_is_identified_by_its_address(by: Carrier) {
     let _home = home();
-    // Over datagrams a slow machine may request handles twice, which makes two bindings.
+    // Over datagrams, a client on a slow machine may request handles twice. The server then has two bindings
+    // for this client.
     let tries = if by.is_datagrams() { 10 } else { 1 };
     let bindings = (0..tries).map(|_| bindings_after_asking_for_caller(by)).min().expect("a try");
-    // Over datagrams the request of a description also makes a binding.
+    // Over datagrams, `peregrine::describe` also makes a binding.
     assert_eq!(bindings, if by.is_datagrams() { 2 } else { 1 });
 }
 

@@ -29,7 +29,8 @@ pub(crate) struct Seen {
     pub(crate) cut: AtomicBool,
     /// Whether the bridge drops all frames.
     pub(crate) dark: AtomicBool,
-    /// If not 0: the number of bytes that the bridge still takes for the near end before it drops all frames.
+    /// If not 0: the number of bytes for the near end that the bridge has still to receive before it drops
+    /// all frames.
     pub(crate) dark_after: AtomicUsize,
     /// If not 0: the size in bytes of the largest IP packet that the bridge forwards. It drops larger
     /// packets.

@@ -37,7 +37,7 @@ pub(crate) fn shrink_send_buffer(port: u16) {
         assert_eq!(set, 0);
         shrunk += 1;
     }
-    assert_eq!(shrunk, 1, "sockets that listen at port {port}");
+    assert_eq!(shrunk, 1, "the number of sockets at port {port}");
 }
 
 /// Sends datagrams with forged source addresses.

@@ -62,7 +62,8 @@ impl<'w> Swapping<'w, '_> {
         Ok(own.first_chunk().copied().map_or(0, u32::from_le_bytes))
     }
 
-    /// Swaps a plain value that follows another one within a plain type or a block.
+    /// Swaps the plain value at `at`. Plain types have no padding, so no alignment is necessary within a
+    /// plain type or a block.
     fn plain(&mut self, ty: &'w DescribedType) -> Result<(), Invalid> {
         match ty {
             DescribedType::Array(one, count) => (0..*count).try_for_each(|_| self.plain(one)),
