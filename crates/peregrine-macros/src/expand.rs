@@ -494,7 +494,7 @@ impl Received {
     fn new(parameter: &Parameter, out: &mut usize) -> Self {
         let Parameter { ident, ty, .. } = parameter;
         let own = format_ident!("__arg_{}", ident);
-        // The same variable, with the position of the type, where the compiler then reports errors.
+        // This is the same variable with the position of the type, so that the compiler reports errors there.
         let mut here = own.clone();
         here.set_span(own.span().located_at(ty.span()));
         let limit = limit(parameter.max_len.as_ref());

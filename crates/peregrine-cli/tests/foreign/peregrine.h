@@ -92,7 +92,7 @@ size_t pg_packet_pack(const struct pg_packet *packet, uint8_t out[PG_PACKET_MAX]
 bool pg_packet_unpack(struct pg_packet *packet, const uint8_t *in, size_t bytes);
 /* Returns the version of a binding packet of another version, or 0 for any other packet. */
 uint8_t pg_packet_of_another(struct pg_packet *packet, const uint8_t *in, size_t bytes);
-/* For tests: one of this many sent packets is dropped; with 0, none is. */
+/* For tests: one of `pg_lose` sent packets is dropped. If it is 0, no packet is dropped. */
 extern unsigned pg_lose;
 void pg_packet_send(int fd, const struct sockaddr_in *to, const struct pg_packet *packet);
 /* Sends a packet of another version. Only binding packets have the same format in all versions. */
