@@ -1,4 +1,4 @@
-//! Model to code: a client that implements the trait, and a server that calls an object.
+//! Generates the code of a model: a client that implements the trait, and a server that calls an object.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens as _, format_ident, quote, quote_spanned};

@@ -47,7 +47,7 @@ void pg_random(void *bytes, size_t count);
 uint64_t pg_now_us(void);
 void *pg_allocate(size_t bytes);
 
-/* The header of a stream's message (P 8). */
+/* The kinds and the header of the messages of a stream (P 8). */
 enum {
     PG_BIND = 1, PG_DESCRIPTION_WANTED, PG_UNBIND, PG_CALL_MESSAGE, PG_ABANDON,
     PG_BOUND = 65, PG_REFUSAL, PG_DESCRIPTION, PG_REVOKED, PG_GOODBYE, PG_REPLY_MESSAGE,
@@ -61,7 +61,7 @@ void pg_stream_pack(const struct pg_stream_header *header, uint8_t out[PG_STREAM
 bool pg_stream_unpack(struct pg_stream_header *header, const uint8_t in[PG_STREAM_HEADER]);
 size_t pg_stream_rest(const struct pg_stream_header *header);
 
-/* The header of a packet (P 9). */
+/* The kinds, the flags and the header of packets (P 9). */
 enum {
     PG_CALL = 1, PG_RESULT, PG_HAVE_CALL, PG_HAVE_RESULT, PG_PROBE, PG_QUIT, PG_LET_GO, PG_REFUSED,
     PG_BYE, PG_HELLO, PG_COOKIE, PG_BIND_PACKET, PG_BOUND_PACKET, PG_UNBOUND, PG_ASK,
