@@ -407,7 +407,7 @@ pub(crate) struct DemoServer {
     /// How the threads of the server wait.
     #[arg(long, value_enum)]
     pub(crate) wait: WaitOption,
-    /// The parent process; this process ends with it.
+    /// The process ID of the parent. This process ends when the parent ends.
     #[arg(long)]
     pub(crate) parent: u32,
 }
@@ -418,7 +418,7 @@ pub(crate) struct DemoEcho {
     /// Path of the shared memory.
     #[arg(long)]
     pub(crate) memory: PathBuf,
-    /// The parent process; this process ends with it.
+    /// The process ID of the parent. This process ends when the parent ends.
     #[arg(long)]
     pub(crate) parent: u32,
 }

@@ -13,7 +13,7 @@ use crate::output::{self, BAD, BOLD, DIM, Failure};
 struct Cleaned {
     leftover: Leftover,
     files: Vec<PathBuf>,
-    /// Why the leftover could not be removed; `None` if that did not fail.
+    /// Why the leftover could not be removed; `None` if removing it did not fail.
     kept: Option<String>,
 }
 
@@ -27,7 +27,7 @@ pub(crate) fn run(clean: &Clean, format: Format) -> Result<(), Failure> {
         leftovers.iter().any(same)
     };
     let foreign = |entry: &Entry| entry.alive != Some(true) && !is_left(entry);
-    // Names that may be dead, and that only another user can remove.
+    // Names whose servers may be dead, and that only another user can remove.
     let foreign: Vec<Entry> = directory::list().into_iter().filter(foreign).collect();
     let cleaned: Vec<Cleaned> =
         leftovers.into_iter().filter_map(|one| cleaned(one, clean.dry_run)).collect();

@@ -71,7 +71,7 @@ impl Verdict {
 pub(crate) fn run(arguments: &Compare, format: Format) -> Result<(), Failure> {
     let begun = Instant::now();
     let Compare { old, new } = arguments;
-    // If a file does not say of which kind a type is, the kind is taken from the other interface.
+    // If a file does not state whether a type is plain, the other interface determines the kind of the type.
     let (old_described, new_described) = match (is_file(old), is_file(new)) {
         (true, false) => {
             let new = read(new, None)?;

@@ -101,7 +101,7 @@ impl Directory {
     /// Opens a file below the root. The kernel refuses a path that leaves the root (`..`, an absolute
     /// path, a symbolic link) while it resolves the path, so that there is no race with a rename.
     fn file(&self, path: &str, flags: OFlags) -> Result<File, FileError> {
-        // `NONBLOCK`, because opening a pipe would block.
+        // `NONBLOCK` is set, because opening a pipe would otherwise block.
         let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let mode =
             if flags.contains(OFlags::CREATE) { Mode::from_raw_mode(0o600) } else { Mode::empty() };

@@ -1,5 +1,5 @@
-//! A temporary directory and child processes of a command; both are removed at its end, also after
-//! Ctrl-C or an error.
+//! The temporary directory and the child processes of a command. When the command ends, also after Ctrl-C or
+//! an error, the processes are stopped and the directory is removed.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader};
@@ -19,7 +19,8 @@ use crate::output::{Failure, OrFail};
 /// How long a child may take to stop after SIGTERM.
 const STOP_LIMIT: Duration = Duration::from_secs(2);
 
-/// A private directory and child processes that export in it; both are removed on drop.
+/// A private directory, and child processes that export in it. On drop, the processes are stopped and the
+/// directory is removed.
 pub(crate) struct Home {
     path: PathBuf,
     contents: Arc<Mutex<Contents>>,

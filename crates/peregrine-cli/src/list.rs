@@ -141,7 +141,8 @@ fn of_machine(format: Format) -> Result<(), Failure> {
 /// Asks all servers concurrently, so that several hung servers delay the list only once.
 fn ask(entries: &[Entry]) -> Vec<Described> {
     let first = |i: usize| {
-        // This user cannot connect to private exports of other users.
+        // Only live entries count. Private exports of other users are not among them: this user cannot
+        // connect to these exports.
         let same = |entry: &Entry| entry.alive == Some(true) && entry.name == entries[i].name;
         entries.iter().position(same) == Some(i)
     };

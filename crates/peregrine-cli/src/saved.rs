@@ -21,8 +21,8 @@ pub(crate) fn read(path: &Path) -> Result<Described, Failure> {
     read_like(path, None)
 }
 
-/// Reads a description. A trait may leave out derives: its types are then of the kind that they have in
-/// `like`.
+/// Reads a description. If a trait leaves out the derives of a type, the type gets the kind of the type of
+/// the same name in `like`.
 pub(crate) fn read_like(path: &Path, like: Option<&Described>) -> Result<Described, Failure> {
     let what = || format!("cannot read an interface from {}", path.display());
     let text =

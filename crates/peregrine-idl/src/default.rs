@@ -325,7 +325,7 @@ fn unknown(span: Span, variant: &str) -> Error {
     Error::new(span, format!("there is no variant `{variant}`"))
 }
 
-/// Consumes `Default::default()` if it is next. Returns whether it was.
+/// Consumes `Default::default()` if the input begins with it. Returns whether the input began with it.
 fn is_default(input: ParseStream<'_>) -> bool {
     let ahead = input.fork();
     let is_next = || -> Result<bool> {

@@ -36,10 +36,10 @@ pub(crate) fn trait_of(described: &Described) -> String {
 
 struct Printer<'a> {
     described: &'a Described,
-    /// Whether a type is printed in a separate module, because its name is already used.
+    /// For each type, whether it is printed in a separate module, because its name is already used.
     in_modules: Vec<bool>,
-    /// The cycle to which each type belongs. Types of one cycle contain each other without a sequence between
-    /// them.
+    /// For each type, the number of its cycle. Types of one cycle contain each other without a sequence
+    /// between them.
     cycles: Vec<u32>,
     text: String,
 }

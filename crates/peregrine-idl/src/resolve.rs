@@ -349,7 +349,8 @@ struct Sizes<'a> {
 }
 
 impl Sizes<'_> {
-    /// Computes the size of a type that is inside of `depth` others, and first the sizes of its parts.
+    /// Computes the sizes of the parts of a type, and then its own size. The type is inside of `depth`
+    /// others.
     fn find(&mut self, number: usize, depth: usize) -> Result<()> {
         let parts = match self.described.types.get(number).map(|named| &named.body) {
             Some(DescribedBody::Plain { size: 0, fields, .. }) => {

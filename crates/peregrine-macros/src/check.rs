@@ -1,4 +1,4 @@
-//! Syntax to model: an interface, or all errors in its trait.
+//! Turns the syntax of a trait into a model: the interface, or all errors in the trait.
 
 use proc_macro2::Ident;
 use syn::ext::IdentExt as _;

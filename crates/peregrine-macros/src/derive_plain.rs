@@ -128,7 +128,7 @@ fn of_struct(input: &DeriveInput, fields: &Fields) -> syn::Result<TokenStream> {
 
             #[inline]
             fn swap(bytes: &mut [u8]) {
-                // Converted to an array, so that the compiler removes the bounds checks below.
+                // The slice becomes an array, so that the compiler removes the bounds checks below.
                 let bytes = bytes.first_chunk_mut::<{ ::core::mem::size_of::<#ident>() }>();
                 let ::core::option::Option::Some(bytes) = bytes else { return };
                 #(#swap)*

@@ -1,4 +1,4 @@
-//! Model to code: a client that implements the trait, and a server that calls an object.
+//! Generates the code of a model: a client that implements the trait, and a server that calls an object.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens as _, format_ident, quote, quote_spanned};
@@ -494,7 +494,7 @@ impl Received {
     fn new(parameter: &Parameter, out: &mut usize) -> Self {
         let Parameter { ident, ty, .. } = parameter;
         let own = format_ident!("__arg_{}", ident);
-        // The same variable, with the position of the type, where the compiler then reports errors.
+        // This is the same variable with the position of the type, so that the compiler reports errors there.
         let mut here = own.clone();
         here.set_span(own.span().located_at(ty.span()));
         let limit = limit(parameter.max_len.as_ref());

@@ -1,4 +1,4 @@
-//! Tokens to syntax: the arguments of the attribute, the trait, and the attributes within it.
+//! Turns tokens into syntax: the arguments of the attribute, the trait, and the attributes within it.
 
 use proc_macro2::TokenStream;
 use syn::ext::IdentExt as _;

@@ -20,7 +20,7 @@ use crate::output::{Failure, OrFail as _, near, near_files};
 const CAPACITY_BYTES: usize = limits::MESSAGE_BYTES_ASKED / 4 * 3;
 /// Bytes of a message besides its arguments, as `Described::message_bytes` counts them.
 const HEAD_BYTES: usize = 64;
-/// Maximum bytes of an argument besides its content, for length and alignment.
+/// The maximum number of bytes that an argument takes in addition to its content: its length and its padding.
 const ARGUMENT_BYTES: usize = 32;
 /// Bytes added if the size of a value is only estimated.
 const ESTIMATE_BYTES: usize = 64 << 10;
@@ -181,7 +181,7 @@ impl Needed {
         }
     }
 
-    /// Returns the message size to ask for, or 0 if every binding to the interface allows it.
+    /// Returns the message size to ask for, or 0 if the messages fit every binding to the interface.
     fn message_bytes(&self, described: &Described, procedure: &DescribedProcedure) -> usize {
         let result = described.bytes_max(&procedure.result);
         let bytes = self.call.max(self.reply.saturating_add(result.unwrap_or(0)));

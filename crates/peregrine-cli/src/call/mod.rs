@@ -89,7 +89,8 @@ struct BoundClient {
 }
 
 impl BoundClient {
-    /// Binds with a description, and with this message size if the server allows it.
+    /// Binds with the interface `described`, and with `message_bytes` if the server allows messages of that
+    /// size.
     fn as_described(
         call: &Call,
         described: Described,

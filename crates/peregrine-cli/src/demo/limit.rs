@@ -21,17 +21,21 @@ use crate::home::Home;
 use crate::output::{self, Failure, OrFail};
 use crate::serve::end_with;
 
-// The layout of the shared memory. Lines that different sides write are far apart, because a
-// processor may also prefetch adjacent lines.
+/// The size in bytes of the shared memory. In its layout, lines that different sides write are far apart,
+/// because a processor may also prefetch adjacent lines.
 const BYTES: usize = 16 << 10;
 /// The offset of the number of the round. The peer sleeps on this number between rounds.
 const ROUND: usize = 0;
 /// The offset of the parameters of a round: request bytes, reply bytes, sleep or poll, repetitions, previous
 /// word.
 const TERMS: usize = 512;
+/// The offset of the cache line that the measuring side writes: a word, and a payload that fits the line.
 const CALL: usize = 1024;
+/// The offset of the cache line that the peer writes.
 const REPLY: usize = 2048;
+/// The offset of a request payload that does not fit the line of its word.
 const CALL_BLOCK: usize = 4096;
+/// The offset of a reply payload that does not fit the line of its word.
 const REPLY_BLOCK: usize = 8192;
 /// Maximum number of bytes of a payload that is in the cache line of the word.
 const LINE_ROOM: usize = 60;

@@ -10,7 +10,7 @@ use crate::home::Home;
 use crate::link::{Link, missing};
 use crate::output::{Failure, OrFail as _, nanoseconds};
 
-/// Number of calls per path; the result is their median.
+/// Number of calls per path; the result is the median of their times.
 const CALLS: usize = 400;
 const WHAT: &str = "calls over a link";
 

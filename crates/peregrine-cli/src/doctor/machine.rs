@@ -116,7 +116,7 @@ fn clock(information: &str) -> Finding {
         "the processor has no invariant TSC"
     };
     let ns = stamp_ns();
-    // A clock that needs a system call takes longer than this on every machine.
+    // On every machine, a clock that needs a system call takes longer than 100 ns.
     let verdict = if ns < 100.0 { Verdict::Good } else { Verdict::Slow };
     let fix = match others.split(' ').any(|name| name == "tsc") && current != "tsc" {
         true => format!("echo tsc | sudo tee {source}/current_clocksource"),

@@ -51,7 +51,7 @@ impl Finding {
         Self::new(what, Verdict::Good, found)
     }
 
-    /// Returns a finding that is good or missing.
+    /// Returns a finding whose verdict is `Good` if `is` is true, and otherwise `Missing`.
     fn of(what: &'static str, is: bool, found: impl Into<String>) -> Self {
         Self::new(what, if is { Verdict::Good } else { Verdict::Missing }, found)
     }

@@ -17,7 +17,7 @@ enum Waiting {
     Sleeping,
 }
 
-/// Number of rounds; the result is their median.
+/// Number of rounds; the result is the median of their times.
 const ROUNDS: usize = 7;
 /// Time limit of a round trip.
 const TIMEOUT: Duration = Duration::from_millis(100);

@@ -29,7 +29,8 @@ pub(super) struct Interval {
 }
 
 impl Interval {
-    /// Returns the interval between two readings, or since the start of the server if it was replaced.
+    /// Returns the interval between two readings. If the server was replaced in between, the interval begins
+    /// at the start of the new server.
     fn new(address: &str, before: &Stat, now: Stat, took: Duration) -> Self {
         // A new server can have the process ID of the old one, so the start time is compared, too.
         let began =

@@ -20,7 +20,7 @@ pub(crate) struct Step {
     pub(crate) code: i32,
     /// The formats in which the command runs.
     pub(crate) forms: &'static [Form],
-    /// The formats that the document shows. On paths other than the first one, it shows only text.
+    /// The formats that the document shows. On paths other than `local`, the document shows only text.
     pub(crate) shown: &'static [Form],
     /// Ctrl-C is sent when this text is on the screen, or after the first line in a pipe.
     pub(crate) until: &'static str,

@@ -102,7 +102,8 @@ fn exchanged(text: &str, from: &str, to: &str) -> String {
     whole + rest
 }
 
-/// Appends the replacement of a text of `letters` characters, before `after`.
+/// Appends `to`, which replaces a text of `letters` characters. `after` is the text that follows the replaced
+/// one.
 fn aligned(whole: &mut String, letters: usize, to: &str, after: &str) {
     let is_last = after.is_empty() || after.starts_with('\n');
     if whole.ends_with("  ") && !is_last {

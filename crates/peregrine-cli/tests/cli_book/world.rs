@@ -31,7 +31,8 @@ pub(crate) struct World {
     differs: Vec<(String, String)>,
     /// Whether other servers export in a directory that all users search.
     crowded: bool,
-    /// Whether this user cannot read that directory, so that a missing name may be there.
+    /// Whether this user cannot read the directory that all users search. A name that is not found may then
+    /// be there.
     closed: bool,
 }
 

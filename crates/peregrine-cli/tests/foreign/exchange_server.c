@@ -260,7 +260,8 @@ static void send_result(struct pg_exchange_server *server, struct record *of, ui
     pg_sender_go_on(&of->sender, emit_result, &sending);
 }
 
-/* Runs a complete call. It runs only once, because the record now has its sequence number. */
+/* Runs a complete call. A duplicate does not run, because the record has the sequence number of
+ * the call. */
 static void run(struct pg_exchange_server *server, struct record *record) {
     const struct pg_packet *shape = &record->shape;
     struct pg_reply *reply = &record->reply;

@@ -47,7 +47,7 @@ void pg_random(void *bytes, size_t count);
 uint64_t pg_now_us(void);
 void *pg_allocate(size_t bytes);
 
-/* The header of a stream's message (P 8). */
+/* The kinds and the header of the messages of a stream (P 8). */
 enum {
     PG_BIND = 1, PG_DESCRIPTION_WANTED, PG_UNBIND, PG_CALL_MESSAGE, PG_ABANDON,
     PG_BOUND = 65, PG_REFUSAL, PG_DESCRIPTION, PG_REVOKED, PG_GOODBYE, PG_REPLY_MESSAGE,
@@ -61,7 +61,7 @@ void pg_stream_pack(const struct pg_stream_header *header, uint8_t out[PG_STREAM
 bool pg_stream_unpack(struct pg_stream_header *header, const uint8_t in[PG_STREAM_HEADER]);
 size_t pg_stream_rest(const struct pg_stream_header *header);
 
-/* The header of a packet (P 9). */
+/* The kinds, the flags and the header of packets (P 9). */
 enum {
     PG_CALL = 1, PG_RESULT, PG_HAVE_CALL, PG_HAVE_RESULT, PG_PROBE, PG_QUIT, PG_LET_GO, PG_REFUSED,
     PG_BYE, PG_HELLO, PG_COOKIE, PG_BIND_PACKET, PG_BOUND_PACKET, PG_UNBOUND, PG_ASK,
@@ -92,7 +92,7 @@ size_t pg_packet_pack(const struct pg_packet *packet, uint8_t out[PG_PACKET_MAX]
 bool pg_packet_unpack(struct pg_packet *packet, const uint8_t *in, size_t bytes);
 /* Returns the version of a binding packet of another version, or 0 for any other packet. */
 uint8_t pg_packet_of_another(struct pg_packet *packet, const uint8_t *in, size_t bytes);
-/* For tests: one of this many sent packets is dropped; with 0, none is. */
+/* For tests: one of `pg_lose` sent packets is dropped. If it is 0, no packet is dropped. */
 extern unsigned pg_lose;
 void pg_packet_send(int fd, const struct sockaddr_in *to, const struct pg_packet *packet);
 /* Sends a packet of another version. Only binding packets have the same format in all versions. */

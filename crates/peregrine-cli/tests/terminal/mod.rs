@@ -20,7 +20,7 @@ pub(crate) struct Terminal {
     pub(crate) process: Process,
     pty: Arc<Pty>,
     parser: Arc<Mutex<Parser>>,
-    /// Processes output until all processes have closed the terminal.
+    /// The thread that processes output until all processes have closed the terminal.
     shows: JoinHandle<()>,
 }
 

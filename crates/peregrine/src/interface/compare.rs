@@ -19,8 +19,8 @@ use super::{
 /// The largest number of pairs of named types that are compared. Interfaces that people write have fewer.
 const PAIRS_MAX: usize = 1 << 18;
 
-/// The largest number of differences that are listed. If none of them breaks a rule, the first further
-/// difference that does is listed, too.
+/// The largest number of differences that are listed. If none of them breaks a rule, the first later
+/// difference that breaks a rule is listed, too.
 const FOUND_MAX: usize = 1000;
 
 /// A difference between two interfaces.
@@ -136,7 +136,7 @@ struct Pair<'a> {
     ours: &'a Described,
     theirs: &'a Described,
     sides: Sides,
-    /// Pairs of named types that are equal, together with all types that they contain.
+    /// Pairs of named types that are equal, and whose parts are all equal, too.
     clean: HashSet<Named>,
     /// The pairs that the current procedure contains.
     seen: HashSet<Named>,
@@ -163,7 +163,7 @@ impl<'a> Pair<'a> {
     }
 
     /// Returns whether the comparison can stop, because enough differences were found. A peer chooses how
-    /// many there are.
+    /// many differences its interface has.
     fn is_full(&self) -> bool {
         self.breaks && self.differences.len() >= FOUND_MAX
     }

@@ -8,7 +8,7 @@ use super::{Described, Digest, Interface};
 /// The interface that a client binds with or a server exports. It was either compiled into this program, or
 /// [read](Described) at run time.
 ///
-/// Bindings and servers treat both alike. It is cheap to clone.
+/// Bindings and servers treat both kinds alike. An `InterfaceRef` is cheap to clone.
 ///
 /// ```
 /// use peregrine::interface::{Described, InterfaceRef};

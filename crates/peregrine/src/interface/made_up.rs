@@ -128,7 +128,7 @@ fn body() -> impl Strategy<Value = DescribedBody> {
         plain_enum,
         fields().prop_map(DescribedBody::Struct),
         prop::collection::vec(variant, 0..4).prop_map(|mut variants| {
-            // At most one variant is for unknown ones.
+            // At most one variant receives the unknown variants.
             let mut others = variants.iter_mut().filter(|one| one.is_other).skip(1);
             others.by_ref().for_each(|one| one.is_other = false);
             DescribedBody::Enum(variants)

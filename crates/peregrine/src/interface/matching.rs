@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(matched(&["x"], &["y<x"]), Ok(vec![Both(0, 0)]));
         assert_eq!(matched(&["y<z<x"], &["x"]), Ok(vec![Both(0, 0)]));
         assert_eq!(matched(&["a", "b"], &["b", "a"]), Err((1, 0)));
-        // A new field may take the name that another one gave up.
+        // A new field may take the earlier name of another field.
         assert_eq!(matched(&["b<a"], &["b", "a"]), Ok(vec![Both(0, 0), Theirs(1)]));
     }
 }

@@ -314,7 +314,7 @@ impl Interface {
     }
 
     /// Returns a message size in bytes that suffices for the call and the result of every procedure with
-    /// limited parameters. Parameters without `max_len` count as nothing.
+    /// limited parameters. Parameters without `max_len` count as 0 bytes.
     pub fn message_bytes(&self) -> usize {
         self.procedures.iter().map(Procedure::message_bytes).max().unwrap_or(0)
     }
@@ -322,7 +322,7 @@ impl Interface {
 
 impl Procedure {
     /// Returns the size in bytes of the call or the result, whichever is larger. Parameters without limit
-    /// count as nothing.
+    /// count as 0 bytes.
     fn message_bytes(&self) -> usize {
         let (mut call, mut reply) = (64usize, 64usize);
         reply = reply.saturating_add(self.result.bytes_max().unwrap_or(0));

@@ -8,7 +8,7 @@ pub enum Rule {
     ProcedureAdded,
     /// A procedure was removed.
     ProcedureRemoved,
-    /// A name has changed, and the new one says `#[was("old")]`.
+    /// A name has changed, and the part with the new name has `#[was("old")]`.
     Renamed,
     /// A field or parameter with a default was added or removed.
     Default,
@@ -18,7 +18,7 @@ pub enum Rule {
     VariantNotSent,
     /// An error may be a variant that the client does not know.
     UnknownError,
-    /// An integer has another width, and both sides say `#[widens]`.
+    /// An integer has another width, and both sides have `#[widens]`.
     Widened,
     /// The server's `max_len` is larger, or applies to a result.
     MoreRoom,
@@ -34,7 +34,7 @@ pub enum Rule {
     Order,
     /// A closed enum would receive a variant that it does not have.
     ClosedEnum,
-    /// An integer has another width, and one side does not say `#[widens]`.
+    /// An integer has another width, and one side does not have `#[widens]`.
     Width,
     /// A type differs in a way that no other rule covers.
     Type,

@@ -195,7 +195,7 @@ fn name_of<T: PartialEq>(names: &[(&'static str, T)], one: &T) -> &'static str {
     names.iter().find(|(_, known)| known == one).map_or("", |(name, _)| name)
 }
 
-// From JSON.
+// The functions below read JSON.
 
 fn object(json: &Value) -> Read<&Map<String, Value>> {
     json.as_object().ok_or_else(|| Unfit::expected("object", kind(json)))

@@ -66,8 +66,8 @@ impl Described {
     }
 
     fn value(&self, ty: &DescribedType, json: &Value, depth: u32) -> Read<Dynamic> {
-        // A struct with one numbered field has no JSON of its own. So structs may be nested more deeply
-        // than their JSON, and need this limit.
+        // A struct with one numbered field has the JSON of that field. So structs can be nested more deeply
+        // than their JSON, and their depth is limited here.
         if depth > limits::INTERPRETED_DEPTH_MAX / 4 {
             return Err(Unfit::new("it is nested too deeply"));
         }

@@ -80,7 +80,7 @@ proptest! {
         at in any::<prop::sample::Index>(),
         with in prop_oneof![Just("null"), Just("{}"), Just("[]"), Just("-1"), Just("\"u8\""), Just("1e300")],
     ) {
-        // The member that `at` selects is replaced by `with`.
+        // The value of the member that `at` selects is replaced by `with`.
         let text = pool.described().to_json().to_string();
         let colons: Vec<_> = text.match_indices(':').map(|(at, _)| at + 1).collect();
         let at = colons[at.index(colons.len())];

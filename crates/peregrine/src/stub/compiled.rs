@@ -103,8 +103,8 @@ pub struct Stub<'a, R: Representation = Native> {
     procedure: u32,
 }
 
-/// The destination of one call: the state of its binding, and whether the call is a special case. Each is
-/// read once.
+/// The destination of one call: the state of its binding, and whether the call is a special case. A call
+/// reads both only once.
 #[derive(Clone, Copy, Debug)]
 pub struct CallTarget<'a> {
     binding: &'a Binding,
@@ -331,7 +331,8 @@ const fn swap_of<T: Plain, R: Representation>() -> Option<&'static Swap> {
     if R::SWAPPED { Swap::of::<T>() } else { None }
 }
 
-/// Does the same for a type whose values may not be blocks.
+/// Returns how a representation converts slices of `T`, which need not be blocks. `None` if it does not
+/// convert them.
 const fn swap_of_values<T: Value, R: Representation>() -> Option<&'static Swap> {
     if R::SWAPPED { T::SWAP } else { None }
 }

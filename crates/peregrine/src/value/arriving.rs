@@ -6,7 +6,7 @@
 
 use super::{Invalid, Space, Window};
 
-/// Knows how much of a message has arrived. Implemented by the path of the message.
+/// Reports how much of a message has arrived. The path of the message implements it.
 pub trait Arrives: Sync {
     /// Waits until more than `bytes` bytes of the message have arrived, and returns the number of bytes that
     /// have arrived. Returns `None` if the sender has stopped and no more will arrive.
@@ -19,8 +19,8 @@ pub trait Arrives: Sync {
     }
 }
 
-/// The smallest number of bytes that [`Arriving::read`] waits for, which is the smallest number that
-/// senders announce. It bounds the number of copies and waits, whatever the sender announces.
+/// The smallest number of bytes that [`Arriving::read`] waits for. A sender of this library announces no
+/// fewer bytes at a time. The limit bounds the number of copies and waits, whatever a peer announces.
 const PIECE: usize = 8 << 10;
 
 /// A part of a message that may not have arrived completely.
@@ -29,7 +29,7 @@ pub struct Arriving<'a> {
     window: Window<'a>,
     /// The offset of the part in the message.
     at: usize,
-    /// `None` if all of it has arrived.
+    /// Reports which bytes have arrived. `None` if the whole part has arrived.
     arrives: Option<&'a dyn Arrives>,
 }
 
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
     use core::sync::atomic::{AtomicUsize, Ordering};
 
-    /// While a reader waits, bytes arrive in pieces of three, and at most `stops` in all.
+    /// While a reader waits, three bytes arrive at a time, and at most `stops` bytes in all.
     struct Slowly {
         there: AtomicUsize,
         stops: usize,

@@ -18,8 +18,8 @@ use crate::sys;
 
 /// The number of bytes that are copied through the stack at a time, where a private copy is needed.
 const CHUNK_BYTES: usize = 4096;
-/// The smallest size in bytes of a block for which the copy method matters. Bytes of such a block may have
-/// been copied early.
+/// The smallest size in bytes of a block of which only the bytes are copied that were not copied early. A
+/// smaller block is copied as a whole, by the C library.
 const MUCH_BYTES: usize = 4096;
 /// The number of bytes that are written to a file, or read from one, at a time.
 const FILE_BYTES: usize = 256 << 10;
@@ -449,9 +449,9 @@ impl<'a> OutBlock<'a> {
         if self.valid.is_some() || bytes <= self.early {
             return;
         }
-        // Only whole values are copied, and whole numbers where they are converted, because the rest of a
-        // divided value would not be copied later. In an interpreted stub, values are single bytes, but
-        // numbers may be longer. So the larger of the two sizes counts, which is a multiple of the other.
+        // Only complete values are copied and, if numbers are converted, only complete numbers. Otherwise the
+        // rest of a divided value would not be copied later. In an interpreted stub, values are single bytes,
+        // but numbers may be longer. So the larger of the two sizes counts, which is a multiple of the other.
         bytes -= bytes % self.unit.max(self.swap.map_or(1, Swap::unit_bytes));
         self.copy_rest(from, bytes);
         self.early = bytes;
@@ -482,8 +482,8 @@ impl<'a> OutBlock<'a> {
         if self.filled.is_none() && from.len() != self.capacity() {
             return Err(Invalid::Block);
         }
-        // The block must have whole values. In an interpreted stub, where values are bytes, it must also have
-        // whole numbers if they are converted.
+        // The block must consist of complete values. In an interpreted stub, where values are bytes, it must
+        // also consist of complete numbers if they are converted.
         let turned = self.swap.map_or(1, Swap::unit_bytes);
         if !from.len().is_multiple_of(self.unit) || !from.len().is_multiple_of(turned) {
             return Err(Invalid::Block);

@@ -4,7 +4,7 @@
 
 use super::{Block, Space, Window};
 
-/// Announces to the receiver how much of a message has been written. Implemented by the path.
+/// Announces to the receiver how much of a message has been written. The path implements it.
 pub trait Departs: core::fmt::Debug + Sync {
     /// Copies the bytes of `block`, from its byte `from` on, into `to`, and announces them. `to` begins at
     /// the offset `at` of the message.
@@ -22,7 +22,7 @@ pub struct Departing<'a> {
     space: Space<'a>,
     /// The offset of the part in the message.
     at: usize,
-    /// `None` if the receiver reads only complete messages.
+    /// Announces written bytes to the receiver. `None` if the receiver reads only complete messages.
     departs: Option<&'a dyn Departs>,
 }
 

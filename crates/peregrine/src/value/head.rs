@@ -21,9 +21,9 @@ struct FirstLine([u8; FIRST_BYTES]);
 /// The first 32 bytes of the space are written last: the message is complete after [`Head::flush`].
 #[derive(Debug)]
 pub struct Head<'a> {
-    /// The first bytes of the space.
+    /// The first bytes of the space. [`flush`](Self::flush) writes them to the space.
     first: FirstLine,
-    /// How many of the first bytes have been written.
+    /// The number of bytes of `first` that have been written.
     first_end: usize,
     space: Space<'a>,
     /// The offset of the head in the space. Values are aligned relative to it.
@@ -53,8 +53,8 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// Continues in another space, and moves what has been written there. Offsets do not change. Returns
-    /// `None` if the written bytes do not fit.
+    /// Continues in another space, and copies the bytes that have been written to that space. Offsets do not
+    /// change. Returns `None` if the written bytes do not fit.
     #[cold]
     pub(crate) fn move_to(&mut self, space: Space<'a>) -> Option<()> {
         self.end = space.window().len();
@@ -83,7 +83,8 @@ impl<'a> Head<'a> {
         self.space
     }
 
-    /// Writes the first bytes of the space: the message is complete.
+    /// Writes the first bytes of the message, which were kept in private memory, to the space. This completes
+    /// the message.
     #[inline]
     pub fn flush(&self) {
         self.space.write_words(&self.first.0, self.first_end);
@@ -275,7 +276,7 @@ impl Head<'_> {
         }
         let place = self.space.part(at, bytes)?;
         let here = bytes.min(FIRST_BYTES - at);
-        // First bytes that were not written are already zero.
+        // The bytes of `first` from `first_end` on are already zero.
         if at < self.first_end {
             self.first.0[at..at + here].fill(0);
         }

@@ -177,8 +177,8 @@ impl<'a, R: Representation> Reader<'a, R> {
         Ok(window)
     }
 
-    /// Counts an element without bytes. Their number per head is limited, because in sequences of
-    /// sequences a few bytes could claim any number of them.
+    /// Counts an element without bytes. The number of such elements in a head is limited, because in
+    /// sequences of sequences a few bytes could claim any number of them.
     pub(super) const fn empty(&mut self) -> Result<(), Invalid> {
         if self.empty >= limits::EMPTY_VALUES_MAX {
             return Err(Invalid::TooLong);
@@ -187,8 +187,8 @@ impl<'a, R: Representation> Reader<'a, R> {
         Ok(())
     }
 
-    /// Counts a value that takes memory of its own. Their number is limited to four for each byte of the
-    /// head, plus the limit for elements without bytes.
+    /// Counts a value that takes memory of its own. The number of such values is limited to four for each
+    /// byte of the head, plus the limit for elements without bytes.
     #[inline]
     pub(crate) fn makes_one(&mut self) -> Result<(), Invalid> {
         self.made += 1;

@@ -11,7 +11,8 @@ use super::window::BounceBuffer;
 use super::{Plain, Space, Window};
 use crate::sys::{LANE_BYTES, Shuffles};
 
-/// How plain values of a type are converted to the other byte order, without the type itself.
+/// A conversion of the plain values of one type to the other byte order. This struct has no type parameter:
+/// it holds only the size of a unit and a function.
 #[derive(Debug)]
 pub struct Swap {
     /// The number of bytes that are converted as a unit: a number, or a value that consists of numbers of
@@ -114,8 +115,8 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// Copies and converts bytes from byte `at` on until `to` is full. Both borders
-    /// may be inside a value.
+    /// Copies and converts bytes from byte `at` on until `to` is full. The copied range may begin and end
+    /// inside a value.
     ///
     /// # Panics
     /// Panics if the block has fewer bytes.
@@ -135,8 +136,8 @@ impl<'a> Block<'a> {
     #[cold]
     fn convert_to(&self, at: usize, to: Space<'_>, swap: &Swap, streaming: bool) {
         let mut done = 0;
-        // The pattern of the shuffles repeats from the start of the block on, so whole lanes are counted from
-        // there.
+        // The pattern of the shuffles begins at the start of the block and repeats, so whole lanes are
+        // counted from the start of the block.
         let before = at.wrapping_neg() % LANE_BYTES;
         if let Some(shuffles) = swap.shuffles(to.len()) {
             let from = self.window.range(at + before, to.len() - before);

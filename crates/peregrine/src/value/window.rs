@@ -8,7 +8,8 @@ use super::{Invalid, Native, Plain, Representation};
 use crate::sys::{Space, Window, fetch};
 
 impl Window<'_> {
-    /// Fetches one plain value. Returns `None` if it is not inside, or its bits are not a valid `T`.
+    /// Fetches one plain value. Returns `None` if it is not inside the window, or its bits are not a valid
+    /// `T`.
     #[inline]
     pub fn read_plain<T: Plain>(&self, at: usize) -> Option<T> {
         self.read_represented::<T, Native>(at)

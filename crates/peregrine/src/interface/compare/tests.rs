@@ -204,7 +204,7 @@ fn recursive_types_are_the_same_whatever_they_are_called() {
     assert_eq!(compare(theirs, ours), Ok(None));
 }
 
-/// A server chooses how many fields its types have, and every procedure of the client may have them.
+/// A server chooses how many fields its types have, and every procedure of the client may use these types.
 #[test]
 fn number_of_differences_is_bounded() {
     let procedures: String =

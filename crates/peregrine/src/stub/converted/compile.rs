@@ -68,9 +68,9 @@ struct Compiler<'a> {
     ours: &'a Described,
     theirs: &'a Described,
     program: Program,
-    /// The ops of named types.
+    /// The step of each pair of named types.
     known: HashMap<Key, OpId>,
-    /// The named types whose bodies were not compiled yet, and their ops.
+    /// The pairs of named types whose bodies were not compiled yet, each with its step.
     open: Vec<(Key, OpId)>,
     /// The number of parts of plain values that have been visited.
     moved: usize,
@@ -293,7 +293,7 @@ impl<'a> Compiler<'a> {
         self.ty((Side::Theirs, theirs), (Side::Ours, ours))
     }
 
-    /// Returns the step of a type that is the same for sender and receiver.
+    /// Returns the step of a value whose type is the same for sender and receiver.
     fn own(&mut self, side: Side, ty: &'a DescribedType) -> OpId {
         self.ty((side, ty), (side, ty))
     }
@@ -420,7 +420,7 @@ impl<'a> Compiler<'a> {
         self.parts(parts)
     }
 
-    /// Returns the number of a default of one side, and the step of its type.
+    /// Adds the default of a field of one side to the program. Returns its number, and the step of its type.
     fn filled(
         &mut self,
         side: Side,

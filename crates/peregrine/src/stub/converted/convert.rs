@@ -348,7 +348,7 @@ impl Program {
         }
     }
 
-    /// Takes a value of the sender, and drops it. The step is that of a type that is the same on both sides.
+    /// Takes a value of the sender, and drops it. `op` is the step that converts the value's type to itself.
     pub(super) fn skip<A: Representation>(
         &self,
         mut op: OpId,

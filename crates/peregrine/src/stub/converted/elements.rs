@@ -6,9 +6,9 @@ use crate::value::{Invalid, Reader, Representation, Space, Window, Writer};
 
 /// The size in bytes of the private memory for the elements of each side.
 const MEMORY_BYTES: usize = 1024;
-/// Larger elements are converted one by one.
+/// The largest size in bytes of an element. Larger elements are converted one by one.
 const ELEMENT_BYTES_MAX: usize = MEMORY_BYTES / 4;
-/// Fewer elements are converted one by one.
+/// The smallest number of elements. Fewer elements are converted one by one.
 const COUNT_MIN: u64 = 4;
 
 /// Where a part lies in the elements of one side.
@@ -48,7 +48,7 @@ impl Program {
             return Err(Invalid::Short.into());
         }
         let (mut received, mut sent) = ([0; MEMORY_BYTES], [0; MEMORY_BYTES]);
-        // An element with the defaults, and zeros in all other parts.
+        // An element of the receiver: it has the defaults, and zeros in all other parts.
         let mut template = [0; ELEMENT_BYTES_MAX];
         let mut place = Writer::<B>::represented(Space::of_mut(&mut template[..theirs]));
         let zeros = Window::from(&received[..ours]);
@@ -102,7 +102,8 @@ fn repeat(one: &[u8], all: &mut [u8]) {
     }
 }
 
-/// Copies a part of every element. The part consists of numbers of `unit` bytes, each of which is reversed.
+/// Copies a part of every element. The part consists of numbers of `unit` bytes, and the bytes of each number
+/// are reversed. A `unit` of 1 leaves the bytes unchanged.
 fn copy(from: &[u8], here: Place, to: &mut [u8], there: Place, bytes: usize, unit: usize) {
     match (bytes, unit) {
         (1, _) => copy_fixed::<1>(from, here, to, there, false),
@@ -123,7 +124,7 @@ fn copy(from: &[u8], here: Place, to: &mut [u8], there: Place, bytes: usize, uni
     }
 }
 
-/// Copies a part of `N` bytes of every element, reversed if it is a number of the other byte order.
+/// Copies a part of `N` bytes of every element. If `reversed`, the order of these bytes is reversed.
 #[inline]
 fn copy_fixed<const N: usize>(
     from: &[u8],

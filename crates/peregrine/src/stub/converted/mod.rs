@@ -4,8 +4,8 @@
 //! [`Program`] of all procedures whose messages differ. A call of such a procedure is marshalled by the
 //! usual stub, in the native representation, into a private frame. [`ConvertedPath`] then rewrites the
 //! message into a frame of the real path, as the server's interface and byte order require, and the result
-//! in the other direction. The server need not know about it, and procedures that are equal on both sides
-//! are called as always.
+//! in the other direction. The server takes no part in the conversion. Procedures that are equal on both
+//! sides are called without it.
 //!
 //! Conversion reads each value once, writes it once, and allocates nothing.
 

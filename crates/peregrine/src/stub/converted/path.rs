@@ -79,7 +79,7 @@ impl ConvertedPath {
         Ok((converted, own))
     }
 
-    /// Converts the call into the frame, makes it, and converts the result back.
+    /// Converts the call into `frame`, makes the converted call, and converts the result back.
     fn make<R: Representation>(
         &self,
         routine: &Routine,

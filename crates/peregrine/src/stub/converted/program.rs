@@ -87,11 +87,14 @@ pub(super) enum Received {
     Unknown { name: u32 },
 }
 
-/// The receiver's discriminant `to` for the sender's discriminant `from`. `None` if the receiver has none.
+/// An entry of a plain enum's table: what a receiver gets for one discriminant of the sender.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Choice {
+    /// The sender's discriminant.
     pub(super) from: i128,
+    /// The receiver's discriminant; `None` if the receiver does not have the variant.
     pub(super) to: Option<i128>,
+    /// The position of the variant's name in the program.
     pub(super) name: u32,
 }
 
@@ -103,7 +106,8 @@ pub(super) enum Move {
     Copy { at: u32, bytes: u32, unit: u8 },
     /// A value of the sender that an op converts.
     Convert { at: u32, bytes: u32, op: OpId },
-    /// The default with this number. The step is that of its type.
+    /// The default with this number, for a part that the sender does not have. The step is that of the
+    /// default's type.
     Fill(u32, OpId),
 }
 
@@ -150,11 +154,12 @@ pub(super) struct Routine {
     /// The server's number of the procedure.
     pub(super) number: u32,
     pub(super) arguments: Box<[Argument]>,
-    /// The number of parameters of either side with a copied block in the call.
+    /// The number of parameters with a copied block in the call. A parameter counts once, whether the client,
+    /// the server or both have it.
     pub(super) ins: usize,
-    /// The number of parameters of either side with a lent block.
+    /// The number of parameters with a lent block, counted like `ins`.
     pub(super) lent: usize,
-    /// The number of parameters of either side with a block in the result.
+    /// The number of parameters with a block in the result, counted like `ins`.
     pub(super) outs: usize,
     pub(super) result: OpId,
     pub(super) error: OpId,

@@ -122,7 +122,7 @@ impl GenericClient {
         Self::over(binding, described)
     }
 
-    /// Returns a client that calls through this binding, which is of this interface.
+    /// Returns a client that calls through `binding`, whose interface is `described`.
     #[doc(hidden)]
     pub fn over(binding: Binding, described: Described) -> Self {
         let program = Program::flatten(&described);
@@ -144,7 +144,7 @@ impl GenericClient {
         &self.binding
     }
 
-    /// Returns the same client with another limit of its calls.
+    /// Returns the same client with another time limit for its calls.
     #[must_use]
     pub fn with_limit(&self, limit: Limit) -> Self {
         Self { binding: self.binding.with_limit(limit), shared: Arc::clone(&self.shared) }
@@ -384,7 +384,7 @@ fn interpret_with<R: Representation, const INS: usize, const OUTS: usize>(
     conclude(program, routine, returned, arguments, apart, result)
 }
 
-/// Returns the size in bytes of the separate memory that a block is received into. `None` if the block is
+/// Returns the size in bytes of the separate memory into which a block is received. `None` if the block is
 /// received into the caller's memory.
 #[cold]
 fn comes_apart(argument: &Argument<'_>, solid: Solid, max_len: usize) -> Option<usize> {
@@ -488,8 +488,8 @@ fn pack<R: Representation>(
         }
         _ => return Ok(None),
     };
-    // The list becomes plain bytes, because the result arrives in this form. If the call returns, its values
-    // replace these.
+    // The list becomes plain bytes, because the result arrives in this form. If the call returns, the
+    // returned values replace these bytes.
     if let Argument::InOut(value @ Dynamic::List(_)) = argument {
         **value = Dynamic::Plain(block.clone());
     }

@@ -93,7 +93,7 @@ pub(crate) fn some_value(
                 }
                 DescribedBody::PlainEnum { variants, .. } => {
                     let count = variants.len() as u64;
-                    // All plain enums of these random interfaces have this integer type.
+                    // All plain enums of these random interfaces have the integer type `i128`.
                     Dynamic::I128(variants.get(chance.below(count.max(1)) as usize)?.value)
                 }
                 DescribedBody::Enum(variants) => {

@@ -36,7 +36,7 @@ pub struct Program {
 /// The index of a step in a program.
 pub(super) type OpId = u32;
 
-/// A part of a record, or a variant.
+/// A part of a record, or a variant of an enum.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
     pub(super) op: OpId,
@@ -290,7 +290,7 @@ impl Program {
         let mut routines: Vec<Routine> = routines.collect();
         flattener.join();
         let mut program = flattener.program;
-        // Only `join` has determined which blocks have no gaps.
+        // It is known only after `join` which blocks have no gaps.
         for step in routines.iter_mut().flat_map(|one| &mut one.parameters) {
             if let Form::Block(solid, op) = &mut step.form {
                 step.form = match program.solid(*op) {
@@ -330,7 +330,7 @@ impl Program {
         }
     }
 
-    /// Returns the same properties, if any number of adjacent values are one block, too.
+    /// Returns the properties of one value of the step, if any number of adjacent values are one block, too.
     #[inline]
     pub(super) fn solid_run(&self, op: OpId) -> Option<Solid> {
         self.solid(op).filter(|one| one.bytes.is_multiple_of(u32::from(one.align)))
@@ -430,7 +430,8 @@ const JOINED_DEPTH_MAX: u32 = 64;
 struct Flattener<'a> {
     described: &'a Described,
     program: Program,
-    /// For each step that is one block, its properties, and how deeply its parts are nested.
+    /// For each step that is one block: the properties of its value, and the depth to which its parts are
+    /// nested.
     solids: Vec<Option<(Solid, u32)>>,
     /// The steps of variants, in order. They are not joined, so that errors can name their fields.
     variants: Vec<OpId>,
@@ -554,8 +555,8 @@ impl<'a> Flattener<'a> {
         let count = self.program.ops.len();
         self.solids = vec![None; count];
         let mut looked = vec![false; count];
-        // In reverse order, because a type is usually mentioned before it is described. Plain types come
-        // first, because each of them is a block.
+        // The steps are examined in reverse order, because a type is usually mentioned before it is
+        // described. Plain types come first, because each of them is a block.
         let plain = |op: &usize| {
             let body = self.described.types.get(*op).map(|named| &named.body);
             matches!(body, Some(DescribedBody::Plain { .. }))
@@ -585,8 +586,8 @@ impl<'a> Flattener<'a> {
         }
     }
 
-    /// Returns which steps occupy no bytes in any message: those without parts, and those whose parts all
-    /// occupy none.
+    /// Returns for each step whether it occupies no bytes in any message. This is so if the step has no
+    /// parts, or if all of its parts occupy no bytes.
     fn nothing(&self, count: usize) -> Vec<bool> {
         let mut nothing = vec![false; count];
         let mut wholes: Vec<Vec<u32>> = vec![Vec::new(); count];
@@ -662,7 +663,7 @@ impl<'a> Flattener<'a> {
             whole = Some(match whole {
                 None => part,
                 Some(before) => {
-                    // There may be a gap before this part, unless it is aligned wherever the first part
+                    // There may be a gap before this part, unless the part is aligned wherever the first part
                     // begins.
                     gap |= part.align > before.align
                         || !before.bytes.is_multiple_of(u32::from(part.align));

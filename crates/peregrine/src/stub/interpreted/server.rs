@@ -116,7 +116,7 @@ impl GenericServer {
     }
 }
 
-/// Reads blocks one after the other.
+/// The blocks of a call, which are read one after the other.
 struct Blocks<'a> {
     copied: &'a mut [u8],
     at: usize,

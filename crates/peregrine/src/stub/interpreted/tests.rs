@@ -166,12 +166,13 @@ fn round_trip<R: Representation>(
         TestCaseError::fail(format!("{stopped:?}: {value:?} as {}", all.type_text(ty)))
     })?;
     prop_assert_eq!(&head, &expected, "{:?} as {}", value, all.type_text(ty));
-    // What was read is one block where possible. Marshalled again, it yields the same bytes.
+    // The value that was read is one block where possible. When it is marshalled again, it yields the same
+    // bytes.
     let mut taken = Dynamic::Unit;
     prop_assert_eq!(take::<R>(program, op, &head, &mut taken), Ok(()));
     prop_assert_eq!(put::<R>(program, op, &taken).unwrap(), head.clone());
     let first = taken.clone();
-    // Reads over existing values.
+    // Reads the head again, into the existing value.
     prop_assert_eq!(take::<R>(program, op, &head, &mut taken), Ok(()));
     prop_assert_eq!(format!("{taken:?}"), format!("{first:?}"));
     for short in 1..head.len() {

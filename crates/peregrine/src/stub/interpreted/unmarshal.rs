@@ -11,8 +11,8 @@ type Taken = Result<(), Invalid>;
 impl Program {
     /// Reads a value from a head.
     ///
-    /// The memory of the value is limited in proportion to the received bytes. Fields without bytes, and
-    /// structs in structs, also need memory.
+    /// The memory of the value is limited in proportion to the received bytes. Fields without bytes and
+    /// nested structs also need memory, so each value is counted.
     #[inline]
     pub(super) fn take<R: Representation>(
         &self,
