@@ -8,9 +8,9 @@ use peregrine::{Argument, BindOptions, Binding, Dynamic, GenericClient};
 
 use super::dynamic::{FixedAnswer, make_calls};
 
-/// Compares two interfaces, and makes calls between them. Input: two descriptions and a message, with the byte
-/// 0xff between them. Each interface is that of the client once. The client gets the message as the reply of
-/// every call.
+/// Compares two interfaces, and makes calls between them. Input: two descriptions and a message, with the
+/// byte 0xff between them. Each of the two interfaces is once that of the client. The client gets the message
+/// as the reply of every call.
 ///
 /// # Panics
 /// Panics if the client can bind although the comparison says that its interface does not fit. Also panics

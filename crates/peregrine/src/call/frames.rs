@@ -572,7 +572,7 @@ mod tests {
         assert!(frames.take(late, held, OnExhausted::Wait).is_none());
         assert!(asked.lock().unwrap().iter().all(|index| *index == 0));
         assert!(!asked.lock().unwrap().is_empty());
-        // A captured frame counts as used: a caller that does not wait gets another one.
+        // A captured frame is not free: a caller that does not wait gets another one.
         assert_eq!(frames.take(late, held, OnExhausted::More).map(|taken| taken.index()), Some(1));
         let second = frames.take(late, held, OnExhausted::More).unwrap();
         // No event announces the release. A waiting caller finds out by checking.

@@ -262,8 +262,8 @@ impl Memory {
 
     /// Copies `from` to offset `at`. Returns `None`, and writes nothing, if the range is not inside.
     ///
-    /// Other threads and peers may read and write there: they read whole words or bytes of this copy
-    /// or of another.
+    /// Other threads and peers may read and write there: each word or byte that they read comes from this
+    /// copy or from another one.
     pub fn write(&self, at: usize, from: &[u8]) -> Option<()> {
         self.holds(at, from.len())?;
         let words = self.words_at(at, from.len());
