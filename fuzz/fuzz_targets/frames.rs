@@ -1,5 +1,5 @@
-//! Input from a link: complete Ethernet frames of any sender, received as from an interface. Only frames for
-//! this endpoint are delivered, in order, from one sender at a time.
+//! Passes complete Ethernet frames from any sender to an endpoint, as an interface does. Only frames for this
+//! endpoint are delivered, in order, from one sender at a time.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

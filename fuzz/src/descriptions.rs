@@ -1,5 +1,5 @@
-//! Descriptions of interfaces as peers send them, in each of their forms. Tests of `peregrine-idl` replay the
-//! corpus.
+//! Parses descriptions of interfaces, as peers send them, in each of the forms of a description. Tests of
+//! `peregrine-idl` replay the corpus.
 
 use peregrine::interface::{Described, InterfaceRef};
 use peregrine::stub::Program;

@@ -8,12 +8,13 @@ use peregrine::{Argument, BindOptions, Binding, Dynamic, GenericClient};
 
 use super::dynamic::{FixedAnswer, make_calls};
 
-/// Compares two interfaces, and makes calls between them. Input: two descriptions and a message, with the byte
-/// 0xff between them. Each interface is that of the client once. The client gets the message as the reply of
-/// every call.
+/// Compares two interfaces, and makes calls between them. Input: two descriptions and a message, with the
+/// byte 0xff between them. Each of the two interfaces is once that of the client. The client gets the message
+/// as the reply of every call.
 ///
 /// # Panics
-/// Panics if the client can bind although the comparison says that it does not fit, or the other way round.
+/// Panics if the client can bind although the comparison says that its interface does not fit. Also panics
+/// if the client cannot bind although its interface fits, unless the conversion would exceed a limit.
 pub fn run(bytes: &[u8]) {
     let mut parts = bytes.splitn(3, |byte| *byte == 0xff);
     let mut described = || {
@@ -35,7 +36,7 @@ fn call(ours: &Described, theirs: &Described, message: &[u8], order: ByteOrder) 
     let options = BindOptions::default().astacks(1);
     match Binding::in_process_as(ours.clone(), Arc::new(server), &options) {
         Ok(binding) => {
-            assert!(fits, "a client is bound that does not fit");
+            assert!(fits, "a client was bound although its interface does not fit");
             let client = GenericClient::over(binding, ours.clone());
             make_calls(&client);
             make_calls_with_units(&client);

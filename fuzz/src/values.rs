@@ -70,7 +70,8 @@ fn check_round_trip_in<T: Value, R: Representation>(bytes: &[u8]) {
     assert!(taken == 0 || decode::<T, R>(&bytes[..taken - 1]).is_none());
 }
 
-/// Checks that a block is accepted only if it is aligned and complete, and every value is valid.
+/// Checks that a block is accepted if it is aligned and complete and every value is valid, and is refused
+/// otherwise.
 fn block<T: Plain + Value + Debug>(bytes: &[u8]) {
     let mut memory = vec![0; bytes.len() + 32];
     let aligned = memory.as_ptr().align_offset(16);

@@ -1,5 +1,5 @@
-//! `Address`: the place of an export, as people write it. It has one grammar and one parser, and errors
-//! name the column.
+//! `Address`: the place of an export, as people write it. Addresses have one grammar and one parser, whose
+//! errors name the column.
 //!
 //! ```text
 //! address  = [scheme ":"] target
@@ -343,7 +343,7 @@ impl Address {
     /// ```
     ///
     /// # Errors
-    /// If the text does not begin with an address.
+    /// Fails if the text does not begin with an address.
     pub fn split(text: &str) -> Result<(Self, Option<&str>), CallError> {
         let mut cursor = Cursor::new(text);
         let address = cursor.address()?;

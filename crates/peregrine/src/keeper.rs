@@ -67,7 +67,7 @@ impl<F: Fn() -> Next + Send + Sync> Watched for TimerOnly<F> {
 /// What the keeper does next with something that it watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Wait until its descriptor is readable.
+    /// Wait until the watched descriptor is readable.
     Sleep,
     /// Stop watching the descriptor, and cancel the timer.
     Forget,
@@ -75,7 +75,7 @@ pub(crate) enum Next {
     Tick(Duration),
     /// Stop watching the descriptor for this time. Then watch it again, and call [`Watched::ready`].
     Pause(Duration),
-    /// Wait until its descriptor is readable, and also call [`Watched::tick`] after this time.
+    /// Wait until the watched descriptor is readable, and also call [`Watched::tick`] after this time.
     SleepAndTick(Duration),
 }
 
@@ -91,18 +91,18 @@ pub(crate) struct Keeper {
 
 struct Entry {
     what: Arc<dyn Watched>,
-    /// Whether its descriptor is on the interest list of epoll.
+    /// Whether the descriptor of `what` is on the interest list of epoll.
     listed: bool,
     /// When [`Watched::tick`] is called.
     tick: Option<Instant>,
-    /// When its descriptor is watched again after a pause. This is separate from the timer: if a peer sends
+    /// When the descriptor is watched again after a pause. This is separate from the timer: if a peer sends
     /// so much that the keeper pauses, the timer still expires in time.
     again: Option<Instant>,
 }
 
 const WAKE_KEY: u64 = 0;
 
-/// Something that is being watched. Watching ends when this is dropped.
+/// Something that is being watched. Watching ends when this value is dropped.
 pub(crate) struct Watch {
     keeper: Arc<Keeper>,
     key: u64,
@@ -163,8 +163,7 @@ impl Keeper {
         self.watch_until(what, None)
     }
 
-    /// Watches something as [`watch`](Self::watch) does, and also calls [`Watched::tick`] once after this
-    /// time.
+    /// Watches something as [`watch`](Self::watch) does, and also calls [`Watched::tick`] once after `time`.
     pub(crate) fn watch_for(
         self: &Arc<Self>,
         what: Arc<dyn Watched>,
@@ -326,7 +325,8 @@ impl Keeper {
     }
 }
 
-/// Calls a function of something that is watched. If it panics, that thing is not watched any more.
+/// Calls a function of something that is watched. If the function panics, the keeper stops watching this
+/// thing.
 fn guarded(call: impl FnOnce() -> Next) -> Next {
     catch_unwind(AssertUnwindSafe(call)).unwrap_or(Next::Forget)
 }

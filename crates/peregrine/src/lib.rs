@@ -32,8 +32,8 @@
 //! }
 //! ```
 //!
-//! `docs/GUIDE.md` in the repository is a tutorial, and says what to do about each error message. The
-//! next parts name the items that belong to each of its chapters.
+//! `docs/GUIDE.md` in the repository is a tutorial, and says what to do about each error message. Each of the
+//! following sections names the items that belong to one chapter of the tutorial.
 //!
 //! # Interfaces
 //!
@@ -42,8 +42,8 @@
 //! (structured) or [`Plain`] (fixed layout, copied as one block).
 //!
 //! The primitive types are values, and so are arrays, tuples, `Option`, `Result`, texts, collections and
-//! pointers of the standard library, `Duration`, `SystemTime`, addresses of IP and paths. Types of other
-//! crates are values with [features](#features).
+//! pointers of the standard library, `Duration`, `SystemTime`, IP addresses, and file system paths. Types of
+//! other crates are values with [features](#features).
 //!
 //! # Errors
 //!
@@ -112,8 +112,9 @@
 //!
 //! # Names
 //!
-//! [`directory`] says where names are looked up, and lists those of this machine.
-//! [`describe`](fn@describe) asks a server for its interface, [`exports`](fn@exports) for its exports.
+//! [`directory`] says where names are looked up, and lists the names of this machine.
+//! [`describe`](fn@describe) asks a server for the interface of an export, and [`exports`](fn@exports) for
+//! its exports.
 //!
 //! # Deployment
 //!

@@ -58,7 +58,7 @@ pub const DEPTH_MAX: u32 = 256;
 /// and when received. `#[list]` at that field removes the limit.
 ///
 /// Lists are encoded and decoded in a loop. But the code that the compiler makes for dropping a list calls
-/// itself for each node, and needs about 80 bytes of stack for it in debug builds.
+/// itself for each node. Each of these calls needs about 80 bytes of stack in debug builds.
 pub const LIST_NODES_MAX: usize = 10_000;
 
 /// The largest sum of the sizes in bytes of nested values. For example, lists whose elements have 4 KiB may
@@ -142,8 +142,8 @@ pub const ASTACKS_OF_OTHERS: u32 = 64;
 
 /// The largest size in bytes of all regions together that one user has with a server, if this user is neither
 /// the server's user nor root. This is enough for about 300 sessions, unless their exports have large
-/// messages. Most of this memory is never touched. The less is left, the fewer and smaller A-stacks a new
-/// session gets.
+/// messages. Most of this memory is never touched. The less of the limit is left, the fewer and smaller
+/// A-stacks a new session gets.
 pub const REGION_BYTES_PER_USER: usize = 32 << 30;
 
 /// The smallest message size in bytes of an A-stack each way. Every refusal with its text fits.
@@ -245,8 +245,8 @@ pub const RETAINED_BYTES_MAX: usize = 256 << 20;
 pub const RETAINED_BYTES_PER_HOST: usize = 64 << 20;
 
 /// The largest number of bytes that calls of one group of hosts may have at one datagram socket. Calls of
-/// several packets count until they end. If a host has only one such call, it may be larger. Over TCP, the
-/// same limit applies to messages of one host that have not arrived completely, or whose calls wait for a
+/// several packets count until they end. If a host has only one such call, this call may be larger. Over TCP,
+/// the same limit applies to messages of one host that have not arrived completely, or whose calls wait for a
 /// permit.
 pub const PARTIAL_BYTES_PER_HOST: usize = 64 << 20;
 
@@ -292,12 +292,12 @@ pub const SILENCE: core::time::Duration = core::time::Duration::from_secs(10);
 /// This is long enough for a network that is interrupted for a second.
 pub const CALL_SILENCE: core::time::Duration = core::time::Duration::from_millis(2300);
 
-/// The number of rows of counters for threads. One row is for all further threads together, so one thread
-/// fewer has its own row.
+/// The number of rows of counters for threads. One row is for all further threads together, so the number of
+/// threads with their own row is smaller by one.
 pub const COUNTED_THREADS: usize = 128;
 
-/// The number of rows of counters for exports. The last row is for all further exports together, so one
-/// export fewer has its own row.
+/// The number of rows of counters for exports. The last row is for all further exports together, so the
+/// number of exports with their own row is smaller by one.
 pub const COUNTED_EXPORTS: usize = 64;
 
 /// The number of sessions, connections and associations of a server that are shown.

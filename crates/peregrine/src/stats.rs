@@ -1,14 +1,14 @@
 //! Exact counts for tests: the bytes of arguments and results that are copied. Release builds do not count.
 //!
-//! With the feature `stamps`, also moments of calls, which show how a call spends its time.
+//! With the feature `stamps`, this module also records moments of calls, which show how a call spends its
+//! time.
 
 /// LRPC's names for the copies of a call (Table III of the paper).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Copy {
     /// From the client's memory into the A-stack.
     A,
-    /// From the A-stack into the server's private memory: the head and all blocks except lent ones. It is
-    /// counted where the bytes are copied.
+    /// From the A-stack into the server's private memory: the head and all blocks except lent ones.
     E,
     /// From the A-stack into the client's memory.
     F,
@@ -42,13 +42,13 @@ pub fn copied() -> Option<[u64; 3]> {
 
 /// Moments of a local call that are recorded on either side, in the order in which a call passes them: the
 /// client's [`Ready`](Self::Ready) and [`Posted`](Self::Posted), the server's [`Seen`](Self::Seen) and
-/// [`Run`](Self::Run), its `Ready` and `Posted`, and the client's `Seen`.
+/// [`Run`](Self::Run), the server's `Ready` and `Posted`, and the client's `Seen`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Moment {
     /// Everything has been written, except for the word of the call or reply.
     Ready = 0,
-    /// The word has been written, and no earlier write is still in this processor.
+    /// The word has been written, and no earlier write is still in the processor's store buffer.
     Posted = 1,
     /// The word of the other side has been seen.
     Seen = 2,
@@ -58,8 +58,8 @@ pub enum Moment {
 }
 
 impl Moment {
-    /// The number of low bits of a stamp that contain the moment. The other bits are the clock of the
-    /// processor.
+    /// The number of low bits of a stamp that contain the moment. The other bits contain the value of the
+    /// processor's clock.
     pub const BITS: u32 = 2;
 }
 

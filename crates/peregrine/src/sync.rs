@@ -111,7 +111,7 @@ impl<T: ?Sized> Mutex<T> {
     /// Waits for the lock.
     ///
     /// # Panics
-    /// In debug builds, if this thread holds a lock of the same rank or a higher one.
+    /// Panics in debug builds if this thread holds a lock of the same rank or a higher one.
     #[track_caller]
     #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {

@@ -36,8 +36,9 @@ pub(crate) fn block_cost() -> Duration {
     }
 }
 
-/// The value that is used while another thread measures. No other thread waits for that measurement: a child
-/// process that is forked meanwhile does not have the measuring thread.
+/// The cost that is assumed while another thread measures it, or if no thread can be started. No thread waits
+/// for the measurement of another thread: a child process that is forked meanwhile does not have the
+/// measuring thread.
 const ESTIMATE: Duration = Duration::from_micros(30);
 const LEAST: Duration = Duration::from_micros(5);
 const MOST: Duration = Duration::from_micros(100);
@@ -85,8 +86,8 @@ fn measure() -> Duration {
         };
         match gauge().spawn_scoped(scope, ask) {
             Ok(asks) => asks.join().unwrap_or(ESTIMATE),
-            // The second thread could not be started, and the first one waits for its messages. So this
-            // thread sends them, and the first thread ends.
+            // The second thread could not be started, and the first one waits for messages of the second. So
+            // this thread sends these messages, and the first thread ends.
             Err(_) => {
                 (1..=ROUNDS).for_each(|round| {
                     pass(&words[0], round);

@@ -72,7 +72,8 @@ pub(super) fn own_link() -> Link {
     [domain as u32, (domain >> 32) as u32, pid, 0]
 }
 
-/// Returns the link of the first caller. Its domain has number 0, which is not used.
+/// Returns the link of the first caller. The number of the caller's domain is unknown, so the link has 0 in
+/// its place.
 const fn first_link(process: u32) -> Link {
     [0, 0, process, 0]
 }

@@ -178,8 +178,8 @@ impl Frames {
     /// `is_released` may run on behalf of another caller, and must not take frames itself. No lock of this
     /// pool is held while it runs, and it may use the other functions of the pool.
     ///
-    /// Returns `None` at the deadline, even if a frame became free at the last moment: the next caller
-    /// gets that frame.
+    /// Returns `None` to a caller that waits until the deadline, even if a frame became free at the last
+    /// moment: the next caller gets that frame.
     #[inline]
     pub fn take(
         &self,
@@ -227,7 +227,7 @@ impl Frames {
     /// While `release` runs, nothing else uses the frame. Afterwards the frame must be usable for the next
     /// call. A released frame becomes inactive if all frames after it are inactive.
     ///
-    /// If `release` panics, its frame is lost.
+    /// If `release` panics, the frame is lost.
     pub fn shrink(&self, release: &dyn Fn(u32)) {
         self.pool.shrink(release);
     }
@@ -573,7 +573,7 @@ mod tests {
         assert!(frames.take(late, held, OnExhausted::Wait).is_none());
         assert!(asked.lock().unwrap().iter().all(|index| *index == 0));
         assert!(!asked.lock().unwrap().is_empty());
-        // A captured frame counts as used: a caller that does not wait gets another one.
+        // A captured frame is not free: a caller that does not wait gets another one.
         assert_eq!(frames.take(late, held, OnExhausted::More).map(|taken| taken.index()), Some(1));
         let second = frames.take(late, held, OnExhausted::More).unwrap();
         // No event announces the release. A waiting caller finds out by checking.
@@ -625,7 +625,8 @@ mod tests {
         *state
     }
 
-    /// Runs eight threads that share fewer frames, while this thread shrinks the pool all the time.
+    /// Runs eight threads that share fewer than eight frames, while this thread shrinks the pool all the
+    /// time.
     fn stress(frames: &Frames, calls: u32, captures: bool) {
         let holders: Vec<_> = (0..frames.layout().count).map(|_| AtomicU32::new(0)).collect();
         let hold = |index: u32, who| {

@@ -58,7 +58,7 @@ pub enum Limit {
     /// Until there is a result or the server is known to be dead.
     #[default]
     None,
-    /// This long from the beginning of each call.
+    /// For this duration, from the beginning of each call.
     Within(Duration),
     /// Until this moment.
     Until(Instant),
@@ -114,12 +114,12 @@ pub enum OnExhausted {
     #[default]
     Wait,
     /// Activates another A-stack, and waits only if all existing A-stacks are active. An A-stack that was
-    /// captured by an abandoned call counts as used.
+    /// captured by an abandoned call is still active, and is not free.
     More,
     /// Waits, as with `Wait`, while A-stacks are being returned. If none has been returned for 10 ms,
-    /// activates further A-stacks for the callers that wait: each time at most as many as are active. Thus
-    /// short calls share few A-stacks even if there are many of them, and long calls do not keep others
-    /// waiting.
+    /// activates further A-stacks for the callers that wait: each time at most as many A-stacks as are
+    /// already active. Thus short calls share few A-stacks even if there are many short calls, and long calls
+    /// do not keep other callers waiting.
     Adaptive,
 }
 
@@ -266,14 +266,15 @@ impl Call<'_, '_, '_> {
         Some(())
     }
 
-    /// Fills the out blocks (copy F) from a reply that begins at offset `place` of its space, by the
-    /// table at its start. Returns the end of the last block that is not empty.
+    /// Fills the out blocks (copy F) from a reply that begins at offset `place` of the reply space. The table
+    /// at the start of the reply has the filled lengths. Returns the offset in the reply at which the last
+    /// block that is not empty ends, or 0.
     ///
     /// # Errors
     /// Fails if the server claims more bytes than were offered, or if values are invalid.
     #[inline(always)]
     pub fn take_blocks(&mut self, place: usize) -> Result<usize, Invalid> {
-        // Most calls have no out blocks, and need no function call for that.
+        // Most calls have no out blocks, and avoid a function call by this check.
         if self.outs.is_empty() { Ok(0) } else { self.take_each(place) }
     }
 
@@ -320,8 +321,8 @@ impl Call<'_, '_, '_> {
         Ok(end)
     }
 
-    /// Fills the out blocks early from a reply that is still being written: the block that contains offset
-    /// `there` of the reply has been written up to that offset.
+    /// Fills a part of one out block early, from a reply that is still being written. The block is the one
+    /// that contains offset `there` of the reply, and the server has written it up to that offset.
     pub fn take_early(&mut self, place: usize, there: usize) {
         let space = self.frame.reply_space();
         let mut at = blocks_at(self.outs.len());
@@ -384,7 +385,7 @@ mod tests {
     use crate::value::{CopyMethod, Out, Space, Swap, Writer, bytes_of};
     use std::sync::Arc;
 
-    /// Writes, and announces nothing.
+    /// Writes each part, and does not announce it.
     #[derive(Debug)]
     struct Silent;
 

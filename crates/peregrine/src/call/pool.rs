@@ -10,7 +10,7 @@
 //! | `CAPTURED` | `TAKEN` | caller, keeper | it checks whether the server has released the frame; if not, `CAPTURED` again |
 //! | `FREE` | `UNUSED` | keeper | [`FramePool::shrink`] marks it |
 //! | `UNUSED` | `TAKEN`, `EMPTY` | keeper | the mark is still there at the next `shrink`: the memory is released |
-//! | `EMPTY` | `INACTIVE` | keeper | it is the last active frame |
+//! | `EMPTY` | `INACTIVE` | keeper | the frame is the last active one |
 //! | `INACTIVE` | `TAKEN`, `FREE` | caller, binder | more frames are needed |
 //!
 //! The fast path takes only `FREE` frames, so the mark `UNUSED` costs the fast path nothing.
@@ -30,7 +30,7 @@
 //! that has formed also persists (a convoy): a caller that returns a frame and begins another call finds the
 //! gate closed and joins the end. Therefore a caller checks a few times before it joins, and yields the
 //! processor in between. In this time a short call usually ends, and the queue is served. With these checks,
-//! eight threads that share five frames make several times as many null calls.
+//! eight threads that share five frames make several times as many null calls as without them.
 //!
 //! # Why no frame is lost while callers wait
 //!
@@ -43,8 +43,8 @@
 //!   callers; or
 //! * after its load, and therefore after its store: the thread that closed the gate finds the frame free.
 //!
-//! While the gate is closed, callers that join the queue need no further barrier. The gate is opened and
-//! closed, the queue joined and left, and frames are handed over, under the lock. So a caller that leaves
+//! While the gate is closed, callers that join the queue need no further barrier. Under the lock, the gate is
+//! opened and closed, callers join and leave the queue, and frames are handed over. So a caller that leaves
 //! the queue knows whether it was given a frame before, and hands that frame on.
 //!
 //! Without `membarrier` a third case exists: the load sees the gate open, and the check does not see the
@@ -234,7 +234,8 @@ impl<M: Machine> FramePool<M> {
         look_every.saturating_sub(Duration::from_micros(since.into()))
     }
 
-    /// Checks for frames that were released silently, for all waiting callers.
+    /// Checks for frames that were released silently, for all waiting callers. If no frame was given to a
+    /// waiting caller for `look_every`, also activates more frames for the callers that allow it.
     fn look(&self, look_every: Duration, is_released: &dyn Fn(u32) -> bool) {
         self.queue.looked.store(M::clock());
         self.hand_over_free();

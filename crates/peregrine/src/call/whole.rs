@@ -422,7 +422,7 @@ fn message_that_stops_is_not_executed() {
             departs: None,
         };
         let mut reply = [0; 4096];
-        assert_eq!(run(&incoming, &mut reply).0, answer, "{come} bytes come");
+        assert_eq!(run(&incoming, &mut reply).0, answer, "{come} bytes arrive");
         if answer == Answer::NotExecuted {
             let kind = Window::from(&reply[..]).read_plain(0);
             assert_eq!(kind, Some(Kind::NoSuchProcedure as u32));
@@ -473,7 +473,7 @@ fn estack_keeps_memory_for_most_messages() {
     }
     estack.trim();
     assert_eq!(estack.memory().len(), limits::ESTACK_BYTES_KEPT);
-    assert!(!estack.reserve(usize::MAX / 2), "there is no such memory");
+    assert!(!estack.reserve(usize::MAX / 2), "no machine has this much memory");
     assert_eq!(estack.memory().len(), limits::ESTACK_BYTES_KEPT);
 }
 
@@ -683,7 +683,7 @@ fn invalid_early_values_are_read_again() {
     }
 }
 
-/// With a short head, the first block begins in the first bytes of the message, which are collected.
+/// With a short head, the first block begins within the first bytes of the message, which the head collects.
 #[test]
 fn message_written_in_parts_is_equal_for_every_split() {
     let source: Vec<u8> = (1..=200).collect();
@@ -716,7 +716,7 @@ fn message_written_in_parts_is_equal_for_every_split() {
     }
 }
 
-/// Writes, and announces nothing.
+/// Writes each part, and does not announce it.
 #[derive(Debug)]
 struct Straight;
 
@@ -760,7 +760,7 @@ fn finished_head_is_sent_unchanged() {
     }
 }
 
-/// A path that has nothing but a name.
+/// A path that implements only the required functions.
 struct Nowhere;
 
 impl CallPath for Nowhere {

@@ -16,12 +16,12 @@ use crate::sys;
 /// A time in nanoseconds. After a timed call that took at least this time, the next call is timed, too.
 /// Timing costs less than a hundredth of such a call.
 const LONG: u64 = 4_000;
-/// The largest distance between two timed calls if calls are shorter than [`LONG`]. The average distance is
-/// half of it.
+/// The largest distance between two timed calls, in calls, if calls are shorter than [`LONG`]. The average
+/// distance is half of it.
 const SELDOM: u64 = 128;
 
-/// The server half whose calls a thread serves. The numbers are the values of [`thread::KIND`]. Readers do
-/// not count threads with other numbers.
+/// The kind of a counted thread: the server half of a path whose calls the thread serves. The numbers are the
+/// values of [`thread::KIND`]. Readers do not count threads with other numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ThreadKind {
     Local = 1,
@@ -32,7 +32,7 @@ pub(crate) enum ThreadKind {
 /// The counters of one thread.
 pub(crate) struct Counting {
     page: Arc<Page>,
-    /// The row of the thread, which only the thread writes, or the row that many threads share.
+    /// The number of the row of the thread, which only the thread writes, or [`SHARED`].
     thread: usize,
     kind: ThreadKind,
     /// A bit for each group of bindings for which the row has counts.
@@ -102,8 +102,8 @@ impl Counting {
     }
 
     /// Notes that the thread runs a call. `binding`: the row of its binding plus one, or 0 if the call has
-    /// ended. Nothing else is written before the result is posted. The cache line of this word is the same
-    /// for all bindings, so it is always in the cache.
+    /// ended. At the beginning of most calls, the thread writes no other counter. The cache line of this word
+    /// is the same for all bindings, so it is always in the cache.
     #[inline]
     fn runs(&mut self, tally: &Tally, binding: u64) {
         if self.thread == SHARED {
@@ -150,7 +150,7 @@ impl Counting {
         }
     }
 
-    /// Counts an answer that is not a result. Returns whether the call was not executed.
+    /// Counts an answer other than [`Answer::Ok`]. Returns whether the call was not executed.
     #[cold]
     fn is_nothing(&mut self, tally: &Tally, answer: Answer) -> bool {
         let lane = self.page.lane(self.thread, tally.row);
@@ -168,7 +168,8 @@ impl Counting {
         }
     }
 
-    /// Counts the time of a timed call once for each call that it represents.
+    /// Adds the time of a timed call to the histogram `weight` times: once for this call, and once for each
+    /// call before it that was skipped.
     #[cold]
     fn timed(&mut self, tally: &Tally, ns: u64) {
         let bit = 1 << tally.export;

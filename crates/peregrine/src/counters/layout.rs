@@ -6,8 +6,8 @@
 //! | [`THREADS_AT`] | a row for each thread that serves calls; only the thread writes to it | 128 bytes |
 //! | [`EXPORTS_AT`] | a row for each export | 256 bytes |
 //! | [`SESSIONS_AT`] | a row for each session | 128 bytes |
-//! | [`BINDINGS_AT`] | a row for each binding; each of the first 64 is for all bindings to one export that have no row | 128 bytes |
-//! | [`LANES_AT`] | for each thread, for each binding: what the thread has counted for it | 64 bytes |
+//! | [`BINDINGS_AT`] | a row for each binding; each of the first 64 is for all bindings to one export that have no row of their own | 128 bytes |
+//! | [`LANES_AT`] | for each thread, for each binding: what the thread has counted for the binding | 64 bytes |
 //! | [`HISTOGRAMS_AT`] | for each thread, for each export: how long calls took | 2,304 bytes |
 //!
 //! Most of the pages are never touched, and then cost no memory.
@@ -44,8 +44,8 @@ pub(crate) const PAGE_BYTES: usize =
 /// of the layout.
 pub(crate) const SERVER_HALVES: usize = 3;
 
-/// The indexes of the words in the header. The words from `CAPTURED` on are gauges: they have the values of
-/// the last request.
+/// The indexes of the words in the header. The words from `CAPTURED` on are gauges: the server computes them
+/// only on request, and they keep the values of the last request.
 pub(super) mod header {
     pub(crate) const WORDS: usize = 32;
     pub(crate) const MAGIC: usize = 0;
@@ -125,7 +125,7 @@ pub(super) mod export {
     pub(crate) const LENGTHS: usize = 6;
     pub(crate) const NAME: usize = 8;
     pub(crate) const INTERFACE: usize = 16;
-    /// The counts of ended bindings.
+    /// The first of the words with the sums of the counts of ended bindings.
     pub(crate) const PAST: usize = 24;
 }
 
@@ -143,7 +143,7 @@ pub(super) mod session {
     pub(crate) const PORT: usize = 8;
     /// The address, in network byte order.
     pub(crate) const ADDRESS: usize = 9;
-    /// The six bytes of the hardware address, and then a byte that is 1 if they are valid.
+    /// The six bytes of the hardware address, and then a byte that is 1 if the address is valid.
     pub(crate) const HARDWARE: usize = 11;
 }
 
@@ -154,7 +154,7 @@ pub(super) mod binding {
     pub(crate) const EXPORT: usize = 3;
     /// The number of the binding's session, or zero if the session has no row.
     pub(crate) const SESSION: usize = 4;
-    /// The sums of the counts in the row's lanes when the binding began.
+    /// The first of the words with the sums of the counts that the row's lanes had when the binding began.
     pub(crate) const BASE: usize = 8;
 }
 

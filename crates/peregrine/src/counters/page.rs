@@ -2,10 +2,10 @@
 //!
 //! Rows are assigned and released when a thread, export, session or binding begins or ends, under one lock
 //! that no call takes. A *lane* has the counts of one thread for one binding (docs/STAT.md). Lanes are never
-//! reset. When a binding begins, its row records the counts that its lanes have at that time. So only one
-//! thread writes to a lane, except in the row that threads share. A row is used for another binding only
-//! after the [`Tally`] of the earlier binding was dropped. After that, no thread counts for the earlier
-//! binding.
+//! reset, so only one thread writes to a lane, except in the row that threads share. Instead, when a binding
+//! ends, its row records the counts that the lanes of the row have then. The next binding with this row
+//! counts from there. A row is used for another binding only after the [`Tally`] of the earlier binding was
+//! dropped. After that, no thread counts for the earlier binding.
 
 use core::net::{IpAddr, SocketAddr};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -88,10 +88,10 @@ pub(super) const PATHS: [(PathKind, u64); 4] =
     [(PathKind::Local, 1), (PathKind::Tcp, 2), (PathKind::Udp, 3), (PathKind::Ethernet, 4)];
 
 impl Page {
-    /// Returns the counters of a server that begins now. All are zero.
+    /// Returns the counters of a server that begins now. All counts are zero.
     ///
     /// # Errors
-    /// If there is no memory.
+    /// Fails if there is no memory.
     pub(crate) fn new() -> std::io::Result<Arc<Self>> {
         let (memory, file) = match Memory::shown(PAGE_BYTES) {
             Ok((memory, file)) => (memory, Some(file)),
@@ -397,7 +397,8 @@ impl Visitor {
 
 /// The place where calls of a binding are counted.
 pub(crate) struct Tally {
-    /// The row of a binding: its own, or the row of its export for all bindings without one.
+    /// The number of a row of bindings: the binding's own row, or the row for all bindings to the export that
+    /// have no row of their own.
     pub(super) row: u32,
     pub(super) export: u32,
     /// Fields that no call reads. They are kept apart, so that a thousand bindings need fewer cache lines.

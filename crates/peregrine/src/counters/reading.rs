@@ -29,9 +29,10 @@ const PASSES: usize = 32;
 /// Why pages are invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unreadable {
-    /// The pages have another version, or are something else.
+    /// The pages have this version, which differs from [`VERSION`]. The number is 0 if they are not pages of
+    /// counters.
     Version(u64),
-    /// A row has contents that no server writes: the kind of the row, and its number.
+    /// A row has contents that no server writes. The fields are the kind of the row and its number.
     Row(&'static str, usize),
 }
 
@@ -39,7 +40,10 @@ impl fmt::Display for Unreadable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Version(version) => {
-                write!(f, "the server's counters have version {version}, this reads {VERSION}")
+                write!(
+                    f,
+                    "the server's counters have version {version}, and this program reads version {VERSION}"
+                )
             }
             Self::Row(of, number) => write!(f, "row {number} of {of} has impossible values"),
         }
@@ -292,8 +296,8 @@ fn session_of(words: &[u64; session::WORDS], now: u64) -> Option<SessionStat> {
     })
 }
 
-/// Returns what a thread has counted for a binding. A call of the binding that the thread runs counts as in
-/// flight.
+/// Returns what a thread has counted for a binding. If the thread runs a call of the binding, that call
+/// counts as in flight.
 fn counted(memory: &Memory, number: usize, binding: usize) -> [u64; COUNTS] {
     let words: &[AtomicU64; thread::WORDS] = memory.longs(thread_at(number));
     let lane: &[AtomicU64; lane::WORDS] = memory.longs(lane_at(number, binding));
@@ -315,7 +319,7 @@ fn counted(memory: &Memory, number: usize, binding: usize) -> [u64; COUNTS] {
     }
 }
 
-/// Reads the bindings. Their counts are also added to those of their exports and sessions.
+/// Reads the bindings. Also adds the counts of each binding to those of its export and of its session.
 fn bindings(
     memory: &Memory,
     threads: &[ThreadRow],

@@ -7,8 +7,8 @@ use crate::interface::Digest;
 
 /// The counts of a server since it began, at one moment.
 ///
-/// The counts are read while the server continues. Those of one row may be some nanoseconds older than
-/// those of another.
+/// The counts are read while the server continues. So the counts of one binding, for example, may be some
+/// nanoseconds older than the counts of another one.
 ///
 /// ```
 /// # use peregrine::{interface, Server};
@@ -51,7 +51,8 @@ pub struct ServerStat {
     pub counts: Counts,
     /// How the server's threads waited for calls.
     pub waits: WaitCounts,
-    /// The number of retransmitted packets of results: they or their acknowledgements were lost.
+    /// The number of packets of results that the server retransmitted, because the packets or their
+    /// acknowledgements were lost or late.
     pub resent: u64,
     /// The number of duplicate packets. They were answered from the record of their call.
     pub came_again: u64,
@@ -235,7 +236,7 @@ impl Counts {
 }
 
 impl ExportStat {
-    /// Returns the identity of its interface.
+    /// Returns the identity of the export's interface.
     pub const fn digest(&self) -> Digest {
         Digest(self.digest)
     }

@@ -1,5 +1,5 @@
-//! Fuzz targets for the packet exchange: its packets, and its two ends with any packets in any order. The
-//! targets fill the memory of messages as a driver does.
+//! Fuzz targets for the packet exchange: its packets, and its two ends with any packets in any order. As a
+//! driver does, the targets record which parts of a message have arrived.
 
 use core::cell::RefCell;
 use core::ops::Range;
@@ -135,8 +135,9 @@ impl Input<'_> {
     }
 }
 
-/// Reads a packet, raw or with valid checks. Reading does no harm, and writing what was read yields the same
-/// bytes. The same holds for a message about binding in the packet, which both sides then handle.
+/// Reads a packet: the bytes of the input unchanged, or with valid checksums. Reading does no harm, and
+/// writing what was read yields the same bytes. The same holds for a message about binding in the packet,
+/// which both sides then handle.
 pub fn packets(bytes: &[u8]) {
     let Some((how, packet)) = bytes.split_first() else { return };
     let mut packet = packet.to_vec();
@@ -328,7 +329,10 @@ impl Record {
                 } else {
                     self.place(&range, header);
                     let (total, placed) = self.call.take().expect("an assembly");
-                    assert!(placed.covers(total), "a call runs that is not whole");
+                    assert!(
+                        placed.covers(total),
+                        "a call runs although it has not arrived completely"
+                    );
                 }
                 assert!(!self.running && self.result.is_none(), "two calls at a time");
                 let newer = |last| header.sequence.wrapping_sub(last) as i32 > 0;
@@ -348,7 +352,7 @@ impl Record {
     fn place(&mut self, range: &Range<u32>, header: &Header) {
         let (total, placed) = self.call.as_mut().expect("a piece without a beginning");
         assert_eq!(*total, header.shape.total);
-        assert!(range.end <= *total, "outside of the message");
+        assert!(range.end <= *total, "the fragment lies outside of the message");
         assert_eq!(*range, header.fragments().range(header.fragment));
         placed.put(range);
     }
@@ -373,7 +377,10 @@ impl Record {
             let Some(send) = server_end.poll_send(now, &self.flow, &mut out) else { return };
             let header = sent(&out, send.bytes, &send.range);
             assert!(header.kind != PacketKind::Result || self.result.is_some());
-            assert!(send.range.end <= self.result.unwrap_or(0), "more than the result");
+            assert!(
+                send.range.end <= self.result.unwrap_or(0),
+                "the end sends bytes after the end of the result"
+            );
         }
     }
 }
@@ -461,7 +468,10 @@ pub fn client_end(bytes: &[u8]) {
                 let Some((header, bitmap)) = input.packet(handle, sequence) else { continue };
                 let handled = client_end.handle(now, &flow, &header, &bitmap);
                 let Some(open) = &mut open else {
-                    assert!(!matches!(handled, Handled::Place(_)), "no call waits for it");
+                    assert!(
+                        !matches!(handled, Handled::Place(_)),
+                        "a part of a result arrived although no call waits for it"
+                    );
                     continue;
                 };
                 if header.sequence != sequence {
@@ -487,7 +497,10 @@ pub fn client_end(bytes: &[u8]) {
             let open = open.take().expect("a call in progress");
             match outcome {
                 Outcome::Returned(shape) => {
-                    assert!(open.placed.covers(shape.total), "a result that is not whole");
+                    assert!(
+                        open.placed.covers(shape.total),
+                        "a result was returned although it has not arrived completely"
+                    );
                 }
                 Outcome::Failed { executed: Executed::No, why } => {
                     let certain = !open.sent || (open.refused && !open.taken);

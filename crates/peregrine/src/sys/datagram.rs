@@ -207,8 +207,8 @@ impl fmt::Debug for Address {
 pub struct Arrival {
     /// The number of bytes received.
     pub bytes: usize,
-    /// The length of each datagram but the last, which may be shorter. If it is less than `bytes`,
-    /// several datagrams were received.
+    /// The length in bytes of each datagram but the last, which may be shorter. If this length is less than
+    /// `bytes`, several datagrams were received.
     pub segment: usize,
     /// Whether the datagram was longer than the buffers. The rest of it is lost.
     pub cut: bool,
@@ -511,9 +511,9 @@ impl Datagrams {
     }
 
     /// Sets whether packets that are too large for a link on their way are dropped (`whole`), or may be
-    /// fragmented there. (In IPv6 only the sender fragments, after a router has reported the limit to it.) A
-    /// packet that is known to be too large fails with `EMSGSIZE`, and [`mtu`](Self::mtu) returns the limit.
-    /// The kernel keeps such a limit for each host.
+    /// fragmented there. (In IPv6 only the sender fragments, after a router has reported the limit to it.)
+    /// Sending a packet that is known to be too large fails with `EMSGSIZE`, and [`mtu`](Self::mtu) returns
+    /// the limit. The kernel keeps such a limit for each host.
     ///
     /// # Errors
     /// Those of `setsockopt`.

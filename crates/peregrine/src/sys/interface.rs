@@ -1,4 +1,5 @@
-//! Finds the network interface that has an IP address, and asks for its properties.
+//! Finds the network interface that has a given IP address, and asks the kernel for the properties of the
+//! interface.
 
 #![allow(unsafe_code)]
 

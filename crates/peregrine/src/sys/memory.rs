@@ -20,7 +20,7 @@ use super::Space;
 
 /// Mapped memory, which is unmapped when this value is dropped.
 ///
-/// Threads that share it access it by atomics only. A [`Space`], whose copies are not atomic, needs
+/// Threads that share the memory access it by atomics only. A [`Space`], whose copies are not atomic, needs
 /// exclusive access to the whole memory:
 ///
 /// ```compile_fail
@@ -197,8 +197,8 @@ impl Memory {
         Ok(Self { base, bytes, shared, pid: std::process::id() })
     }
 
-    /// Returns the whole pages between two bytes to the system. The pages then read as zeros, on both sides
-    /// if the memory is shared. Pages that cannot be returned keep their contents.
+    /// Returns the whole pages between the offsets `from` and `to` to the system. The pages then read as
+    /// zeros, on both sides if the memory is shared. Pages that cannot be returned keep their contents.
     pub(crate) fn release(&self, from: usize, to: usize) {
         const PAGE: usize = 4096;
         // The mapping extends to the end of its last page.
@@ -212,7 +212,7 @@ impl Memory {
         let start = unsafe { self.base.add(from) };
         let advice = if self.shared { Advice::LinuxRemove } else { Advice::LinuxDontNeed };
         // SAFETY: memory that is only accessed through windows and atomics may become zero at any time: a
-        // peer can write zeros, too. So may private memory that is not in use.
+        // peer can write zeros, too. Private memory that is not in use may become zero, too.
         let _ = unsafe { madvise(start.as_ptr().cast(), to - from, advice) };
     }
 
@@ -262,8 +262,8 @@ impl Memory {
 
     /// Copies `from` to offset `at`. Returns `None`, and writes nothing, if the range is not inside.
     ///
-    /// Other threads and peers may read and write there: they read whole words or bytes of this copy
-    /// or of another.
+    /// Other threads and peers may read and write there: each word or byte that they read comes from this
+    /// copy or from another one.
     pub fn write(&self, at: usize, from: &[u8]) -> Option<()> {
         self.holds(at, from.len())?;
         let words = self.words_at(at, from.len());
@@ -320,7 +320,7 @@ impl Memory {
         // SAFETY: inside the mapping, which is page-aligned, so the words are aligned.
         let words = unsafe { self.base.add(at) };
         // SAFETY: valid for as long as `self`. Both sides access it only as atomics or through windows, whose
-        // copies may see any value. If the memory is mapped for reading only, they are only loaded.
+        // copies may see any value. If the memory is mapped for reading only, the words are only loaded.
         unsafe { words.cast().as_ref() }
     }
 

@@ -217,7 +217,8 @@ impl Seqpacket {
                 return groups;
             }
             let short = io::Error::last_os_error().raw_os_error() == Some(libc::ERANGE);
-            // The kernel allows at most 65,536 groups, and has returned their number.
+            // The kernel allows at most 65,536 groups. It has stored in `bytes` how many bytes the list
+            // needs.
             if !short || count <= groups.len() || count > 1 << 16 {
                 return Vec::new();
             }

@@ -238,7 +238,7 @@ impl<'a> Space<'a> {
 
     /// Writes as many of the first `bytes` bytes of `line` as fit, and up to three more bytes.
     ///
-    /// It copies word by word, because most values are words: a wider load of words that were just
+    /// The function copies word by word, because most values are words: a wider load of words that were just
     /// stored would wait until all of them have left the store buffer.
     #[inline]
     pub(crate) fn write_words<const N: usize>(&self, line: &[u8; N], bytes: usize) {

@@ -245,8 +245,8 @@ pub struct UmemLayout {
     pub completion: u32,
 }
 
-/// Frames, and the socket that registered them for one queue of an interface. Any number of
-/// [`XdpSocket`]s of the same queue may share it.
+/// Frames, and the socket that registered them for one queue of an interface. Any number of [`XdpSocket`]s of
+/// the same queue may share these frames.
 #[derive(Debug)]
 pub struct Umem {
     // Dropped first: the kernel releases the memory before it is unmapped.
@@ -441,7 +441,8 @@ pub struct SocketRings {
 
 impl XdpSocket {
     /// Creates a socket of a queue, whose rings have `receive` and `transmit` entries. Both numbers must be
-    /// powers of two. It receives nothing until an [`XdpProgram`](super::XdpProgram) redirects frames to it.
+    /// powers of two. The socket receives nothing until an [`XdpProgram`](super::XdpProgram) redirects frames
+    /// to the socket.
     ///
     /// # Errors
     /// Fails if the kernel has no memory or descriptor left.
@@ -449,7 +450,7 @@ impl XdpSocket {
         let fd = socket()?;
         set(fd.as_fd(), libc::XDP_RX_RING, &receive)?;
         set(fd.as_fd(), libc::XDP_TX_RING, &transmit)?;
-        // The default is 32 frames per call; more would need another call.
+        // By default, one system call sends at most 32 frames, and further frames need another call.
         let _ = set(fd.as_fd(), XDP_MAX_TX_SKB_BUDGET, &transmit);
         let offsets = offsets(fd.as_fd())?;
         let at = libc::XDP_PGOFF_RX_RING as u64;
