@@ -50,7 +50,7 @@ fn make_calls_with_units(client: &GenericClient) {
     for (number, procedure) in (0..).zip(&client.described().procedures).take(4) {
         let mut values: Vec<_> =
             procedure.parameters.iter().map(|_| Dynamic::List(Vec::new())).collect();
-        let mut arguments: Vec<_> = values.iter_mut().map(|value| Argument::InOut(value)).collect();
+        let mut arguments: Vec<_> = values.iter_mut().map(Argument::InOut).collect();
         let _ = client.call_into(number, &mut arguments, &mut Dynamic::Unit);
     }
 }
