@@ -101,7 +101,7 @@ impl RegionLayout {
         (FIRST + self.stride() * self.count as usize).next_multiple_of(4096)
     }
 
-    /// Returns where the client finds its frames.
+    /// Returns the number, the positions and the sizes of the client's frames in the region.
     pub(crate) const fn frames(self) -> FrameLayout {
         FrameLayout {
             count: self.count,
