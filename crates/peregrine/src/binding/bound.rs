@@ -36,7 +36,7 @@ pub(crate) struct Fit {
     pub(super) conversion: Option<Conversion>,
 }
 
-/// What calls look up if the server's interface differs from the client's.
+/// The data by which calls find the server's procedures if its interface differs from the client's.
 struct Differing {
     /// As [`Fit::numbers`].
     numbers: Box<[Option<u32>]>,
@@ -157,7 +157,7 @@ impl Bound {
         match fit.numbers.get(procedure as usize) {
             Some(Some(number)) => Ok((self, *number)),
             Some(None) => Err(self.lacking(procedure)),
-            // A built-in procedure of every export.
+            // The number belongs to a built-in procedure, which every export has.
             None => Ok((self, procedure)),
         }
     }

@@ -24,7 +24,7 @@ use crate::sys::Memory;
 /// and reading them costs the server nothing. See [`Stat`] for an example.
 ///
 /// # Errors
-/// If there is no such server, it refuses this user, or it does not answer within 5 seconds.
+/// If there is no such server, or if the server refuses this user or does not answer within 5 seconds.
 pub fn stat(address: &str) -> Result<Stat, CallError> {
     let parsed: Address = address.parse()?;
     let stat = match far(&parsed) {
@@ -50,8 +50,8 @@ pub fn stat(address: &str) -> Result<Stat, CallError> {
 /// ```
 ///
 /// # Errors
-/// If there is no server, it discloses nothing, or it does not answer within 5 seconds. Also if neither the
-/// address nor a hosts file names a place.
+/// If neither the address nor a hosts file names a place, or if there is no server at the place. Also if the
+/// server discloses nothing or does not answer within 5 seconds.
 pub fn exports(address: &str) -> Result<Vec<Exported>, CallError> {
     let parsed: Address = address.parse()?;
     let far = far(&parsed).or_else(|| elsewhere(&parsed)).ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! `Binding`: the object through which a client calls an export, over a path that was chosen before.
+//! `Binding`: the object through which a client calls an export, over a path that was chosen at bind.
 
 mod bound;
 mod compare;
@@ -72,13 +72,14 @@ impl Clone for Binding {
 /// ```
 ///
 /// # Errors
-/// If there is no such export, it refuses this user, or it does not answer within 5 seconds.
+/// If there is no such export, or if its server refuses this user or does not answer within 5 seconds.
 pub fn describe(address: &str) -> Result<Description, CallError> {
     let limit = BindOptions::default().bind_limit;
     select::describe(address, limit).map_err(|error| error.at(address))
 }
 
-/// Binds to an address with any interface, returns the outcome of each path, and drops the binding.
+/// Binds to the export at an address, whatever its interface is, and drops the binding. Returns the outcome
+/// of each path.
 ///
 /// ```
 /// use peregrine::BindOptions;
@@ -104,7 +105,7 @@ impl Binding {
     /// Networks carry calls and results unencrypted and unauthenticated in this version.
     ///
     /// # Errors
-    /// If there is no such export, it refuses this user, or the client cannot use its interface.
+    /// If there is no such export, its server refuses this user, or the client cannot use its interface.
     pub fn bind(
         address: &str,
         interface: impl Into<InterfaceRef>,
@@ -115,7 +116,7 @@ impl Binding {
         Ok(Self::try_bind(address, interface, digest, options)?)
     }
 
-    /// Binds to an export with any interface. Such a binding can only be pinged.
+    /// Binds to an export, whatever its interface is. Such a binding can only be pinged.
     ///
     /// # Errors
     /// As [`Binding::bind`].
@@ -134,7 +135,7 @@ impl Binding {
         Ok(Self { bound: Replaceable::new(bound), home: Arc::new(home), limit: options.limit })
     }
 
-    /// Returns a binding over an existing path. It is not bound again if the server ends.
+    /// Returns a binding over an existing path. The binding is not bound again if the server ends.
     pub(crate) fn of_path(
         path: BoundPath,
         fit: Option<Fit>,
@@ -271,7 +272,7 @@ impl Binding {
     /// Calls the procedure that every export has and that does nothing.
     ///
     /// # Errors
-    /// Those of any call.
+    /// The errors of any call.
     pub fn ping(&self) -> Result<(), CallError> {
         crate::stub::ping(self)
     }

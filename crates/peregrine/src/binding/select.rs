@@ -117,8 +117,8 @@ fn try_all(
     // A directory that cannot be read explains the failure. A directory that lacks the name explains it only
     // if there is nothing to try.
     let mut failure = (attempts.is_empty() || no_more.kind() != Kind::NotFound).then_some(no_more);
-    // Binding over Ethernet begins with a question over UDP. A place that did not answer the question is not
-    // asked over UDP again.
+    // Binding over Ethernet begins with a request over UDP. If a place does not answer this request, the
+    // client does not try to bind to the place over UDP.
     let mut silent: Vec<&Place> = Vec::new();
     let mut ended: Vec<&Address> = Vec::new();
     for (i, attempt) in attempts.iter().enumerate() {
@@ -358,7 +358,7 @@ impl Attempt<'_> {
     }
 
     /// Checks that the server at the address is the one that exports the name on this machine, if the
-    /// attempt requires it. The error says why it is considered another server.
+    /// attempt requires it. The error says why the server is considered a different one.
     fn check_machine(&self, wanted: &Wanted<'_>) -> Result<(), String> {
         let Some(place) = self.target.address.place().filter(|_| self.only_if_here) else {
             return Ok(());

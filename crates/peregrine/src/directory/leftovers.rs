@@ -42,8 +42,8 @@ impl Leftover {
         &self.directory
     }
 
-    /// Returns the files that [`remove`](Self::remove) would remove, at least one: the socket, a socket
-    /// that was not renamed yet, and the lock file.
+    /// Returns the files that [`remove`](Self::remove) would remove. These are at least one of: the socket,
+    /// a socket that was not renamed yet, and the lock file.
     pub fn files(&self) -> &[PathBuf] {
         &self.files
     }
@@ -361,7 +361,11 @@ mod tests {
                     while started.load(Ordering::Relaxed) < 1000 {
                         let published = publish_in(dir.path(), "files", Audience::Private);
                         let Ok(published) = published else { continue };
-                        assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "two have the name");
+                        assert_eq!(
+                            holders.fetch_add(1, Ordering::SeqCst),
+                            0,
+                            "two servers have the name"
+                        );
                         std::thread::sleep(Duration::from_micros(200));
                         Seqpacket::connect(&dir.path().join("files")).expect("a live export");
                         started.fetch_add(1, Ordering::Relaxed);

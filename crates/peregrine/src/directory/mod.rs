@@ -12,7 +12,7 @@
 //!
 //! A server exports in the first of these directories, and a client searches all of them in this order. A
 //! program that has more rights than its user (set-user-id, file capabilities) ignores both variables,
-//! because the user must not choose which server it trusts.
+//! because the user must not choose which server the program trusts.
 //!
 //! Each socket has a lock file. While a server holds the lock, the name is alive. Only the server's user
 //! and root can open the lock file. Otherwise another user could hold the lock and keep the server from
@@ -179,7 +179,7 @@ fn publish_in(dir: &Path, name: &str, audience: Audience) -> Result<Published, C
 /// export. Also opens the directories above it that were made at the same time.
 ///
 /// # Errors
-/// If a directory is closed to other users and this process must not change that: it belongs to
+/// If a directory is closed to other users and this process must not open it: the directory belongs to
 /// another user, or holds files that are not Peregrine's and may be private.
 fn open_to_others(dir: &Path) -> Result<(), CallError> {
     let whole = fs::canonicalize(dir).map_err(|error| {
@@ -365,7 +365,7 @@ fn is_alive(dir: &Path, name: &str) -> Option<bool> {
     deserted.ok().map(|deserted| !deserted)
 }
 
-/// Returns whether no process holds the lock of a name. A lock without a file is free.
+/// Returns whether no process holds the lock of a name. If the lock file does not exist, the lock is free.
 fn lock_is_free(path: &Path) -> io::Result<bool> {
     // The path may name something else, such as a pipe or a link. That is not a lock, and must not block
     // this thread.

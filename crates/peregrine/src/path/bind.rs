@@ -21,7 +21,7 @@ pub(crate) trait Connect: Sync {
     /// tried with this one. Most paths [need a place](needs_place).
     ///
     /// # Errors
-    /// If the path does not lead there: the reason, which `explain` reports.
+    /// If the path does not lead to the address. The error is the reason, which `explain` reports.
     fn leads_to(&self, target: &Address) -> Result<(), Exclusion>;
 
     /// Binds to an export.

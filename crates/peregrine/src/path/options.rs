@@ -129,8 +129,8 @@ impl BindOptions {
     /// callers wait, unless [`BindOptions::on_exhausted`] changes that.
     ///
     /// By default, a caller that finds all A-stacks in use adds a further A-stack if earlier calls take long
-    /// ([`OnExhausted::Adaptive`]). There are at most [`limits::ASTACKS_SPARSE`] A-stacks, or the number that
-    /// the server grants.
+    /// ([`OnExhausted::Adaptive`]). There are at most [`limits::ASTACKS_SPARSE`] A-stacks, or fewer if the
+    /// server grants fewer.
     ///
     /// # Panics
     /// If `count` is out of that range.
@@ -154,8 +154,8 @@ impl BindOptions {
         self
     }
 
-    /// Sets the size in bytes of the largest message. An interface that needs larger messages overrides it.
-    /// The server must [allow](crate::ExportOptions::message_bytes_max) this size.
+    /// Sets the size in bytes of the largest message. An interface that needs larger messages overrides
+    /// this size. The server must [allow](crate::ExportOptions::message_bytes_max) the resulting size.
     ///
     /// By default it is [`limits::MESSAGE_BYTES`], or the size that the server allows if that is smaller. If
     /// [`BindOptions::astacks`] requests more than [`limits::ASTACKS_SPARSE`], the default is

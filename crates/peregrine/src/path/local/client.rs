@@ -23,13 +23,15 @@ use crate::stats::{Moment, stamp};
 use crate::sys;
 use crate::value::align_up;
 
-/// The path of a binding to its export. The binding is identified by its number in a session.
+/// The local path over which a binding calls its export.
 #[derive(Debug)]
 pub(crate) struct LocalPath {
     pub(crate) region: Arc<ClientRegion>,
+    /// The number of the binding in its session.
     pub(crate) binding: u32,
     /// Whether the server has withdrawn the export.
     pub(crate) revoked: Arc<AtomicBool>,
+    /// The size in bytes of the largest message that both the client and the region allow.
     pub(crate) message_bytes: usize,
     /// The size in bytes of the largest message that the client's options allow.
     pub(crate) own_bytes: usize,

@@ -227,8 +227,9 @@ impl Watched for SessionWatch {
         /// The longest time between the moment when a process that ends closes its sockets, and the moment
         /// when its process handle becomes readable.
         const EXIT_TIME: Duration = Duration::from_millis(20);
-        /// The number of messages that are read at a time. The keeper then serves other sessions for `PAUSE`.
+        /// The largest number of messages that are read in a row.
         const MESSAGES: u32 = 64;
+        /// How long the keeper then ignores the session, so that it serves other sessions meanwhile.
         const PAUSE: Duration = Duration::from_millis(5);
         let mut last = None;
         for _ in 0..MESSAGES {
@@ -292,7 +293,7 @@ fn receive(socket: &Seqpacket, buffer: &mut [u8]) -> io::Result<Received> {
     }
 }
 
-/// Returns the error for an answer that grants nothing.
+/// Returns the error for an answer that is a refusal, or that does not fit the request.
 fn unexpected(answer: ServerMessage) -> CallError {
     match answer {
         ServerMessage::Refused { kind, text } => refused(kind, text),

@@ -1,9 +1,9 @@
 //! The region of a session: the memory that client and server share, and where its A-stacks are.
 //!
 //! The A-stacks belong to the pair of processes and not to a binding: all bindings between the two share
-//! them, as in LRPC. Each A-stack is as large as the largest message that it may have to hold. The memory is
-//! sparse: pages that were never touched cost nothing. Pages that a large message has touched are given back
-//! when no large message has followed for a while.
+//! them, as in LRPC. Each A-stack has space for the largest message in each direction. The memory is sparse:
+//! pages that were never touched cost nothing. Pages that a large message has touched are given back when no
+//! large message has followed for a while.
 //!
 //! The table has the offsets in bytes within an A-stack. The call and the reply have one half each.
 //! A null call moves only the first cache line of each half between the processors.
@@ -101,7 +101,7 @@ impl RegionLayout {
         (FIRST + self.stride() * self.count as usize).next_multiple_of(4096)
     }
 
-    /// Returns where the client finds its frames.
+    /// Returns the number, the positions and the sizes of the client's frames in the region.
     pub(crate) const fn frames(self) -> FrameLayout {
         FrameLayout {
             count: self.count,

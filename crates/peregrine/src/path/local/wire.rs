@@ -90,7 +90,8 @@ const GOODBYE: u32 = 104;
 const REVOKED: u32 = 105;
 const COUNTERS: u32 = 106;
 
-/// Writes one message into a buffer of [`limits::HANDSHAKE_BYTES_MAX`] bytes.
+/// Returns the bytes of the message that `write` writes. Returns `None` if the message has more than
+/// [`limits::HANDSHAKE_BYTES_MAX`] bytes.
 fn message(write: impl FnOnce(&mut Writer<'_>) -> Result<(), Overflow>) -> Option<Vec<u8>> {
     let mut buffer = vec![0; limits::HANDSHAKE_BYTES_MAX];
     let mut head = Writer::new(Space::of_mut(&mut buffer));

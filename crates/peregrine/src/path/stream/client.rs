@@ -261,7 +261,7 @@ impl Connection {
     }
 
     /// Returns the error of a call that was sent and will have no reply. The call was certainly not executed
-    /// if the server has said goodbye. If the connection has ended for any other reason, the call may have
+    /// if the server has sent `Goodbye`. If the connection has ended for any other reason, the call may have
     /// been executed.
     #[cold]
     fn unanswered(&self) -> CallError {
@@ -486,7 +486,8 @@ impl Connection {
     }
 
     /// Receives the header of the next message, of which nothing has arrived yet, and the bytes after the
-    /// header. These bytes are received into the frame of `own`, where the reply of this thread belongs.
+    /// header. The bytes after the header are received into the frame `own`, because they may be the reply to
+    /// this thread's call.
     #[inline]
     fn header_and_guess(&self, input: &mut Input, own: Option<u32>, wait: bool) -> io::Result<()> {
         let space = own.map_or(Space::none(), |own| self.reply_space(own));
@@ -502,7 +503,7 @@ impl Connection {
         let (mut body, mut moves) = (0, None);
         if let Some(message) = input.assembly.message() {
             body = rest.min(message.left());
-            // The body may belong to another frame. It is then moved there.
+            // The body may belong to another frame than `own`. It is then moved there.
             moves = message.frame.filter(|frame| Some(*frame) != own);
         }
         if let Some(frame) = moves {
@@ -541,7 +542,8 @@ impl Connection {
         }
     }
 
-    /// Notes that bytes have arrived where they belong, and takes the message if it is complete.
+    /// Notes that `bytes` further bytes of the current message have arrived in its memory. Handles the
+    /// message if it is complete.
     #[inline]
     fn received(&self, input: &mut Input, bytes: usize) -> io::Result<()> {
         let violated = |violation: Violation| {

@@ -82,7 +82,7 @@ impl CallPath for Member {
         if let Err(error) = &returned
             && error.executed() == Executed::Maybe
         {
-            // The reply may still arrive, and perhaps no other caller receives. The keeper then receives it.
+            // The reply may still arrive. The keeper receives it if no caller of this connection receives.
             self.joined.watch.rearm();
         }
         returned

@@ -67,7 +67,7 @@ const READING: u64 = 2;
 const RUNNING: u64 = 3;
 /// The mask of the low bits.
 const WHO: u64 = 3;
-/// Added to the word at each change, so that the other bits count the changes.
+/// The number that is added to the word at each change. The other bits thus count the changes.
 const ONE: u64 = 4;
 
 /// The server's end of a connection.
@@ -210,7 +210,7 @@ impl AcceptedConnection {
     /// Checks whether a thread still runs the same call as at the last check. If it does, lets another thread
     /// receive. The keeper calls this from time to time.
     pub(crate) fn relieve(&self, host: &dyn Host) {
-        /// The number of calls after a long call that are expected to take long, too.
+        /// After a call that took long, this number of following calls are also expected to take long.
         const SUSPECTED: u32 = 32;
         let now = self.reader.load(Ordering::Acquire);
         let before = self.seen.swap(now, Ordering::Relaxed);

@@ -150,7 +150,8 @@ impl ClientRegion {
         writer.announce(layout.total);
     }
 
-    /// Asks the server to begin the reply at the next slot and to announce its progress.
+    /// Resets the progress word of the reply. Returns `flags` with the slot at which the server must begin
+    /// the reply. A slot other than 0 also requests that the server announces its progress.
     #[cold]
     fn expect_large_reply(&self, index: u32, flags: CallFlags) -> CallFlags {
         let [_, progress] = self.progress_words(index);

@@ -40,11 +40,11 @@ pub(crate) struct StoreMode {
     span: AtomicU32,
 }
 
-/// The message's first chunk is stored through the caches, and timed.
+/// The mode in which the first chunk of a message is stored through the caches, and timed.
 const TRIAL: u32 = 0;
-/// The rest of the message is stored through the caches.
+/// The mode in which the rest of the message is stored through the caches.
 const CACHED: u32 = 1;
-/// The rest of the message is stored past the caches.
+/// The mode in which the message, or its rest after the first chunk, is stored past the caches.
 const PAST: u32 = 2;
 
 impl StoreMode {

@@ -228,7 +228,7 @@ impl Arrives for Arrival<'_> {
     }
 
     /// Takes a permit for the waits of the procedure. If the session has a penalty or no permit is left,
-    /// waits here for the whole message.
+    /// waits here for the whole message. Returns whether the procedure may begin.
     #[cold]
     fn lend(&self) -> bool {
         let Some(last) = self.total.checked_sub(1) else { return true };

@@ -199,7 +199,7 @@ impl WorkerPool {
     /// Makes a pool without workers.
     ///
     /// # Errors
-    /// If there is no memory for the words that all servers of this machine share.
+    /// If there is no memory for the words of the processors.
     pub(super) fn new(core: &Arc<ServerCore>) -> io::Result<Arc<Self>> {
         let processors = directory::shared_words(PROCESSORS_BYTES)
             .or_else(|_| Memory::private(PROCESSORS_BYTES))?;
@@ -261,7 +261,7 @@ impl WorkerPool {
         if sys::has_futex_sets() && sys::membarrier() { ASSIGNED_MAX } else { 1 }
     }
 
-    /// Handles the ring of a client for an A-stack: a worker serves it, or its call is refused.
+    /// Handles a client's ring for an A-stack: finds a worker for the posted call, or refuses the call.
     pub(super) fn on_ring(self: &Arc<Self>, region: &Arc<ServerRegion>, index: u32) {
         let astack = AstackRef { region: Arc::clone(region), index };
         let asked = self.timed(astack.user(), || {
@@ -591,8 +591,8 @@ impl WorkerPool {
             }
         }
         if !sys::has_futex_sets() {
-            // The worker can sleep on one word only, which is its own wake word. The clients of its former
-            // A-stacks ring.
+            // Without `futex_waitv`, a worker can sleep on one word only: its own wake word. So it gives up
+            // its A-stacks, and their clients ring for the next calls.
             state.queue.extend(worker.unassign_all().into_iter().map(QueuedAstack::unchecked));
             state.note_user(worker);
             if !state.queue.is_empty() {

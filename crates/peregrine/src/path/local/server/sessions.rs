@@ -60,7 +60,7 @@ impl Sessions {
     /// Makes the local half of a server.
     ///
     /// # Errors
-    /// If there is no memory for the words that all servers of this machine share.
+    /// If there is no memory for the words of the processors.
     pub(crate) fn new(core: &Arc<ServerCore>) -> io::Result<Arc<Self>> {
         let pool = WorkerPool::new(core)?;
         let waits = StallPermits::new(pool.threads_max());
@@ -365,7 +365,8 @@ impl ServerSession {
                 }
             }
         }
-        // The client has sent more than a correct client needs to. The remaining messages wait.
+        // A correct client does not send 64 messages in a row. The keeper reads the remaining messages after
+        // this pause.
         Some(Next::Pause(Duration::from_millis(1)))
     }
 

@@ -1,5 +1,5 @@
-//! `Worker`: a thread that polls the call words of several A-stacks, which may belong to different sessions,
-//! and serves the calls.
+//! `Worker`: a thread that polls the call words of several A-stacks, and serves the calls that are posted
+//! there. The A-stacks may belong to different sessions.
 //!
 //! A worker polls the A-stacks that are assigned to it in turn, and serves the posted calls. When no call is
 //! posted, it sleeps on all these words at once. A-stacks that are seldom called are not assigned: their

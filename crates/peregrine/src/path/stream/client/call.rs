@@ -17,7 +17,7 @@ pub(crate) struct StreamPath {
     pub(crate) connection: Arc<Connection>,
     pub(crate) binding: u32,
     pub(crate) revoked: Arc<AtomicBool>,
-    /// The size in bytes of the largest message.
+    /// The size in bytes of the largest message that both the client and the server allow.
     pub(crate) message_bytes: usize,
     /// The size in bytes of the largest message that the client's options allow.
     pub(crate) own_bytes: usize,
