@@ -125,7 +125,7 @@ impl Socket {
     }
 
     /// Returns false if nothing has arrived. Over UDP it always returns true, because only a system
-    /// call could find that out.
+    /// call could find out whether a packet has arrived.
     #[inline]
     pub(crate) fn may_have_arrived(&self) -> bool {
         match self {
@@ -134,8 +134,8 @@ impl Socket {
         }
     }
 
-    /// Returns the number of polls between two readings of the clock. A poll is a system call over
-    /// UDP, and only reads memory over raw Ethernet.
+    /// Returns the number of polls between two readings of the clock. Over UDP, a poll is a system
+    /// call. Over raw Ethernet, a poll only reads memory.
     #[inline]
     pub(crate) const fn looks(&self) -> u32 {
         match self {

@@ -222,7 +222,8 @@ impl Stream {
         Ok(SocketAddr::try_from(peer)?)
     }
 
-    /// Ends the stream to the peer after everything that was sent. Receiving continues.
+    /// Shuts the sending direction down. The peer still receives all bytes that were sent before.
+    /// Receiving continues.
     pub(crate) fn shut_down_sending(&self) {
         let _ = shutdown(&self.0, Shutdown::Write);
     }

@@ -242,7 +242,7 @@ impl Udp {
     }
 
     /// Requests receive and send buffers of these sizes. Returns the sizes that the kernel granted. The
-    /// kernel also counts its own data against these sizes: some 700 bytes for each datagram.
+    /// kernel also counts its own data against these sizes: about 770 bytes for each datagram.
     ///
     /// # Errors
     /// Those of `setsockopt`. A smaller grant is no error.
@@ -312,8 +312,8 @@ pub(super) fn is_gso_refused(error: &io::Error) -> bool {
     [libc::EIO, libc::EINVAL, libc::EMSGSIZE, libc::EOPNOTSUPP].map(Some).contains(&code)
 }
 
-/// Sends the datagrams of a batch one by one. After one of them was sent, those that fail count as
-/// lost.
+/// Sends the datagrams of a batch one by one. Once a datagram was sent, further datagrams that
+/// cannot be sent count as lost.
 pub(super) fn send_singly(
     by: &Udp,
     parts: &[Window<'_>],

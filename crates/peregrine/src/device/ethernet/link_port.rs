@@ -57,8 +57,8 @@ fn name(what: &str) -> io::Result<UnixAddress> {
 }
 
 impl LinkPort {
-    /// Returns the link port of this process at an interface, and makes it if there is none. `port`:
-    /// the UDP port at which a server listens.
+    /// Returns the link port of this process at an interface, and makes it if there is none. `port`
+    /// is the UDP port at which a server listens.
     ///
     /// # Errors
     /// If the interface is not an Ethernet interface, or too many processes use it.
@@ -68,8 +68,8 @@ impl LinkPort {
         port: Option<u16>,
     ) -> io::Result<Arc<Self>> {
         static LINK_PORTS: Registry<(u64, u32), LinkPort> = Registry::new(Rank::LinkPorts);
-        // The number of an interface is valid in one network namespace, and threads may be in
-        // several.
+        // The number of an interface is valid in one network namespace, and the threads of a
+        // process may be in several namespaces.
         let namespace = rustix::fs::stat("/proc/thread-self/ns/net").map_or(0, |stat| stat.st_ino);
         let entry = LINK_PORTS.entry((namespace, interface.number));
         let mut link_ports = entry.lock();
@@ -102,7 +102,8 @@ impl LinkPort {
             LinkDevice::Xdp { zero_copy } => take_queue(interface, tag, zero_copy),
             LinkDevice::Packet => Err("AF_PACKET was asked for".to_owned()),
             LinkDevice::PacketByDefault => {
-                Err("AF_XDP only where `eth:` or a device is asked for".to_owned())
+                let text = "the default; `eth:` or an `EthernetDevice` selects AF_XDP";
+                Err(text.to_owned())
             }
         };
         let holds = queue.is_ok().then(|| announce_queue(interface).ok()).flatten();

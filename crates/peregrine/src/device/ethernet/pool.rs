@@ -79,7 +79,7 @@ struct Fill {
 
 impl Fill {
     /// Offers frames until the kernel has `level` of them. If the kernel has used more than half of
-    /// them since the last time, the level is doubled first.
+    /// these frames since the last offer, the level is doubled first.
     fn offer(&mut self) {
         let mut has = self.ring.outstanding();
         if has < self.level / 2 {

@@ -215,7 +215,7 @@ impl Xsk {
     }
 
     /// Adds a frame to `outbox`. If all frames are in flight, it retries up to [`KICKS_MAX`] times, until one
-    /// was sent.
+    /// of these frames was sent.
     #[inline]
     fn put(
         &self,

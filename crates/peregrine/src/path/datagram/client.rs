@@ -90,7 +90,7 @@ pub(crate) struct DatagramPath<R: HandleProvider> {
     lost: AtomicBool,
     /// The beginning of the current series of calls without an answer, in nanoseconds: the start of the first
     /// of these calls, or the time of the last packet that this call received from the server. 0 if the last
-    /// call did not fail in this way.
+    /// call got an answer.
     silent_since: AtomicU64,
     /// The socket and the handles of the first bind, until the first frame without a socket takes
     /// them.
@@ -424,8 +424,8 @@ impl<R: HandleProvider> DatagramPath<R> {
             if let Waited::Unreachable = waited {
                 activity.client_end.note_unreachable();
             }
-            // The deadline is also checked after packets, because they may arrive faster than this
-            // thread handles them.
+            // The deadline is also checked when packets have arrived, because packets may arrive
+            // faster than this thread handles them.
             if activity.client_end.is_in_progress()
                 && deadline.is_some_and(|deadline| Instant::now() >= deadline)
             {

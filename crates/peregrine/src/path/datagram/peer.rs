@@ -93,7 +93,7 @@ impl YieldPolicy {
 
 /// Returns the number of datagrams that one sender may have in a receive buffer of `buffer` bytes, if
 /// each datagram has a piece of `piece` bytes. For each datagram, the kernel also counts the headers and
-/// some 700 bytes of its own data. Half of the buffer is left for other senders.
+/// about 770 bytes of its own data. Half of the buffer is left for other senders.
 pub(super) fn credits(buffer: usize, piece: u32) -> u16 {
     let each = piece as usize + 64 + 768;
     u16::try_from(buffer / 2 / each).unwrap_or(u16::MAX).clamp(2, 1024)

@@ -495,7 +495,8 @@ impl ServerSocket {
             Action::Begin(range) => {
                 if !self.socket.has_gro() {
                     // Without GRO, the kernel delivers each datagram of a batch alone. GRO is enabled
-                    // when the first batch arrives, because without it receiving costs a little less.
+                    // when the first batch arrives, because receiving costs a little less without
+                    // GRO.
                     let _ = self.socket.enable_gro();
                 }
                 self.begin(receiver, inner, now, header);

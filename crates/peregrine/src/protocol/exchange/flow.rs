@@ -264,7 +264,8 @@ impl Flow {
         if self.smoothed < PACED_MIN || share <= UNPACED {
             return Pace { interval: 0, late, first };
         }
-        // The sender sends faster than answers arrive, so that the window limits it, and not the pace.
+        // The sender sends faster than answers arrive, so that the window limits the sender, rather
+        // than the pace.
         let quarters = if growing { 8 } else { 5 };
         Pace { interval: self.smoothed * 4 / quarters / u64::from(share.max(1)), late, first }
     }
@@ -346,8 +347,8 @@ impl FlowAccess for core::cell::RefCell<Flow> {
     }
 }
 
-/// A path that keeps no state: each access gets a new flow. For tests that do not depend on congestion
-/// control.
+/// A path that keeps no state: each access gets a new flow. Tests that do not depend on congestion
+/// control use it.
 #[cfg(test)]
 pub(crate) struct NoFlow;
 

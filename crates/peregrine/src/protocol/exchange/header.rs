@@ -561,7 +561,7 @@ mod tests {
         assert_eq!(checksum_more(checksum(b"1234"), b"56789"), 0xe306_9283);
     }
 
-    /// Compares with the example in `docs/PROTOCOL.md`.
+    /// Compares a written header with the example in `docs/PROTOCOL.md`.
     #[test]
     fn document_shows_the_bytes_of_a_header() {
         let document = include_str!("../../../../../docs/PROTOCOL.md");

@@ -58,8 +58,9 @@ pub(crate) const fn is_piece(bytes: u32) -> bool {
 /// of IPv6, its packet has at most 1,500 bytes.
 const PIECE_COMMON: u32 = 1376;
 
-/// Returns the next smaller size of pieces to try if full pieces do not arrive, or `None` if there is
-/// none. If jumbo frames do not arrive, ordinary frames usually do.
+/// Returns the next smaller size of pieces, which the client tries if full pieces do not arrive.
+/// Returns `None` if `piece` is the smallest size. If jumbo frames do not arrive, ordinary frames
+/// usually do.
 pub(crate) fn smaller_piece(piece: u32) -> Option<u32> {
     if piece >= 2 * PIECE_COMMON {
         return Some(PIECE_COMMON);

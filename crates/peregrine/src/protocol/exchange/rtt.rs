@@ -1,4 +1,5 @@
-//! The estimate of the time that an answer takes, from which timers are set (Jacobson's, as in TCP).
+//! The estimate of the time that an answer takes. Timers are set from this estimate. The algorithm
+//! is Jacobson's, as in TCP.
 
 use super::time::{MILLISECOND, SECOND};
 

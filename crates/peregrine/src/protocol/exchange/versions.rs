@@ -1,5 +1,5 @@
-//! Packets of other protocol versions: how two releases with different versions still report an error to
-//! each other.
+//! Packets of other protocol versions. They let a client and a server of different versions find out why
+//! they cannot communicate.
 //!
 //! The following is the same in every version. A packet that binds has 512 bytes. Magic, version, kind, check
 //! and secret are at the offsets of [`header`](super::header). The kinds `HELLO`, `COOKIE`, `BIND` and

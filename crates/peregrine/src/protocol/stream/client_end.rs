@@ -451,7 +451,7 @@ impl ClientEnd {
         }
     }
 
-    // The end.
+    // The end of the connection.
 
     /// Returns whether the connection has ended.
     #[inline]

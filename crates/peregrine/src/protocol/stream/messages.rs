@@ -10,7 +10,7 @@ pub(crate) struct BindRequest {
     pub(crate) digest: Option<[u8; 16]>,
     /// The byte order of the client's values: 1 little-endian, 2 big-endian. The server does not use it.
     pub(crate) representation: u32,
-    /// The number of calls that the client requests to have in flight.
+    /// The number of calls in flight at the same time that the client requests.
     pub(crate) count: u32,
     /// The number of bytes of the largest message.
     pub(crate) bytes: u64,

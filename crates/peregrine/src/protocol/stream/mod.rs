@@ -5,7 +5,8 @@
 //! protocol are little-endian. The values in the bodies of calls and replies have the server's byte order.
 //!
 //! This module decides what received bytes mean, what is sent, and how calls end. It has no sockets,
-//! threads or clocks: the path passes bytes and the time to it. Large payloads never pass through it.
+//! threads or clocks: the *driver*, which is the code of the path, passes bytes and the time to it.
+//! Large payloads never pass through it.
 //!
 //! * [`client_end`]: the client's calls in flight, its received messages, and why a connection ended.
 //! * [`server_end`]: the server's received messages, and its calls that have no reply yet.

@@ -372,7 +372,8 @@ impl ResultPlacement<'_> {
         let range = match activity.client_end.handle(now, &*activity.flow, header, bitmap) {
             Handled::Place(range) => range,
             Handled::Dropped(DropReason::UnknownHandle | DropReason::Late) => return false,
-            // This includes packets that violate the protocol, because they may end the call.
+            // The result is also true for a packet that violates the protocol, because such a
+            // packet may end the call.
             _ => return true,
         };
         if !self.staged && range.start == 0 && range.len() as u32 == header.shape.total {

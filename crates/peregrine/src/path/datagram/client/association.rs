@@ -527,8 +527,8 @@ impl Association {
         if activity.client_end.next_timer().is_some_and(|due| due <= now) {
             activity.client_end.handle_timer(now);
             if activity.client_end.is_closed() {
-                // The client asked as often as a waiting call does, and got no answer. If all calls have
-                // shorter time limits, the client notices the silence only here.
+                // The client asked as often as a waiting call does, and got no answer. If the deadline
+                // of each call passes before that, the client notices the silence only here.
                 self.lose(LostReason::Silent);
             }
         }

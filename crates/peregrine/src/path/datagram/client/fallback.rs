@@ -22,8 +22,8 @@ const SILENCE: u64 = 600 * MILLISECOND;
 pub(crate) trait Fallback: Send + Sync {
     type Provider: HandleProvider;
 
-    /// Binds to the same server over UDP, for a call that follows one which failed because the link was
-    /// silent. The call holds `frame`.
+    /// Binds to the same server over UDP, after a call has failed because the link was silent. The next
+    /// call needs this binding, and holds `frame`.
     ///
     /// # Errors
     /// If the server is gone, or another one answers.

@@ -25,9 +25,9 @@ use crate::serving::binding_table::BindingRow;
 const BYTES: usize = 100_000;
 /// The number of handles that are bound before each input.
 const HANDLES: usize = 3;
-/// After this many inputs, the target forgets all records rather than those of the input. There are
-/// thousands of records once each place has been used. To visit all of them takes longer than to handle
-/// an input.
+/// After this many inputs, the target forgets all records. After other inputs, it usually forgets only the
+/// records of the handles that were bound before the input. Once each place has been used, there are
+/// thousands of records. To visit all of them takes longer than to handle an input.
 const ALL_EVERY: u32 = 1024;
 
 struct Only(Arc<dyn Serve>);

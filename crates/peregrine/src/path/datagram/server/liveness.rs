@@ -1,5 +1,5 @@
-//! Checks the clients of running procedures: asks silent clients, and treats a client that does not
-//! answer as dead.
+//! Checks the clients of running procedures: asks silent clients whether they still wait, and
+//! treats a client that does not answer as dead.
 //!
 //! The keeper makes these checks only while procedures run, or while results are kept for clients that were
 //! treated as dead. The only cost of these checks for each call is that its thread reads one flag.

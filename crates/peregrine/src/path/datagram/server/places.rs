@@ -92,9 +92,9 @@ impl ServerSocket {
         let wanted = usize::from(wish.handles).clamp(1, HANDLES_MAX);
         let mut handles = [GrantedHandle::default(); HANDLES_MAX];
         let mut count = 0;
-        // The row is counted before a handle exists, because a withdrawal subtracts the rows of all
-        // handles. The row is held, so that the eviction of the first handles does not revoke the
-        // binding.
+        // The row is added to the count of bindings before a handle exists, because a withdrawal
+        // subtracts the row of each handle from this count. The row is held, so that the eviction
+        // of the first handles does not revoke the binding.
         row.add_to_count();
         row.hold();
         while count < wanted

@@ -27,8 +27,8 @@ pub(super) struct Record(pub(super) Mutex<Inner>);
 
 pub(super) struct Inner {
     pub(super) server_end: ServerEnd,
-    /// The congestion control of the network path to the client. All places that were never bound share an
-    /// unused one.
+    /// The congestion control of the network path to the client. All places that were never bound share one
+    /// value, which is not used.
     pub(super) flow: Arc<PeerFlow>,
     /// Whether the pacer has an entry for this record.
     pub(super) paced: bool,

@@ -38,10 +38,11 @@ pub(super) struct MemoryBudget {
     share: usize,
     all: AtomicUsize,
     groups: Box<[AtomicUsize]>,
-    /// For each group: the intervals in which it made no progress while one of its clients waited for
-    /// memory of the group's share.
+    /// For each group, the counter of the intervals in which the group made no progress while one of
+    /// its clients waited for memory of the group's share.
     stalls: Box<[StallCounter]>,
-    /// The intervals in which no group made progress while a client waited for memory of the total.
+    /// The counter of the intervals in which no group made progress while a client waited for
+    /// memory of the total.
     stalls_of_all: StallCounter,
 }
 

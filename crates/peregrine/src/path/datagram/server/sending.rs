@@ -189,7 +189,7 @@ impl ServerSocket {
         let mut fits = SizeFit::Fits;
         while let Some(send) = next {
             let (start, length) = (HEADER_BYTES + send.range.start as usize, send.range.len());
-            // Without a retained result, `space` is empty, but so are the payloads then.
+            // If no result is retained, `space` is empty. The payloads are then empty, too.
             let payload = if length > 0 { space.range(start, length) } else { Space::none() };
             let payload = [payload.window()];
             if *checked {

@@ -287,7 +287,8 @@ fn pacing_thread_is_restarted_after_a_panic() {
     service.records.made(0).unwrap().0.lock().paced = true;
     assert!(service.send_later(moment(), 0));
     let begun = std::time::Instant::now();
-    // The record has nothing to send. The pacing thread shows that it ran by clearing this flag.
+    // The record has nothing to send. The pacing thread clears this flag, which shows that the
+    // thread ran.
     while service.record(0).unwrap().0.lock().paced {
         assert!(begun.elapsed() < Duration::from_secs(20), "no pacing thread ran");
         std::thread::sleep(Duration::from_millis(1));
@@ -325,7 +326,7 @@ fn refusal_without_a_place_names_the_limit() {
     let (theirs, text) = fill(0);
     assert_eq!(theirs, limits::CALLERS_PER_HOST);
     assert!(text.starts_with("4096 clients of this host are bound"), "{text}");
-    // With this many hosts, some groups have not reached their limit when the table is full.
+    // With 32 hosts, some groups have not reached their limit when the table is full.
     let texts: Vec<_> = (1..=32).map(&mut fill).collect();
     let (all, text) = &texts[31];
     assert_eq!(*all, limits::CALLERS_MAX);
@@ -341,7 +342,8 @@ fn memory_of_a_socket_is_bounded_as_documented() {
     assert_eq!(limits::PARTIAL_BYTES_PER_HOST, 64 * MIB);
     assert_eq!(limits::CALLERS_MAX * BOX_BYTES, 24 * MIB, "small results");
     assert_eq!(2 * limits::SPARE_BYTES_MAX, 32 * MIB, "spare memory for calls and results");
-    // The number of descriptors that wait to be closed. `sys/closing.rs` tests that it is a limit.
+    // The largest number of descriptors that may wait to be closed. A test in `sys/closing.rs`
+    // checks that this limit is kept.
     assert_eq!(limits::CLOSING_MAX, 256);
     // A name has at most 255 bytes, and each `Arc` adds two words of counts.
     let names = 255 + 4 * size_of::<usize>();

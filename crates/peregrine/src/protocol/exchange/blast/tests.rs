@@ -140,7 +140,8 @@ fn paced_sender_sends_in_bounded_bursts() {
     way.flow = RefCell::new(flow);
     let sends = |way: &mut Way, now| core::iter::from_fn(|| way.poll_at(now)).count() as u64;
     let burst = MILLISECOND / INTERVAL;
-    // A message begins with the initial window, and one burst.
+    // At the start of a message, the sender sends the first 48 positions at once (`WINDOW_FIRST`),
+    // and at most one burst more.
     let first = sends(&mut way, NOW);
     assert!((48..=48 + burst).contains(&first), "{first}");
     // A sender that polls when a position is due sends one burst.

@@ -186,8 +186,9 @@ fn late_request_to_wait_delays_a_call_until_its_next_question() {
 }
 
 /// The client sends the whole call. The server asks the client to wait, but soon accepts pieces again. The
-/// request to wait reaches the client late, and then the permission to send, so the client begins again at
-/// the first position. The server's next report covers more positions than the client has sent since then.
+/// request to wait reaches the client late. The permission to send follows it, so the client begins again
+/// at the first position. The server's next report covers more positions than the client has sent since
+/// then.
 #[test]
 fn reports_of_earlier_pieces_count_after_a_late_permission_to_send() {
     for holes in [false, true] {
@@ -633,7 +634,7 @@ fn result_is_accepted_in_smaller_pieces_on_the_servers_request() {
     let flags = Flags::ALL.with(Flags::REPLIED);
     let larger = Header { flags, piece: 1040, ..all(FIRST) };
     client_end.handle(now, &NoFlow, &larger, &[]);
-    // A call that still runs has no result to cut.
+    // While the call still runs, there is no result that the server could cut into smaller pieces.
     client_end.handle(now, &NoFlow, &Header { piece: 512, ..all(FIRST) }, &[]);
     assert_eq!(client_end.piece, 1024);
     client_end.handle(now, &NoFlow, &Header { flags, piece: 688, ..all(FIRST) }, &[]);
