@@ -81,7 +81,7 @@ impl<M: Machine> State<M> {
         slots.open.store(if self.waiting.is_empty() { slots.active() } else { 0 });
     }
 
-    /// Activates one more frame, if there is one.
+    /// Activates one more frame, which gets the state `state`. Returns `None` if all frames are active.
     fn activate(&self, slots: &Slots<M>, state: u32) -> Option<u32> {
         let index = slots.active();
         slots.slot(index)?.state.store(state);
@@ -224,7 +224,8 @@ impl<M: Machine> Queue<M> {
     }
 
     /// Activates a frame for the caller that waits longest, if that caller allows it. Returns `None` if
-    /// there is no such caller, no such frame, or enough have been activated for now.
+    /// no caller waits, if this caller does not allow it, if all frames are active, or if enough frames have
+    /// been activated for now.
     pub(super) fn grow(&self, slots: &Slots<M>) -> Option<Wakeups<M>> {
         let mut state = self.0.lock();
         let may_grow = state.waiting.front().is_some_and(|first| first.may_grow);
