@@ -137,7 +137,7 @@ kinds! {
     /// The result cannot be read, or does not fit its destination.
     BadResult = 16, "the result is not readable",
         "this is a fault of the server's program, of Peregrine, or of a stray write to shared memory: please report it if the fault is in Peregrine";
-    /// This process was forked from the one that bound.
+    /// This process was forked from the process that made the binding.
     Forked = 17, "the binding belongs to the parent process",
         "bind again in the child";
     /// The export was withdrawn, or the server is stopping.

@@ -111,8 +111,8 @@ pub(super) struct Waiter<M: Machine> {
 }
 
 const NOTHING: u32 = 0;
-/// The bit of a message that makes the thread check for frames for all waiting callers. The other bits are
-/// then a counter, so that a thread that is about to sleep notices each new message.
+/// The bit of a message that makes the thread check for frames on behalf of all waiting callers. The other
+/// bits are then a counter, so that a thread that is about to sleep notices each new message.
 const LOOK: u32 = 1 << 31;
 
 impl<M: Machine> Waiter<M> {
@@ -137,7 +137,7 @@ pub(super) struct FramePool<M: Machine = Linux> {
 #[repr(align(128))]
 struct PaddedQueue<M: Machine> {
     inner: Queue<M>,
-    /// When a waiting caller last checked for frames for all waiting callers, by [`Machine::clock`].
+    /// When a waiting caller last checked for frames on behalf of all waiting callers, by [`Machine::clock`].
     looked: M::Word,
 }
 
@@ -318,7 +318,7 @@ struct QueuePlace<'a, M: Machine> {
     pool: &'a FramePool<M>,
     waiter: Arc<Waiter<M>>,
     ticket: u64,
-    /// Whether this caller checks for frames for all waiting callers.
+    /// Whether this caller checks for frames on behalf of all waiting callers.
     looks: bool,
 }
 

@@ -314,8 +314,8 @@ fn bind(fd: BorrowedFd<'_>, queue: Queue, flags: u16, shared: u32) -> io::Result
 
 impl Umem {
     /// Takes a queue of an interface. The kernel copies each frame once in each direction, unless
-    /// `zero_copy` is set and the driver supports it. In that case the driver receives all frames of
-    /// the queue into this memory, including those for other programs. If the queue is in use, retries
+    /// `zero_copy` is set and the driver supports it. If both conditions hold, the driver receives all frames
+    /// of the queue into this memory, including those for other programs. If the queue is in use, retries
     /// until `patience` has passed: the kernel releases the queue of an ended process with a delay.
     ///
     /// # Errors

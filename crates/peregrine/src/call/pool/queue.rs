@@ -30,8 +30,8 @@ pub(in crate::call) struct State<M: Machine> {
     /// The waiting callers in order of arrival. Each ticket is higher than the previous one.
     waiting: VecDeque<Waiting<M>>,
     next_ticket: u64,
-    /// The ticket of the caller that checks for frames for all waiting callers. While callers wait, it is the
-    /// ticket of one of them.
+    /// The ticket of the caller that checks for frames on behalf of all waiting callers. While callers wait,
+    /// it is the ticket of one of them.
     looks: u64,
     /// How often a caller was asked to check.
     appointed: u32,
@@ -53,7 +53,7 @@ struct Waiting<M: Machine> {
 /// The outcome of asking for a frame.
 pub(super) enum Joined<M: Machine> {
     Taken(u32),
-    /// The caller waits. If `looks` is true, it checks for frames for all waiting callers.
+    /// The caller waits. If `looks` is true, it checks for frames on behalf of all waiting callers.
     Waits {
         ticket: u64,
         waiter: Arc<Waiter<M>>,
