@@ -1,4 +1,4 @@
-//! Passes any reply to a client stub. The stub returns a result or an error, and only valid values.
+//! Passes any reply to a client stub. The stub returns a result whose values are all valid, or an error.
 
 use std::cell::RefCell;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Runs the interpreted stubs of any description at either end, with any message.
+//! Runs the interpreted client and server stubs of any description on any message.
 
 use std::sync::Arc;
 

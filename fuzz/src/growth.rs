@@ -9,8 +9,8 @@ use peregrine::{Argument, BindOptions, Binding, Dynamic, GenericClient};
 use super::dynamic::{FixedAnswer, make_calls};
 
 /// Compares two interfaces, and makes calls between them. Input: two descriptions and a message, with the
-/// byte 0xff between them. Each of the two interfaces is once that of the client. The client gets the message
-/// as the reply of every call.
+/// byte 0xff between them. The function tries each of the two interfaces as the client's interface, with the
+/// other one as the server's interface. The client gets the message as the reply of every call.
 ///
 /// # Panics
 /// Panics if the client can bind although the comparison says that its interface does not fit. Also panics

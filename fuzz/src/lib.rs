@@ -113,7 +113,7 @@ pub trait Everything {
     ) -> peregrine::Result<CallError>;
 }
 
-/// Reads everything that it receives.
+/// An object whose procedures read all of their arguments.
 #[derive(Debug)]
 pub struct Object;
 

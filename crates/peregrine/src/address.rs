@@ -233,7 +233,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Returns whether to read the rest as `HOST:PORT` and not as a name: a colon or a bracket comes before
-    /// any `@` or `/`, or nothing follows.
+    /// any `@` or `/`, or the rest is empty.
     fn reads_as_place(&self) -> bool {
         let found = self.rest().find([':', '[', '@', '/']);
         found.is_none_or(|at| matches!(self.rest().as_bytes()[at], b':' | b'['))
@@ -268,8 +268,8 @@ impl Place {
     }
 
     /// Returns the socket addresses of the host, at least one, with IPv4 and IPv6 alternating (RFC 8305). So
-    /// if one version of IP does not work, a client tries only one address of it before it tries the other
-    /// version.
+    /// if one version of IP does not work, a client tries only one address of this version before it tries
+    /// the other version.
     pub(crate) fn resolve(&self) -> Result<Vec<SocketAddr>, CallError> {
         let failed = |error: io::Error| {
             let text = format!("finding the host `{}`", self.host);

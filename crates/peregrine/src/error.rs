@@ -137,7 +137,7 @@ kinds! {
     /// The result cannot be read, or does not fit its destination.
     BadResult = 16, "the result is not readable",
         "this is a fault of the server's program, of Peregrine, or of a stray write to shared memory: please report it if the fault is in Peregrine";
-    /// This process was forked from the one that bound.
+    /// This process was forked from the process that made the binding.
     Forked = 17, "the binding belongs to the parent process",
         "bind again in the child";
     /// The export was withdrawn, or the server is stopping.
@@ -372,7 +372,8 @@ impl CallError {
 pub(crate) const NO_THREAD: &str =
     "starting the keeper's thread (RLIMIT_NPROC, RLIMIT_AS, pids.max)";
 
-/// Returns the error for memory of a peer that is not as announced, or that this process cannot map.
+/// Returns the error for a peer's memory that differs from what the peer announced, or that this process
+/// cannot map.
 #[cold]
 pub(crate) fn unusable_memory(what: &'static str, error: std::io::Error) -> CallError {
     if error.kind() == std::io::ErrorKind::InvalidData {
@@ -381,8 +382,8 @@ pub(crate) fn unusable_memory(what: &'static str, error: std::io::Error) -> Call
     CallError::system(Phase::Bind, format!("mapping {what}"), error)
 }
 
-/// Returns a text that names the limit that was reached, if an error of the operating system says so. People
-/// then know which limit to raise.
+/// Returns a text that names the limit that was reached, if the error of the operating system reports a
+/// limit. People then know which limit to raise.
 #[cold]
 pub(crate) fn limit_reached(error: &std::io::Error) -> Option<String> {
     let process = std::process::id();

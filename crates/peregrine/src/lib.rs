@@ -119,9 +119,10 @@
 //! # Deployment
 //!
 //! [`Server`] and [`ExportOptions`] say what is served, to whom and with how many threads. [`Running`]
-//! and [`StopHandle`] stop it. [`Rebind`] says what a client does when its server has gone. [`Fault`] and
-//! [`Losses`] are what a server reports. [`stat`](fn@stat) reads the counters of a server
-//! ([`counters::Stat`]), and [`Disclosure`] decides what others may see of them ([`server_info`]).
+//! and [`StopHandle`] stop a server. [`Rebind`] says what a client does when its server has gone. [`Fault`]
+//! and [`Losses`] are what a server reports. [`stat`](fn@stat) reads the counters of a server
+//! ([`counters::Stat`]), and [`Disclosure`] decides which of the counters other processes may read
+//! ([`server_info`]).
 //!
 //! # Programs without the trait
 //!

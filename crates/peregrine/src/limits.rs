@@ -25,7 +25,7 @@
 //! | [`CHAIN_MAX`] | 32 | `Exhausted`, not executed: calls nest too deeply |
 //! | [`STALL_TIME`] | 10 ms | a caller that stops in the middle of a large message posts the whole message again; a silent connection occupies no thread for longer |
 //! | [`LENT_STALL_TIME`] | 100 ms | a procedure that reads a `Lent` buffer that has not arrived gets an error |
-//! | [`ARRIVAL_BYTES_PER_SECOND`] | 256 MB | a slower message uses up one of the two times above |
+//! | [`ARRIVAL_BYTES_PER_SECOND`] | 256 MiB/s | a slower message uses up one of the two times above |
 //! | [`TOKENS_MAX`] | 8 | a client does not offer more sessions with the same process at bind |
 //! | [`LIST_NODES_MAX`] | 10,000 | `TooLarge`, not executed, or an unreadable result; `#[list]` removes the limit |
 //! | [`INTERPRETED_DEPTH_MAX`] | 512 | like [`DEPTH_MAX`], for interpreted stubs: all types count |
@@ -183,8 +183,7 @@ pub const UNBOUND_PER_USER: usize = 256;
 pub const UNBOUND_TIME: core::time::Duration = core::time::Duration::from_secs(5);
 
 /// The number of sockets with descriptors from a peer that may wait to be closed. Closing a descriptor that a
-/// peer chose may block for ever. So at most 16 separate threads close such sockets, and the server does not
-/// need these threads.
+/// peer chose may block for ever. So up to 16 threads that do nothing else close such sockets.
 ///
 /// While this number of sockets or more wait, no client is admitted. From Linux 6.16 on, the server receives
 /// no descriptors, so no sockets wait.
@@ -282,8 +281,8 @@ pub const MESSAGE_RATE: usize = 16 << 10;
 pub const UNREAD_TIME: [core::time::Duration; 2] =
     [core::time::Duration::from_millis(100), core::time::Duration::from_secs(10)];
 
-/// How long the other end of a network connection may be silent until it counts as gone. During this time it
-/// receives keep-alives, or owes an acknowledgement.
+/// How long the other end of a network connection may be silent until it counts as gone. During this time the
+/// other end receives keep-alives, or has to acknowledge data.
 pub const SILENCE: core::time::Duration = core::time::Duration::from_secs(10);
 
 /// How long the server's machine may be silent over TCP, despite keep-alives, until it counts as gone for a

@@ -110,8 +110,8 @@ impl Caller {
     }
 
     /// Returns the processes through which the call came, from the first caller to the direct one: a
-    /// procedure of another server may have made this call. Each process reports the ones before it; the
-    /// kernel confirms only the last. Over UDP, the process of a caller that was not itself running a
+    /// procedure of another server may have made this call. Each process reports the processes before it. The
+    /// kernel confirms only the last process. Over UDP, the process of a caller that was not itself running a
     /// procedure is 0, because the number of that process is not sent.
     ///
     /// Call this function on the thread that runs the procedure.
@@ -163,8 +163,8 @@ impl Caller {
     }
 
     /// Returns whether it is known that the result is no longer needed: the caller has cancelled the
-    /// call, its time has [passed](Self::remaining), or its process or connection no longer exists.
-    /// Once true, it stays true.
+    /// call, the deadline has [passed](Self::remaining), or the caller's process or connection no longer
+    /// exists. Once this function has returned true for a call, it always returns true for that call.
     ///
     /// The death of a caller is known at once locally and over TCP. Over UDP and raw Ethernet it is known
     /// within 2.5 seconds: the server probes a caller that has been silent for 500 ms (or for a second,
@@ -227,7 +227,7 @@ impl Caller {
         stopping.is_some_and(|stopping| stopping.load(Ordering::Relaxed))
     }
 
-    /// Returns the name under which the procedure was called. It is empty for calls within a process.
+    /// Returns the name of the export to which the call was made. It is empty for calls within a process.
     pub fn export(&self) -> &str {
         &self.info.export
     }

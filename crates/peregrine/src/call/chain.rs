@@ -17,7 +17,7 @@ pub(super) const LINK_BYTES: usize = size_of::<Link>();
 thread_local! {
     /// The chain of the call that this thread runs. Empty if the call has none.
     static CHAIN: RefCell<Vec<Link>> = const { RefCell::new(Vec::new()) };
-    /// Whether the thread has waited inside a procedure since [`has_waited`] last read this.
+    /// Whether the thread has waited inside a procedure since [`has_waited`] last read this flag.
     static WAITED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -56,8 +56,8 @@ impl Drop for WaitingInside {
     }
 }
 
-/// Returns the link of this process. The domain in the link is random, and only peers that this process has
-/// called know it.
+/// Returns the link of this process. The number of the domain in the link is random, and only peers that this
+/// process has called know the number.
 pub(super) fn own_link() -> Link {
     static DOMAIN: OnceLock<u64> = OnceLock::new();
     /// The process that drew `DOMAIN`. A forked child is a different domain than its parent.

@@ -131,7 +131,7 @@ fn find(extensions: Window<'_>, tag: u32) -> Option<Window<'_>> {
     None
 }
 
-/// Returns the links of the chain in the extensions. There are none if the chain is missing or malformed.
+/// Returns the links of the chain in the extensions. Returns no links if the chain is missing or malformed.
 fn links(extensions: Window<'_>) -> impl Iterator<Item = chain::Link> {
     let chain = find(extensions, CHAIN).unwrap_or(Window::empty());
     let count = if chain.len().is_multiple_of(LINK_BYTES) { chain.len() / LINK_BYTES } else { 0 };

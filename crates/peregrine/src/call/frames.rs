@@ -323,7 +323,8 @@ mod tests {
         Frames::new(Arc::new(memory), layout, active)
     }
 
-    /// Returns frames whose callers never check for released frames. A frame that is not handed over is lost.
+    /// Returns frames whose callers never check for released frames. A waiting caller gets a frame only if
+    /// the frame is handed over to it.
     fn strict(count: u32, active: u32) -> Frames {
         Frames { look_every: LONG, ..frames(count, active) }
     }
@@ -576,7 +577,7 @@ mod tests {
         // A captured frame is not free: a caller that does not wait gets another one.
         assert_eq!(frames.take(late, held, OnExhausted::More).map(|taken| taken.index()), Some(1));
         let second = frames.take(late, held, OnExhausted::More).unwrap();
-        // No event announces the release. A waiting caller finds out by checking.
+        // No event announces the release. A waiting caller must check whether the frame is released.
         let is_released = AtomicBool::new(false);
         thread::scope(|scope| {
             let waits = scope.spawn(|| {

@@ -123,7 +123,7 @@ pub enum OnExhausted {
     Adaptive,
 }
 
-/// One call, as a stub passes it to a path. The head is already in its place, the frame.
+/// One call, as a stub passes it to a path. The head is already in the frame.
 #[derive(Debug)]
 pub struct Call<'a, 'f, 'o> {
     /// The procedure's number.
@@ -159,8 +159,9 @@ pub trait CallPath: Send + Sync {
     ///
     /// # Errors
     /// Fails if there is no result. The error says whether the call ran. If a path gives up while the
-    /// server may still use the frame, the error is [`Executed::Maybe`](crate::Executed::Maybe), or the
-    /// path [captures](Self::captures) the frame. The stub then [captures](FrameGuard::capture) it.
+    /// server may still use the frame, the error is [`Executed::Maybe`](crate::Executed::Maybe), or
+    /// [`captures`](Self::captures) returns true for the frame. In both cases the stub
+    /// [captures](FrameGuard::capture) the frame.
     fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError>;
 
     /// Returns the kind of the path.

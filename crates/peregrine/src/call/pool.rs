@@ -84,7 +84,7 @@ pub(super) trait Machine: Sized + 'static {
     fn clock() -> u32;
 }
 
-/// A word for handing something over, on which a thread can sleep.
+/// An atomic word of the protocol. A thread can sleep on it until another thread wakes it.
 pub(super) trait Word {
     fn new(value: u32) -> Self;
     /// Loads the value with `Relaxed` ordering.
@@ -103,7 +103,7 @@ pub(super) trait Word {
     fn wake(&self);
 }
 
-/// A thread in the queue. Each has its own word, so that it is woken alone.
+/// A thread in the queue. Each thread has its own word, so that a wake-up wakes only this thread.
 pub(super) struct Waiter<M: Machine> {
     /// The last message to this thread: the number of the frame that it was given, plus 1, or the request to
     /// [check](LOOK). Written under the queue's lock, and not after a frame was given.
@@ -111,8 +111,8 @@ pub(super) struct Waiter<M: Machine> {
 }
 
 const NOTHING: u32 = 0;
-/// The bit of a message that makes the thread check for frames for all waiting callers. The other bits are
-/// then a counter, so that a thread that is about to sleep notices each new message.
+/// The bit of a message that makes the thread check for frames on behalf of all waiting callers. The other
+/// bits are then a counter, so that a thread that is about to sleep notices each new message.
 const LOOK: u32 = 1 << 31;
 
 impl<M: Machine> Waiter<M> {
@@ -137,7 +137,7 @@ pub(super) struct FramePool<M: Machine = Linux> {
 #[repr(align(128))]
 struct PaddedQueue<M: Machine> {
     inner: Queue<M>,
-    /// When a waiting caller last checked for frames for all waiting callers, by [`Machine::clock`].
+    /// When a waiting caller last checked for frames on behalf of all waiting callers, by [`Machine::clock`].
     looked: M::Word,
 }
 
@@ -318,7 +318,7 @@ struct QueuePlace<'a, M: Machine> {
     pool: &'a FramePool<M>,
     waiter: Arc<Waiter<M>>,
     ticket: u64,
-    /// Whether this caller checks for frames for all waiting callers.
+    /// Whether this caller checks for frames on behalf of all waiting callers.
     looks: bool,
 }
 
@@ -326,8 +326,8 @@ impl<M: Machine> QueuePlace<'_, M> {
     fn wait(mut self, policy: &WaitPolicy<'_>, is_released: &dyn Fn(u32) -> bool) -> Option<u32> {
         let mut seen = NOTHING;
         loop {
-            // This check comes first. If a caller that must give up has already received a frame, it hands
-            // the frame on to the next caller.
+            // The time limit is checked first. If a caller that must give up has already received a frame, it
+            // hands the frame on to the next caller.
             let mut left = (policy.left)();
             if left.is_zero() {
                 return None;

@@ -533,7 +533,7 @@ fn procedure_knows_its_caller() {
         assert!(late.is_cancelled());
     }
     assert!(due().is_none() && caller().is_some());
-    // A call in one process is abandoned only when its time limit has passed.
+    // A call within one process counts as abandoned only after its deadline.
     serve_call(3, 77);
     let nested = Nested::enter(&info(PathKind::InProcess, 78), None);
     assert!(inside() == Some(78) && !caller().expect("a caller").is_cancelled());

@@ -3,9 +3,9 @@
 //! Rows are assigned and released when a thread, export, session or binding begins or ends, under one lock
 //! that no call takes. A *lane* has the counts of one thread for one binding (docs/STAT.md). Lanes are never
 //! reset, so only one thread writes to a lane, except in the row that threads share. Instead, when a binding
-//! ends, its row records the counts that the lanes of the row have then. The next binding with this row
-//! counts from there. A row is used for another binding only after the [`Tally`] of the earlier binding was
-//! dropped. After that, no thread counts for the earlier binding.
+//! ends, its row records the counts that the lanes of the row have then. The counts of the next binding with
+//! this row start from these recorded counts. A row is used for another binding only after the [`Tally`] of
+//! the earlier binding was dropped. After that, no thread counts for the earlier binding.
 
 use core::net::{IpAddr, SocketAddr};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -197,7 +197,7 @@ impl Page {
 
     /// Returns the number of threads of a kind that share a row.
     fn threads_shared(&self, kind: ThreadKind) -> &AtomicU64 {
-        // The header has no word for another kind.
+        // The header has one word for each of these kinds.
         let at = match kind {
             ThreadKind::Local => 0,
             ThreadKind::Stream => 1,
@@ -401,7 +401,8 @@ pub(crate) struct Tally {
     /// have no row of their own.
     pub(super) row: u32,
     pub(super) export: u32,
-    /// Fields that no call reads. They are kept apart, so that a thousand bindings need fewer cache lines.
+    /// Fields that no call reads. They are in separate memory, so that the fields that calls read take fewer
+    /// cache lines.
     rest: Box<Rest>,
 }
 
@@ -445,7 +446,7 @@ impl Tally {
         self.row as usize >= COUNTED_EXPORTS
     }
 
-    /// Notes that the binding has ended. Calls of it may still run.
+    /// Notes that the binding has ended. Calls of the binding may still run.
     pub(crate) fn end(&self) {
         let Rest { page, ended, session } = &*self.rest;
         if ended.swap(true, Ordering::Relaxed) || !page.memory.is_ours() {

@@ -312,7 +312,7 @@ impl Record {
     fn hear(&mut self, server_end: &mut ServerEnd, now: Moment, header: &Header, bitmap: &[u8]) {
         let effect = server_end.handle(now, &self.flow, header, bitmap);
         if effect.release {
-            assert!(self.result.take().is_some(), "a result was released that was not kept");
+            assert!(self.result.take().is_some(), "a result that was not kept was released");
         }
         let total = header.shape.total;
         match effect.action {
@@ -350,7 +350,7 @@ impl Record {
     }
 
     fn place(&mut self, range: &Range<u32>, header: &Header) {
-        let (total, placed) = self.call.as_mut().expect("a piece without a beginning");
+        let (total, placed) = self.call.as_mut().expect("a call that has begun");
         assert_eq!(*total, header.shape.total);
         assert!(range.end <= *total, "the fragment lies outside of the message");
         assert_eq!(*range, header.fragments().range(header.fragment));
@@ -362,7 +362,7 @@ impl Record {
         let open = self.running || self.call.is_some();
         let shape = Shape { total, ..Shape::default() };
         let retain = server_end.complete(shape);
-        // The result is kept even if the client was presumed dead, because it may only be silent.
+        // The result is kept even if the client was presumed dead, because the client may only be silent.
         let kept = matches!(server_end.phase(), RecordPhase::Replied);
         assert_eq!(retain == Retain::Keep, open && kept);
         (self.running, self.call) = (false, None);

@@ -24,7 +24,8 @@ pub(crate) struct BindingRow {
     bindings: Arc<AtomicU32>,
     /// The counters of the calls of this binding.
     pub(crate) tally: Tally,
-    /// The number of handles by which a client on a datagram path calls. See [`hold`](Self::hold).
+    /// The number of handles through which a client on a datagram path makes calls of this binding. See
+    /// [`hold`](Self::hold).
     holders: AtomicU32,
 }
 

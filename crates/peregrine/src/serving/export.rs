@@ -182,9 +182,10 @@ impl Export {
         format!("`{}` was withdrawn", self.name)
     }
 
-    /// Checks whether a client may bind, on a path whose kernel proves who the client is. `peer` is what the
-    /// kernel reports about the client. `groups` returns the client's supplementary groups. This function
-    /// calls `groups` only if the answer depends on the groups, because `groups` may make a system call.
+    /// Checks whether a client may bind, on a path on which the kernel proves the identity of the client.
+    /// `peer` is what the kernel reports about the client. `groups` returns the client's supplementary
+    /// groups. This function calls `groups` only if the answer depends on the groups, because `groups` may
+    /// make a system call.
     ///
     /// # Errors
     /// If the client may not bind. The error is the reason.
@@ -223,9 +224,9 @@ impl Export {
         left: usize,
         (count, bytes): (u32, usize),
     ) -> (u32, usize) {
-        /// The shares of users other than the server's own and root. Each has the number of sixteenths of the
-        /// user's memory that must be left, and the number of A-stacks and the message size that a new
-        /// session then gets.
+        /// The limits of new sessions, for users other than the server's own and root. Each entry has a
+        /// number of sixteenths of the user's memory, a number of A-stacks, and a message size. The first
+        /// entry for which at least this part of the memory is left applies to a new session.
         const SHARES: [(usize, u32, usize); 4] = [
             (14, limits::ASTACKS_OF_OTHERS, limits::MESSAGE_BYTES),
             (8, limits::ASTACKS_OF_OTHERS / 4, limits::MESSAGE_BYTES),
@@ -325,8 +326,8 @@ impl Exports {
     }
 
     /// Returns the export that clients on networks can call under a name. A private export is found as well,
-    /// because no network proves the user of a client. A path whose kernel proves the user calls
-    /// [`Export::admits`] instead.
+    /// because no network proves the user of a client. If the kernel proves the user, as on the local path,
+    /// [`Export::admits`] is called instead.
     ///
     /// # Errors
     /// If there is no such export, it was withdrawn, or it is limited to users or groups.

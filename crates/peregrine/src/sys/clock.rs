@@ -24,8 +24,8 @@ thread_local! {
     static TOLD: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
 }
 
-/// Returns the number of nanoseconds since the machine was started, including those while it was suspended.
-/// On one thread, the returned time never goes back by more than some nanoseconds.
+/// Returns the number of nanoseconds since the machine was started, including the time during which it was
+/// suspended. On one thread, the returned time never goes back by more than some nanoseconds.
 #[inline]
 pub(crate) fn boot_ns() -> u64 {
     let rate = RATE.load(Ordering::Relaxed);

@@ -621,8 +621,8 @@ mod tests {
             local_address.tell(&mut control);
             assert!(LocalAddress::of(&control) == local_address);
         }
-        // Multicast and unspecified addresses are no source addresses, and only link-local addresses need an
-        // interface.
+        // Multicast and unspecified addresses cannot be source addresses, and only link-local addresses need
+        // an interface.
         for (address, local_address) in [
             ("ff02::1", LocalAddress::Own),
             ("::", LocalAddress::Own),

@@ -102,7 +102,7 @@ mod tests {
     use super::*;
     use std::sync::Mutex;
 
-    /// A child is forked while another thread holds the lock. No thread of the child releases it.
+    /// A child is forked while the lock is held. No thread of the child releases the lock.
     #[test]
     fn child_does_not_wait_for_a_lock_of_its_parent() {
         static TABLE: PerProcess<Mutex<u32>> = PerProcess::new();

@@ -111,8 +111,8 @@ impl Memory {
         Ok((Self::map(file.as_fd(), bytes)?, file))
     }
 
-    /// Creates zeroed memory to publish: as [`shared`](Self::shared), but others can map the descriptor
-    /// for reading only. Needs Linux 5.1.
+    /// Creates zeroed memory to publish: as [`shared`](Self::shared), but other processes can map the
+    /// descriptor for reading only. Needs Linux 5.1.
     ///
     /// # Errors
     /// Fails if the kernel has no memory or descriptor left, or cannot seal a file against writing.
@@ -262,8 +262,8 @@ impl Memory {
 
     /// Copies `from` to offset `at`. Returns `None`, and writes nothing, if the range is not inside.
     ///
-    /// Other threads and peers may read and write there: each word or byte that they read comes from this
-    /// copy or from another one.
+    /// Other threads and peers may read and write there: each word or byte then has the value that this
+    /// function or one of them wrote.
     pub fn write(&self, at: usize, from: &[u8]) -> Option<()> {
         self.holds(at, from.len())?;
         let words = self.words_at(at, from.len());

@@ -1,5 +1,5 @@
-//! AF_PACKET: a socket that sends and receives frames of a network interface. Frames that arrive are in a
-//! ring.
+//! AF_PACKET: a socket that sends and receives frames of a network interface. The kernel puts frames that
+//! arrive into a ring.
 //!
 //! This interface is older than AF_XDP, and needs no exclusive queue: any number of sockets may be bound to
 //! one interface, each with a filter that the kernel runs.

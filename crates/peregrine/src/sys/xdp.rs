@@ -245,8 +245,8 @@ pub struct UmemLayout {
     pub completion: u32,
 }
 
-/// Frames, and the socket that registered them for one queue of an interface. Any number of [`XdpSocket`]s of
-/// the same queue may share these frames.
+/// The memory of frames, and the socket that registered this memory for one queue of an interface. Any number
+/// of [`XdpSocket`]s of the same queue may share these frames.
 #[derive(Debug)]
 pub struct Umem {
     // Dropped first: the kernel releases the memory before it is unmapped.
@@ -314,8 +314,8 @@ fn bind(fd: BorrowedFd<'_>, queue: Queue, flags: u16, shared: u32) -> io::Result
 
 impl Umem {
     /// Takes a queue of an interface. The kernel copies each frame once in each direction, unless
-    /// `zero_copy` is set and the driver supports it. In that case the driver receives all frames of
-    /// the queue into this memory, including those for other programs. If the queue is in use, retries
+    /// `zero_copy` is set and the driver supports it. If both conditions hold, the driver receives all frames
+    /// of the queue into this memory, including those for other programs. If the queue is in use, retries
     /// until `patience` has passed: the kernel releases the queue of an ended process with a delay.
     ///
     /// # Errors
@@ -361,7 +361,7 @@ impl Umem {
         Ok((Self { fd, memory, layout, queue }, rings))
     }
 
-    /// Returns all frames. Within this crate each frame belongs to one thread at a time.
+    /// Returns the memory of all frames. Within this crate each frame belongs to one thread at a time.
     #[inline]
     pub(crate) const fn space(&self) -> Space<'_> {
         self.memory.space()
@@ -416,7 +416,7 @@ impl LoneUmem {
         &self.umem
     }
 
-    /// Returns all frames.
+    /// Returns the memory of all frames.
     #[inline]
     pub fn space(&self) -> Space<'_> {
         self.umem.space()

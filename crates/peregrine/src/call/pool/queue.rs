@@ -30,8 +30,8 @@ pub(in crate::call) struct State<M: Machine> {
     /// The waiting callers in order of arrival. Each ticket is higher than the previous one.
     waiting: VecDeque<Waiting<M>>,
     next_ticket: u64,
-    /// The ticket of the caller that checks for frames for all waiting callers. While callers wait, it is the
-    /// ticket of one of them.
+    /// The ticket of the caller that checks for frames on behalf of all waiting callers. While callers wait,
+    /// it is the ticket of one of them.
     looks: u64,
     /// How often a caller was asked to check.
     appointed: u32,
@@ -53,7 +53,7 @@ struct Waiting<M: Machine> {
 /// The outcome of asking for a frame.
 pub(super) enum Joined<M: Machine> {
     Taken(u32),
-    /// The caller waits. If `looks` is true, it checks for frames for all waiting callers.
+    /// The caller waits. If `looks` is true, it checks for frames on behalf of all waiting callers.
     Waits {
         ticket: u64,
         waiter: Arc<Waiter<M>>,
@@ -81,7 +81,7 @@ impl<M: Machine> State<M> {
         slots.open.store(if self.waiting.is_empty() { slots.active() } else { 0 });
     }
 
-    /// Activates one more frame, if there is one.
+    /// Activates one more frame, which gets the state `state`. Returns `None` if all frames are active.
     fn activate(&self, slots: &Slots<M>, state: u32) -> Option<u32> {
         let index = slots.active();
         slots.slot(index)?.state.store(state);
@@ -224,7 +224,8 @@ impl<M: Machine> Queue<M> {
     }
 
     /// Activates a frame for the caller that waits longest, if that caller allows it. Returns `None` if
-    /// there is no such caller, no such frame, or enough have been activated for now.
+    /// no caller waits, if this caller does not allow it, if all frames are active, or if enough frames have
+    /// been activated for now.
     pub(super) fn grow(&self, slots: &Slots<M>) -> Option<Wakeups<M>> {
         let mut state = self.0.lock();
         let may_grow = state.waiting.front().is_some_and(|first| first.may_grow);
