@@ -15,7 +15,7 @@ pub struct Sample {
 pub trait Samples {
     /// In: the server gets a copy, which cannot change while the procedure runs.
     fn mean(&self, #[max_len(100_000)] samples: &[Sample]) -> peregrine::Result<f64>;
-    /// Lent: in, and not copied for the procedure.
+    /// Lent: an in parameter that is not copied for the procedure.
     fn bytes(&self, file: Lent<'_, u8>) -> peregrine::Result<u64>;
     /// Out: the procedure fills the buffer of the caller.
     fn ramp(&self, into: Out<'_, Sample>) -> peregrine::Result<()>;

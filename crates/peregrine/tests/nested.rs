@@ -21,7 +21,7 @@ trait Node {
     fn linger(&self, route: &str, ms: u32) -> peregrine::Result<()>;
 }
 
-/// A server that calls others, each through its own client.
+/// A server that calls other servers, each through its own client.
 struct Relay {
     directory: PathBuf,
     clients: [OnceLock<NodeClient>; 3],
@@ -113,7 +113,7 @@ fn calls_that_nest_find_a_thread_and_know_their_way(carrier: &str) {
     assert_eq!(client.pass("ba").unwrap(), [own, a, b]);
     assert_eq!(client.pass("bab").unwrap(), [own, a, b, a]);
     assert_eq!(client.pass("bcaab").unwrap(), [own, a, b, c, a, a]);
-    // After that, the limit of threads applies again.
+    // After these nested calls, the limit of threads applies again.
     for _ in 0..50 {
         assert_eq!(client.pass("ba").unwrap(), [own, a, b]);
     }
@@ -169,8 +169,8 @@ fn at_once(times: u32, call: impl Fn() -> Result<Vec<u32>, CallError> + Sync, ex
     });
 }
 
-/// Each call needs a thread at each level, alternately in both processes. Together, these threads are more
-/// than the limit of threads, and more than the threads that wait for calls.
+/// Each call needs a thread at each level, alternately in both processes. Together, the calls need more
+/// threads than the limit permits, and more threads than wait for calls.
 fn deeply_nested_calls_find_threads(carrier: &str) {
     let _alone = support::alone();
     let directory = support::own_directory();

@@ -18,7 +18,7 @@ use services::{Bytes, BytesClient, BytesServer, Object};
 #[interface]
 trait Stay {
     fn null(&self) -> peregrine::Result<()>;
-    /// Returns, when the test allows it, how many calls have begun.
+    /// Waits until the test lets the call end. Returns the number of calls that have begun.
     fn stay(&self) -> peregrine::Result<u32>;
 }
 
@@ -39,9 +39,9 @@ impl Stay for Guest {
     }
 }
 
-/// The kind of a packet of a call, which is at byte 3.
+/// The kind of a packet that carries a call. Byte 3 of a packet has the kind.
 const CALL: u8 = 1;
-/// The kind of a packet of a result.
+/// The kind of a packet that carries a result.
 const RESULT: u8 = 2;
 /// The size of a packet's header in bytes.
 const HEADER: usize = 64;
@@ -204,7 +204,7 @@ fn narrow() {
     let (mut into, seen) = ([0; 3000], &relay.seen);
     packets_are([2, 1, 1], seen, || client.null().unwrap());
     packets_are([2, 1, 1], seen, || assert_eq!(client.sum(&[1; 1024]).unwrap(), 1024));
-    // A fragment has 1408 bytes. One batch needs no acknowledgement in between.
+    // A fragment has at most 1408 bytes. The fragments of one batch need no acknowledgement between them.
     packets_are([3, 2, 1], seen, || assert_eq!(client.sum(&[1; 2500]).unwrap(), 2500));
     packets_are([4, 3, 1], seen, || assert_eq!(client.sum(&[1; 3000]).unwrap(), 3000));
     packets_are([4, 1, 3], seen, || client.fill(3, Out::from(&mut into)).unwrap());
@@ -248,7 +248,7 @@ fn payload_checks_detect_corruption_that_udp_checksums_miss() {
         assert!([0, 4].contains(&sum), "{sum}");
         sum == 4
     });
-    // Small and large messages in both directions: corrupted packets are retransmitted.
+    // Corrupted packets of small and of large messages are retransmitted, in both directions.
     for bytes in [1000, 200_000] {
         let sent: Vec<u8> = (0..bytes).map(|at| (at * 7) as u8).collect();
         let sum: u64 = sent.iter().copied().map(u64::from).sum();

@@ -1,4 +1,4 @@
-//! Servers and clients in separate processes: what the survivors observe when one is killed.
+//! Servers and clients in separate processes: what the other processes observe when one process is killed.
 
 mod support;
 
@@ -164,8 +164,8 @@ fn call_may_be_executed_if_the_server_dies_while_running_it() {
     assert_eq!((error.kind(), error.executed()), (Kind::ServerGone, Executed::Maybe), "{error}");
 }
 
-/// Kills servers at random moments under load. Calls reported as not executed are not in the record, and
-/// calls that returned are.
+/// Kills servers at random moments under load. The servers' file contains all calls that returned, and no
+/// call that was reported as not executed.
 #[test]
 fn outcomes_are_true_when_servers_are_killed_under_load() {
     let _alone = alone();

@@ -1,4 +1,4 @@
-//! The program of README.md is an example, and does what README.md says.
+//! Checks that the program in README.md is one of the examples, and that it does what README.md says.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -149,7 +149,7 @@ fn restarted_server_is_found_again() {
         assert_eq!(again.process().unwrap(), server.id());
         assert!(again.is_alive());
         server.kill();
-        // While no server runs, calls fail as before, and the error says why the rebind failed.
+        // While no server runs, calls fail, and the error says why the client could not bind again.
         let mut error = again.process().unwrap_err();
         while error.executed() == Executed::Maybe {
             // This call was sent before the client noticed that the server had ended.
@@ -202,8 +202,8 @@ fn calls_take_the_fast_branch_again_after_a_rebind() {
     for rebinds in 1..=20 {
         let running = start();
         assert_eq!(client.process().unwrap(), std::process::id());
-        // A binding keeps what earlier calls may still use, for at most eight servers. After eight rebinds
-        // only a new clone takes the fast branch.
+        // Calls in other threads may still use the data of an earlier server. A binding keeps these data for
+        // at most eight servers. After eight rebinds only a new clone takes the fast branch.
         assert_eq!(is_fast(&client), rebinds <= 8, "{rebinds}");
         let clone = client.clone();
         assert_eq!(clone.process().unwrap(), std::process::id());
@@ -330,7 +330,7 @@ fn uncertain_call_stays_uncertain_if_no_server_is_left() {
                     });
                     caller.join().unwrap()
                 });
-                // No server was left for a second attempt, whatever the policy.
+                // No server is left for a second attempt, so the outcome stays uncertain with every policy.
                 assert_eq!(failed.executed(), Executed::Maybe, "{address}: {failed}");
                 assert_eq!(failed.kind(), Kind::ServerGone, "{address}: {failed}");
                 let tried = failed.to_string().contains(": binding")
@@ -342,8 +342,8 @@ fn uncertain_call_stays_uncertain_if_no_server_is_left() {
     });
 }
 
-/// Servers are killed and restarted while threads call through clones of one binding. Every call has a true
-/// outcome, and none runs twice.
+/// Servers are killed and restarted while threads call through clones of one binding. The reported outcome of
+/// every call is true, and no call runs twice.
 #[test]
 fn concurrent_callers_all_rebind_to_the_next_server() {
     let _alone = alone();
@@ -413,7 +413,7 @@ mod growing {
         fn version(&self) -> peregrine::Result<u32>;
     }
 
-    /// Has no procedure `more`, and a parameter that older clients do not send.
+    /// Has no procedure `more`, but has a parameter that older clients do not send.
     #[peregrine::interface(name = "Growing")]
     pub(crate) trait Later {
         #[idempotent]

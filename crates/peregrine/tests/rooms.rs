@@ -1,5 +1,5 @@
-//! Compares the map of ARCHITECTURE.md with the imports: which part of `path/` uses which, and the walk of a
-//! call on each path.
+//! Compares the map of ARCHITECTURE.md with the imports: which part of `path/` uses which other part, and the
+//! walk of a call on each path.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

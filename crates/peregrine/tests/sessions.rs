@@ -71,7 +71,7 @@ fn child() {
     }
 }
 
-/// Descriptors that this process and a server's process hold for sessions.
+/// Counts the descriptors that this process and a server's process hold for sessions.
 struct Open {
     processes: [u32; 2],
     directory: PathBuf,

@@ -1,5 +1,5 @@
-//! One UDP binding that has more concurrent calls than sockets for single threads. The remaining calls share
-//! one further socket, and one of their threads receives for all of them.
+//! One UDP binding with more concurrent calls than sockets that each serve one thread. The remaining calls
+//! share one further socket, and one of their threads receives for all of them.
 
 mod support;
 
@@ -286,7 +286,7 @@ fn cancelled_frames_are_released_after_their_binding_is_dropped() {
     let door = Arc::default();
     let (_running, address) = serve_behind(&door);
     // A client that does not receive the release of its calls presumes the server dead after two seconds.
-    // Such a defect shows in every attempt. The delay of a slow machine shows only in some attempts.
+    // If a defect loses the release, every attempt takes that long. On a slow machine, only some attempts do.
     let mut tries = Vec::new();
     while tries.iter().all(|took| *took >= Duration::from_secs(2)) {
         assert!(tries.len() < 5, "{tries:?}");
@@ -295,8 +295,8 @@ fn cancelled_frames_are_released_after_their_binding_is_dropped() {
         door.store(false, Ordering::SeqCst);
         all_at_once(&room, |_| assert_eq!(hasty.stay().unwrap_err().kind(), Kind::TimedOut));
         drop((room, hasty));
-        // At first, only some of the calls have frames. They wait in `meet` for the other calls, and one
-        // thread receives for all of them.
+        // At first, only some of the calls have frames. These calls wait in `meet` for the other calls, and
+        // one thread receives for all calls that wait.
         std::thread::scope(|scope| {
             let all = scope.spawn(|| all_at_once(&other, |_| other.null().unwrap()));
             std::thread::sleep(Duration::from_millis(300));

@@ -1,6 +1,6 @@
 //! The counters of a server agree exactly with the calls that were made: in shared pages and over networks,
-//! while procedures run, when callers abandon calls, and when clients are killed. Also tests who may read
-//! the counters.
+//! while procedures run, when callers abandon calls, and when clients are killed. Also tests which
+//! users may read the counters.
 
 mod support;
 
@@ -87,7 +87,7 @@ impl Work for Object {
     }
 }
 
-/// Starts a server on the local path, TCP and UDP, with this disclosure.
+/// Starts a server on the local path, TCP and UDP, with the disclosure `told`.
 fn serve(told: Disclosure) -> (Running, Arc<Door>) {
     let door = Arc::<Door>::default();
     let server =
@@ -279,7 +279,7 @@ fn refused_calls_are_counted() {
         assert_eq!((told.server.counts.calls, told.server.counts.in_flight), (2, 2));
         door.open();
     });
-    // No procedure has this number, so none runs.
+    // No procedure has this number, so the server runs no procedure.
     let mut session = wire::Session::new(directory.path(), "work", 1).unwrap();
     let message = session.post(0, 77);
     assert_eq!(session.reply_to(message, 0, wire::LIMIT), Some(2), "not executed");
@@ -485,7 +485,7 @@ fn killed_clients_are_removed_from_the_counters() {
         }
         process.kill();
         let told = settled(|stat| stat.sessions.is_empty() && stat.bindings.is_empty());
-        // The procedure still runs, and is counted.
+        // The procedure still runs, so its call counts as in flight.
         assert_eq!(told.export("work").unwrap().counts.in_flight, u64::from(runs));
     }
     door.open();

@@ -2,8 +2,8 @@
 //! every call needs two packets, each of which wakes one thread.
 //!
 //! Normally a client probes after 5 ms without an answer, so on one processor each preemption would look like
-//! a lost packet. In this test, a client probes after ten seconds. No preemption takes so long, so a
-//! retransmitted packet was lost.
+//! a lost packet. In this test, a client probes after ten seconds. No preemption takes that long, so a
+//! retransmission shows that a packet was lost.
 //!
 //! `PEREGRINE_CALLS=1000000 cargo test -p peregrine --test steady -- --nocapture` makes more calls.
 

@@ -265,7 +265,8 @@ fn outcomes_are_true_when_servers_are_killed_at_any_moment() {
         let keep_going = KeepGoing::new(&going);
         let callers: Vec<_> =
             (0..3).map(|_| scope.spawn(|| caller(&next, &seen, &going))).collect();
-        // On a slow machine servers live longer, until enough calls have run.
+        // On a slow machine, the servers run for longer before they are killed, until enough calls have
+        // run.
         let is_weak = || !seen.is_enough() && Instant::now() < until + LIMIT;
         while kills < KILLS_MIN || Instant::now() < until || is_weak() {
             let mut server = Process::launch("child", "server", directory.path());

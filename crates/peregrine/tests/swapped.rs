@@ -244,7 +244,8 @@ impl Large for Thing {
     }
 }
 
-/// Lengths near the limits of pieces, chunks and packets. They are not multiples of these limits.
+/// Numbers of elements. The sizes of such buffers are near the limits of pieces, chunks and packets, but are
+/// not multiples of these limits.
 const LENGTHS: [usize; 6] = [0, 1, 341, 342, 5_001, 43_691];
 
 fn large_messages(client: &LargeClient) {
@@ -307,7 +308,8 @@ trait Odd {
     fn text(&self) -> peregrine::Result<String>;
 }
 
-/// A server of the other byte order that sends these bytes as the head, and as one block.
+/// A server of the other byte order. It sends the first field as the head of each reply, and the second
+/// field, if there is one, as a block.
 struct Saying(&'static [u8], Option<&'static [u8]>);
 
 impl Serve for Saying {
@@ -347,8 +349,8 @@ fn values_that_are_invalid_after_conversion_are_refused() {
     let mut letters = ['_'; 2];
     odd(&[], Some(&[0, 0, 0, b'a', 0, 0, 0, b'b'])).letters(Out::from(&mut letters)).unwrap();
     assert_eq!(letters, ['a', 'b']);
-    // The first block begins with the code of a surrogate. The second block begins with a code that would be
-    // a letter without conversion.
+    // The first block begins with the code of a surrogate. The second block begins with a code that is a
+    // letter only if the client does not convert it.
     bad_result(odd(&[], Some(&[0, 0, 0xd8, 0, 0, 0, 0, 9])).letters(Out::from(&mut letters)));
     bad_result(odd(&[], Some(&[b'a', 0, 0, 0, 0, 0, 0, 9])).letters(Out::from(&mut letters)));
     assert_eq!(odd(&[0, 0, 0, 1, b'x'], None).text().unwrap(), "x");
@@ -400,7 +402,7 @@ fn described<T: Value>() -> Described {
 }
 
 /// Checks that a value encoded in the other byte order equals its native bytes after a swap by the
-/// description. The swapped bytes can be decoded, but no truncated part of them is valid.
+/// description. The swapped bytes can be decoded, but no truncated copy of them can.
 fn swaps<T: Value + PartialEq + Debug>(value: &T) {
     let native = encoded::<T, Native>(value);
     let swapped = encoded::<T, Swapped>(value);

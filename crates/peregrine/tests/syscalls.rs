@@ -204,7 +204,7 @@ const TRIES: usize = 10;
 
 /// Checks that in at least one attempt, `part` makes fewer than `most` + [`SLACK`] system calls per call.
 /// `counted` returns the number of system calls to compare. Its argument has the numbers of checks, of
-/// yields, of system calls for other threads, and of all others. The server may be in another namespace.
+/// yields, of system calls for other threads, and of all other calls. The server may be in another namespace.
 fn at_most(part: &str, far: Option<&str>, most: f64, counted: impl Fn([f64; 4]) -> f64) {
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         println!("skipped: needs two processors");
@@ -250,7 +250,7 @@ fn polling_call_makes_no_system_call_and_blocking_call_makes_four() {
     at_most("tcp block", None, 4.0, all);
     at_most("udp block", None, 4.0, all);
     // Tracing makes procedures so slow that each call wakes a second thread of the server, which receives
-    // meanwhile. `tests/counts.rs` tests that no thread sleeps otherwise.
+    // meanwhile. `tests/counts.rs` tests that no thread sleeps without tracing.
     at_most("udp spin", None, 2.0, neither_look_nor_wake);
 }
 

@@ -228,7 +228,7 @@ fn announced_lengths_are_not_trusted() {
         stream.write_all(&header(kind, body, [1, binding, 0, 0, 0, extensions])).unwrap();
         assert!(closes(&mut stream), "kind {kind}");
     }
-    // Many connections announce almost 1 MiB, and send only 32 bytes of it after the header.
+    // Many connections announce a body of almost 1 MiB, and send only 32 bytes of the body.
     let many: Vec<_> = (0..100)
         .map(|_| {
             let (mut stream, binding) = target.bound();
@@ -458,13 +458,13 @@ fn host_that_fills_its_memory_share_delays_only_itself() {
     }
 }
 
-/// Starts a server that answers a bind request, and then answers a call, whose number `told` gets, with the
-/// bytes that `told` returns.
+/// Starts a server that answers a bind request and then one call. It answers the call with the bytes that
+/// `told` returns for the number of the call.
 fn liar(told: impl Fn(u32) -> Vec<u8> + Send + 'static) -> String {
     liar_of(1, told)
 }
 
-/// Does the same as [`liar`], with a server that announces this representation of its values.
+/// Does the same as [`liar`], with a server that announces `representation` as that of its values.
 fn liar_of(representation: u32, told: impl Fn(u32) -> Vec<u8> + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
@@ -488,7 +488,7 @@ fn unknown_representation_is_refused() {
     }
 }
 
-/// The server never gets the rest of such a call, and executes only complete calls.
+/// The client sends only a part of a call. The server never gets the rest, and executes only complete calls.
 #[test]
 fn partly_sent_call_is_not_executed() {
     let _alone = support::alone();

@@ -1,4 +1,5 @@
-//! Servers and clients over TCP in separate processes: what the survivors observe when one is killed.
+//! Servers and clients over TCP in separate processes: what the other processes observe when one process is
+//! killed.
 
 mod ledger;
 mod support;

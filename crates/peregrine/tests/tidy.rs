@@ -1,5 +1,5 @@
-//! Checks rules of the code by reading the source: which room (top-level module) uses which, where `unsafe`
-//! is allowed, names.
+//! Checks rules of the code by reading the source: which rooms (top-level modules) a room may use, where
+//! `unsafe` is allowed, and which names are banned.
 //!
 //! Each rule is a function over text. A test also passes it a text that violates the rule. So the test fails
 //! if the function detects nothing.
@@ -371,8 +371,8 @@ fn unchecked_locks(path: &str, text: &str) -> Vec<String> {
     code.lines().filter(wrong).map(|line| format!("{path}: {}", line.trim())).collect()
 }
 
-/// Returns whether a line declares a lock that a forked child shares with its parent. A thread that does
-/// not exist in the child may hold it.
+/// Returns whether a line declares a lock that a forked child shares with its parent. The lock
+/// may be held by a thread that does not exist in the child.
 fn is_static_lock(line: &str) -> bool {
     has_word(line, "static") && line.contains(": Mutex<")
 }
@@ -587,8 +587,8 @@ fn banned_names_and_macros_do_not_occur() {
     assert_eq!(banned_macros("x", "eprintln!(); // todo!").len(), 0);
 }
 
-/// Returns paths and hosts that exist on one machine only. They are written in parts, because this file is
-/// checked, too.
+/// Returns paths and hosts that exist on one machine only. Their names are in parts here, because this
+/// file is checked, too.
 fn of_one_machine(path: &str, text: &str) -> Vec<String> {
     let places = [["/wo", "rk/"], ["/ro", "ot/"], ["crates", ".io"], ["artifact", "ory"]];
     let mut wrong = Vec::new();

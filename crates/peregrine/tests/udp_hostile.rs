@@ -159,14 +159,14 @@ fn hostile(noise: &mut Noise, honest: &Seen, own: &Seen) -> Vec<u8> {
     match noise.below(8) {
         // A datagram of an honest client, repeated from another address.
         0 | 1 => honest.one(noise),
-        // Truncated, or longer than its header states.
+        // A datagram of an honest client that is truncated, or longer than its header states.
         2 => {
             let mut datagram = honest.one(noise);
             let bytes = noise.below(datagram.len() as u64 + 32) as usize;
             datagram.resize(bytes, 0x5a);
             datagram
         }
-        // Bits flipped.
+        // A datagram of an honest client with flipped bits in its header.
         3 => {
             let mut datagram = honest.one(noise);
             for _ in 0..1 + noise.below(4) {
@@ -177,7 +177,7 @@ fn hostile(noise: &mut Noise, honest: &Seen, own: &Seen) -> Vec<u8> {
             }
             datagram
         }
-        // A sender that the server does not know, with a valid checksum.
+        // A datagram with a secret that the server does not know, and with a valid checksum.
         4 => {
             let mut datagram = honest.one(noise);
             if let Some(secret) = datagram.get_mut(12..24) {
@@ -186,7 +186,7 @@ fn hostile(noise: &mut Noise, honest: &Seen, own: &Seen) -> Vec<u8> {
             forge(noise, &mut datagram);
             datagram
         }
-        // A sender that the server knows, with false fields.
+        // A datagram of the accomplice, which the server knows, with false fields.
         5 | 6 => {
             let mut datagram = own.one(noise);
             forge(noise, &mut datagram);

@@ -475,8 +475,8 @@ fn binds_by_several_addresses() {
     println!("\nended");
 }
 
-/// Calls with short limits to a halted server end at their limits or report that the server is gone. None
-/// reports an exhausted resource. Once the server continues, calls return again.
+/// Calls with short limits to a halted server end at their limits or report that the server is gone. No
+/// call reports an exhausted resource. Once the server continues, calls return again.
 #[test]
 fn calls_to_a_halted_server_report_no_exhausted_resource() {
     let _alone = alone();
@@ -578,8 +578,8 @@ fn said_of(ledger: &LedgerClient, path: PathKind) -> (Verdict, String) {
     (rung.verdict, rung.reason.clone())
 }
 
-/// A name without a scheme selects UDP through the balancer, too, although a server answers over TCP at the
-/// balancer's address. A binding that selects TCP must report why it did not select UDP.
+/// A name without a scheme also selects UDP through the balancer, although a server answers over TCP at the
+/// balancer's address. The binding reports that TCP was not needed.
 #[test]
 fn calls_by_a_plain_name_behind_a_balancer_all_succeed() {
     let _alone = alone();

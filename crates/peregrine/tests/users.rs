@@ -44,7 +44,7 @@ trait Threads {
     fn thread(&self) -> peregrine::Result<i32>;
     /// Returns once `is_released` has been called.
     fn hold(&self) -> peregrine::Result<()>;
-    /// Ends all calls of `hold`, now and later.
+    /// Makes all calls of `hold` return: those that wait now, and all later ones.
     fn is_released(&self) -> peregrine::Result<()>;
 }
 

@@ -68,7 +68,7 @@ pub(crate) struct Link {
     pub(crate) reorder: u32,
     pub(crate) corrupt: u32,
     pub(crate) truncate: u32,
-    /// The probability of a duplicate after up to five minutes.
+    /// The probability that a duplicate arrives up to five minutes later.
     pub(crate) late_duplicate: u32,
     /// The size in bytes of the largest packet that arrives.
     pub(crate) mtu: usize,
@@ -134,8 +134,8 @@ impl Link {
         state: LinkState { free: 0, loses: false, overflowed: 0, carried: 0 },
     };
 
-    /// Makes a link of this bandwidth and delay. Its queue holds the bandwidth-delay product, but at least a
-    /// hundred packets.
+    /// Makes a link that carries `bits` bits per second, with a delay of `delay` nanoseconds in each
+    /// direction. Its queue holds the bandwidth-delay product, but at least a hundred packets.
     pub(crate) fn shaped(bits: u64, delay: u64) -> Self {
         let rate = bits / 8;
         // The delay counts in both directions.
@@ -143,7 +143,7 @@ impl Link {
         Self { delay, rate: Some(rate), queue: under_way.max(100 * FRAME), ..Self::PERFECT }
     }
 
-    /// Returns whether the machine accepts a packet for sending.
+    /// Checks whether the machine accepts a packet of `bytes` bytes for sending.
     pub(crate) fn take(&self, bytes: usize, random: &mut Random) -> Result<(), NotSent> {
         if bytes > self.narrow {
             return Err(NotSent::TooLarge(self.narrow));

@@ -159,8 +159,8 @@ impl Oracle {
     }
 
     /// Notes that a client bound again. `before` is the incarnation of the server to which it was bound
-    /// before, and `now` is that of the server to which it is bound now. If they differ, it is another
-    /// server.
+    /// before, and `now` is that of the server to which it is bound now. If the incarnations differ,
+    /// the client has found another server.
     pub(crate) fn binds_again(&mut self, before: u64, now: u64) {
         self.bound_again[usize::from(before != now)] += 1;
     }

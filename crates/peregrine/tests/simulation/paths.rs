@@ -86,7 +86,7 @@ impl Paths {
         flow.map(|((_, socket), _)| *socket)
     }
 
-    /// Gives a machine another address, and removes all earlier ones.
+    /// Gives a machine another address, and removes its earlier address.
     pub(crate) fn moves(&mut self, machine: Address) {
         let home = &mut self.homes[machine as usize];
         *home = (*home + 1) % (1 << (PORT_AT - HOME_AT));

@@ -267,11 +267,11 @@ pub(crate) fn run(seed: u64) -> Run {
         );
         world.oracle.violated(text);
     }
-    // Late duplicates arrive after all calls have ended.
+    // Late duplicates may still arrive after all calls have ended.
     end = world.now + 600 * SECOND;
     world.run_until(end);
     for server in world.servers.iter().flatten() {
-        // Procedures of crashed clients notice the cancellation, so none runs for ever.
+        // Procedures of crashed clients notice the cancellation, so no procedure runs for ever.
         let calls = &world.oracle.calls;
         let orphans = server.running().filter(|token| {
             let call = &calls[*token as usize];

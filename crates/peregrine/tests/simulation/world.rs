@@ -64,7 +64,7 @@ pub(crate) enum Change {
 #[derive(Clone, Copy, Debug)]
 struct Clock {
     offset: u64,
-    /// The error of its rate, in millionths.
+    /// The error of the clock's rate, in millionths.
     drift: i64,
 }
 
@@ -198,7 +198,8 @@ impl World {
         client_options: ClientOptions,
     ) -> Self {
         let mut random = Random::new(seed);
-        // The largest error of a quartz clock, and that of a virtual machine's clock that is being corrected.
+        // The largest errors, in millionths, of a quartz clock, and of a virtual machine's clock that is
+        // being corrected.
         let drift = *random.pick(&[500, 100_000]);
         let mut machine = |_| Machine {
             clock: Clock {

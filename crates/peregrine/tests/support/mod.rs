@@ -157,7 +157,7 @@ pub(crate) fn descriptors(pid: u32) -> usize {
     entries.count() - usize::from(pid == std::process::id())
 }
 
-/// Returns the numbers of descriptors of some processes while this process has one connection to a
+/// Returns the number of descriptors of each process in `of`, while this process has one connection to a
 /// server. The answer on that connection proves that the server has seen the end of all connections
 /// that were closed before.
 pub(crate) fn at_rest<const N: usize>(directory: &Path, name: &str, of: [u32; N]) -> [usize; N] {
@@ -240,7 +240,7 @@ pub(crate) fn without_system_call(number: libc::c_long) {
 /// Makes setting a socket option fail with ENOPROTOOPT on this thread and on the threads that it starts.
 pub(crate) fn without_socket_option(option: u32) {
     let number = u32::try_from(libc::SYS_setsockopt).expect("a number of a system call");
-    // The arguments begin at byte 16. The filter compares the low word of the third one.
+    // The arguments begin at byte 16. The filter compares the low word of the third argument.
     let third = 16 + 2 * 8 + if cfg!(target_endian = "big") { 4 } else { 0 };
     filter(&mut [
         instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),

@@ -1,4 +1,4 @@
-//! Datagrams with forged source addresses, and a send buffer of the default size.
+//! Sends datagrams with forged source addresses, and shrinks the send buffer of a socket.
 
 use std::net::SocketAddrV4;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 /// The default send buffer, in bytes, as an unprivileged process gets it.
 const SEND_BUFFER: libc::c_int = 212_992;
 
-/// Shrinks the send buffer of this process's UDP socket at a port to the default size.
+/// Finds this process's UDP socket that is bound to `port`, and shrinks its send buffer to the default size.
 pub(crate) fn shrink_send_buffer(port: u16) {
     let mut shrunk = 0;
     for entry in
@@ -63,7 +63,7 @@ impl Spoofer {
         packet.extend(from.port().to_be_bytes());
         packet.extend(to.port().to_be_bytes());
         packet.extend(udp.to_be_bytes());
-        // A checksum of 0: the datagram has none.
+        // A checksum of 0 means that the datagram has no checksum.
         packet.extend([0, 0]);
         packet.extend(payload);
         // SAFETY: a socket address may be all zeros.

@@ -255,7 +255,7 @@ impl<S: Serve> Serve for SwappedServer<S> {
             let mut all = procedure.parameters.iter();
             all.any(|one| one.direction == direction && one.shape != Shape::One)
         };
-        // Padding precedes a block even if it is empty.
+        // Padding precedes every block, even an empty one.
         if has(Direction::In) || has(Direction::InOut) {
             message.resize(align_up(message.len()), 0);
             message.extend_from_slice(raw.copied);

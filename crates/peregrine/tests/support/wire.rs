@@ -109,7 +109,8 @@ impl Line {
         Ok((buffer, files))
     }
 
-    /// Waits at most [`LIMIT`] for a message. It is empty if the other side has closed or reset the socket.
+    /// Waits at most [`LIMIT`] for a message. The message is empty if the other side has closed or reset the
+    /// socket.
     pub(crate) fn answer(&self) -> (Vec<u8>, Vec<OwnedFd>) {
         self.answer_within(LIMIT).expect("the answer comes in time")
     }
@@ -249,7 +250,8 @@ impl Session {
     }
 
     /// Posts a call that is still being written, and announces that its first `there` bytes are written.
-    /// `head` is its head. The header announces `copied` bytes before the lent blocks, and `total` bytes.
+    /// `head` is its head. The header announces `copied` bytes before the lent blocks, and `total` bytes in
+    /// all.
     pub(crate) fn post_arriving(
         &mut self,
         astack: u32,

@@ -74,7 +74,7 @@ fn case_56_results_are_evicted_late_and_never_computed_again() {
     world.run_until(200 * SECOND);
     check(&world);
     assert_eq!([executions(&world, 0), executions(&world, 1)], [1, 1]);
-    // One record was evicted, and its client gets a refusal. The other result is still there.
+    // One record was evicted, and its client gets a refusal. The server still has the other result.
     let both = [ending(&world, 0), ending(&world, 1)];
     assert!(
         both.contains(&Some(Ending::Failed(Executed::Maybe, FailureReason::Refused))),
@@ -105,7 +105,8 @@ fn forgotten_client_binds_to_the_same_server_again() {
     assert_eq!(world.oracle.bound_again, [1, 0]);
 }
 
-/// Returns a valid header with the right handle and a number near the right one, and its bitmap.
+/// Returns a valid header, and the bitmap that follows it. The header has the right handle, and a number near
+/// the number `near` of the current call.
 fn any_packet(random: &mut Random, near: u32) -> (Header, Vec<u8>) {
     let kinds = [
         PacketKind::Call,

@@ -126,7 +126,7 @@ fn paused_client_does_not_report_an_executed_call_as_unexecuted() {
 }
 
 /// The client's machine is paused after its call was executed, and the result is lost. The server stays
-/// alive, presumes the client dead, and evicts its record.
+/// alive, presumes the client dead, and evicts the client's record.
 #[test]
 fn client_paused_during_its_eviction_reports_doubt() {
     let server = ServerOptions { places: 1, share: 1, ..SERVER_OPTIONS };

@@ -95,9 +95,9 @@ fn eight_handles_of_one_peer_share_the_rate_of_one() {
     }
 }
 
-/// A receiver with 1,024 credits accepts 1,024 positions in 10 ms. So a sender may have 30 times as many
-/// positions in flight if the round trip takes 300 ms as if it takes 1 ms. A sender that still assumed the
-/// short round trip would use a third of the link.
+/// A receiver with 1,024 credits accepts 1,024 positions in 10 ms. So with a round trip of 300 ms, a
+/// sender may have 30 times as many positions in flight as with a round trip of 1 ms. A sender that still
+/// assumed the short round trip would use a third of the link.
 #[test]
 fn large_messages_use_the_link_after_a_change_of_the_round_trip() {
     let bytes = 32 * MEBIBYTE;

@@ -3,11 +3,11 @@
 //! (29 to 36) and of the client (38 to 43), partitions (44 to 48), long calls (49 to 53), abuse and
 //! limits (54 to 56), chance (59, which is `seeds`).
 //!
-//! Some have another meaning here, because the exchange has one mechanism for every loss and no server timer.
-//! Some are missing. The reasons are:
+//! Some cases have another meaning here, because the exchange has one mechanism for every loss and no server
+//! timer. The following cases are missing, or are also elsewhere:
 //!
 //! * 3: silence cannot prove that no packet of a call arrived, so the result is always *maybe*.
-//! * 4, 10, 28: a duplicate never makes the server send a result again; the client requests it.
+//! * 4, 10, 28: a duplicate never makes the server send a result again; the client requests the result.
 //! * 5: a server whose results are all lost is presumed dead after ten probes, like any other.
 //! * 6 (stop and wait), 31 (repeating idempotent calls), 37 (exactly once), 42 (cancelling calls
 //!   of crashed clients), 57 and 58 (exceptions that resume, callbacks) do not belong to this protocol.
@@ -50,7 +50,8 @@ const NULL: Plan = Plan {
 
 const LASTING: ClientOptions = ClientOptions { bye: false, ..CLIENT_OPTIONS };
 
-/// Makes a world with two clients. The first one makes these calls, one list in each activity.
+/// Makes a world with two clients. The first client makes the calls of `plans`, which has a list for each
+/// activity.
 fn world_of(plans: &[Vec<Plan>], server: ServerOptions, client: ClientOptions) -> World {
     let mut world = World::new(7, 2, server, client);
     world.log = Some(Vec::new());
@@ -119,7 +120,7 @@ fn short_call_is_two_packets_and_nothing_is_retransmitted() {
     finish(&mut world);
     assert!(world.oracle.all_ok());
     assert_eq!((world.sent(PacketKind::Call), world.sent(PacketKind::Result)), (100, 100));
-    // The other five packets are two exchanges to bind, and the last acknowledgement.
+    // The other five packets are those of two exchanges to bind, and the last acknowledgement.
     assert_eq!((world.oracle.packets, world.oracle.resent), (205, 0));
 }
 

@@ -14,14 +14,14 @@ use crate::protocol::stream::keep_alive::{Action, EXAMINE_EVERY, KeepAlive, Link
 use crate::protocol::stream::{HEADER_BYTES, Header, MessageKind, padding};
 use crate::random::Random;
 
-/// The largest body of a message.
+/// The largest size in bytes of the body of a message.
 pub(crate) const BODY_MAX: usize = 8192;
 
-/// The answer of a reply: the call was executed.
+/// The answer in the reply to a call that was executed.
 pub(crate) const OK: u32 = 0;
-/// The answer of a reply: the call was refused.
+/// The answer in the reply to a call that was refused.
 pub(crate) const REFUSED: u32 = 1;
-/// The answer of a reply: the call was given up.
+/// The answer in the reply to a call that was given up.
 pub(crate) const GIVEN_UP: u32 = 2;
 
 /// The state of a caller.
@@ -208,7 +208,7 @@ impl Client {
         }
     }
 
-    /// Handles the end of sending the first message of the queue. The send lock is free now.
+    /// Removes the first message of the queue, all of which has been sent. The send lock is free now.
     fn is_sent(&mut self, context: &mut Context<'_>) {
         let Some(connection) = &mut self.connection else { return };
         let Some(sent) = connection.queue.pop_front() else { return };

@@ -28,7 +28,7 @@ pub(crate) struct Connection {
     unread: Unread,
     calls: Calls,
     output: VecDeque<u8>,
-    /// Since when output has been blocked.
+    /// The time since which output has been blocked, or `None` if it is not blocked.
     stalled_since: Option<u64>,
     /// Whether no further call is read.
     is_over: bool,
