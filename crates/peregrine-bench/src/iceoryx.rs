@@ -1,7 +1,7 @@
 //! A call by iceoryx2: a request in memory that both processes share, and its response.
 //!
-//! Services are made as in iceoryx2's own benchmark, for one client and one server. Unlike there, a client
-//! sends a request only after the response to the previous one, as in a call.
+//! Services are made as in iceoryx2's own benchmark, for one client and one server. Unlike in
+//! that benchmark, a client sends a request only after the response to the previous one, as in a call.
 
 use std::fmt::Debug;
 use std::hint::black_box;

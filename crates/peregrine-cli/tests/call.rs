@@ -134,7 +134,7 @@ fn server() {
 struct Served {
     sandbox: Sandbox,
     process: Child,
-    /// Kept open, because the server prints more at its end.
+    /// The output of the server. It is kept open, because the server prints more when it ends.
     _output: Lines<BufReader<ChildStdout>>,
     at: Vec<(&'static str, String)>,
 }
