@@ -39,7 +39,7 @@ impl<const N: usize> Payload for [u8; N] {
     }
 }
 
-/// Answers requests of `bytes` bytes, which is 1 or 200.
+/// Answers requests of `bytes` bytes, where `bytes` is 1 or 200.
 pub(crate) fn serve(slot: ChildSlot, bytes: usize) -> Result<(), Failure> {
     match bytes {
         200 => serve_of::<[u8; 200]>(slot),
@@ -47,7 +47,7 @@ pub(crate) fn serve(slot: ChildSlot, bytes: usize) -> Result<(), Failure> {
     }
 }
 
-/// Sends requests of `bytes` bytes, which is 1 or 200, as often as each command says.
+/// Sends requests of `bytes` bytes, where `bytes` is 1 or 200. Each command says how many to send.
 pub(crate) fn call(slot: ChildSlot, bytes: usize) -> Result<(), Failure> {
     match bytes {
         200 => call_of::<[u8; 200]>(slot),

@@ -113,7 +113,7 @@ impl Drawer for Object {
     }
 }
 
-/// Runs in a separate process, until its standard input ends.
+/// Serves the other tests. The server runs in a separate process, until its standard input ends.
 #[test]
 fn server() {
     if std::env::var_os("PEREGRINE_TEST_SERVER").is_none() {
