@@ -1,6 +1,6 @@
-//! Makes a given number of calls. `compare` counts the instructions of this program under callgrind.
+//! Makes a given number of calls. The script `compare` counts the instructions of this program by callgrind.
 //!
-//! `compare` builds this file with the library of each commit. Therefore this file uses only functions
+//! The script builds this file with the library of each commit. Therefore this file uses only functions
 //! that every commit has, and nothing else of this crate.
 //!
 //!     counted serve WAIT

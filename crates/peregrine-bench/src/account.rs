@@ -27,10 +27,10 @@ const CALLS: usize = 3000;
 
 /// The steps of a round trip. The limit has no procedure, so it reports two of the server's steps as one.
 const STEPS: [&str; 5] = [
-    "client: from the reply to the call's word",
+    "client: after a reply, until the next call's word is ready",
     "the word crosses, seen by the server",
-    "server: to the procedure",
-    "server: from the procedure to the reply's word",
+    "server: until the procedure begins",
+    "server: after the procedure begins, until the reply's word is ready",
     "the word crosses, seen by the client",
 ];
 
@@ -253,8 +253,8 @@ fn table(account: &Account) -> String {
         // The step of a crossing includes the time until the sending processor owns every line that it
         // writes. That time is also shown separately.
         match step {
-            1 => add("  of which until it is written", limit.posts[0], ours.posts[0]),
-            4 => add("  of which until it is written", limit.posts[1], ours.posts[1]),
+            1 => add("  of which until the word is written", limit.posts[0], ours.posts[0]),
+            4 => add("  of which until the word is written", limit.posts[1], ours.posts[1]),
             _ => {}
         }
     }

@@ -49,9 +49,9 @@ const NAME: &str = "bound";
 const A_SESSION: u8 = 1;
 /// The size of a session's memory in bytes: the same as Peregrine's. Binding accesses little of it.
 const MEMORY_BYTES: usize = 384 << 20;
-/// The size of a question in bytes, about the same as that of Peregrine's.
+/// The size of a question in bytes, about the same as the size of Peregrine's questions.
 const QUESTION: usize = 64;
-/// The size of an answer in bytes, about the same as that of Peregrine's.
+/// The size of an answer in bytes, about the same as the size of Peregrine's answers.
 const ANSWER: usize = 56;
 
 /// Options of the server process.
@@ -119,7 +119,7 @@ fn answer(listener: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Runs the raw client of the case `what`: the system calls that binding needs, and the disconnection.
+/// Runs the raw client of the case `what`: makes the system calls that binding needs, and disconnects.
 fn raw(what: &str, address: &SocketAddrUnix) -> Result<(), Failure> {
     let server = raw_socket()?;
     connect(&server, address)?;

@@ -35,8 +35,8 @@ const WARM_CALLS: u32 = 300;
 const WARM_TIME: Duration = Duration::from_millis(3);
 /// The pause between the measurements of two subjects. At its end, no thread of the server spins any more.
 const QUIET: Duration = Duration::from_millis(1);
-/// The number of requests to make calls for one sample. They are distributed over the processes. If there are
-/// more processes, each receives one.
+/// The number of requests to make calls, for each sample. The requests are distributed over the processes. If
+/// there are more processes than requests, each process receives one request.
 const ORDERS: usize = 24;
 /// The largest number of descriptors that a binding takes.
 const OF_BINDING: u64 = 3;
@@ -104,7 +104,7 @@ fn rows_of(
 /// Bindings of this process.
 struct Many(Vec<SmallClient>);
 
-/// The state of calls that use `active` of the bindings in rotation.
+/// The state of calls that are made through `active` bindings in rotation.
 struct Rotation {
     active: u32,
     next: usize,

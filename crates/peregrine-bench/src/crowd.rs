@@ -30,7 +30,7 @@ struct Member {
     given: u32,
 }
 
-/// The number of children that start concurrently.
+/// The largest number of children that start concurrently.
 const STARTED_MAX: usize = 32;
 
 impl Crowd {

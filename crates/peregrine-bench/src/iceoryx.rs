@@ -1,7 +1,7 @@
 //! A call by iceoryx2: a request in memory that both processes share, and its response.
 //!
-//! Services are made as in iceoryx2's own benchmark, for one client and one server. Unlike there, a client
-//! sends a request only after the response to the previous one, as in a call.
+//! Services are made as in iceoryx2's own benchmark, for one client and one server. Unlike in
+//! that benchmark, a client sends a request only after the response to the previous one, as in a call.
 
 use std::fmt::Debug;
 use std::hint::black_box;
@@ -39,7 +39,7 @@ impl<const N: usize> Payload for [u8; N] {
     }
 }
 
-/// Answers requests of `bytes` bytes, which is 1 or 200.
+/// Answers requests of `bytes` bytes, where `bytes` is 1 or 200.
 pub(crate) fn serve(slot: ChildSlot, bytes: usize) -> Result<(), Failure> {
     match bytes {
         200 => serve_of::<[u8; 200]>(slot),
@@ -47,7 +47,7 @@ pub(crate) fn serve(slot: ChildSlot, bytes: usize) -> Result<(), Failure> {
     }
 }
 
-/// Sends requests of `bytes` bytes, which is 1 or 200, as often as each command says.
+/// Sends requests of `bytes` bytes, where `bytes` is 1 or 200. Each command says how many to send.
 pub(crate) fn call(slot: ChildSlot, bytes: usize) -> Result<(), Failure> {
     match bytes {
         200 => call_of::<[u8; 200]>(slot),

@@ -30,7 +30,7 @@ const PEERS: [&str; 2] = ["iceoryx2", "unix-socket"];
 pub(crate) const ANSWER: u8 = 0x5a;
 /// The number of calls before the measured ones.
 const WARM_CALLS: u32 = 300;
-/// The number of calls from which the time of a call is estimated first.
+/// The number of calls in the first measurement, which only estimates the time of a call.
 const GUESS: u32 = 48;
 
 /// The arguments of a process.

@@ -162,7 +162,7 @@ fn ask_for<const N: usize>(memory: &mut Memory, word_at: usize) {
     }
 }
 
-/// Writes the payload after a word.
+/// Writes a payload to its place, which follows the word at `word_at`.
 #[inline(always)]
 fn put<const N: usize>(memory: &mut Memory, word_at: usize, private: &[u8]) {
     if N > 0 {
@@ -177,8 +177,8 @@ fn put<const N: usize>(memory: &mut Memory, word_at: usize, private: &[u8]) {
     }
 }
 
-/// Receives the payload after a word: copies it if it is small, reads it in place if it is large, copies and
-/// then reads it if it is very large.
+/// Receives the payload whose place follows the word at `word_at`. A small payload is copied. A large one is
+/// read in place. A very large one is copied and then read.
 #[inline(always)]
 fn take<const N: usize>(memory: &mut Memory, word_at: usize, private: &mut [u8]) {
     let at = word_at + PAYLOAD;
@@ -203,7 +203,8 @@ fn lead<H: HandOver, const IN: usize, const OUT: usize>(
     warm: u32,
     trips: u32,
 ) -> Duration {
-    // There are two buffers, so that a payload can be sent without waiting for the received one.
+    // Sending and receiving use different buffers, so that a payload can be sent before the received payload
+    // has been copied completely.
     let (sent, mut private) = (vec![0xa5; IN], vec![0xa5; OUT]);
     let mut pass = |n| {
         ask_for::<IN>(memory, 0);
@@ -235,7 +236,7 @@ fn follow<H: HandOver, const IN: usize, const OUT: usize>(
     Duration::ZERO
 }
 
-/// Selects the instance of `$function` that is compiled for the sizes of an exchange, or `None` if no case
+/// Returns the instance of `$function` that is compiled for the sizes of an exchange, or `None` if no case
 /// has these sizes.
 macro_rules! sized {
     ($function:ident, $way:ty, $exchange:expr; $(($in:literal, $out:literal)),*) => {
@@ -255,7 +256,7 @@ macro_rules! of_all_sizes {
             Way::Yield => of_all_sizes!($function, Yield, exchange),
             Way::Stamped => of_all_sizes!($function, Stamped, exchange),
         };
-        side.expect("a size of a case")
+        side.expect("the sizes of a case")
     }};
     ($function:ident, $way:ty, $exchange:expr) => {
         sized!($function, $way, $exchange;

@@ -45,7 +45,7 @@ pub(crate) fn serve(mut slot: ChildSlot, bytes: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Sends messages of `bytes` bytes, as often as each command says.
+/// Sends messages of `bytes` bytes. Each command says how many to send.
 pub(crate) fn call(slot: ChildSlot, bytes: usize) -> Result<(), Failure> {
     let server = socket()?;
     connect(&server, &address(bytes)?)?;

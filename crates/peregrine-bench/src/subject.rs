@@ -42,7 +42,7 @@ enum What {
     Object(Procedure),
 }
 
-/// The number of calls (or trips) from which the time of one is estimated first.
+/// The number of calls (or trips) in the first measurement, which only estimates the time of one.
 const GUESS: u32 = 48;
 /// The number of trips before the measured ones. After them the child is awake.
 const WARM_TRIPS: u32 = 64;

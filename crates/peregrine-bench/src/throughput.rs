@@ -104,7 +104,8 @@ pub(crate) fn crowd(
     })?)
 }
 
-/// Measures `callers`, and one caller on the processor `here` that calls a separate server, round by round.
+/// Measures `callers` and a single caller alternately, round by round. The single caller runs on the
+/// processor `here`, and calls the separate server `lone`.
 fn compare_with_one(
     selection: &Selection,
     row: Row,

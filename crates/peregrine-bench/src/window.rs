@@ -135,12 +135,13 @@ mod tests {
     fn only_calls_inside_the_window_count() {
         let window = Window::after(0, 1_000_000, 10_000_000);
         assert_eq!(window.ns(), 10_000_000);
-        // Calls of 100 ns: 100,000 fit, and those between two readings of the clock may be lost.
+        // Calls of 100 ns: 100,000 fit into the window. Those between the readings of the clock at its start
+        // or end may not be counted.
         let Counted { calls, all, late_ns } = counted(window, 0, 100);
         assert!((99_850..=100_000).contains(&calls), "{calls}");
         assert!((110_000..=110_050).contains(&all), "{all}");
         assert_eq!(late_ns, 0);
-        // Calls of 3 ms: the one that runs at the end of the window does not count.
+        // Calls of 3 ms: the calls that run when the window begins and when it ends do not count.
         assert_eq!(counted(window, 0, 3_000_000), Counted { calls: 2, all: 4, late_ns: 0 });
     }
 

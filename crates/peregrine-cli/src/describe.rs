@@ -42,7 +42,7 @@ pub(crate) fn run(describe: &Describe, format: FormatOption) -> Result<(), Failu
         }
         FormatOption::Human => {
             let mut text = String::new();
-            // Writes this line as a comment, so that the output is valid Rust.
+            // The facts about the server are written as a comment, so that the output is valid Rust.
             if let Some((address, description)) = server {
                 let (age, bindings) = (output::age(description.age_ms), description.bindings);
                 let process = description.process;

@@ -113,7 +113,7 @@ impl Drawer for Object {
     }
 }
 
-/// Runs in a separate process, until its standard input ends.
+/// Serves the other tests. The server runs in a separate process, until its standard input ends.
 #[test]
 fn server() {
     if std::env::var_os("PEREGRINE_TEST_SERVER").is_none() {
@@ -134,7 +134,7 @@ fn server() {
 struct Served {
     sandbox: Sandbox,
     process: Child,
-    /// Kept open, because the server prints more at its end.
+    /// The output of the server. It is kept open, because the server prints more when it ends.
     _output: Lines<BufReader<ChildStdout>>,
     at: Vec<(&'static str, String)>,
 }

@@ -349,8 +349,9 @@ fn foreign_peers_of_other_versions_are_refused_by_name() {
     theirs.bind("udp").nothing().unwrap();
 }
 
-/// Forwards packets between one client and a server, and drops the client's packets of one version.
-/// Releases before version 3 did not answer packets of any other version.
+/// Forwards packets between one client and a server, and drops the client's packets of the version `version`.
+/// Returns the port for the client. So the server seems to be an old release: releases with a packet protocol
+/// before version 3 ignored packets of other versions.
 fn dropping_version(version: u8, server: u16) -> u16 {
     let front = UdpSocket::bind("127.0.0.1:0").unwrap();
     let back = UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -173,7 +173,8 @@ impl Deriving<'_> {
         parts
     }
 
-    /// Returns the cost of several consecutive values, after their count if there is one.
+    /// Returns the cost of several consecutive values. It includes the cost of their count, which precedes
+    /// them, if they are `counted`.
     fn elements(
         &mut self,
         ty: &DescribedType,

@@ -205,8 +205,8 @@ impl Parameters<'_> {
 }
 
 impl Cost {
-    /// Returns the count of each symbol outside of loops. The count of [`Symbol::ByteCopy`] may have
-    /// quarters.
+    /// Returns the count of each symbol outside of loops. The count of [`Symbol::ByteCopy`] is a multiple of
+    /// 1/4.
     pub(crate) fn symbols(&self) -> impl Iterator<Item = (Symbol, f64)> {
         let times = |(symbol, count): (Symbol, &u64)| {
             let unit = if symbol == Symbol::ByteCopy { 4.0 } else { 1.0 };

@@ -504,8 +504,8 @@ impl Paths {
         Ok(paths)
     }
 
-    /// Returns the paths of a group that carry a case. To the null call over raw Ethernet, Peregrine's call
-    /// over UDP is added for comparison.
+    /// Returns the paths of a group that carry a case. If they include the null call over raw Ethernet,
+    /// Peregrine's null call over UDP is added, with which it is compared.
     fn of(&self, group: &[Path], case: Case) -> Self {
         let some = |paths: &[Path]| -> Vec<Path> {
             let carry = |path: &&Path| group.contains(path) && path.carries(case);

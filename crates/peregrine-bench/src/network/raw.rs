@@ -193,8 +193,8 @@ impl<const GENERIC: bool> Frames for Xdp<GENERIC> {
             frame: FRAME as u32,
             count: (received + sent) as u32,
             headroom: HEADROOM as u32,
-            // The ring has twice as many entries, because the kernel delivers a frame before it shows that it
-            // has taken the frame from this ring.
+            // The fill ring has two entries per frame, because the kernel delivers a frame before it shows
+            // that it has taken the frame from this ring.
             fill: 2 * receive,
             completion: transmit,
         };

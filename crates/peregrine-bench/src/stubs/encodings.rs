@@ -7,8 +7,8 @@
 //! * `rkyv`: archives that can be read in place (`access`, checked); decoding makes owned values of them.
 //! * `postcard`: a compact encoding for serde.
 //!
-//! Peregrine's row is the value of a compiled stub, in the native representation. All decoders check what
-//! they read.
+//! Peregrine is measured by the encoding and decoding of a value by itself, in the native representation. All
+//! decoders check what they read.
 
 use std::hint::black_box;
 

@@ -98,7 +98,8 @@ mod tests {
         assert_eq!(item.overlap, 7.0 + 256.0 * 3.0);
         let byte = of(Control::Compiled, Copying::InlineByte, Data::Array);
         assert_eq!(byte.overlap, 8.0 + 256.0 * 8.0);
-        // 86 records: three moves overlap with a step, a set-up and three codes.
+        // Each of the 86 records takes the longer of two times: 3 moves (3 * 8 = 24), or a loop step, a
+        // set-up and 3 codes (3 + 10 + 3 * 4 = 25).
         let structure = of(Control::Interpreted, Copying::InlineByte, Data::Structure);
         let once = 7.0 + 102.4 + 2.0 * 10.0 + 2.0 * 20.0 + 6.0 * 4.0;
         assert_eq!(structure.overlap, once + 256.0 * 8.0 + 86.0 * 25.0);

@@ -31,7 +31,8 @@ pub(crate) const STEPS: usize = super::user::INTEGERS;
 #[inline(always)]
 fn straight(mover: &impl Mover, user: &mut User, packet: &mut [u8]) -> Used {
     let (bytes, mut packet) = (packet.len(), Packet::new(packet));
-    // As for items that follow other items, the compiler does not know the first position.
+    // Skips a number of bytes that the compiler does not know. So it does not know the positions of the
+    // items, as in a stub that has moved other values before.
     packet.next(user.lengths[0])?;
     let array = &mut user.array.value;
     macro_rules! items {

@@ -26,7 +26,7 @@ impl Debug for Repeated {
     }
 }
 
-/// The number of repetitions from which the time of one is estimated first.
+/// The number of repetitions in the first measurement, which only estimates the time of one repetition.
 const GUESS: u32 = 2000;
 
 impl Repeated {
@@ -115,7 +115,7 @@ impl Repeated {
 
 /// The number of pieces into which the time of a sample is divided.
 const PIECES: usize = 9;
-/// The maximum number of measured pieces, in multiples of [`PIECES`], to obtain enough undisturbed ones.
+/// At most `TRIES * PIECES` pieces are measured, until [`PIECES`] of them are undisturbed.
 const TRIES: usize = 6;
 
 /// The current speed of the processor.

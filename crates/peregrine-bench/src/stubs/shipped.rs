@@ -128,7 +128,7 @@ impl Structure {
 /// A kind of measured stub of Peregrine, or the copy with which stubs are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Row {
-    /// A copy of the number of bytes that the value has.
+    /// A copy of bytes. Their number is the size of the value.
     Copy,
     /// The value in the native representation.
     Value,

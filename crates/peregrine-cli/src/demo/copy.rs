@@ -15,7 +15,7 @@ use crate::output::{self, Counted, Failure, OrFail};
 
 /// The result of a copy.
 pub(super) struct Copied {
-    /// Bytes copied.
+    /// The number of bytes that were copied.
     pub(super) bytes: u64,
     /// For each chunk, the time of the call, and the time of the same read in this process.
     pub(super) times: Vec<[Duration; 2]>,

@@ -28,7 +28,7 @@ pub(super) struct Report {
     pub(super) far: Vec<(String, Copied)>,
     /// Why raw Ethernet was skipped, if it was.
     pub(super) skipped: Option<String>,
-    /// Bytes that were written through `Lent`.
+    /// The number of bytes that were written through `Lent`.
     pub(super) written: usize,
     /// The result of each direction.
     pub(super) directions: Vec<DirectionResult>,

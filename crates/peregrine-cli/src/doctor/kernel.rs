@@ -65,7 +65,7 @@ fn barriers() -> Finding {
             true => "memory barriers are paid by waiting threads, not by calls",
             false => "a server thread waits for one caller at a time",
         })
-        .fix("run a kernel with CONFIG_MEMBARRIER, and outside of sandboxes that forbid membarrier")
+        .fix("use a kernel with CONFIG_MEMBARRIER, and run the program outside of sandboxes that forbid membarrier")
 }
 
 fn sealing() -> Finding {
@@ -90,7 +90,7 @@ fn needed(what: &'static str, tried: Result<(), Errno>, why: &str) -> Finding {
         Ok(()) => Finding::good(what, "available").costs(why),
         Err(error) => Finding::of(what, false, io::Error::from(error).to_string())
             .costs("no calls through shared memory: network paths take more than ten times as long")
-            .fix("run Linux 5.4 or later, outside of sandboxes that forbid it"),
+            .fix("use Linux 5.4 or later, and run the program outside of sandboxes that forbid this feature"),
     }
 }
 

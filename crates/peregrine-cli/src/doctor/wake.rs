@@ -54,7 +54,7 @@ fn finding(
 fn sleeping_on_one(cpu: u32) -> Finding {
     let measured = round_trip([cpu; 2], Waiting::Sleeping, 400);
     finding("wake-up, same processor", "wake_same_processor", measured, 20e3)
-        .costs("a call takes about as long if both sides sleep on one processor")
+        .costs("a call takes about this time if both sides sleep on one processor")
         .fix("check whether system calls are filtered or traced: grep Seccomp /proc/self/status")
 }
 
@@ -62,8 +62,8 @@ fn sleeping_on_two(cpus: [u32; 2]) -> Finding {
     let measured = round_trip(cpus, Waiting::Sleeping, 200);
     finding("wake-up, other processor", "wake_other_processor", measured, 20e3)
         .costs(
-            "a call takes about as long if both sides sleep on two processors; \
-             with adaptive waiting, the default, both sides poll for that time before they sleep",
+            "a call takes about this time if both sides sleep on two processors; \
+             with adaptive waiting, the default, both sides first poll for this time",
         )
         .fix(format!(
             "run client and server on one processor (taskset -c {} PROGRAM), or poll (Wait::Spin)",
@@ -74,7 +74,7 @@ fn sleeping_on_two(cpus: [u32; 2]) -> Finding {
 fn polling(cpus: [u32; 2]) -> Finding {
     let measured = round_trip(cpus, Waiting::Polling, 4000);
     finding("polling, two processors", "line", measured, 1e3)
-        .costs("a call takes about as long while both sides poll")
+        .costs("a call takes about this time while both sides poll")
         .fix("run client and server on processors that share a cache: lscpu --extended")
 }
 

@@ -51,7 +51,7 @@ pub(crate) enum Failure {
     },
     /// A failure with results: more members for the JSON object.
     With {
-        /// The other members.
+        /// An object with these members.
         results: Value,
         /// What failed.
         failure: Box<Self>,

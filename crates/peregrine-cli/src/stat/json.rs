@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::Interval;
 use crate::output;
 
-/// Returns all members.
+/// Returns the JSON object of an interval.
 pub(super) fn interval(interval: &Interval) -> Value {
     let Interval { before, now, .. } = interval;
     let (server, then) = (&now.server, &before.server);

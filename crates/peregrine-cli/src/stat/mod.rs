@@ -52,7 +52,8 @@ impl Interval {
         (ns as f64 / 1e9).max(1e-9)
     }
 
-    /// Returns the increase per second.
+    /// Returns the increase per second of a counter that was `before` at the start of the interval, and is
+    /// `now` at its end.
     pub(super) fn rate(&self, before: u64, now: u64) -> f64 {
         now.saturating_sub(before) as f64 / self.seconds()
     }

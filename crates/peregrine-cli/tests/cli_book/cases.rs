@@ -1,10 +1,10 @@
-//! The sections of the book and their command lines.
+//! The sections of the document `docs/CLI.md`, and their command lines.
 //!
 //! A new command needs a new entry of [`CASES`], and nothing else.
 
 use super::world::{World, leave_interfaces, leave_something_dead, nothing};
 
-/// A section of the book.
+/// A section of the document.
 pub(crate) struct Case {
     pub(crate) title: &'static str,
     pub(crate) text: &'static str,
@@ -28,9 +28,9 @@ pub(crate) struct Step {
     pub(crate) before: fn(&World),
     /// Whether the document must show exactly this output; if not, the output depends on the machine.
     pub(crate) held: bool,
-    /// Maximum lines that are shown.
+    /// The maximum number of lines that are shown.
     pub(crate) lines: usize,
-    /// Columns of the terminal.
+    /// The number of columns of the terminal.
     pub(crate) columns: u16,
 }
 

@@ -13,7 +13,7 @@ pub(crate) struct Shown {
     pub(crate) holds: Holds,
 }
 
-/// Whether the document must show the same output.
+/// On which machines the output of a command must be the same as in the document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holds {
     /// On every machine.

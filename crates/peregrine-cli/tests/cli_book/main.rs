@@ -1,5 +1,5 @@
-//! The book of the command line, `docs/CLI.md`: every command on every path, in a terminal and in a pipe.
-//! This test runs all command lines, and compares their output with the document.
+//! The document `docs/CLI.md` shows every command on every path, in a terminal and in a pipe. This test runs
+//! all command lines of the document, and compares their output with it.
 //!
 //! `PEREGRINE_WRITE=1 cargo test -p peregrine-cli --test cli_book` generates the document.
 

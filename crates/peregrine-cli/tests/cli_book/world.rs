@@ -1,4 +1,4 @@
-//! The environment of the command lines of the book, with a server of `files` on every path.
+//! The environment in which the command lines of `docs/CLI.md` run: a server exports `files` on every path.
 
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _};
 use std::process::Command;
@@ -20,7 +20,7 @@ const OF_ALL: [&str; 2] = ["list", "clean"];
 const MEMBERS: [&str; 8] =
     ["kind", "what", "executed", "address", "phase", "causes", "advice", "suggestions"];
 
-/// A server and its addresses.
+/// The environment of the command lines: a sandbox, a server and its addresses.
 pub(crate) struct World {
     sandbox: Sandbox,
     /// Runs as long as the environment exists.
@@ -246,7 +246,8 @@ impl World {
             }
         }
         let has_address = step.line.contains("ADDRESS");
-        // With several lines, no line has the total time.
+        // In NDJSON, a command with several results prints a line for each result. Such a line has no time,
+        // even if it is the only one.
         let is_line = form == Form::Ndjson && objects.len() == 1 && last["error"].is_null();
         if (has_address && !is_line) || (step.code > 2 && is_interrupted == 0) {
             assert!(last["took_ns"].as_u64() > Some(0), "{line} has no time: {last}");

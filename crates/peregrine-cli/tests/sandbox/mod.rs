@@ -21,7 +21,8 @@ pub(crate) struct Sandbox(pub(crate) TempDir);
 
 impl Sandbox {
     pub(crate) fn new() -> Self {
-        // The path does not depend on `TMPDIR`, so that texts with it have the same length on every machine.
+        // The path does not depend on `TMPDIR`, so that output with this path has the same length on every
+        // machine.
         let dir = tempfile::Builder::new().prefix("pg").tempdir_in("/tmp").unwrap();
         for name in ["run", "files", "tmp"] {
             fs::create_dir(dir.path().join(name)).unwrap();
