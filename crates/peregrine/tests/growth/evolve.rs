@@ -64,9 +64,10 @@ const OTHERS: [DescribedType; 4] =
 #[derive(Clone, Debug)]
 pub(crate) struct Age {
     pub(crate) whole: Described,
-    /// The defaults of fields and of parameters with one value, by their names.
+    /// The default of each field, and of each parameter that is a single value and not a buffer. The key is
+    /// the name of the field or parameter.
     pub(crate) defaults: HashMap<String, Dynamic>,
-    /// The number of names that were given.
+    /// The number in the newest name of a part. The next name contains the next number.
     names: usize,
 }
 
@@ -198,7 +199,7 @@ impl Age {
         }
     }
 
-    /// Returns one of the named types that exist, or `char` in place of a type that may be that of an error.
+    /// Returns one of the named types that exist. Returns `char` instead if this type may be an error type.
     fn known(&self, chance: &mut Chance) -> DescribedType {
         let number = chance.below(self.whole.types.len());
         let is_error =
@@ -585,7 +586,7 @@ fn rename(name: &mut String, was: &mut Vec<String>) {
     was.insert(0, std::mem::replace(name, new));
 }
 
-/// Gives the first integer of a type a random width. Returns whether the type has changed.
+/// Gives an integer of a type a random width. Returns whether the type has changed.
 pub(crate) fn widen(ty: &mut DescribedType, chance: &mut Chance) -> bool {
     match ty {
         DescribedType::Array(one, count) if *count > 0 => widen(one, chance),
