@@ -33,7 +33,7 @@ trait Jobs {
     fn waiting(&self) -> peregrine::Result<u32>;
     /// Returns how many calls have been cancelled so far.
     fn cancelled(&self) -> peregrine::Result<u32>;
-    /// Waits until the call is cancelled, and returns the number nevertheless.
+    /// Waits until the call is cancelled, and then returns `number` as if it were not cancelled.
     fn outlast(&self, number: u64) -> peregrine::Result<u64>;
 }
 

@@ -513,7 +513,7 @@ impl Age {
                 let place = chance.below(variants.len());
                 match chance.below(3) {
                     0 if is_open => {
-                        // The value must differ from those of all variants, also of variants that were
+                        // The value must differ from the values of all variants, also of those that were
                         // removed.
                         let mut new = self.plain_variant(chance, &repr, &variants);
                         new.value = 100 + self.plain_values();
