@@ -67,7 +67,8 @@ pub(crate) struct Age {
     /// The default of each field, and of each parameter that is a single value and not a buffer. The key is
     /// the name of the field or parameter.
     pub(crate) defaults: HashMap<String, Dynamic>,
-    /// The number that was given last. Each new name, and each new value of a plain enum, gets the next number.
+    /// The number that was given last. Each new name, and each new value of a plain enum, gets the next
+    /// number.
     names: usize,
 }
 
