@@ -39,7 +39,7 @@ impl Work for Worker {
     fn long(&self) -> peregrine::Result<()> {
         let end = self.end.lock().unwrap().take().expect("only one long call at a time");
         self.began.fetch_add(1, Ordering::SeqCst);
-        // This is an error if the test has failed and dropped the sender.
+        // `recv_timeout` returns an error if the test has failed and dropped the sender.
         let _ = end.recv_timeout(3 * LIMIT);
         Ok(())
     }

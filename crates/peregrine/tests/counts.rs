@@ -266,7 +266,7 @@ fn received_bytes_are_allocated_and_copied_once() {
     allocates(1, || assert_eq!(decode::<bytes::BytesMut>(&head).len(), 1000));
 }
 
-/// Checks each choice of the device, with payload checks (the default) and without.
+/// Checks both devices, each with payload checks (the default) and without.
 #[test]
 fn call_over_raw_ethernet_allocates_only_for_its_owned_types() {
     let _alone = support::alone();
@@ -325,9 +325,9 @@ fn call_on_a_shared_socket_does_not_allocate() {
             allocations() - before
         });
         println!("{rounds:?} allocations per round");
-        // The large results of all rounds allocate equally often, so rounds differ only by their small calls.
-        // On a slow machine, calls that wait for a thread add allocations. So the rounds with the fewest
-        // allocations are compared.
+        // The number of calls with large results is the same in all rounds. Only the number of small calls
+        // differs: it is twice as large in every second round. On a slow machine, calls that wait for a
+        // thread add allocations. So the rounds with the fewest allocations are compared.
         let [single, double] = [0, 1].map(|first| {
             let some = rounds[4 + first..].iter().step_by(2);
             some.copied().min().expect("rounds")
@@ -400,11 +400,11 @@ fn sleeps() -> u64 {
     sleeps
 }
 
-/// The number of sleeps that a slow machine may add to a call. A client that has waited for long sends a
-/// probe, and sleeps once more. A regression would add a whole sleep to every call.
+/// The average number of sleeps per call that a slow machine may add. A client that has waited for long
+/// sends a probe, and sleeps once more. A regression would add a whole sleep to every call.
 const SLACK: f64 = 0.5;
 
-/// Checks that a call over UDP sleeps at most `most` times, client and server together.
+/// Checks that client and server together sleep at most `most` times per call over UDP, on average.
 fn sleeps_at_most(most: f64, wait: Wait) {
     const CALLS: u64 = 500;
     const TRIES: usize = 20;

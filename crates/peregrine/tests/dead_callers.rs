@@ -33,7 +33,7 @@ trait Jobs {
     fn waiting(&self) -> peregrine::Result<u32>;
     /// Returns how many calls have been cancelled so far.
     fn cancelled(&self) -> peregrine::Result<u32>;
-    /// Waits until the call is cancelled, and returns the number nevertheless.
+    /// Waits until the call is cancelled, and then returns `number` as if it were not cancelled.
     fn outlast(&self, number: u64) -> peregrine::Result<u64>;
 }
 
@@ -265,8 +265,8 @@ fn many_dead_callers_leave_nothing() {
         assert!(cancelled > 0, "no call was cancelled");
         let mut after = before;
         let back = eventually(LIMIT, || {
-            // This call sends a packet: a superfluous thread that sleeps while it receives ends only when a
-            // packet wakes it.
+            // This call sends a packet: a superfluous thread that sleeps until it receives a packet cannot
+            // end before.
             jobs.waiting().unwrap();
             after = Vitals::of(stage.server.id());
             after.is_back_to(before, 8, 64 << 10)

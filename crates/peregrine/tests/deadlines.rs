@@ -107,7 +107,8 @@ impl Clock for Object {
     }
 }
 
-/// A server at an endpoint (empty: the local path). A second server on the same path serves its nested calls.
+/// A server at an endpoint (empty: the local path). A second server on the same path serves the nested calls
+/// of the first.
 struct Stage {
     seen: Arc<Seen>,
     address: String,
@@ -130,8 +131,8 @@ impl Stage {
             (running, address.unwrap_or_else(|| name.to_owned()))
         };
         let (nested, address) = serve("nested", None);
-        // Over raw Ethernet, the caller of nested calls would be at the far end, like the nested server, and
-        // could not call it. So no nested calls are made.
+        // Over raw Ethernet, both servers are at the far end, and a client cannot call a server at its own
+        // end. So no nested calls are made.
         let bind = || ClockClient::bind(&address).unwrap();
         let client = if endpoint.starts_with("eth") { None } else { Some(bind()) };
         let (running, address) = serve("clock", client);
@@ -152,7 +153,7 @@ impl Stage {
     }
 }
 
-/// Runs `what` on every path of this machine.
+/// Runs `what` on each path within this machine except in-process calls: local, TCP and UDP.
 fn on_each_path(what: impl Fn(&str)) {
     let _alone = support::alone();
     let _directory = support::own_directory();
@@ -176,7 +177,7 @@ fn learns_remaining_time(endpoint: &str) {
     let (left, cancelled) = client.with_timeout(LONG).left().unwrap();
     assert!(left.is_some_and(|left| (1..=LONG.as_micros() as u64).contains(&left)), "{left:?}");
     assert!(!cancelled);
-    // The limit does not apply to the next call.
+    // The next call has no limit.
     assert_eq!(client.left().unwrap(), (None, false));
     let (later, _) = client.with_deadline(Instant::now() + 2 * LONG).left().unwrap();
     assert!(later > left, "{later:?}");
@@ -230,8 +231,8 @@ fn procedure_learns_that_its_caller_has_given_up_over_raw_ethernet() {
     over_raw_ethernet(learns_cancellation);
 }
 
-/// Checks that a waiting call that is given up while all threads are busy does not run when a thread is free
-/// again.
+/// Gives up calls that wait because the server's only thread is busy. Checks that these calls do not run when
+/// the thread is free again.
 fn does_not_run(endpoint: &str) {
     let stage = Stage::new(endpoint, 1);
     let client = stage.client();
@@ -250,7 +251,7 @@ fn does_not_run(endpoint: &str) {
         for error in all {
             assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::Maybe));
         }
-        // In this time the server receives the cancellations, before a thread is free.
+        // During this pause the server receives the cancellations, while its thread is still busy.
         std::thread::sleep(4 * MOMENT);
         stage.seen.set(true);
         busy.join().unwrap().unwrap();
@@ -286,8 +287,8 @@ fn nested_call_has_no_more_time_than_its_procedure() {
         assert!(left.is_some_and(|left| left <= LONG.as_micros() as u64), "{left:?}");
         assert_eq!(client.nested_left().unwrap(), (None, false));
     });
-    // A nested call within one process has no more time either. In the second case, the nested call has its
-    // own limit, which is smaller.
+    // Within one process, too, a nested call has no more time than its procedure. In the second case, the
+    // nested call has its own limit, which is smaller.
     let object = |nested| Object { seen: Arc::default(), nested };
     let inner = ClockClient::in_process(object(None));
     let short = inner.with_timeout(LONG);

@@ -35,7 +35,8 @@ fn child() {
     }
 }
 
-/// Returns the limit (RLIMIT_NOFILE) with which a process can open `more` further descriptors.
+/// Returns the limit (RLIMIT_NOFILE) under which the process `pid` can open exactly `more` further
+/// descriptors.
 fn room_for(pid: u32, more: usize) -> Option<u64> {
     let open =
         std::fs::read_dir(format!("/proc/{pid}/fd")).expect("a process of this user").flatten();

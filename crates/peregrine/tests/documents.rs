@@ -202,8 +202,8 @@ fn performance_has_method_and_results_in_250_lines() {
     assert!(lines <= 250, "{lines} lines: raw runs belong to crates/peregrine-bench/results");
 }
 
-/// Returns the targets of links that do not exist, with files and headings. Links to other sites are not
-/// checked.
+/// Returns the link targets that do not exist. A target is a file, a heading, or both. Links to other sites
+/// are not checked.
 fn broken_links(path: &str, text: &str) -> Vec<String> {
     let from = Path::new(path).parent().unwrap().to_owned();
     let mut broken = Vec::new();

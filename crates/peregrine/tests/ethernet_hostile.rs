@@ -132,11 +132,12 @@ fn idle(ledger: &LedgerClient, directory: &Path) {
     println!("\nmade 100 by {}", ledger.binding().explain().summary());
 }
 
-/// The most recent frames that passed in each direction: those of honest processes, and those of the
-/// accomplice, a client that the attacker controls.
+/// The most recent frames that passed, indexed by the end that receives them.
 #[derive(Default)]
 struct Seen {
+    /// Frames to and from honest clients.
     honest: [Mutex<Newest>; 2],
+    /// Frames to and from the accomplice, a client that the attacker controls.
     own: [Mutex<Newest>; 2],
     /// The accomplice's tag plus 1; 0 if it is not known yet.
     accomplice: AtomicU64,

@@ -614,8 +614,8 @@ fn silent_link_is_replaced_by_udp() {
     });
 }
 
-/// Clients ask the queue's holder which process it is. They do not wait for a holder that does not
-/// answer, however many of them ask.
+/// Clients ask the process that holds the queue for its process number. They do not wait for a holder that
+/// does not answer, however many clients ask.
 #[test]
 fn asking_for_the_queue_holder_does_not_block() {
     let directory = tempfile::tempdir().unwrap();
@@ -649,7 +649,7 @@ fn asking_for_the_queue_holder_does_not_block() {
     });
 }
 
-/// Threads of one process that bind and release bindings concurrently all get the queue.
+/// Two threads of one process bind and release bindings concurrently. Every binding uses the queue.
 #[test]
 fn rebinding_gets_the_queue_again() {
     let directory = tempfile::tempdir().unwrap();

@@ -57,7 +57,7 @@ impl Test {
     }
 
     /// Returns when a running call has been given up after `limit`. On a slow machine, the limit may pass
-    /// before the procedure runs. The server then does not run it, and the call is repeated.
+    /// before the procedure runs. The server then does not run the call, and the call is repeated.
     fn give_up_inside(&self, impatient: &GateClient, limit: Duration) {
         let until = Instant::now() + LIMIT;
         loop {
@@ -108,8 +108,8 @@ fn overload_is_refused_as_not_executed_and_is_temporary() {
     std::thread::scope(|scope| {
         let first = scope.spawn(|| gate.wait(1));
         assert_eq!(test.entered.recv_timeout(LIMIT), Ok(1));
-        // The only thread is busy: one more call waits, and further calls are refused. If the call that is
-        // made below is first in the queue, the call of this thread is refused and repeated.
+        // The only thread is busy: one more call waits, and further calls are refused. If the call `pass(3)`
+        // below takes the place in the queue, the call `wait(2)` is refused and repeated.
         let queued = scope.spawn(|| {
             loop {
                 match gate.wait(2) {

@@ -51,7 +51,8 @@ fn in_use(directory: &Path) -> (i64, usize) {
     (last.0 + last.1, open)
 }
 
-/// Repeats the count until `is_due` holds, or for 10 s. On a slow machine it may not hold at once.
+/// Repeats the count until `is_due` returns true, or for 10 s. On a slow machine, the first counts may be
+/// too large.
 fn in_use_when(directory: &Path, is_due: impl Fn((i64, usize)) -> bool) -> (i64, usize) {
     let limit = Instant::now() + Duration::from_secs(10);
     loop {

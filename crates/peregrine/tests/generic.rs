@@ -339,8 +339,8 @@ proptest! {
             bridge(ContractServer::new(Object::default())),
             bridge(SwappedServer::new(ContractServer::new(Object::default()))),
         ];
-        // The error of `relays` names the bridge that relayed the error, so the replies to `relays` are not
-        // compared.
+        // The replies to `relays` are not compared. They are errors, and an error that a bridge relays also
+        // names the bridge.
         let relays = ContractClient::INTERFACE.procedures.iter().position(|one| one.name == "relays");
         let kept = kept.0.lock().unwrap();
         for message in kept.iter().filter(|message| Some(message.0 as usize) != relays) {
@@ -467,7 +467,8 @@ fn results_of_a_generic_server_are_checked() {
     assert!(error.detail().ends_with("into: expected elements of 4 bytes, got 3 bytes"), "{error}");
 }
 
-/// A server that always answers with this head and these blocks, and records the copied blocks it gets.
+/// A server that always answers with the same head and blocks, and records the copied blocks that it
+/// receives. The fields: the interface, the head, each block with its capacity, and the received blocks.
 struct Replies(InterfaceRef, Vec<u8>, Vec<(Vec<u8>, usize)>, Arc<Mutex<Vec<u8>>>);
 
 impl Serve for Replies {

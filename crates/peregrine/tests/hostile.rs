@@ -20,7 +20,7 @@ use attack::{assault, eventually, no_longer_than, seed, soak, stop, stopped, tri
 use peregrine::{BindOptions, Executed, Kind, Lent, Out, Server, Wait, interface, limits};
 use support::{Process, role};
 
-/// A server whose procedures wait, perhaps in a nested call.
+/// An interface whose procedure waits, perhaps in a nested call.
 #[interface]
 trait Waits {
     /// Waits `ms` milliseconds, in a call to the server `nested` if that name is not empty.
@@ -627,7 +627,8 @@ fn client_of_a_slow_server(directory: &Path, is_old: bool) {
             core::mem::forget(reader);
             trap.send_with(&words(&[wire::REVOKED, 1]), &[file.as_fd()]).unwrap();
             core::mem::forget(trap);
-            // The process that closes the last copy blocks. The attempt is invalid if this process blocks.
+            // Closing the last copy blocks. The client must close it, so the attempt is invalid if the close
+            // here blocks.
             let closing = std::thread::spawn(|| drop(file));
             eventually(SLOW / 8, || closing.is_finished())
         };

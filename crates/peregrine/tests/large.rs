@@ -266,10 +266,10 @@ fn results_are_correct_however_they_are_filled() {
         assert_eq!((a.filled(), b.filled()), (filled, filled));
         assert!(one[..filled] == bytes_of(seed, filled), "{seed}");
         assert!(other[..filled] == one[..filled], "{seed}");
-        // After a result that fails the buffer may contain anything, and later calls work.
+        // After a failed call, the buffer may contain anything, and later calls work.
         let error = client.spoil(Out::from(&mut given[..])).unwrap_err();
         assert_eq!((error.kind(), error.detail()), (Kind::Panicked, "spoilt"));
-        // Later calls also work after a large result by value, and after a small one.
+        // Later calls can also return results by value: first a large one, then a small one.
         assert_eq!(client.fetch(seed, 40_000).unwrap().len(), 40_000);
         assert_eq!(client.fetch(seed, 3).unwrap().len(), 3);
     }

@@ -49,7 +49,7 @@ fn child() {
     running.wait();
 }
 
-/// A case. It gets the path, and a function that returns the address of an export from its name.
+/// A case: a function whose arguments are the path, and a function from an export's name to its address.
 type Case = fn(PathKind, &dyn Fn(&str) -> String);
 
 fn run(case: Case, path: PathKind, mut server: Process) {

@@ -198,7 +198,8 @@ fn types_of_all_crates_give_one_interface() {
     assert_eq!(with_time::CalendarClient::INTERFACE.canonical_text(), of_std);
 }
 
-/// Types of both crates in one interface are described as one type.
+/// If an interface uses both a type of `chrono` and the corresponding type of `time`, its description
+/// contains the type only once.
 #[test]
 fn types_of_different_crates_share_one_description() {
     #[interface]
@@ -378,7 +379,7 @@ fn leap_seconds_are_sent_as_the_last_nanosecond_before() {
     assert_eq!(received(&at(leap)), Ok(at(last)));
     let zoned = |time| at(time).with_timezone(&FixedOffset::west_opt(3600).unwrap());
     assert_eq!(received(&zoned(leap)), Ok(zoned(last)));
-    // The instant is also the same as a `SystemTime`.
+    // The instant can also be received as a `SystemTime`.
     let instant = SystemTime::UNIX_EPOCH + Duration::new(1_483_228_799, 999_999_999);
     assert_eq!(received(&at(leap)), Ok(instant));
 }

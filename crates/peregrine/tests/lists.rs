@@ -1,5 +1,5 @@
 //! Linked lists that are longer than the stack could hold, on every path and by every kind of stub.
-#![allow(clippy::use_self, reason = "lists are also known by the names of their types")]
+#![allow(clippy::use_self, reason = "some types must name themselves without `Self`")]
 
 mod support;
 
@@ -209,7 +209,7 @@ fn interpreted_stubs_send_lists_of_256_nodes() {
     assert_eq!(put(256).unwrap(), Ok(Dynamic::U32(256)));
     let error = put(257).unwrap_err();
     assert_eq!((error.kind(), error.executed()), (Kind::TooLarge, Executed::No), "{error}");
-    // A list is also limited in results.
+    // The same limit applies to lists in results.
     let get = |nodes| client.call("get", &mut [Argument::In(&Dynamic::U32(nodes))]);
     assert!(matches!(get(256).unwrap(), Ok(Dynamic::List(_))));
     assert_eq!(get(257).unwrap_err().kind(), Kind::BadResult);

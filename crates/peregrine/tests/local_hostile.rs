@@ -270,7 +270,7 @@ fn contradictory_lengths_make_the_server_read_nothing() {
         }
     }
     let more = shared_kib(server.id()) - before;
-    // The lines of each A-stack are resident, but no message.
+    // The lines of each A-stack are resident, but no message is.
     assert!(more < 4096, "the server has touched {more} KiB more of its client's memory");
 }
 

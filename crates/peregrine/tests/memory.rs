@@ -149,8 +149,8 @@ fn shared_memory_stays_out_of_core_dumps() {
 }
 
 /// Binds to an address while the address space is too small for all frames, and then while it is large
-/// enough. Each limit leaves some address space: without it, the standard library could not start a thread,
-/// and would end the process.
+/// enough. Each limit leaves some free address space. If none were free, the standard library could not start
+/// a thread, and would end the process.
 fn confined(address: &str, path: &str) {
     println!("\nready");
     // In shared memory, each half of a frame has more space than its largest message needs.
@@ -194,7 +194,7 @@ fn confined(address: &str, path: &str) {
     println!("\nrefused {refused}\nbound {bound}");
 }
 
-/// Checks the error of a client without address space.
+/// Checks the output of [`confined`]: some binds were refused, and some succeeded.
 fn was_told(mut client: Process) {
     let [refused, bound] =
         ["refused ", "bound "].map(|what| client.until(what).parse::<u32>().expect("a number"));
@@ -208,7 +208,8 @@ fn client_without_address_space_gets_an_error_that_says_so() {
     was_told(Process::launch("child", "confined vault Local", directory.path()));
 }
 
-/// Checks the error of a client on this machine that binds over a network, at `endpoint`.
+/// Checks that a client without address space gets an error when it binds to `endpoint` over `path`. Client
+/// and server are on this machine.
 fn client_without_address_space_gets_an_error(endpoint: &str, path: PathKind) {
     let directory = tempfile::tempdir().unwrap();
     let mut server = Process::launch("child", &format!("listens {endpoint}"), directory.path());

@@ -27,7 +27,7 @@ pub(crate) struct Age {
     pub(crate) server: fn() -> Arc<dyn Serve>,
     /// Makes all calls by compiled stubs, and returns their outcomes.
     pub(crate) compiled: fn(Binding) -> Vec<String>,
-    /// The same calls, for interpreted stubs.
+    /// The calls of `compiled` in the form that interpreted stubs take.
     pub(crate) calls: &'static [Call],
     /// The outcomes that a client of this age must get from a server of the other age.
     pub(crate) expected: Expected,

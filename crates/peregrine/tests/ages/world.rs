@@ -20,7 +20,8 @@ pub(crate) enum Way {
     Local,
     Udp,
     Tcp,
-    /// Raw Ethernet from the near end of a link, which the thread has entered, to the far end.
+    /// Raw Ethernet between the ends of a link. The client is at the near end, whose namespace the test's
+    /// thread has entered. The server is at the far end.
     Ethernet,
 }
 

@@ -35,7 +35,7 @@ impl Stage<'_> {
     }
 }
 
-/// The name of an invalid behaviour, and a function that behaves so as a client.
+/// The name of an invalid behaviour, and a function that shows this behaviour as a client.
 pub(crate) type Case = (&'static str, fn(Stage<'_>));
 
 pub(crate) const CLIENTS: &[Case] = &[

@@ -87,8 +87,8 @@ impl From<CallError> for Fault {
 #[interface(name = "contract", version = 3)]
 pub(crate) trait Contract {
     fn nothing(&self) -> peregrine::Result<()>;
-    /// Returns the number of calls that have run. Only some procedures count their calls. This shows whether
-    /// a refused call was executed.
+    /// Returns the number of calls that have run. Only some procedures count their calls. The number shows
+    /// whether a refused call was executed.
     fn ran(&self) -> peregrine::Result<u32>;
     fn numbers(&self, a: u8, b: i64, c: u128, d: f32) -> peregrine::Result<(u8, i64, u128, f32)>;
     fn letters(&self, yes: bool, letter: char) -> peregrine::Result<(bool, char)>;

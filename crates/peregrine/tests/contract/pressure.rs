@@ -1,4 +1,4 @@
-//! Calls that wait for each other, and of which none fails. Each call is within the declared bounds, but
+//! Calls that wait for each other, and that all succeed. Each call is within the declared bounds, but
 //! together they need more memory than a server keeps for one client at a time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::sync::{Barrier, Mutex};
 
 use peregrine::{CallError, Out, interface};
 
-/// The largest message of a call in each direction, in bytes.
+/// The size in bytes of the largest argument and of the largest result.
 pub(crate) const BYTES: usize = 8 << 20;
 const CALLERS: usize = 10;
 const CALLS: usize = 5;
@@ -30,7 +30,7 @@ impl Pressure for Store {
     fn get(&self, with: u8, mut into: Out<'_, u8>) -> peregrine::Result<()> {
         let piece = vec![with; 1 << 20];
         while into.remaining() > 0 {
-            into.put(&piece).expect("room");
+            into.put(&piece).expect("enough space");
         }
         self.0.fetch_add(1, Ordering::SeqCst);
         Ok(())

@@ -45,7 +45,7 @@ impl Case {
 /// A time in milliseconds that is longer than any case takes, so no case ends because this time has passed.
 pub(crate) const LONG: u32 = 60_000;
 
-/// Returns the default options, with a longer time limit of binding.
+/// Returns the default options, except that the time limit of a bind is longer.
 pub(crate) fn plain() -> BindOptions {
     BindOptions::default().bind_timeout(Duration::from_secs(20))
 }
@@ -617,7 +617,8 @@ pub(crate) static CASES: [Case; 26] = [
     },
 ];
 
-/// Pauses the client until a server over datagrams has forgotten the result. The network has lost the result.
+/// Pauses the client for so long that a server over datagrams forgets the result. Over datagrams, the network
+/// also loses the packets of the result.
 pub(crate) fn paused_for_long(world: &World) {
     /// The pause after which the server presumes the client dead.
     const GONE: Duration = Duration::from_secs(4);

@@ -40,8 +40,8 @@ impl Cell {
         }
     }
 
-    /// Returns the outcome. If its text contains either of `texts`, both replace it, because it depends on
-    /// the run which of the two occurs.
+    /// Returns the outcome. If its text contains one of `texts`, the returned text has both in its place,
+    /// because the one that occurs differs between runs.
     pub(crate) fn one_of(self, texts: [&str; 2]) -> Self {
         match self {
             Self::Failed { executed, kind, text } => {
@@ -92,7 +92,7 @@ pub(super) fn plain(text: &str) -> String {
     either(plain, deaths).replace('|', "/")
 }
 
-/// Returns `text`. If it contains either of `texts`, both replace it.
+/// Returns `text`. If it contains one of `texts`, the returned text has both in its place.
 fn either(text: String, texts: [&str; 2]) -> String {
     match texts.into_iter().find(|one| text.contains(one)) {
         Some(one) => text.replace(one, &texts.join(", or: ")),

@@ -11,10 +11,10 @@ use peregrine::{CallError, Invalid, Out, Server, Value, interface};
 
 use super::world::{NAME, PLACE, PLACE_BESIDE};
 
-/// No procedure waits longer than this.
+/// The longest time that a procedure waits.
 const LONG: Duration = Duration::from_secs(60);
 
-/// The size of a result that is larger than the buffers of a TCP connection.
+/// The size in bytes of a result. It exceeds the buffers of a TCP connection.
 pub(crate) const FILLED_BYTES: u32 = 16 << 20;
 
 #[interface]
@@ -32,7 +32,7 @@ pub(crate) trait Subject {
     /// filled.
     fn fill(&self, half: bool, #[max_len(FILLED_BYTES)] into: Out<'_, u8>)
     -> peregrine::Result<()>;
-    /// Notes that it has begun, and waits until its caller has abandoned it.
+    /// Notes that it has begun, and waits until its call is cancelled.
     fn outlive(&self) -> peregrine::Result<()>;
 }
 
@@ -73,7 +73,8 @@ pub(crate) const fn filled(at: usize) -> u8 {
     (at * 31 / 7) as u8
 }
 
-/// Notes that remain when the process that wrote them is killed: files in its runtime directory.
+/// The directory with the notes of a server's procedures. Each note is a file, so it remains when the server
+/// is killed.
 pub(crate) struct Notes(PathBuf);
 
 impl Notes {
@@ -140,11 +141,11 @@ impl Subject for Answer {
     fn fill(&self, half: bool, mut into: Out<'_, u8>) -> peregrine::Result<()> {
         let all: Vec<u8> = (0..FILLED_BYTES as usize).map(filled).collect();
         let (first, second) = all.split_at(all.len() / 2);
-        into.put(first).expect("room");
+        into.put(first).expect("enough space");
         if half {
             die();
         }
-        into.put(second).expect("room");
+        into.put(second).expect("enough space");
         Ok(())
     }
     fn outlive(&self) -> peregrine::Result<()> {

@@ -87,8 +87,8 @@ impl Golden for Object {
         mut digits: Out<'_, u16>,
     ) -> peregrine::Result<u64> {
         assert_eq!((offset, text.capacity(), digits.capacity()), (7, 24, 3));
-        text.put(b"hello").expect("room");
-        digits.put(&[1, 2]).expect("room");
+        text.put(b"hello").expect("enough space");
+        digits.put(&[1, 2]).expect("enough space");
         Ok(9)
     }
     fn change(
@@ -103,11 +103,11 @@ impl Golden for Object {
         Ok(true)
     }
     fn fail(&self, code: u16, mut into: Out<'_, u8>) -> Result<(), GoldenError> {
-        into.put(&[1]).expect("room");
+        into.put(&[1]).expect("enough space");
         Err(GoldenError::Code(code))
     }
     fn wide(&self, mut into: Out<'_, u8>) -> peregrine::Result<String> {
-        into.put(&[1, 2]).expect("room");
+        into.put(&[1, 2]).expect("enough space");
         Ok(WIDE.into())
     }
     fn stop(&self) -> peregrine::Result<()> {
@@ -224,11 +224,11 @@ impl Serve for Big {
         reply.expect(capacities.len());
         let mut at = 32;
         for (index, capacity) in capacities.iter().enumerate() {
-            let block = reply.block(*capacity).expect("room");
+            let block = reply.block(*capacity).expect("enough space");
             if answer == 0 {
                 let filled = message[4 * index..][..4].try_into().expect("the table's entry");
                 let filled = u32::from_le_bytes(filled) as usize;
-                block.write(0, message.get(at..at + filled).unwrap_or(&[])).expect("room");
+                block.write(0, message.get(at..at + filled).unwrap_or(&[])).expect("enough space");
                 reply.filled(index, filled)?;
                 at = (at + capacity).next_multiple_of(16);
             }
@@ -238,7 +238,7 @@ impl Serve for Big {
     }
 }
 
-/// A little-endian client sends to a big-endian server the bytes of the document, and reads the server's
+/// A little-endian client sends the bytes of the document to a big-endian server, and reads the server's
 /// replies.
 #[test]
 fn client_sends_documented_bytes_to_big_endian_server() {

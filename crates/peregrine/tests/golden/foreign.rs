@@ -262,11 +262,11 @@ fn client_writes_and_reads_documented_bytes() {
     }
     let error = client.with_timeout(LIMIT).nothing().unwrap_err();
     assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::Maybe));
-    took_all.send(()).expect("the server waits for it");
-    took_all.send(()).expect("the server waits for it");
+    took_all.send(()).expect("the server waits for this signal");
+    took_all.send(()).expect("the server waits for this signal");
     let second = GoldenClient::bind_with("golden", &options).unwrap();
     assert!(second.is_alive());
-    took_all.send(()).expect("the server waits for it");
+    took_all.send(()).expect("the server waits for this signal");
     let until = Instant::now() + Duration::from_secs(10);
     while second.is_alive() && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(1));

@@ -64,9 +64,11 @@ const OTHERS: [DescribedType; 4] =
 #[derive(Clone, Debug)]
 pub(crate) struct Age {
     pub(crate) whole: Described,
-    /// The defaults of fields and of parameters with one value, by their names.
+    /// The default of each field, and of each parameter that is a single value and not a buffer. The key is
+    /// the name of the field or parameter.
     pub(crate) defaults: HashMap<String, Dynamic>,
-    /// The number of names that were given.
+    /// The number that was given last. Each new name, and each new value of a plain enum, gets the next
+    /// number.
     names: usize,
 }
 
@@ -198,7 +200,7 @@ impl Age {
         }
     }
 
-    /// Returns one of the named types that exist, or `char` in place of a type that may be that of an error.
+    /// Returns one of the named types that exist. Returns `char` instead if this type may be an error type.
     fn known(&self, chance: &mut Chance) -> DescribedType {
         let number = chance.below(self.whole.types.len());
         let is_error =
@@ -512,7 +514,7 @@ impl Age {
                 let place = chance.below(variants.len());
                 match chance.below(3) {
                     0 if is_open => {
-                        // The value must differ from those of all variants, also of variants that were
+                        // The value must differ from the values of all variants, also of those that were
                         // removed.
                         let mut new = self.plain_variant(chance, &repr, &variants);
                         new.value = 100 + self.plain_values();
@@ -585,7 +587,7 @@ fn rename(name: &mut String, was: &mut Vec<String>) {
     was.insert(0, std::mem::replace(name, new));
 }
 
-/// Gives the first integer of a type a random width. Returns whether the type has changed.
+/// Gives an integer of a type a random width. Returns whether the type has changed.
 pub(crate) fn widen(ty: &mut DescribedType, chance: &mut Chance) -> bool {
     match ty {
         DescribedType::Array(one, count) if *count > 0 => widen(one, chance),

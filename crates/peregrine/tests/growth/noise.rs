@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use crate::evolve::{Age, Chance, value};
 
-/// Answers every call with random bytes.
+/// A server that answers every call with random bytes.
 struct Noise {
     whole: Described,
     order: ByteOrder,

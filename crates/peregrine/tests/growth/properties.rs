@@ -19,11 +19,11 @@ use crate::swapped::SwappedServer;
 /// What a server received, and what it answered.
 #[derive(Debug, Default)]
 struct Record {
-    /// The bytes of each parameter that was sent to the server.
+    /// The bytes of each parameter that the server received. `None` for an out parameter.
     received: Vec<Option<Vec<u8>>>,
-    /// The number of elements that fit into each out parameter.
+    /// The number of elements that fit into each out parameter. 0 for other parameters.
     room: Vec<usize>,
-    /// What the server assigned to in-out parameters and filled into out parameters.
+    /// The values that the server returned in each out or in-out parameter. A unit for other parameters.
     returned: Vec<Dynamic>,
     answer: Option<Result<Dynamic, Dynamic>>,
 }

@@ -9,8 +9,8 @@ use crate::evolve::{Age, id};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Impossible;
 
-/// Returns an integer of the type `ty`, or `None` if it does not fit the type. `bits` is
-/// sign-extended.
+/// Returns the integer `bits`, which is sign-extended, as a value of the type `ty`. Returns `None` if the
+/// integer does not fit the type.
 pub(crate) fn integer(ty: &DescribedType, bits: u128) -> Option<Dynamic> {
     let signed = bits as i128;
     Some(match ty {

@@ -98,7 +98,7 @@ impl Outcomes {
                 );
             }
         }
-        assert!(entered.len() <= returned + maybe, "more calls ran than returned or may have run");
+        assert!(entered.len() <= returned + maybe, "more calls ran than the outcomes allow");
         [returned, not_executed, maybe]
     }
 }

@@ -282,7 +282,7 @@ pub(crate) mod plain_fields {
                 Ok(text)
             }
             fn filled(&self, mut points: Out<'_, Point>) -> Result<u32> {
-                points.put(&[Point { x: 1, y: 2 }]).expect("room");
+                points.put(&[Point { x: 1, y: 2 }]).expect("enough space");
                 Ok(points.capacity() as u32)
             }
         }
@@ -319,7 +319,7 @@ pub(crate) mod plain_fields {
                 Ok(text)
             }
             fn filled(&self, mut points: Out<'_, Point>) -> Result<u32> {
-                points.put(&[Point { x: 3, z: [4, 5], y: 6 }]).expect("room");
+                points.put(&[Point { x: 3, z: [4, 5], y: 6 }]).expect("enough space");
                 Ok(points.capacity() as u32)
             }
         }
