@@ -117,6 +117,11 @@ impl Ethernet {
     /// # Errors
     /// If neither device is available.
     pub(crate) fn open(link_port: &Arc<LinkPort>, what: SocketUse) -> io::Result<Self> {
+        // A failure before the device is opened leaves nothing that the queue would have to take back.
+        let closed = match what {
+            SocketUse::Service => Some(eventfd(0, EventfdFlags::CLOEXEC)?),
+            SocketUse::Calls | SocketUse::Shared => None,
+        };
         let node = LinkAddress {
             hardware: link_port.interface().hardware.ok_or(ErrorKind::Unsupported)?,
             endpoint: link_port.endpoint()?,
@@ -129,13 +134,7 @@ impl Ethernet {
                 AfPacketSocket::new(link_port.interface(), node.endpoint, what).map(Device::Packet)
             }
         };
-        let closed = match what {
-            SocketUse::Service => Some(eventfd(0, EventfdFlags::CLOEXEC)).transpose(),
-            SocketUse::Calls | SocketUse::Shared => Ok(None),
-        };
-        let give_back = |_: &io::Error| link_port.give_back(node.endpoint);
-        let closed = closed.map_err(io::Error::from).inspect_err(give_back)?;
-        let device = device.inspect_err(give_back)?;
+        let device = device.inspect_err(|_| link_port.give_back(node.endpoint))?;
         let mut socket = Self {
             node,
             peer: None,
@@ -501,5 +500,63 @@ impl core::fmt::Debug for LinkPort {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let name = &self.interface().name;
         f.debug_struct("LinkPort").field("interface", name).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+    use super::*;
+    use crate::device::gso::tests::Namespaces;
+    use crate::sys::interface_of;
+
+    /// The environment variable of the process that runs out of descriptors.
+    const ROLE: &str = "PEREGRINE_TEST_ROLE";
+
+    /// The limit of descriptors applies to the whole process, so the test runs in a process of its own.
+    #[test]
+    fn socket_that_cannot_be_opened_leaves_its_frames_to_the_queue() {
+        if std::env::var_os(ROLE).is_some() {
+            return without_descriptors();
+        }
+        let mut alone = Command::new(std::env::current_exe().unwrap());
+        let name = "socket_that_cannot_be_opened_leaves_its_frames_to_the_queue";
+        let name = format!("{}::{name}", module_path!().split_once("::").unwrap().1);
+        alone.args([&*name, "--exact", "--nocapture"]).env(ROLE, "without descriptors");
+        let ran = alone.output().unwrap();
+        let output = String::from_utf8_lossy(&ran.stdout) + String::from_utf8_lossy(&ran.stderr);
+        assert!(ran.status.success() && output.contains("1 passed"), "{output}");
+    }
+
+    fn without_descriptors() {
+        let namespaces = match Namespaces::new() {
+            Ok(namespaces) => namespaces,
+            Err(why) => return eprintln!("skipped: {why}"),
+        };
+        namespaces.within(0, || {
+            let interface = interface_of([10, 1, 1, 1].into()).unwrap();
+            let device = LinkDevice::Xdp { zero_copy: false };
+            let link_port = LinkPort::at(&interface, device, None).unwrap();
+            if link_port.queue().is_none() {
+                return eprintln!("skipped: {}", link_port.describe());
+            }
+            let is_xdp = |socket: &Ethernet| matches!(socket.device, Device::Xdp(_));
+            // The queue keeps the AF_XDP socket of a closed one. So the next one needs no descriptor for it.
+            let first = Ethernet::open(&link_port, SocketUse::Service).unwrap();
+            assert!(is_xdp(&first));
+            drop(first);
+            let all = getrlimit(Resource::Nofile);
+            setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..all.clone() }).unwrap();
+            let failed = Ethernet::open(&link_port, SocketUse::Service);
+            setrlimit(Resource::Nofile, all).unwrap();
+            assert_eq!(failed.unwrap_err().raw_os_error(), Some(libc::EMFILE));
+            // A queue has the frames of one server. If the socket had kept them, this one would get none, and
+            // would use AF_PACKET.
+            let again = Ethernet::open(&link_port, SocketUse::Service).unwrap();
+            assert!(is_xdp(&again), "the frames of the failed socket are lost");
+        });
     }
 }

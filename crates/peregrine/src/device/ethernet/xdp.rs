@@ -109,8 +109,13 @@ impl XdpQueue {
             None => Arc::new(Xsk::new(&self.pool, what)?),
         };
         xsk.clear();
-        self.program.lead(slot, &xsk.socket)?;
-        Ok(xsk)
+        match self.program.lead(slot, &xsk.socket) {
+            Ok(()) => Ok(xsk),
+            Err(error) => {
+                self.close(slot, &xsk);
+                Err(error)
+            }
+        }
     }
 
     /// Keeps a socket that is not used any more, for the next endpoint. If it were closed, the memory
