@@ -13,6 +13,9 @@ use crate::value::default_value;
 
 type Read<T> = Result<T, Unfit>;
 
+/// The largest number of types that are examined to find out whether the JSON of a value may be `null`.
+const LOOKS_MAX: u32 = 64;
+
 impl Described {
     /// Returns the argument for a parameter that is sent with the call, and perhaps also returned.
     ///
@@ -176,19 +179,24 @@ impl Described {
     }
 
     /// Returns whether the JSON of a value of the type may be `null`.
-    pub(super) fn may_be_null(&self, ty: &DescribedType) -> bool {
-        match ty {
-            DescribedType::Unit | DescribedType::Option(_) => true,
-            DescribedType::Named(number) => match self.types.get(*number).map(|one| &one.body) {
-                // A struct with one numbered field has the JSON of that field. The type of the field is
-                // not examined, so the JSON counts as possibly `null`.
-                Some(DescribedBody::Struct(fields) | DescribedBody::Plain { fields, .. }) => {
-                    fields.len() == 1 && numbered(fields) || self.is_nothing(ty)
-                }
-                _ => false,
-            },
-            _ => self.is_nothing(ty),
+    pub(super) fn may_be_null<'a>(&'a self, mut ty: &'a DescribedType) -> bool {
+        for _ in 0..LOOKS_MAX {
+            ty = match ty {
+                DescribedType::Unit | DescribedType::Option(_) => return true,
+                DescribedType::Named(number) => match self.types.get(*number).map(|one| &one.body) {
+                    // A struct with one numbered field has the JSON of that field.
+                    Some(DescribedBody::Struct(fields) | DescribedBody::Plain { fields, .. })
+                        if fields.len() == 1 && numbered(fields) =>
+                    {
+                        &fields[0].ty
+                    }
+                    _ => return self.is_nothing(ty),
+                },
+                _ => return self.is_nothing(ty),
+            };
         }
+        // Structs are nested too deeply for the search, or one contains itself.
+        true
     }
 
     /// Returns whether values of the type take no bytes, as far as a short search shows. Then their JSON
@@ -196,7 +204,7 @@ impl Described {
     pub(super) fn is_nothing(&self, ty: &DescribedType) -> bool {
         fn look(all: &Described, ty: &DescribedType, looks: &mut u32) -> bool {
             *looks += 1;
-            if *looks > 64 {
+            if *looks > LOOKS_MAX {
                 return false;
             }
             match ty {

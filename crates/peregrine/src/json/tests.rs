@@ -283,3 +283,36 @@ fn floats_are_rounded_once() {
     let error = all.value_from_json(&DescribedType::F32, &json!(1e39)).unwrap_err();
     assert_eq!(error.to_string(), "expected f32, got 1e+39");
 }
+
+/// The JSON of a struct with one numbered field is that of the field, through any number of such structs.
+#[test]
+fn option_of_a_struct_with_one_field_is_marked_only_if_the_field_may_be_null() {
+    let all = Described::parse(
+        "interface I version 0
+f() -> tuple<option<Id#0>, option<Inner#1>, option<Price#2>, option<Maybe#3>, option<Wrapped#4>> or unit
+g() -> tuple<option<Empty#5>, option<Endless#6>, option<Choice#7>, option<Two#8>> or unit
+Id#0 = struct {0: u32}
+Inner#1 = struct {0: Id#0}
+Price#2 = plain 8 align 8 {0: f64}
+Maybe#3 = struct {0: option<u8>}
+Wrapped#4 = struct {0: Maybe#3}
+Empty#5 = struct {0: unit}
+Endless#6 = struct {0: Endless#6}
+Choice#7 = enum A {0: option<u8>}
+Two#8 = struct {0: option<u8>, 1: unit}
+",
+    )
+    .unwrap();
+    let marked = json!({ "some": null });
+    for (result, json) in [
+        (0, json!([5, 6, 0.5, { "some": 3 }, marked])),
+        (0, json!([null, null, null, marked, { "some": 4 }])),
+        (1, json!([marked, null, { "A": null }, [null, null]])),
+    ] {
+        let ty = &all.procedures[result].result;
+        let value = all.value_from_json(ty, &json).unwrap();
+        assert_eq!(all.value_to_json(ty, &value, Bytes::Auto), json);
+    }
+    let error = all.value_from_json(&all.procedures[1].result, &json!([null, 1, null, null]));
+    assert!(error.unwrap_err().to_string().starts_with("[1]: expected null or {\"some\": ...}"));
+}
