@@ -1,12 +1,11 @@
 //! Replaces names of types by numbers, and computes the sizes of plain types.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use peregrine::interface::{
     Described, DescribedBody, DescribedField, DescribedGrowth, DescribedNamed, DescribedParameter,
     DescribedProcedure, DescribedType, DescribedVariant, Shape,
 };
-use peregrine::limits::CANONICAL_DEPTH_MAX;
 use proc_macro2::Span;
 use syn::{Error, Result};
 
@@ -69,9 +68,10 @@ pub(crate) fn described(source: Source) -> Result<Described> {
         }
     }
     let (types, defaults) = (&source.types, resolver.defaults);
-    let mut sizes = Sizes { described, types, alignments, defined, seen: HashSet::new() };
+    let states = vec![State::New; described.types.len()];
+    let mut sizes = Sizes { described, types, alignments, defined, states };
     for number in 0..sizes.described.types.len() {
-        sizes.find(number, 0)?;
+        sizes.find(number)?;
     }
     let Sizes { mut described, defined, .. } = sizes;
     for Pending { place, written, span } in defaults {
@@ -345,27 +345,60 @@ struct Sizes<'a> {
     alignments: Vec<Option<Align>>,
     /// The path of each type, and the position of its definition.
     defined: Vec<(String, Span)>,
-    seen: HashSet<usize>,
+    states: Vec<State>,
+}
+
+/// How much is known of the size of a type.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    New,
+    /// The sizes of its parts are being computed.
+    Open,
+    Done,
 }
 
 impl Sizes<'_> {
-    /// Computes the sizes of the parts of a type, and then its own size. The type is inside of `depth`
-    /// others.
-    fn find(&mut self, number: usize, depth: usize) -> Result<()> {
-        let parts = match self.described.types.get(number).map(|named| &named.body) {
-            Some(DescribedBody::Plain { size: 0, fields, .. }) => {
-                fields.iter().filter_map(|field| plain_part(&field.ty)).collect::<Vec<_>>()
+    /// Returns the types in a plain type.
+    fn parts(&self, number: usize) -> Vec<usize> {
+        match self.described.types.get(number).map(|named| &named.body) {
+            Some(DescribedBody::Plain { fields, .. }) => {
+                fields.iter().filter_map(|field| plain_part(&field.ty)).collect()
             }
-            _ => return Ok(()),
-        };
-        if depth > CANONICAL_DEPTH_MAX || !self.seen.insert(number) {
-            let name = &self.described.types[number].name;
-            let what = format!("the plain type `{name}` contains itself, or too many others");
-            return Err(Error::new(self.defined[number].1, what));
+            _ => Vec::new(),
         }
-        for part in parts {
-            self.find(part, depth + 1)?;
+    }
+
+    /// Computes the size of a type, and first the sizes of its parts. It does not call itself, because a
+    /// description may have a long chain of types.
+    fn find(&mut self, number: usize) -> Result<()> {
+        if self.states[number] == State::Done {
+            return Ok(());
         }
+        let mut todo = vec![(number, self.parts(number))];
+        while let Some((number, parts)) = todo.last_mut() {
+            let number = *number;
+            let Some(part) = parts.pop() else {
+                self.compute(number)?;
+                self.states[number] = State::Done;
+                todo.pop();
+                continue;
+            };
+            self.states[number] = State::Open;
+            match self.states[part] {
+                State::New => todo.push((part, self.parts(part))),
+                State::Done => {}
+                State::Open => {
+                    let name = &self.described.types[part].name;
+                    let what = format!("the plain type `{name}` contains itself");
+                    return Err(Error::new(self.defined[part].1, what));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Computes the size of a type from those of its parts.
+    fn compute(&mut self, number: usize) -> Result<()> {
         let named = &self.described.types[number];
         let DescribedBody::Plain { fields, .. } = &named.body else { return Ok(()) };
         let (mut bytes, mut natural) = (0u64, 1);

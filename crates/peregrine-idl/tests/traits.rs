@@ -218,7 +218,13 @@ fn error_has_position_and_reason() {
             "trait A { fn f(&self, x: &P) -> peregrine::Result<()>; }\n#[derive(Plain)]\nstruct P { x: P }",
             3,
             8,
-            "the plain type `P` contains itself, or too many others",
+            "the plain type `P` contains itself",
+        ),
+        (
+            "trait A { fn f(&self, x: &P) -> peregrine::Result<()>; }\n#[derive(Plain)]\nstruct P { x: Q, y: Q, z: u8 }\n#[derive(Plain)] struct Q {}",
+            4,
+            25,
+            "a plain type of 0 bytes has fields of 0 bytes",
         ),
         (
             "trait A { fn f(&self, x: &P) -> peregrine::Result<()>; }\n#[derive(Plain)]\n#[repr(align(3))] struct P { x: u8 }",
@@ -399,6 +405,23 @@ fn long_chain_of_types_does_not_overflow_the_stack() {
     let described = parse_trait(&text).unwrap();
     assert_eq!(described.types.len(), 8002);
     assert_eq!(parse_trait(&to_trait(&described)), Ok(described));
+    let mut text = String::from("trait A { fn f(&self, x: &P0) -> peregrine::Result<()>; }\n");
+    for number in 0..8000 {
+        text += &format!("#[derive(Plain)] struct P{number} {{ inner: P{} }}\n", number + 1);
+    }
+    let described = parse_trait(&format!("{text}#[derive(Plain)] struct P8000 {{ x: u8 }}")).unwrap();
+    assert_eq!(parse_trait(&to_trait(&described)), Ok(described));
+    let error = parse_trait(&format!("{text}#[derive(Plain)] struct P8000 {{ x: P7999 }}"));
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("`P7999` contains itself"), "{error}");
+    // Each type is looked at once, although each contains the next one twice.
+    let mut text = String::from("trait A { fn f(&self, x: &P0) -> peregrine::Result<()>; }\n");
+    for number in 0..100 {
+        let next = number + 1;
+        text += &format!("#[derive(Plain)] struct P{number} {{ a: P{next}, b: P{next} }}\n");
+    }
+    let error = parse_trait(&format!("{text}#[derive(Plain)] struct P100 {{}}")).unwrap_err();
+    assert!(error.to_string().contains("a plain type of 0 bytes"), "{error}");
 }
 
 /// Returns a text of about `bytes` bytes: a start, a repeated part, and an end.

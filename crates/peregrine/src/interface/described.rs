@@ -364,7 +364,8 @@ impl Described {
                 DescribedBody::Struct(_) | DescribedBody::Enum(_) => {}
             }
         }
-        self.plain_in_itself().map(|number| (number, "a plain type contains itself".into()))
+        let number = self.plain_in_itself()?;
+        Some((number, format!("the plain type `{}` contains itself", self.types[number].name)))
     }
 
     fn impossible_fields(
@@ -387,8 +388,10 @@ impl Described {
         (!possible).then(|| format!("a type of {size} bytes is not aligned to {align}"))
     }
 
-    /// Returns the number of a plain type that contains itself, if there is one. Types without plain parts
-    /// are removed until nothing changes. Those that remain form a cycle.
+    /// Returns a plain type that contains itself, if there is one.
+    ///
+    /// Types without plain parts are removed until nothing changes. Each type that remains has a part that
+    /// remains, so the way from part to part enters a cycle.
     fn plain_in_itself(&self) -> Option<usize> {
         let mut parts: Vec<usize> = vec![0; self.types.len()];
         let mut wholes: Vec<Vec<usize>> = vec![Vec::new(); self.types.len()];
@@ -408,7 +411,15 @@ impl Described {
                 }
             }
         }
-        parts.iter().position(|&left| left > 0)
+        let mut one = parts.iter().position(|&left| left > 0)?;
+        // Only the types before the cycle are visited once.
+        let mut visited = vec![false; parts.len()];
+        while !core::mem::replace(&mut visited[one], true) {
+            let DescribedBody::Plain { fields, .. } = &self.types[one].body else { return None };
+            let mut inside = fields.iter().filter_map(|field| field.ty.plain_part());
+            one = inside.find(|&part| parts[part] > 0)?;
+        }
+        Some(one)
     }
 }
 

@@ -66,6 +66,18 @@ fn refusals_say_where_and_why() {
         ("f() -> A#0 or unit\nA#0 = plain 6 align 4 {a: [u16; 3]}\n", "line 3", "aligned"),
         ("f() -> A#0 or unit\nA#0 = plain 4 align 1 {a: text}\n", "line 3", "is not plain"),
         ("f() -> A#0 or unit\nA#0 = plain 4 align 4 {a: A#0}\n", "line 3", "contains itself"),
+        (
+            // The type before the cycle does not contain itself.
+            "f() -> A#0 or unit\nA#0 = plain 4 align 4 {a: B#1}\nB#1 = plain 4 align 4 {a: [C#2; 1]}\n\
+             C#2 = plain 4 align 4 {a: B#1}\n",
+            "line 4",
+            "the plain type `B` contains itself",
+        ),
+        (
+            "f() -> B#0 or unit\nB#0 = plain 4 align 4 {a: A#1}\nA#1 = plain 4 align 4 {a: A#1}\n",
+            "line 4",
+            "the plain type `A` contains itself",
+        ),
         ("f() -> A#0 or unit\nA#0 = plain enum u8 B=256\n", "line 3", "outside"),
         ("f() -> A#0 or unit\nA#0 = plain enum i8 B=-129\n", "line 3", "outside"),
         ("f() -> A#0 or unit\nA#0 = plain enum f32 B=1\n", "line 3", "an integer"),
