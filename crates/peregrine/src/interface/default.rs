@@ -1,5 +1,8 @@
 //! Checks the defaults and the other rules of growth in a description, which a peer may have sent.
 
+use std::collections::HashMap;
+
+use super::brief::Brief;
 use super::{
     DEFAULT_BYTES_MAX, Described, DescribedBody, DescribedField, DescribedGrowth,
     DescribedParameter, DescribedType, Direction, Shape,
@@ -39,10 +42,12 @@ impl Described {
 
     /// Returns the line of the first impossible default or variant, and the reason.
     pub(super) fn impossible_growth(&self) -> Option<(usize, String)> {
-        let mut walk = Walk { whole: self, bytes: &[], at: 0, steps: 0 };
+        let mut walk =
+            Walk { whole: self, bytes: &[], at: 0, steps: 0, discriminants: HashMap::new() };
         for (line, procedure) in (2..).zip(&self.procedures) {
             for one in &procedure.parameters {
-                let what = walk.parameter(one).err().map(|what| format!("`{}`: {what}", one.name));
+                let what =
+                    walk.parameter(one).err().map(|what| format!("`{}`: {what}", Brief(&one.name)));
                 if let Some(what) = what {
                     return Some((line, what));
                 }
@@ -63,6 +68,9 @@ struct Walk<'a> {
     bytes: &'a [u8],
     at: usize,
     steps: usize,
+    /// The discriminants of each plain enum that occurred, in order. A default may have a thousand values of
+    /// an enum with as many variants.
+    discriminants: HashMap<usize, Vec<i128>>,
 }
 
 impl<'a> Walk<'a> {
@@ -90,7 +98,7 @@ impl<'a> Walk<'a> {
                     self.fields(&variant.fields)?;
                     let is_name = variant.fields.iter().all(|one| one.ty == DescribedType::Text);
                     if variant.is_other && (variant.fields.len() > 1 || !is_name) {
-                        let name = &variant.name;
+                        let name = Brief(&variant.name);
                         return Err(format!(
                             "`{name}` is for unknown variants: its only field can be a text"
                         ));
@@ -109,7 +117,7 @@ impl<'a> Walk<'a> {
         for field in fields {
             if let Some(default) = &field.growth.default {
                 self.whole(&field.ty, default)
-                    .map_err(|what| format!("`{}`: {what}", field.name))?;
+                    .map_err(|what| format!("`{}`: {what}", Brief(&field.name)))?;
             }
         }
         Ok(())
@@ -153,14 +161,20 @@ impl<'a> Walk<'a> {
             }
             DescribedType::Named(number) => match &self.whole.types.get(*number)?.body {
                 DescribedBody::Plain { size, align, fields } => {
-                    let at = self.at.next_multiple_of(usize::try_from(*align).ok()?);
+                    // A size and an alignment are only checked later.
+                    let at = self.at.checked_next_multiple_of(usize::try_from(*align).ok()?)?;
                     self.take(usize::try_from(*align).ok()?, usize::try_from(*size).ok()?)?;
                     self.plain_fields(fields, at, depth)
                 }
                 DescribedBody::PlainEnum { repr, variants } => {
                     let bytes = usize::try_from(repr.primitive_bytes()?).ok()?;
                     let value = integer(self.take(bytes, bytes)?, repr);
-                    variants.iter().any(|one| one.value == value).then_some(())
+                    let known = self.discriminants.entry(*number).or_insert_with(|| {
+                        let mut all: Vec<_> = variants.iter().map(|one| one.value).collect();
+                        all.sort_unstable();
+                        all
+                    });
+                    known.binary_search(&value).ok().map(drop)
                 }
                 DescribedBody::Struct(fields) => {
                     fields.iter().try_for_each(|field| self.value(&field.ty, depth + 1))
@@ -211,7 +225,7 @@ impl<'a> Walk<'a> {
         if count == 0 {
             return Some(&[]);
         }
-        let at = self.at.next_multiple_of(align);
+        let at = self.at.checked_next_multiple_of(align)?;
         let end = at.checked_add(count)?;
         let padding = self.bytes.get(self.at..at)?;
         let taken = self.bytes.get(at..end)?;

@@ -2,6 +2,7 @@
 //!
 //! It is read from a canonical text (`text.rs`). The crate `peregrine-idl` reads traits, and prints them.
 
+use super::brief::Brief;
 use super::{Digest, Direction, Shape};
 use crate::digest::sha256;
 
@@ -329,7 +330,7 @@ impl Described {
     pub(super) fn impossible_procedure(&self) -> Option<(usize, String)> {
         for (number, procedure) in self.procedures.iter().enumerate() {
             for one in &procedure.parameters {
-                let name = &one.name;
+                let name = Brief(&one.name);
                 let what = match one.direction {
                     Direction::InOut if procedure.idempotent => {
                         "is sent both ways in a procedure that may run twice"
@@ -358,14 +359,16 @@ impl Described {
                 DescribedBody::PlainEnum { repr, variants } => {
                     let outside = variants.iter().find(|one| !repr.holds(one.value));
                     if let Some(DescribedPlainVariant { name, .. }) = outside {
-                        return Some((number, format!("`{name}` is outside of its integer")));
+                        let what = format!("`{}` is outside of its integer", Brief(name));
+                        return Some((number, what));
                     }
                 }
                 DescribedBody::Struct(_) | DescribedBody::Enum(_) => {}
             }
         }
         let number = self.plain_in_itself()?;
-        Some((number, format!("the plain type `{}` contains itself", self.types[number].name)))
+        let name = Brief(&self.types[number].name);
+        Some((number, format!("the plain type `{name}` contains itself")))
     }
 
     fn impossible_fields(
@@ -377,7 +380,8 @@ impl Described {
         let mut sum = 0u64;
         for field in fields {
             let Some(bytes) = self.plain_bytes(&field.ty) else {
-                return Some(format!("the field `{}` of a plain type is not plain", field.name));
+                let name = Brief(&field.name);
+                return Some(format!("the field `{name}` of a plain type is not plain"));
             };
             sum = sum.saturating_add(bytes);
         }

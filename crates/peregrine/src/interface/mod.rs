@@ -4,6 +4,7 @@
 //! text, which contains names, types, directions and limits, but no documentation. Types refer to each
 //! other through function pointers, so the description of a recursive type is finite.
 
+mod brief;
 mod compare;
 mod default;
 mod described;

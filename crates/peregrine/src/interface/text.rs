@@ -8,6 +8,9 @@ mod print;
 
 use core::fmt::{self, Display};
 
+pub(super) use print::InDescription;
+
+use super::brief::Brief;
 use super::described::{
     Described, DescribedBody, DescribedField, DescribedGrowth, DescribedNamed, DescribedParameter,
     DescribedPlainVariant, DescribedProcedure, DescribedType, DescribedVariant,
@@ -85,7 +88,8 @@ impl Described {
             types.push(reader.line(one, |reader| reader.named(number))?);
         }
         if let Some(name) = reader.mentioned.get(types.len()) {
-            return fail(last, format!("`{name}#{}` is described nowhere", types.len()));
+            let what = format!("`{}#{}` is described nowhere", Brief(name), types.len());
+            return fail(last, what);
         }
         let described = Self { name: name.into(), version, docs: String::new(), procedures, types };
         if let Some((line, what)) = described.impossible_growth() {
@@ -358,7 +362,7 @@ impl<'a> Reader<'a> {
             Some(known) if *known == name => {}
             None if number == self.mentioned.len() => self.mentioned.push(name),
             _ => {
-                let what = format!("`{name}#{number}` is not the type of that number");
+                let what = format!("`{}#{number}` is not the type of that number", Brief(name));
                 return Err(TextError { line: self.number, what });
             }
         }
@@ -370,7 +374,7 @@ impl<'a> Reader<'a> {
         self.expect("#")?;
         let told: usize = self.number()?;
         if told != number || self.mentioned.get(number) != Some(&name) {
-            let what = format!("`{name}#{told}` was not mentioned, or not in this order");
+            let what = format!("`{}#{told}` was not mentioned, or not in this order", Brief(name));
             return Err(TextError { line: self.number, what });
         }
         self.expect(" = ")?;
