@@ -138,8 +138,9 @@ impl Place {
     }
 }
 
-/// Checks an interface against the rules of canonical texts. For each line of that text, `spans` has the
-/// position in the source that the line describes.
+/// Checks an interface against the rules of canonical texts. `spans` has the positions of the trait and of
+/// its methods, which the first lines of the canonical text describe. An error in a later line gets the last
+/// position.
 fn checked(described: Described, spans: &[Span]) -> Result<Described> {
     let span = |line: usize| spans[line.saturating_sub(1).min(spans.len() - 1)];
     let read = Described::parse(&described.to_string())
@@ -349,8 +350,8 @@ struct Sizes<'a> {
 }
 
 impl Sizes<'_> {
-    /// Computes the sizes of the parts of a type, and then its own size. The type is inside of `depth`
-    /// others.
+    /// Computes the sizes of the parts of a type, and then its own size. The type is nested in `depth` other
+    /// types.
     fn find(&mut self, number: usize, depth: usize) -> Result<()> {
         let parts = match self.described.types.get(number).map(|named| &named.body) {
             Some(DescribedBody::Plain { size: 0, fields, .. }) => {
@@ -401,7 +402,8 @@ impl Sizes<'_> {
     }
 }
 
-/// Returns the number of the named type, if `ty` is a named type or an array of one.
+/// Returns the number of the named type, if `ty` is a named type or an array whose elements have a named
+/// type.
 fn plain_part(ty: &DescribedType) -> Option<usize> {
     match ty {
         DescribedType::Array(one, _) => plain_part(one),
