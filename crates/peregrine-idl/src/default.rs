@@ -61,7 +61,7 @@ impl Encoder<'_> {
         self.bytes.resize(self.bytes.len().next_multiple_of(align.max(1)), 0);
     }
 
-    /// Appends a number of this size, in little-endian order.
+    /// Appends a number of `bytes` bytes, in little-endian order.
     fn number(&mut self, bytes: usize, value: i128) {
         self.align(bytes);
         self.bytes.extend(&value.to_le_bytes()[..bytes]);

@@ -132,8 +132,8 @@ fn parse(text: &str, kinds: &HashMap<String, Kind>) -> Result<Described, ParseEr
         let reason = format!("{} bytes are more than {CANONICAL_BYTES_MAX}", text.len());
         return Err(ParseError::new(1, 1, reason));
     }
-    // `proc_macro2` keeps each text that it reads until the thread ends, because spans refer to it. A new
-    // thread for each text keeps the memory of the process from growing.
+    // Until the thread ends, `proc_macro2` keeps each text that it has read, because spans refer to the text.
+    // A new thread for each text keeps the memory of the process from growing.
     thread::scope(|scope| {
         let name = "peregrine-idl".to_owned();
         match thread::Builder::new().name(name).spawn_scoped(scope, || read(text, kinds)) {

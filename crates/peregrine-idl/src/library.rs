@@ -88,8 +88,8 @@ pub(crate) fn definitions() -> HashMap<String, Definition> {
     parse::definitions.parse2(tokens).unwrap_or_default()
 }
 
-/// Returns the type that describes a type of another crate. Returns `None` if the name is that of the
-/// definition itself.
+/// Returns the type that describes a type of another crate. Returns `None` if no other crate has a type of
+/// this name, or if the definition has the same name.
 pub(crate) fn other(name: &TypeName) -> Option<Type> {
     let (crate_name, last) = match name.path.split_once("::") {
         Some((crate_name, last)) => (Some(crate_name), last),

@@ -435,7 +435,8 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Prints the conversion that the error of a procedure needs, so that it can represent a failed call.
+    /// Prints the conversion of a `CallError` to `own`, the error of a procedure. If no variant can hold a
+    /// `CallError`, prints a comment instead.
     fn failure(&mut self, indent: &str, own: &str, body: &DescribedBody) {
         let variants = match body {
             DescribedBody::Enum(variants) => &variants[..],

@@ -36,7 +36,7 @@ fn quoted(token: &str) -> String {
     format!("`{shown}{more}`")
 }
 
-/// Consumes a keyword or a sign if it is the next token. Returns whether it was.
+/// Consumes a keyword or a sign if it is the next token. Returns whether it was the next token.
 pub(crate) fn keyword<T: Parse>(input: ParseStream<'_>) -> bool {
     input.parse::<T>().is_ok()
 }

@@ -358,8 +358,8 @@ fn returns(function: &TraitItemFn, errors: &mut Errors) -> Type {
 /// Reports methods whose error is a type of the standard library that cannot hold a failed call. Reports each
 /// such type once.
 ///
-/// The trait bounds of the stubs would report these types, too, but for each method. The advice would be to
-/// implement a trait that only the standard library can implement for them.
+/// The trait bounds of the stubs would report these types, too, but once for each method. The advice would be
+/// to implement a trait that only the standard library can implement for these types.
 fn foreign_errors(methods: &[Method], errors: &mut Errors) {
     let mut seen = Vec::new();
     for method in methods {

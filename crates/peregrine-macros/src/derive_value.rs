@@ -216,11 +216,12 @@ fn of_enum(ident: &Ident, data: &syn::DataEnum) -> syn::Result<Codec> {
 
 /// The code for the nodes of a linked list.
 struct Node {
-    /// Encodes the fields in the variables of the pattern, and goes on to the next node or breaks the loop.
+    /// Encodes the fields, which the variables of the pattern hold. Then continues with the next node, or
+    /// breaks the loop.
     encode: TokenStream,
-    /// Decodes the fields, and keeps them in `__before` or breaks the loop with the last node.
+    /// Decodes the fields. Then adds them to `__before`, or breaks the loop with the last node.
     decode: TokenStream,
-    /// Prepends the nodes in `__before` to `__list`, beginning with the last one.
+    /// Prepends the nodes in `__before` to `__list`, beginning with the last node of `__before`.
     again: TokenStream,
 }
 

@@ -146,7 +146,7 @@ fn client(model: &Interface, names: &Names) -> TokenStream {
                 Self::in_process_with(object, &::core::default::Default::default())
             }
 
-            /// As `in_process`, with options.
+            /// Returns a client as `in_process` does, with options.
             ///
             /// # Panics
             /// If there is no memory for its A-stacks.

@@ -57,10 +57,10 @@ pub fn interface(arguments: TokenStream, item: TokenStream) -> TokenStream {
     expand::interface(arguments.into(), item.into()).into()
 }
 
-/// Makes a type of fixed layout a value, which is copied byte by byte.
+/// Makes a type of fixed layout a value. Its values are copied as they are in memory, without encoding.
 ///
-/// Works for structs with `#[repr(C)]` or `#[repr(transparent)]` whose fields are plain, and for
-/// enums without fields that name their integer type, such as `#[repr(u8)]`. The type must be `Copy`.
+/// The type is a struct with `#[repr(C)]` or `#[repr(transparent)]` whose fields are plain, or an
+/// enum without fields that names its integer type, such as `#[repr(u8)]`. The type must be `Copy`.
 /// Padding is a compile error, because it would send uninitialized memory.
 ///
 /// The attributes `#[default]`, `#[was("old")]` and `#[widens]` of fields, and `#[other]` of variants, are those
@@ -96,9 +96,10 @@ pub fn derive_value(item: TokenStream) -> TokenStream {
     expanded.unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
-/// Returns a span for generated code that the compiler shows at a type of the user.
+/// Returns a span for generated code that concerns the user's type at `span`.
 ///
-/// Errors point at the type, while names resolve and lints apply as in generated code.
+/// The compiler reports errors in this code at the type. Names resolve and lints apply as in other generated
+/// code.
 fn generated_at(span: proc_macro2::Span) -> proc_macro2::Span {
     proc_macro2::Span::call_site().located_at(span)
 }

@@ -47,7 +47,7 @@ impl Types {
     }
 }
 
-/// Returns the tokens located at another place; names in them resolve as before.
+/// Returns the tokens with the position `place`. Names in the tokens resolve as before.
 fn moved(tokens: TokenStream, place: Span) -> TokenStream {
     let moved = |token: TokenTree| {
         let mut token = match token {

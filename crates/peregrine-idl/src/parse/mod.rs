@@ -146,7 +146,7 @@ fn skip_past(
     Err(expected(input, wanted))
 }
 
-/// Parses a trait after its keyword.
+/// Parses the rest of a trait, after the keyword `trait`.
 fn interface(input: ParseStream<'_>, attributes: &Attributes) -> Result<Trait> {
     let (name, span) = name(input)?;
     let arguments = attributes.interface()?;
@@ -206,7 +206,7 @@ fn parameter(input: ParseStream<'_>, default_max_len: Option<u32>) -> Result<Par
     Ok(Parameter { name, direction, shape, ty, max_len, growth })
 }
 
-/// Parses a struct after its name.
+/// Parses the rest of a struct, after its name.
 fn structure(
     input: ParseStream<'_>,
     attributes: &Attributes,
@@ -253,7 +253,7 @@ fn named(inside: ParseStream<'_>, module: Option<&str>) -> Result<Vec<Field>> {
     })
 }
 
-/// Parses an enum after its name, whose position is `span`.
+/// Parses the rest of an enum, after its name, whose position is `span`.
 fn enumeration(
     input: ParseStream<'_>,
     attributes: &Attributes,

@@ -83,7 +83,7 @@ fn referenced(input: ParseStream<'_>) -> Result<(Direction, Shape, Type)> {
     Ok((direction, Shape::One, array(&inside, one)?))
 }
 
-/// Parses an array after the type of its elements.
+/// Parses the rest of an array type, after the type of its elements.
 fn array(inside: ParseStream<'_>, one: Type) -> Result<Type> {
     sign::<Token![;]>(inside, "`;`")?;
     let count = number(inside, "u64")?;
@@ -94,7 +94,7 @@ fn array(inside: ParseStream<'_>, one: Type) -> Result<Type> {
 }
 
 struct Path {
-    /// The last name, after the name of its module if there is one.
+    /// The name of the type. If it is in a module, the name of the module precedes it.
     path: String,
     span: Span,
     /// Whether the path begins outside of the current module.
@@ -238,7 +238,7 @@ pub(super) fn ty(input: ParseStream<'_>, module: Option<&str>, depth: usize) -> 
     })
 }
 
-/// Parses the type to which a pointer points: also `str` and `[T]`.
+/// Parses the type to which a pointer points. This type may also be `str` or `[T]`.
 fn pointed(input: ParseStream<'_>, module: Option<&str>, depth: usize) -> Result<Type> {
     if input.fork().call(Ident::parse_any).is_ok_and(|one| one == "str") {
         name(input)?;

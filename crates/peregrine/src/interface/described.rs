@@ -58,7 +58,7 @@ pub struct DescribedParameter {
     pub name: String,
     /// The direction in which it is sent.
     pub direction: Direction,
-    /// Whether it is one value, a buffer of them, or text.
+    /// Whether it is one value, a buffer of values, or text.
     pub shape: Shape,
     /// The type of the value, or of one element. For text it is [`DescribedType::Text`].
     pub ty: DescribedType,
@@ -120,7 +120,7 @@ pub enum DescribedType {
     Array(Box<Self>, u64),
     /// A count, and this number of values.
     Sequence(Box<Self>),
-    /// A value or none.
+    /// A value, or no value.
     Option(Box<Self>),
     /// One of two values.
     Result(Box<Self>, Box<Self>),
@@ -215,8 +215,8 @@ impl Described {
         core::iter::once(&self.docs).chain(procedures).cloned().collect()
     }
 
-    /// Returns the same interface with this documentation of the interface and of its procedures, in order.
-    /// Further texts are ignored.
+    /// Returns the same interface with other documentation. `docs` has the text of the interface, and then
+    /// the text of each procedure, in order. Further texts are ignored.
     #[must_use]
     pub fn with_docs(mut self, docs: &[String]) -> Self {
         let mut docs = docs.iter();
@@ -242,7 +242,8 @@ impl Described {
         name == "CallError" && fields.len() == 1 && fields.iter().all(chain)
     }
 
-    /// Like [`Interface::message_bytes`](super::Interface::message_bytes).
+    /// Returns a message size in bytes, as [`Interface::message_bytes`](super::Interface::message_bytes)
+    /// does.
     pub fn message_bytes(&self) -> usize {
         self.procedures.iter().map(|one| self.procedure_bytes(one)).max().unwrap_or(0)
     }
@@ -440,7 +441,8 @@ impl DescribedType {
         })
     }
 
-    /// Returns the number of the named type, if this is a named type or an array of one.
+    /// Returns the number of the named type, if this is a named type or an array whose elements have a named
+    /// type.
     pub(super) fn plain_part(&self) -> Option<usize> {
         match self {
             Self::Array(one, _) => one.plain_part(),
@@ -454,7 +456,7 @@ impl DescribedType {
         unsigned || signed
     }
 
-    /// Returns whether it is an unsigned integer, and whether it is a signed one.
+    /// Returns whether the type is an unsigned integer, and whether it is a signed integer.
     pub(crate) fn signs(&self) -> (bool, bool) {
         let unsigned = matches!(self, Self::U8 | Self::U16 | Self::U32 | Self::U64 | Self::U128);
         let signed = matches!(self, Self::I8 | Self::I16 | Self::I32 | Self::I64 | Self::I128);

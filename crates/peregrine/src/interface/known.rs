@@ -141,7 +141,7 @@ impl InterfaceRef {
         }
     }
 
-    /// Like [`Interface::message_bytes`].
+    /// Returns a message size in bytes, as [`Interface::message_bytes`] does.
     pub(crate) fn message_bytes(&self) -> usize {
         match &self.0 {
             Origin::Compiled(interface) => interface.message_bytes(),

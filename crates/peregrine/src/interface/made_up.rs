@@ -25,7 +25,7 @@ fn name() -> impl Strategy<Value = String> {
     prop_oneof![4 => "[a-z_][a-z0-9_]{0,6}", 1 => odd]
 }
 
-/// Integers, with their sizes.
+/// The integer types, each with its size in bytes.
 const INTEGERS: &[(DescribedType, u64)] = &[
     (DescribedType::U8, 1),
     (DescribedType::U16, 2),

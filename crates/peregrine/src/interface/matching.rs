@@ -66,7 +66,7 @@ impl<'a> Index<'a> {
 /// Returns the steps through two lists of fields or parameters.
 ///
 /// # Errors
-/// The positions on both sides of a part that is not in the same order.
+/// If a part is not in the same order on both sides. The error has the position of the part on each side.
 pub(crate) fn steps<P: Part>(ours: &[P], theirs: &[P]) -> Result<Vec<Step>, (usize, usize)> {
     let index = Index::new(theirs);
     let mut steps = Vec::with_capacity(ours.len().max(theirs.len()));

@@ -39,7 +39,7 @@ pub use text::TextError;
 pub struct Interface {
     /// The trait's name, or the one given by `#[interface(name = "...")]`.
     pub name: &'static str,
-    /// `#[interface(version = N)]`, 0 unless given.
+    /// The version: `#[interface(version = N)]`, or 0 without this argument.
     pub version: u32,
     /// Documentation of the trait. It is not part of the identity.
     pub docs: &'static str,
@@ -90,11 +90,11 @@ pub struct Parameter {
 pub struct Description {
     /// The name of the interface.
     pub interface: String,
-    /// Its version.
+    /// The version of the interface.
     pub version: u32,
-    /// Its identity.
+    /// The identity of the interface.
     pub digest: Digest,
-    /// Its canonical text.
+    /// The canonical text of the interface.
     pub text: String,
     /// The documentation of the interface and of its procedures, in order.
     pub docs: Vec<String>,
@@ -106,7 +106,7 @@ pub struct Description {
     pub bindings: u32,
     /// Where the server listens for calls of this export over networks, such as `tcp:0.0.0.0:7193`.
     pub listens: Vec<String>,
-    /// A number that identifies the machine and the network namespace of these endpoints.
+    /// A number that identifies the machine and the network namespace to which `listens` refers.
     pub network: u64,
 }
 
@@ -184,7 +184,7 @@ pub enum Type {
     Array(&'static Self, usize),
     /// A count, and this number of values.
     Sequence(&'static Self),
-    /// A value or none.
+    /// A value, or no value.
     Option(&'static Self),
     /// One of two values.
     Result(&'static Self, &'static Self),
@@ -199,7 +199,7 @@ pub enum Type {
 pub struct Named {
     /// Its name without a path, which is part of the interface's identity.
     pub name: &'static str,
-    /// A name that no other type of this process has. It is only compared, never shown.
+    /// Returns a name that no other type of this process has. The name is only compared, never shown.
     pub path: fn() -> &'static str,
     /// Returns the body of the type.
     pub body: fn() -> Body,
@@ -218,7 +218,7 @@ pub enum Body {
         /// Its fields, in memory order.
         fields: &'static [Field],
     },
-    /// Plain: an enumeration without payload, by its discriminants.
+    /// Plain: an enumeration without payload.
     PlainEnum {
         /// The integer that holds the discriminant.
         repr: &'static Type,
@@ -297,8 +297,8 @@ impl Interface {
         Digest(core::array::from_fn(|i| hash[i]))
     }
 
-    /// Returns the text whose hash is the identity: one line for each procedure, then one for each named
-    /// type.
+    /// Returns the text whose hash is the identity. It has a line with the name and the version, then a line
+    /// for each procedure, and then a line for each named type.
     pub fn canonical_text(&self) -> String {
         let mut text = format!("interface {} version {}\n", self.name, self.version);
         let mut named = NamedTypes::default();

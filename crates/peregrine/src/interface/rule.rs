@@ -20,7 +20,7 @@ pub enum Rule {
     UnknownError,
     /// An integer has another width, and both sides have `#[widens]`.
     Widened,
-    /// The server's `max_len` is larger, or applies to a result.
+    /// The server's `max_len` is larger, or the `max_len` of an `Out` buffer differs.
     MoreRoom,
     /// `#[idempotent]` was added.
     MayRunTwice,

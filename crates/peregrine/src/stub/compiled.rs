@@ -1,7 +1,7 @@
 //! The runtime of compiled stubs: takes a frame, marshals, makes one virtual call, and unmarshals.
 //!
-//! These are Firefly's Starter, Transporter and Ender, without a branch on the fast path. The generated
-//! code contains only what depends on types. Everything else is here.
+//! These are Firefly's Starter, Transporter and Ender. The virtual call selects the path, so the stub needs
+//! no branch for it. The generated code contains only what depends on types. Everything else is here.
 
 use crate::binding::{Binding, Bound};
 use crate::call::{self, Answer, Call, FrameGuard, Frames, Limit};
@@ -120,8 +120,8 @@ pub fn target(binding: &Binding) -> CallTarget<'_> {
 }
 
 impl CallTarget<'_> {
-    /// Returns the destination of a call by [`call_swapped`], which reads the binding again. If a target
-    /// were passed to it, the compiler would keep the target in memory on the fast path, too.
+    /// Returns the destination of a call by [`call_swapped`], which reads the binding again. If its caller
+    /// passed a target to it, the compiler would keep this target in memory on the fast path, too.
     pub(super) fn special(binding: &Binding) -> CallTarget<'_> {
         CallTarget { binding, bound: binding.bound.get(), is_special: true }
     }
@@ -273,7 +273,8 @@ fn repeat<O, R: Representation>(
     })
 }
 
-/// Returns the error of a call if the new server has the other byte order. The next call converts.
+/// Returns the error of a call whose binding is now bound to a server of the other byte order. The next call
+/// converts.
 #[cold]
 fn turned_over() -> CallError {
     let text = "the binding is now bound to a server of the other byte order: make the call again";
@@ -339,8 +340,8 @@ const fn swap_of_values<T: Value, R: Representation>() -> Option<&'static Swap> 
 
 impl<'a, R: Representation> Stub<'a, R> {
     /// Prefetches the cache line of the head, for a call without blocks. The line arrives while the head is
-    /// written. For a call with blocks this would not help: while they are copied, the polling side takes the
-    /// line back.
+    /// written. For a call with blocks this would not help: while the blocks are copied, the polling side
+    /// takes the line back.
     #[inline]
     pub fn head_only(&self) {
         self.head.space().prefetch_write();

@@ -13,7 +13,7 @@ pub trait Arrives: Sync {
     fn wait(&self, bytes: usize) -> Option<usize>;
 
     /// Prepares for a procedure that reads the rest of the message itself. Returns false if the
-    /// procedure must not run, because the rest is missing and its sender must not be waited for.
+    /// procedure must not run, because the rest is missing and no thread may wait for its sender.
     fn lend(&self) -> bool {
         true
     }

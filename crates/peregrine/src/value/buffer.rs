@@ -18,8 +18,8 @@ use crate::sys;
 
 /// The number of bytes that are copied through the stack at a time, where a private copy is needed.
 const CHUNK_BYTES: usize = 4096;
-/// The smallest size in bytes of a block of which only the bytes are copied that were not copied early. A
-/// smaller block is copied as a whole, by the C library.
+/// The smallest size in bytes of a block whose early copied bytes are not copied again. A smaller block that
+/// is not converted is copied as a whole, by the C library.
 const MUCH_BYTES: usize = 4096;
 /// The number of bytes that are written to a file, or read from one, at a time.
 const FILE_BYTES: usize = 256 << 10;
@@ -134,7 +134,13 @@ impl<'a, T: Plain> Out<'a, T> {
     /// Returns the number of elements that fit in total.
     #[inline]
     pub fn capacity(&self) -> usize {
-        const { assert!(size_of::<T>() > 0, "buffers of values without bytes have no length") };
+        const {
+            assert!(
+                size_of::<T>() > 0,
+                "the elements of a buffer must not be of size 0: their number cannot be computed \
+                 from its bytes"
+            );
+        };
         match &self.place {
             Place::Slice(slice) => slice.len(),
             Place::Vec(vec) => vec.capacity(),
@@ -377,7 +383,13 @@ impl<'a> OutBlock<'a> {
     /// Makes a block over memory for values of `T`, which is initialised or only written.
     #[inline]
     pub(super) const fn over<T: Plain>(space: Space<'a>) -> Self {
-        const { assert!(size_of::<T>() > 0, "buffers of values without bytes have no length") };
+        const {
+            assert!(
+                size_of::<T>() > 0,
+                "the elements of a buffer must not be of size 0: their number cannot be computed \
+                 from its bytes"
+            );
+        };
         let valid: Option<fn(&[u8]) -> bool> = if T::ANY_BITS { None } else { Some(T::valid) };
         Self { space, unit: size_of::<T>(), valid, ..Self::none() }
     }
@@ -597,7 +609,13 @@ impl<'a, T: Plain> Lent<'a, T> {
     /// Returns the number of elements.
     #[inline]
     pub const fn len(&self) -> usize {
-        const { assert!(size_of::<T>() > 0, "buffers of values without bytes have no length") };
+        const {
+            assert!(
+                size_of::<T>() > 0,
+                "the elements of a buffer must not be of size 0: their number cannot be computed \
+                 from its bytes"
+            );
+        };
         self.bytes.len() / size_of::<T>()
     }
 

@@ -53,8 +53,8 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// Continues in another space, and copies the bytes that have been written to that space. Offsets do not
-    /// change. Returns `None` if the written bytes do not fit.
+    /// Continues in `space`, to which it copies the bytes that have been written before. Offsets do not
+    /// change. Returns `None` if these bytes do not fit.
     #[cold]
     pub(crate) fn move_to(&mut self, space: Space<'a>) -> Option<()> {
         self.end = space.window().len();
@@ -65,7 +65,7 @@ impl<'a> Head<'a> {
         Some(())
     }
 
-    /// Returns the length in bytes of what has been written.
+    /// Returns the number of bytes that have been written.
     #[inline]
     pub const fn len(&self) -> usize {
         self.at - self.start

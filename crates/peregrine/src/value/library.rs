@@ -1,8 +1,8 @@
 //! `Value` for types of the standard library that are not numbers: times, addresses, paths.
 //!
 //! Each is described as a struct or an enum with the name of the type, so that a description, JSON and other
-//! languages show what it is. Each module does the same for the types of another crate, with the feature that
-//! has the name of that crate.
+//! languages show what it is. The modules `bytes`, `chrono`, `time` and `uuid` implement `Value` for types of
+//! the crates of these names, each with the feature of the same name.
 
 #[cfg(feature = "bytes")]
 mod bytes;
@@ -38,7 +38,7 @@ macro_rules! described {
     };
 }
 
-/// Whole seconds, and nanoseconds below a second.
+/// Sent as whole seconds, and the remaining nanoseconds.
 impl Value for Duration {
     described!("Duration", "secs": u64, "nanos": u32);
 
@@ -55,7 +55,7 @@ impl Value for Duration {
     }
 }
 
-/// Whole seconds since the beginning of 1970 (UTC), rounded down, and the nanoseconds after them.
+/// Sent as whole seconds since the beginning of 1970 (UTC), rounded down, and the remaining nanoseconds.
 impl Value for SystemTime {
     described!("SystemTime", "secs": i64, "nanos": u32);
 
@@ -149,7 +149,7 @@ const fn variant(name: &'static str, fields: &'static [Field]) -> Variant {
     Variant { name, fields, was: &[], is_other: false }
 }
 
-/// An enum with the variants `V4` and `V6`.
+/// Implements [`Value`] for an address that is described as an enum with the variants `V4` and `V6`.
 macro_rules! versions {
     ($($type:ident of $v4:ty, $v6:ty: $name:literal)*) => {$(
         impl Value for $type {
@@ -192,7 +192,7 @@ versions! {
     SocketAddr of SocketAddrV4, SocketAddrV6: "SocketAddr"
 }
 
-/// The bytes of the string, which on Unix need not be UTF-8.
+/// Sent as the bytes of the string, which on Unix need not be UTF-8.
 impl Value for OsString {
     described!("OsString", "bytes": Vec<u8>);
 
@@ -207,7 +207,7 @@ impl Value for OsString {
     }
 }
 
-/// The bytes of the path, as for an [`OsString`].
+/// Sent as the bytes of the path, like an [`OsString`].
 impl Value for PathBuf {
     described!("PathBuf", "bytes": Vec<u8>);
 

@@ -138,7 +138,7 @@ pub trait Value: Sized {
         None
     }
 
-    /// Returns the slice as a block that a result writes, or `None` for structured types.
+    /// Returns the slice as a block that a result overwrites, or `None` for structured types.
     #[inline]
     fn as_block_mut(_values: &mut [Self]) -> Option<OutBlock<'_>> {
         None

@@ -14,7 +14,7 @@ use super::{Invalid, OutBlock, Space, Swap};
 /// # Safety
 /// The type must be `repr(C)`, `repr(transparent)` or primitive. It must have no padding byte, no
 /// pointer and no interior mutability, and an alignment of at most 16. If `ANY_BITS` is true, every bit
-/// pattern must be a value; otherwise `valid` must return true only for patterns that are.
+/// pattern must be a value; otherwise `valid` must return true only for bit patterns that are values.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not plain: it cannot be copied as one block",
     label = "needs a fixed layout without padding or pointers",
@@ -204,7 +204,8 @@ macro_rules! non_zero {
 }
 non_zero!(u8 u16 u32 u64 u128 i8 i16 i32 i64 i128);
 
-/// Functions that convert many numbers of one length.
+/// Defines functions that convert all numbers in a slice to the other byte order. The numbers have one
+/// length.
 macro_rules! swap_many {
     ($($name:ident: $type:ty),*) => {$(
         pub(super) fn $name(bytes: &mut [u8]) {

@@ -59,7 +59,7 @@ pub struct Reader<'a, R: Representation = Native> {
     head: Window<'a>,
     at: usize,
     depth: u32,
-    /// The number of bytes that the nested values that are being taken need on the stack.
+    /// The number of bytes on the stack for the values that are being taken, at all levels of nesting.
     nested: usize,
     /// The number of elements without bytes in all sequences of the head.
     empty: usize,
@@ -178,7 +178,7 @@ impl<'a, R: Representation> Reader<'a, R> {
     }
 
     /// Counts an element without bytes. The number of such elements in a head is limited, because in
-    /// sequences of sequences a few bytes could claim any number of them.
+    /// sequences of sequences a few bytes could claim any number of such elements.
     pub(super) const fn empty(&mut self) -> Result<(), Invalid> {
         if self.empty >= limits::EMPTY_VALUES_MAX {
             return Err(Invalid::TooLong);

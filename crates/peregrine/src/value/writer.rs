@@ -5,7 +5,7 @@ use core::ops::{Deref, DerefMut};
 
 use super::{Block, Head, Native, Plain, Representation, Space, Swap, Window, bytes_of};
 
-/// The value does not fit: the head is full, or a structure is nested too deeply.
+/// Why a value cannot be appended to a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Overflow {

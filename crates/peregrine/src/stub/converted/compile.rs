@@ -11,11 +11,11 @@ use crate::interface::{
     variant_of,
 };
 
-/// The largest number of steps of a program, plus the entries of all lists to which the steps refer.
+/// The largest sum of the number of steps of a program and the number of entries in its lists.
 /// Interfaces that people write need far fewer.
 const OPS_MAX: usize = 1 << 20;
 
-/// The largest nesting of plain types in each other.
+/// The largest depth to which plain types are nested in each other.
 const PLAIN_DEPTH_MAX: u32 = 64;
 
 /// The side whose interface a type belongs to: the client (`Ours`) or the server (`Theirs`).
@@ -495,7 +495,8 @@ impl<'a> Compiler<'a> {
         Op::Choice { bytes, signed: repr.signs().1, first, count, ty: self.name(name) }
     }
 
-    /// Adds the moves for a value of a plain type, which begins at byte `at` of the sender's whole value.
+    /// Adds the moves for a value of a plain type. This value begins at byte `at` of the sender's whole
+    /// value.
     fn plain(&mut self, key: Key, at: u32, moves: &mut Vec<Move>, depth: u32) {
         let ((from_side, a), (to_side, b)) = key;
         let (from, to) = (self.side(from_side), self.side(to_side));

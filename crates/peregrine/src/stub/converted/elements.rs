@@ -6,9 +6,10 @@ use crate::value::{Invalid, Reader, Representation, Space, Window, Writer};
 
 /// The size in bytes of the private memory for the elements of each side.
 const MEMORY_BYTES: usize = 1024;
-/// The largest size in bytes of an element. Larger elements are converted one by one.
+/// The largest size in bytes of elements that are converted together. Larger elements are converted one by
+/// one.
 const ELEMENT_BYTES_MAX: usize = MEMORY_BYTES / 4;
-/// The smallest number of elements. Fewer elements are converted one by one.
+/// The smallest number of elements that are converted together. Fewer elements are converted one by one.
 const COUNT_MIN: u64 = 4;
 
 /// Where a part lies in the elements of one side.

@@ -49,8 +49,8 @@ pub(super) struct Part {
 pub(super) enum Op {
     /// No bytes.
     Nothing,
-    /// A value that is not interpreted: a plain type that is nested too deeply, or is too large, for any
-    /// block.
+    /// A value that is not interpreted. Its type is a plain type that is not one block, because it is too
+    /// large or nested too deeply.
     Refused,
     /// One number.
     Number(Number),
@@ -340,7 +340,7 @@ impl Program {
     pub(super) fn expected(&self, op: OpId) -> String {
         match self.op(op) {
             Op::Nothing => "nothing".into(),
-            Op::Refused => "a type that is not interpreted, too large or too deep,".into(),
+            Op::Refused => "a smaller or less deeply nested type".into(),
             Op::Number(number) => number.text().into(),
             Op::Choice { repr, .. } => format!("one of the enum's {}", repr.text()),
             Op::Text => "text".into(),

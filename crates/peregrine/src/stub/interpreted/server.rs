@@ -76,9 +76,10 @@ pub enum GenericParameter<'a> {
     In(Dynamic),
     /// A buffer that is not copied: bytes, whatever its elements are.
     Lent(Lent<'a, u8>),
-    /// A buffer to fill, in bytes, with whole elements.
+    /// A buffer that the procedure fills with whole elements. Its capacity is in bytes.
     Out(Out<'a, u8>),
-    /// A value that is returned as the procedure leaves it. A buffer must keep its length.
+    /// A value that the procedure may change. It is returned after the procedure has run. A buffer must keep
+    /// its length.
     InOut(Dynamic),
 }
 

@@ -143,7 +143,7 @@ fn take<R: Representation>(
     reader.finish()
 }
 
-/// Types of results and errors: all types that a head can contain.
+/// Returns the types of all results and errors, each with its step.
 fn each_type(all: &Described, program: &Program) -> Vec<(DescribedType, u32)> {
     let of = |(procedure, routine): (
         &crate::interface::DescribedProcedure,

@@ -8,7 +8,8 @@ use crate::interface::{Body, Named, Type};
 use crate::value::{Invalid, Overflow, Reader, Representation, Value, Writer};
 
 /// Implements [`Value`] for a type of another crate, by means of a type of this file. The first function
-/// makes the value that is sent. The second one returns `None` if the received value is out of range.
+/// makes the value that is sent. The second function converts a received value back, or returns `None` if the
+/// value is out of range.
 macro_rules! sent_as {
     ($($(#[$attribute:meta])* $type:ty => $sent:ty { $to:expr, $from:expr $(,)? })*) => {$(
         $(#[$attribute])*
@@ -104,7 +105,7 @@ impl SignedDuration {
     }
 }
 
-/// Numbers from 0 that are described as an enum without fields.
+/// Defines types that hold the number of a variant, and are described as an enum without fields.
 macro_rules! choices {
     ($($(#[$attribute:meta])* $type:ident: $name:literal { $($variant:literal)* })*) => {$(
         $(#[$attribute])*
