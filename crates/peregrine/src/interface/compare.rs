@@ -1,26 +1,33 @@
 //! Compares the interface that a client was compiled with and the interface that a server exports.
 //!
 //! If the identities are equal, nothing is compared. Otherwise each difference follows one of the rules of
-//! docs/EVOLUTION.md, or breaks one. `rule.rs` lists all rules. The comparison also finds which procedures
+//! docs/EVOLUTION.md, or breaks one. `rule.rs` has all of them. The comparison also finds which procedures
 //! have the same bytes on both sides: their calls need no conversion.
 //!
 //! Names of fields and variants are compared, because two fields that were exchanged may have the same
 //! bytes.
 
-use core::fmt;
+mod place;
+
+use core::fmt::{self, Display};
 use std::collections::HashSet;
 
+use self::place::{Names, Place, Portion};
+use super::brief::Brief;
 use super::matching::{Index, Part, Step, steps, variant_of};
+use super::text::InDescription;
 use super::{
-    Described, DescribedBody, DescribedField, DescribedParameter, DescribedPlainVariant,
-    DescribedProcedure, DescribedType, DescribedVariant, Direction, Rule, Shape,
+    Described, DescribedBody, DescribedField, DescribedNamed, DescribedParameter,
+    DescribedPlainVariant, DescribedProcedure, DescribedType, DescribedVariant, Direction, Rule,
+    Shape,
 };
 
-/// The largest number of pairs of named types that are compared. Interfaces that people write have fewer.
-const PAIRS_MAX: usize = 1 << 18;
+/// The largest number of parts (fields, variants, types in types) that are compared. A description has at
+/// most 150,000 parts. But two descriptions have as many pairs of types as the product of their numbers, and
+/// each procedure may lead to them all.
+const WORK_MAX: usize = 1 << 22;
 
-/// The largest number of differences that are listed. If none of them breaks a rule, the first later
-/// difference that breaks a rule is listed, too.
+/// The largest number of differences that are listed.
 const FOUND_MAX: usize = 1000;
 
 /// A difference between two interfaces.
@@ -28,16 +35,15 @@ const FOUND_MAX: usize = 1000;
 pub struct Difference {
     /// The rule that the difference follows or breaks.
     pub rule: Rule,
-    /// The place in the interface, such as "procedure `get`, parameter `key`". Empty if the difference
-    /// concerns the whole interface.
+    /// The place in the interface, such as "procedure `get`, parameter `key`". Empty for the whole.
     pub place: String,
-    /// The named type that contains the difference, and the place in it. Empty if no named type contains it.
+    /// The named type in which the difference is, and the place in it. Empty if it is in none.
     pub inside: String,
     /// The difference, as a sentence for people.
     pub text: String,
 }
 
-impl fmt::Display for Difference {
+impl Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut before = "";
         for place in [&self.place, &self.inside].into_iter().filter(|one| !one.is_empty()) {
@@ -48,25 +54,24 @@ impl fmt::Display for Difference {
     }
 }
 
-/// The server's procedure that corresponds to a procedure of the client.
+/// The server's procedure for one of the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counterpart {
     /// The procedure with this number has the same messages.
     Equal(u32),
     /// The procedure with this number has other messages, which the client converts.
     Converted(u32),
-    /// The server has no such procedure.
+    /// There is none.
     Lacking,
 }
 
 /// The result of comparing a client's interface with a server's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Comparison {
-    /// The counterpart of each procedure of the client, in the client's order. It is meaningful only if the
-    /// client [fits](Self::fits).
+    /// For each of the client's procedures, that of the server. It is meaningful if the client
+    /// [fits](Self::fits).
     pub procedures: Vec<Counterpart>,
-    /// The differences, at most 1001. If any difference breaks a rule, the list contains at least one such
-    /// difference.
+    /// The differences, at most 1000.
     pub differences: Vec<Difference>,
 }
 
@@ -85,9 +90,9 @@ impl Comparison {
 /// The names of the two sides in the texts of differences.
 #[derive(Clone, Copy, Debug)]
 pub struct Sides {
-    /// The name of the client's side, such as "ours".
+    /// The client's, such as "ours".
     pub ours: &'static str,
-    /// The name of the server's side, such as "the server's".
+    /// The server's, such as "the server's".
     pub theirs: &'static str,
 }
 
@@ -105,18 +110,19 @@ pub fn compare(ours: &Described, theirs: &Described, sides: Sides) -> Comparison
         clean: HashSet::new(),
         seen: HashSet::new(),
         open: Vec::new(),
-        pairs: 0,
+        weights: [ours, theirs].map(|one| one.types.iter().map(weight).collect()),
+        work: 0,
         converts: false,
-        breaks: false,
-        place: String::new(),
-        inside: String::new(),
+        place: Place::default(),
+        found: 0,
+        has_misfit: false,
         differences: Vec::new(),
     };
     let procedures = pair.whole();
     Comparison { procedures, differences: pair.differences }
 }
 
-/// The directions in which values of a type are sent, and whether the type is an error.
+/// Which way values of a type are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Flow {
     /// From the client to the server.
@@ -127,8 +133,7 @@ struct Flow {
     is_error: bool,
 }
 
-/// The numbers of a named type of the client and one of the server, and the directions in which their values
-/// are sent.
+/// Two named types, and which way their values are sent.
 type Named = (usize, usize, Flow);
 
 /// Both interfaces, and the results of comparing their types.
@@ -136,64 +141,64 @@ struct Pair<'a> {
     ours: &'a Described,
     theirs: &'a Described,
     sides: Sides,
-    /// Pairs of named types that are equal, and whose parts are all equal, too.
+    /// Pairs of named types that are equal, with everything in them.
     clean: HashSet<Named>,
-    /// The pairs that the current procedure contains.
+    /// The pairs that this procedure contains.
     seen: HashSet<Named>,
     /// The pairs whose parts were not compared yet.
     open: Vec<Named>,
-    /// The number of pairs that were compared.
-    pairs: usize,
-    /// Whether the messages of the current procedure differ.
+    /// The number of parts of each named type, of both sides.
+    weights: [Vec<usize>; 2],
+    /// The number of parts that were compared.
+    work: usize,
+    /// Whether the messages of this procedure differ.
     converts: bool,
-    /// Whether a difference breaks a rule.
-    breaks: bool,
-    place: String,
-    inside: String,
+    place: Place<'a>,
+    /// The number of differences, also of those that are not listed.
+    found: usize,
+    has_misfit: bool,
     differences: Vec<Difference>,
 }
 
 impl<'a> Pair<'a> {
-    fn found(&mut self, rule: Rule, text: String) {
-        let is_first = !rule.fits() && !core::mem::replace(&mut self.breaks, true);
-        if self.differences.len() < FOUND_MAX || is_first {
-            let (place, inside) = (self.place.clone(), self.inside.clone());
-            self.differences.push(Difference { rule, place, inside, text });
+    fn found(&mut self, rule: Rule, text: fmt::Arguments<'_>) {
+        self.found += 1;
+        let is_first_misfit = !rule.fits() && !self.has_misfit;
+        self.has_misfit |= is_first_misfit;
+        if self.differences.len() >= FOUND_MAX {
+            if !is_first_misfit {
+                return;
+            }
+            self.differences.pop();
         }
-    }
-
-    /// Returns whether the comparison can stop, because enough differences were found. A peer chooses how
-    /// many differences its interface has.
-    fn is_full(&self) -> bool {
-        self.breaks && self.differences.len() >= FOUND_MAX
+        let (place, inside) = (self.place.text(&self.ours.name), self.place.inside_text());
+        self.differences.push(Difference { rule, place, inside, text: text.to_string() });
     }
 
     /// Notes a difference between two texts.
-    fn differ(&mut self, rule: Rule, ours: &str, theirs: &str) {
+    fn differ(&mut self, rule: Rule, ours: impl Display, theirs: impl Display) {
         let Sides { ours: one, theirs: other } = self.sides;
-        self.found(rule, format!("{one} is `{ours}`, {other} is `{theirs}`"));
+        let (ours, theirs) = (Brief(ours), Brief(theirs));
+        self.found(rule, format_args!("{one} is `{ours}`, {other} is `{theirs}`"));
     }
 
     fn whole(&mut self) -> Vec<Counterpart> {
         let (ours, theirs) = (self.ours, self.theirs);
         if (&ours.name, ours.version) != (&theirs.name, theirs.version) {
             let [a, b] =
-                [ours, theirs].map(|one| format!("`{}` version {}", one.name, one.version));
+                [ours, theirs].map(|one| format!("`{}` version {}", Brief(&one.name), one.version));
             let Sides { ours, theirs } = self.sides;
-            self.found(Rule::Interface, format!("{ours} is interface {a}, {theirs} is {b}"));
+            self.found(Rule::Interface, format_args!("{ours} is interface {a}, {theirs} is {b}"));
             return vec![Counterpart::Lacking; self.ours.procedures.len()];
         }
         let index = Index::new(&theirs.procedures);
         let mut used = HashSet::new();
         let mut procedures = Vec::with_capacity(ours.procedures.len());
         for procedure in &ours.procedures {
-            if self.is_full() {
-                procedures.push(Counterpart::Lacking);
-                continue;
-            }
-            self.place = format!("interface `{}`, procedure `{}`", ours.name, procedure.name);
+            self.place = Place::procedure(&procedure.name);
             let Some(number) = index.find(procedure) else {
-                self.found(Rule::ProcedureRemoved, format!("{} has none", self.sides.theirs));
+                let other = self.sides.theirs;
+                self.found(Rule::ProcedureRemoved, format_args!("{other} has none"));
                 procedures.push(Counterpart::Lacking);
                 continue;
             };
@@ -202,11 +207,11 @@ impl<'a> Pair<'a> {
             if procedure.name != their.name {
                 self.differ(Rule::Renamed, &procedure.name, &their.name);
             }
-            let before = self.differences.len();
+            let before = self.found;
             self.converts = false;
             self.seen.clear();
             self.procedure(procedure, their);
-            if !self.converts && self.differences.len() == before {
+            if !self.converts && self.found == before {
                 self.clean.extend(self.seen.drain());
             }
             let number = number as u32;
@@ -216,35 +221,32 @@ impl<'a> Pair<'a> {
             });
         }
         for (number, procedure) in theirs.procedures.iter().enumerate() {
-            if !used.contains(&number) && !self.is_full() {
-                self.place = format!("interface `{}`, procedure `{}`", ours.name, procedure.name);
-                self.found(Rule::ProcedureAdded, format!("{} has none", self.sides.ours));
+            if !used.contains(&number) {
+                self.place = Place::procedure(&procedure.name);
+                let one = self.sides.ours;
+                self.found(Rule::ProcedureAdded, format_args!("{one} has none"));
             }
         }
         if !procedures.is_empty() && used.is_empty() {
-            self.place = format!("interface `{}`", ours.name);
-            let names = |whole: &Described| {
-                let names: Vec<_> =
-                    whole.procedures.iter().take(20).map(|one| format!("`{}`", one.name)).collect();
-                names.join(", ")
-            };
+            self.place = Place::interface();
             let Sides { ours: one, theirs: other } = self.sides;
-            let text = format!("{one} has {}; {other} has {}", names(ours), names(theirs));
+            let (names, others) = (Names::of(&ours.procedures), Names::of(&theirs.procedures));
+            let text = format_args!("{one} has {names}; {other} has {others}");
             self.found(Rule::NoProcedure, text);
         }
         procedures
     }
 
     fn procedure(&mut self, ours: &'a DescribedProcedure, theirs: &'a DescribedProcedure) {
-        let place = self.place.clone();
         match (ours.idempotent, theirs.idempotent) {
             (true, false) => {
                 let Sides { ours, theirs } = self.sides;
-                let text = format!("{ours} may run twice (`#[idempotent]`), {theirs} may not");
+                let text = format_args!("{ours} may run twice (`#[idempotent]`), {theirs} may not");
                 self.found(Rule::MayNotRunTwice, text);
             }
             (false, true) => {
-                self.found(Rule::MayRunTwice, format!("{} may run twice", self.sides.theirs));
+                let other = self.sides.theirs;
+                self.found(Rule::MayRunTwice, format_args!("{other} may run twice"));
             }
             _ => {}
         }
@@ -254,19 +256,19 @@ impl<'a> Pair<'a> {
                     match step {
                         Step::Both(a, b) => {
                             let (a, b) = (&ours.parameters[a], &theirs.parameters[b]);
-                            self.place = format!("{place}, parameter `{}`", a.name);
+                            self.place.portion = Portion::Parameter(&a.name);
                             self.parameter(a, b);
                         }
                         Step::Ours(a) => {
                             let one = &ours.parameters[a];
-                            self.place = format!("{place}, parameter `{}`", one.name);
+                            self.place.portion = Portion::Parameter(&one.name);
                             let has_default = self.ours.parameter_default(one).is_some()
                                 || one.direction == Direction::Out && one.growth.default.is_some();
                             self.one_sided(self.sides.theirs, "parameter", has_default);
                         }
                         Step::Theirs(b) => {
                             let one = &theirs.parameters[b];
-                            self.place = format!("{place}, parameter `{}`", one.name);
+                            self.place.portion = Portion::Parameter(&one.name);
                             let has_default = self.theirs.parameter_default(one).is_some();
                             self.one_sided(self.sides.ours, "parameter", has_default);
                         }
@@ -274,28 +276,27 @@ impl<'a> Pair<'a> {
                 }
             }
             Err((a, _)) => {
-                self.place = format!("{place}, parameter `{}`", ours.parameters[a].name);
+                self.place.portion = Portion::Parameter(&ours.parameters[a].name);
                 let (ours, theirs) =
-                    (self.ours.procedure_text(ours), self.theirs.procedure_text(theirs));
-                self.differ(Rule::Order, &ours, &theirs);
+                    (InDescription(self.ours, ours), InDescription(self.theirs, theirs));
+                self.differ(Rule::Order, ours, theirs);
             }
         }
         let reply = Flow { call: false, reply: true, is_error: false };
-        self.place = format!("{place}, result");
+        self.place.portion = Portion::Result;
         self.ty(&ours.result, &theirs.result, false, reply);
-        self.place = format!("{place}, error");
+        self.place.portion = Portion::Error;
         self.ty(&ours.error, &theirs.error, false, Flow { is_error: true, ..reply });
-        self.place = place;
     }
 
-    /// Notes a field or parameter that only one side has. `lacks` names the other side.
+    /// Notes a field or parameter that only one side has. `lacks` is the other one.
     fn one_sided(&mut self, lacks: &str, what: &str, has_default: bool) {
         self.converts = true;
         match has_default {
-            true => self.found(Rule::Default, format!("{lacks} has no such {what}")),
+            true => self.found(Rule::Default, format_args!("{lacks} has no such {what}")),
             false => self.found(
                 Rule::NoDefault,
-                format!("{lacks} has no such {what}, and it has no default"),
+                format_args!("{lacks} has no such {what}, and it has no default"),
             ),
         }
     }
@@ -304,9 +305,9 @@ impl<'a> Pair<'a> {
         if ours.name != theirs.name {
             self.differ(Rule::Renamed, &ours.name, &theirs.name);
         }
-        let texts = (self.ours.parameter_text(ours), self.theirs.parameter_text(theirs));
+        let texts = (InDescription(self.ours, ours), InDescription(self.theirs, theirs));
         if (ours.direction, ours.shape) != (theirs.direction, theirs.shape) {
-            return self.differ(Rule::Passing, &texts.0, &texts.1);
+            return self.differ(Rule::Passing, texts.0, texts.1);
         }
         let room = match (ours.direction, ours.max_len, theirs.max_len) {
             (_, a, b) if a == b => None,
@@ -317,7 +318,7 @@ impl<'a> Pair<'a> {
             }
         };
         if let Some(rule) = room {
-            self.differ(rule, &texts.0, &texts.1);
+            self.differ(rule, texts.0, texts.1);
         }
         let flow = Flow {
             call: ours.direction != Direction::Out,
@@ -331,27 +332,38 @@ impl<'a> Pair<'a> {
     }
 
     /// Compares two types, including the named types that they contain.
-    fn ty(&mut self, ours: &DescribedType, theirs: &DescribedType, widens: bool, flow: Flow) {
+    fn ty(&mut self, ours: &'a DescribedType, theirs: &'a DescribedType, widens: bool, flow: Flow) {
         self.types(ours, theirs, widens, flow);
         let (all_ours, all_theirs) = (self.ours, self.theirs);
         // A loop instead of recursion, because a peer chooses how long a chain of types is.
         while let Some((a, b, flow)) = self.open.pop() {
-            if self.is_full() {
-                self.open.clear();
-                return;
-            }
             let (Some(one), Some(other)) = (all_ours.types.get(a), all_theirs.types.get(b)) else {
-                self.found(Rule::Description, "a type is described nowhere".into());
+                self.found(Rule::Description, format_args!("a type is described nowhere"));
                 continue;
             };
-            self.bodies(&one.name, &one.body, &other.body, flow);
-            self.inside.clear();
+            if self.work > WORK_MAX {
+                continue;
+            }
+            self.work += self.weights[0][a] + self.weights[1][b];
+            if self.work > WORK_MAX {
+                let text = format_args!("the types are too intricate to be compared");
+                self.found(Rule::Description, text);
+                continue;
+            }
+            self.bodies(one, other, flow);
+            self.place.leave_type();
         }
     }
 
-    fn types(&mut self, ours: &DescribedType, theirs: &DescribedType, widens: bool, flow: Flow) {
+    fn types(
+        &mut self,
+        ours: &'a DescribedType,
+        theirs: &'a DescribedType,
+        widens: bool,
+        flow: Flow,
+    ) {
         use DescribedType::{Array, Named, Option, Result, Sequence, Tuple};
-        // Only variants of the error type itself may be unknown, not those of the types that it contains.
+        // Only the error itself may be unknown, not a value in it.
         let is_error = flow.is_error;
         let flow = Flow { is_error: false, ..flow };
         match (ours, theirs) {
@@ -369,16 +381,7 @@ impl<'a> Pair<'a> {
                 if self.clean.contains(&pair) || !self.seen.insert(pair) {
                     return;
                 }
-                self.pairs += 1;
-                if self.pairs == PAIRS_MAX {
-                    self.found(
-                        Rule::Description,
-                        "the types are too intricate to be compared".into(),
-                    );
-                }
-                if self.pairs < PAIRS_MAX {
-                    self.open.push(pair);
-                }
+                self.open.push(pair);
             }
             _ if ours == theirs && !matches!(ours, Array(..) | Named(_) | Tuple(_)) => {}
             _ => {
@@ -388,21 +391,17 @@ impl<'a> Pair<'a> {
                     false => Rule::Type,
                 };
                 self.converts = true;
-                let (ours, theirs) = (self.ours.type_text(ours), self.theirs.type_text(theirs));
-                self.differ(rule, &ours, &theirs);
+                let (ours, theirs) =
+                    (InDescription(self.ours, ours), InDescription(self.theirs, theirs));
+                self.differ(rule, ours, theirs);
             }
         }
     }
 
-    fn bodies(
-        &mut self,
-        name: &str,
-        ours: &'a DescribedBody,
-        theirs: &'a DescribedBody,
-        flow: Flow,
-    ) {
+    fn bodies(&mut self, ours: &'a DescribedNamed, theirs: &'a DescribedNamed, flow: Flow) {
         use DescribedBody::{Enum, Plain, PlainEnum, Struct};
-        self.inside = format!("in type `{name}`");
+        self.place.enter_type(&ours.name);
+        let (ours, theirs) = (&ours.body, &theirs.body);
         match (ours, theirs) {
             (Plain { align, fields, .. }, Plain { align: other, fields: others, .. }) => {
                 // Values with another alignment are at other places of a message.
@@ -416,36 +415,33 @@ impl<'a> Pair<'a> {
             }
             (Struct(fields), Struct(others)) => self.fields(fields, others, flow),
             (Enum(variants), Enum(others)) => {
-                self.variants(name, variants, others, flow);
+                self.variants(variants, others, flow);
             }
             _ => {
-                let (ours, theirs) = (self.ours.body_text(ours), self.theirs.body_text(theirs));
-                self.differ(Rule::Type, &ours, &theirs);
+                let (ours, theirs) =
+                    (InDescription(self.ours, ours), InDescription(self.theirs, theirs));
+                self.differ(Rule::Type, ours, theirs);
             }
         }
     }
 
     fn fields(&mut self, ours: &'a [DescribedField], theirs: &'a [DescribedField], flow: Flow) {
-        let inside = self.inside.clone();
         let flow = Flow { is_error: false, ..flow };
         let steps = match steps(ours, theirs) {
             Ok(steps) => steps,
             Err((a, _)) => {
-                let names = |fields: &[DescribedField]| {
-                    let names: Vec<_> = fields.iter().map(|one| &*one.name).take(20).collect();
-                    names.join(", ")
-                };
-                self.inside = format!("{inside}, field `{}`", ours[a].name);
-                return self.differ(Rule::Order, &names(ours), &names(theirs));
+                self.place.field = Some(&ours[a].name);
+                return self.differ(
+                    Rule::Order,
+                    Names::of(ours).plain(),
+                    Names::of(theirs).plain(),
+                );
             }
         };
         for step in steps {
-            if self.is_full() {
-                break;
-            }
             let (Step::Ours(place) | Step::Theirs(place) | Step::Both(place, _)) = step;
             let name = if matches!(step, Step::Theirs(_)) { &theirs[place] } else { &ours[place] };
-            self.inside = format!("{inside}, field `{}`", name.name);
+            self.place.field = Some(&name.name);
             match step {
                 Step::Both(a, b) => {
                     let (a, b) = (&ours[a], &theirs[b]);
@@ -465,12 +461,11 @@ impl<'a> Pair<'a> {
                 }
             }
         }
-        self.inside = inside;
+        self.place.field = None;
     }
 
     fn variants(
         &mut self,
-        name: &str,
         ours: &'a [DescribedVariant],
         theirs: &'a [DescribedVariant],
         flow: Flow,
@@ -482,13 +477,22 @@ impl<'a> Pair<'a> {
             self.sent(theirs, ours, self.sides.ours, flow.is_error);
         }
         let index = Index::new(theirs);
+        let has_other = |all: &[DescribedVariant]| all.iter().any(|one| one.is_other);
+        let (ours_other, theirs_other) = (has_other(ours), has_other(theirs));
+        // The variant for unknown ones receives at most a name, whatever the fields of the sent one are.
+        let is_whole = |sent: &DescribedVariant, received: &DescribedVariant, other: bool| {
+            !received.is_other && !(sent.is_other && other)
+        };
         for variant in ours {
-            if let Some(number) = index.find(variant) {
-                self.inside = format!("in type `{name}`, variant `{}`", variant.name);
-                if variant.name != theirs[number].name {
-                    self.differ(Rule::Renamed, &variant.name, &theirs[number].name);
-                }
-                self.fields(&variant.fields, &theirs[number].fields, flow);
+            let Some(their) = index.find(variant).map(|number| &theirs[number]) else { continue };
+            self.place.enter_variant(&variant.name);
+            if variant.name != their.name {
+                self.differ(Rule::Renamed, &variant.name, &their.name);
+            }
+            if flow.call && is_whole(variant, their, theirs_other)
+                || flow.reply && is_whole(their, variant, ours_other)
+            {
+                self.fields(&variant.fields, &their.fields, flow);
             }
         }
     }
@@ -531,7 +535,7 @@ impl<'a> Pair<'a> {
                 None => true,
             };
             if index.find(variant).is_none() && !(variant.is_other() && other.is_some()) {
-                unknown.push(format!("`{}`", variant.names().0));
+                unknown.push(variant);
             }
         }
         if !unknown.is_empty() {
@@ -540,26 +544,22 @@ impl<'a> Pair<'a> {
                 None if is_error => Rule::UnknownError,
                 None => Rule::ClosedEnum,
             };
-            self.found(rule, format!("{receiver} has no {}", unknown.join(", ")));
+            self.found(rule, format_args!("{receiver} has no {}", Names::of(unknown)));
         } else if known.len() > sent.len() {
             let index = Index::new(sent);
             let more = known.iter().filter(|one| index.find(*one).is_none());
-            let more: Vec<_> = more.map(|one| format!("`{}`", one.names().0)).collect();
+            let more = Names::of(more);
             if !more.is_empty() {
-                self.found(
-                    Rule::VariantNotSent,
-                    format!("{receiver} also has {}", more.join(", ")),
-                );
+                self.found(Rule::VariantNotSent, format_args!("{receiver} also has {more}"));
             }
         }
     }
 }
 
-/// A variant of an enum or of a plain enum.
+/// A variant of either kind of enumeration.
 trait Variant: Part {
     fn is_other(&self) -> bool;
-    /// Returns whether this variant and `other` have the same bytes in a message. `number` and `other_number`
-    /// are their positions in their enums.
+    /// Returns whether its message has the same bytes as another one, by the numbers of both.
     fn is_same(&self, number: usize, other: &Self, other_number: usize) -> bool;
 }
 
@@ -569,7 +569,10 @@ impl Variant for DescribedVariant {
     }
 
     fn is_same(&self, number: usize, other: &Self, other_number: usize) -> bool {
-        number == other_number && self.is_other == other.is_other
+        let has_name = |one: &Self| one.is_other && !one.fields.is_empty();
+        number == other_number
+            && self.is_other == other.is_other
+            && has_name(self) == has_name(other)
     }
 }
 
@@ -583,7 +586,35 @@ impl Variant for DescribedPlainVariant {
     }
 }
 
-/// Returns whether both types are integers that differ only in their widths.
+/// Returns the number of parts of a named type. A long name counts as several.
+fn weight(named: &DescribedNamed) -> usize {
+    fn of_type(ty: &DescribedType) -> usize {
+        1 + match ty {
+            DescribedType::Array(one, _)
+            | DescribedType::Sequence(one)
+            | DescribedType::Option(one) => of_type(one),
+            DescribedType::Result(ok, error) => of_type(ok) + of_type(error),
+            DescribedType::Tuple(parts) => parts.iter().map(of_type).sum(),
+            _ => 0,
+        }
+    }
+    fn of_names(part: &impl Part) -> usize {
+        let (name, was) = part.names();
+        1 + name.len() / 32 + was.iter().map(|was| 1 + was.len() / 32).sum::<usize>()
+    }
+    fn of_fields(fields: &[DescribedField]) -> usize {
+        fields.iter().map(|one| of_names(one) + of_type(&one.ty)).sum()
+    }
+    1 + match &named.body {
+        DescribedBody::Plain { fields, .. } | DescribedBody::Struct(fields) => of_fields(fields),
+        DescribedBody::PlainEnum { variants, .. } => variants.iter().map(of_names).sum(),
+        DescribedBody::Enum(variants) => {
+            variants.iter().map(|one| of_names(one) + of_fields(&one.fields)).sum()
+        }
+    }
+}
+
+/// Returns whether both are integers with the same sign and different widths.
 fn widens_to(ours: &DescribedType, theirs: &DescribedType) -> bool {
     ours != theirs && ours.is_integer() && ours.signs() == theirs.signs()
 }

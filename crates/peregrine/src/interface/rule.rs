@@ -44,7 +44,7 @@ pub enum Rule {
     LessRoom,
     /// `#[idempotent]` was removed.
     MayNotRunTwice,
-    /// A description is incomplete, or has too many types.
+    /// A description is not whole, or is too intricate to be compared.
     Description,
 }
 
@@ -136,7 +136,7 @@ impl Rule {
             Self::Passing => "the way in which a parameter is passed must not change",
             Self::LessRoom => "the server must allow as many elements as the client",
             Self::MayNotRunTwice => "`#[idempotent]` must not be removed",
-            Self::Description => "a description must be whole",
+            Self::Description => "a description must be whole, and not too intricate",
         }
     }
 }

@@ -9,8 +9,11 @@ use super::{
 use crate::interface::growth::Hex;
 use crate::interface::{DescribedGrowth, Shape};
 
-/// A part of a description, with the whole description, which has the names of the types.
-struct InDescription<'a, T: ?Sized>(&'a Described, &'a T);
+/// A part of a description, with the whole, which has the names of the types.
+pub(in crate::interface) struct InDescription<'a, T: ?Sized>(
+    pub(in crate::interface) &'a Described,
+    pub(in crate::interface) &'a T,
+);
 
 fn separated<'a, T: 'a>(
     f: &mut fmt::Formatter<'_>,

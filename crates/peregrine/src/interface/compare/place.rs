@@ -1,0 +1,125 @@
+//! The place of a difference, which becomes a text only if the difference is listed.
+
+use core::fmt::{self, Display};
+
+use super::super::brief::Brief;
+use super::super::matching::Part;
+
+/// The largest number of names that are listed.
+const NAMES_MAX: usize = 20;
+
+/// A place in the interface of the client.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Place<'a> {
+    is_inside: bool,
+    procedure: Option<&'a str>,
+    pub(super) portion: Portion<'a>,
+    /// The named type, and the place in it.
+    ty: Option<&'a str>,
+    variant: Option<&'a str>,
+    pub(super) field: Option<&'a str>,
+}
+
+/// A part of a procedure.
+#[derive(Clone, Copy, Default)]
+pub(super) enum Portion<'a> {
+    #[default]
+    Whole,
+    Parameter(&'a str),
+    Result,
+    Error,
+}
+
+impl<'a> Place<'a> {
+    pub(super) fn interface() -> Self {
+        Self { is_inside: true, ..Self::default() }
+    }
+
+    pub(super) fn procedure(name: &'a str) -> Self {
+        Self { procedure: Some(name), ..Self::interface() }
+    }
+
+    pub(super) fn enter_type(&mut self, name: &'a str) {
+        *self = Self { ty: Some(name), variant: None, field: None, ..*self };
+    }
+
+    pub(super) fn enter_variant(&mut self, name: &'a str) {
+        (self.variant, self.field) = (Some(name), None);
+    }
+
+    pub(super) fn leave_type(&mut self) {
+        *self = Self { ty: None, variant: None, field: None, ..*self };
+    }
+
+    /// Returns the place in the interface of this name.
+    pub(super) fn text(&self, interface: &str) -> String {
+        if !self.is_inside {
+            return String::new();
+        }
+        let mut text = format!("interface `{}`", Brief(interface));
+        if let Some(name) = self.procedure {
+            text += &format!(", procedure `{}`", Brief(name));
+        }
+        match self.portion {
+            Portion::Whole => {}
+            Portion::Parameter(name) => text += &format!(", parameter `{}`", Brief(name)),
+            Portion::Result => text += ", result",
+            Portion::Error => text += ", error",
+        }
+        text
+    }
+
+    /// Returns the named type and the place in it.
+    pub(super) fn inside_text(&self) -> String {
+        let Some(name) = self.ty else { return String::new() };
+        let mut text = format!("in type `{}`", Brief(name));
+        for (what, name) in [("variant", self.variant), ("field", self.field)] {
+            if let Some(name) = name {
+                text += &format!(", {what} `{}`", Brief(name));
+            }
+        }
+        text
+    }
+}
+
+/// The names of parts, of which the first ones are shown.
+pub(super) struct Names<'a> {
+    shown: Vec<&'a str>,
+    all: usize,
+    quote: &'static str,
+}
+
+impl<'a> Names<'a> {
+    pub(super) fn of<P: Part + 'a>(parts: impl IntoIterator<Item = &'a P>) -> Self {
+        let (mut shown, mut all) = (Vec::new(), 0);
+        for part in parts {
+            all += 1;
+            if all <= NAMES_MAX {
+                shown.push(part.names().0);
+            }
+        }
+        Self { shown, all, quote: "`" }
+    }
+
+    /// Returns the names without quotes.
+    pub(super) fn plain(self) -> Self {
+        Self { quote: "", ..self }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.all == 0
+    }
+}
+
+impl Display for Names<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let quote = self.quote;
+        let names: Vec<_> =
+            self.shown.iter().map(|name| format!("{quote}{}{quote}", Brief(name))).collect();
+        write!(f, "{}", Brief(names.join(", ")))?;
+        match self.all - self.shown.len() {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
+    }
+}
