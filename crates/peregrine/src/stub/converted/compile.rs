@@ -1,6 +1,7 @@
 //! Makes the program of a binding: compares two descriptions type by type, once, when a client binds.
 
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use super::program::{
     Argument, Blocks, Choice, Elements, Extent, Move, Op, OpId, Part, Program, Received, Routine,
@@ -11,9 +12,8 @@ use crate::interface::{
     variant_of,
 };
 
-/// The largest sum of the number of steps of a program and the number of entries in its lists.
-/// Interfaces that people write need far fewer.
-const OPS_MAX: usize = 1 << 20;
+/// The largest number of steps of a program, with their parts. Interfaces that people write need far fewer.
+const STEPS_MAX: usize = 1 << 20;
 
 /// The largest depth to which plain types are nested in each other.
 const PLAIN_DEPTH_MAX: u32 = 64;
@@ -44,6 +44,10 @@ impl Program {
             program: <Self as Default>::default(),
             known: HashMap::new(),
             open: Vec::new(),
+            plain: HashMap::new(),
+            choices: HashMap::new(),
+            defaults: HashMap::new(),
+            names: HashMap::new(),
             moved: 0,
             too_many: false,
         };
@@ -54,10 +58,14 @@ impl Program {
             };
             compiler.program.routines.push(routine);
         }
-        match compiler.too_many {
-            false => Ok(Some(compiler.program)),
-            true => Err("the interfaces differ in too many places to convert calls".into()),
+        if compiler.too_many {
+            return Err(format!(
+                "the interfaces differ in too many places: to convert calls takes more than {STEPS_MAX} \
+                 steps"
+            ));
         }
+        compiler.program.reduce();
+        Ok(Some(compiler.program))
     }
 }
 
@@ -72,7 +80,15 @@ struct Compiler<'a> {
     known: HashMap<Key, OpId>,
     /// The pairs of named types whose bodies were not compiled yet, each with its step.
     open: Vec<(Key, OpId)>,
-    /// The number of parts of plain values that have been visited.
+    /// The moves of plain types, from the start of the sender's value.
+    plain: HashMap<Key, Rc<[Move]>>,
+    /// The ops of plain enumerations within plain values.
+    choices: HashMap<Key, OpId>,
+    /// The positions of defaults and of names in the program. A peer may declare a large default, or a long
+    /// name, that the program needs in many places.
+    defaults: HashMap<&'a [u8], u32>,
+    names: HashMap<&'a str, u32>,
+    /// The number of moves that were made for all plain types.
     moved: usize,
     too_many: bool,
 }
@@ -85,11 +101,14 @@ impl<'a> Compiler<'a> {
         }
     }
 
+    /// Returns the number of steps until now, with their parts.
+    fn steps(&self) -> usize {
+        let Program { ops, parts, variants, choices, moves, .. } = &self.program;
+        ops.len() + parts.len() + variants.len() + choices.len() + moves.len()
+    }
+
     fn push(&mut self, op: Op) -> OpId {
-        let Program { ops, parts, variants, choices, moves, defaults, names, .. } = &self.program;
-        let lists =
-            [parts.len(), variants.len(), choices.len(), moves.len(), defaults.len(), names.len()];
-        if ops.len() + lists.iter().sum::<usize>() >= OPS_MAX {
+        if self.steps() >= STEPS_MAX {
             self.too_many = true;
             return 0;
         }
@@ -97,14 +116,20 @@ impl<'a> Compiler<'a> {
         (self.program.ops.len() - 1) as OpId
     }
 
-    fn filling(&mut self, bytes: &[u8]) -> u32 {
-        self.program.defaults.push(bytes.into());
-        (self.program.defaults.len() - 1) as u32
+    fn filling(&mut self, bytes: &'a [u8]) -> u32 {
+        let all = &mut self.program.defaults;
+        *self.defaults.entry(bytes).or_insert_with(|| {
+            all.push(bytes.into());
+            (all.len() - 1) as u32
+        })
     }
 
-    fn name(&mut self, name: &str) -> u32 {
-        self.program.names.push(name.into());
-        (self.program.names.len() - 1) as u32
+    fn name(&mut self, name: &'a str) -> u32 {
+        let all = &mut self.program.names;
+        *self.names.entry(name).or_insert_with(|| {
+            all.push(name.into());
+            (all.len() - 1) as u32
+        })
     }
 
     /// Adds parts that follow each other. Adjacent numbers of the same size become one part. Returns the
@@ -155,7 +180,7 @@ impl<'a> Compiler<'a> {
                 }
                 Step::Theirs(b) => {
                     let one = &theirs.parameters[b];
-                    let default = self.theirs.parameter_default(one).unwrap_or(&[]);
+                    let default = self.side(Side::Theirs).parameter_default(one).unwrap_or(&[]);
                     let (default, op) = (self.filling(default), self.head(Side::Theirs, one));
                     Argument { head: Part::Fill(default, op), blocks: blocks_of(one, false, true) }
                 }
@@ -382,17 +407,19 @@ impl<'a> Compiler<'a> {
                 self.variants((from_side, variants), (to_side, others), &one.name)
             }
             (DescribedBody::Plain { .. }, DescribedBody::Plain { .. }) => {
-                let mut moves = Vec::new();
-                self.plain(key, 0, &mut moves, 0);
+                let moves = self.plain(key, 0);
                 let first = self.program.moves.len() as u32;
                 let count = moves.len() as u32;
-                self.program.moves.extend(moves);
+                self.program.moves.extend_from_slice(&moves);
                 Op::Plain { from: extent(from, a), to: extent(to, b), first, count }
             }
             (
                 DescribedBody::PlainEnum { repr, variants },
                 DescribedBody::PlainEnum { variants: others, .. },
-            ) => self.choice(repr, variants, others, &one.name),
+            ) => match self.choices.get(&key) {
+                Some(op) => self.program.op(*op),
+                None => self.choice(repr, variants, others, &one.name),
+            },
             _ => Op::Nothing,
         }
     }
@@ -436,7 +463,7 @@ impl<'a> Compiler<'a> {
         &mut self,
         from: (Side, &'a [DescribedVariant]),
         to: (Side, &'a [DescribedVariant]),
-        name: &str,
+        name: &'a str,
     ) -> Op {
         let index = Index::new(to.1);
         let other = to.1.iter().position(|one| one.is_other);
@@ -446,17 +473,25 @@ impl<'a> Compiler<'a> {
                 None => Received::Unknown { name: self.name(&sent.name) },
                 Some(number) => {
                     let received = &to.1[number];
-                    let is_known = sent.is_other == received.is_other
-                        && (!sent.is_other || sent.fields.len() == received.fields.len());
-                    if is_known {
+                    let has_name = |one: &DescribedVariant| !one.fields.is_empty();
+                    if !received.is_other {
                         let (first, count) =
                             self.fields((from.0, &sent.fields), (to.0, &received.fields));
+                        Received::Variant { number: number as u32, first, count }
+                    } else if sent.is_other && has_name(sent) == has_name(received) {
+                        // Both have at most the name of a variant.
+                        let both = sent.fields.iter().zip(&received.fields);
+                        let parts = both.map(|(one, other)| {
+                            Part::Convert(self.ty((from.0, &one.ty), (to.0, &other.ty)))
+                        });
+                        let parts = parts.collect();
+                        let (first, count) = self.parts(parts);
                         Received::Variant { number: number as u32, first, count }
                     } else {
                         let (first, count) =
                             self.fields((from.0, &sent.fields), (from.0, &sent.fields));
                         let fields = self.push(Op::Record { first, count });
-                        let name = (!received.fields.is_empty()).then(|| self.name(&sent.name));
+                        let name = has_name(received).then(|| self.name(&sent.name));
                         Received::Other { number: number as u32, fields, name }
                     }
                 }
@@ -472,7 +507,7 @@ impl<'a> Compiler<'a> {
         repr: &DescribedType,
         from: &'a [DescribedPlainVariant],
         to: &'a [DescribedPlainVariant],
-        name: &str,
+        name: &'a str,
     ) -> Op {
         let bytes = bytes_of(repr).unwrap_or(1);
         let index = Index::new(to);
@@ -495,9 +530,12 @@ impl<'a> Compiler<'a> {
         Op::Choice { bytes, signed: repr.signs().1, first, count, ty: self.name(name) }
     }
 
-    /// Adds the moves for a value of a plain type. This value begins at byte `at` of the sender's whole
-    /// value.
-    fn plain(&mut self, key: Key, at: u32, moves: &mut Vec<Move>, depth: u32) {
+    /// Returns the moves of a plain type, from the start of the sender's value. Values of the type may be in
+    /// many places of others, so they are made once.
+    fn plain(&mut self, key: Key, depth: u32) -> Rc<[Move]> {
+        if let Some(moves) = self.plain.get(&key) {
+            return Rc::clone(moves);
+        }
         let ((from_side, a), (to_side, b)) = key;
         let (from, to) = (self.side(from_side), self.side(to_side));
         let bodies = (from.types.get(a).map(|one| &one.body), to.types.get(b).map(|one| &one.body));
@@ -506,36 +544,38 @@ impl<'a> Compiler<'a> {
             Some(DescribedBody::Plain { fields: others, .. }),
         ) = bodies
         else {
-            return;
+            return Rc::default();
         };
-        if depth > PLAIN_DEPTH_MAX {
-            self.too_many = true;
-            return;
-        }
         // Offsets of the sender's fields: they follow each other without padding.
         let mut offsets = Vec::with_capacity(fields.len());
-        let mut end = at;
+        let mut end = 0u32;
         for field in fields {
             offsets.push(end);
             end = end.saturating_add(plain_bytes(from, &field.ty));
         }
+        let mut moves = Vec::new();
         for step in steps(fields, others).unwrap_or_default() {
             match step {
                 Step::Both(a, b) => {
-                    let (one, other) = (&fields[a], &others[b]);
-                    let pair = ((from_side, &one.ty), (to_side, &other.ty));
-                    self.plain_value(pair, offsets[a], moves, depth);
+                    let pair = ((from_side, &fields[a].ty), (to_side, &others[b].ty));
+                    self.plain_value(pair, offsets[a], &mut moves, depth);
                 }
                 Step::Ours(_) => {}
                 Step::Theirs(b) => {
                     let (default, op) = self.filled(to_side, &others[b].ty, &others[b].growth);
-                    moves.push(Move::Fill(default, op));
+                    self.add(&[Move::Fill(default, op)], 0, &mut moves);
                 }
             }
+            if self.too_many {
+                return Rc::default();
+            }
         }
+        let moves: Rc<[Move]> = moves.into();
+        self.plain.insert(key, Rc::clone(&moves));
+        moves
     }
 
-    /// Adds the moves for a part of a plain value. The part may have any plain type, and begins at byte `at`.
+    /// Adds the moves of a plain value of any type, which begins at byte `at` of the sender's.
     fn plain_value(
         &mut self,
         pair: ((Side, &'a DescribedType), (Side, &'a DescribedType)),
@@ -544,79 +584,99 @@ impl<'a> Compiler<'a> {
         depth: u32,
     ) {
         let ((from_side, from), (to_side, to)) = pair;
-        self.moved += 1;
-        if self.moved >= OPS_MAX || depth > PLAIN_DEPTH_MAX {
-            self.too_many = true;
-        }
+        self.too_many |= depth > PLAIN_DEPTH_MAX;
         if self.too_many {
             return;
         }
         match (from, to) {
             (DescribedType::Array(a, count), DescribedType::Array(b, _)) => {
-                if let Some(unit) = numbers(from, to) {
-                    let bytes = plain_bytes(self.side(from_side), from);
-                    moves.push(Move::Copy { at, bytes, unit });
-                    self.join(moves, moves.len() - 1);
-                    return;
-                }
+                let mut each = Vec::new();
+                self.plain_value(((from_side, a), (to_side, b)), 0, &mut each, depth + 1);
                 let bytes = plain_bytes(self.side(from_side), a);
-                let pair = ((from_side, &**a), (to_side, &**b));
+                if let [Move::Copy { at: 0, bytes: all, unit }] = *each
+                    && all == bytes
+                {
+                    // Elements without a difference are copied at once.
+                    let bytes = plain_bytes(self.side(from_side), from);
+                    return self.add(&[Move::Copy { at: 0, bytes, unit }], at, moves);
+                }
                 for index in 0..*count {
                     let offset = u32::try_from(index).unwrap_or(u32::MAX).saturating_mul(bytes);
-                    self.plain_value(pair, at.saturating_add(offset), moves, depth + 1);
-                    if self.too_many {
+                    self.add(&each, at.saturating_add(offset), moves);
+                    if self.too_many || each.is_empty() {
                         return;
                     }
                 }
             }
             (DescribedType::Named(a), DescribedType::Named(b)) => {
                 let key = ((from_side, *a), (to_side, *b));
-                let from = self.side(from_side);
-                if let Some(DescribedBody::PlainEnum { repr, .. }) =
-                    from.types.get(*a).map(|one| &one.body)
-                {
+                let named = self.side(from_side).types.get(*a);
+                if let Some(DescribedBody::PlainEnum { repr, .. }) = named.map(|one| &one.body) {
                     let bytes = bytes_of(repr).unwrap_or(1);
-                    match self.body(key) {
-                        Op::Numbers { bytes, .. } => {
-                            let bytes = u32::from(bytes);
-                            moves.push(Move::Copy { at, bytes, unit: bytes as u8 });
-                            self.join(moves, moves.len() - 1);
+                    let op = self.choice_within(key);
+                    let one = match self.program.op(op) {
+                        Op::Numbers { .. } => {
+                            Move::Copy { at: 0, bytes: bytes.into(), unit: bytes }
                         }
-                        op => {
-                            let op = self.push(op);
-                            moves.push(Move::Convert { at, bytes: bytes.into(), op });
-                        }
-                    }
-                    return;
+                        _ => Move::Convert { at: 0, bytes: bytes.into(), op },
+                    };
+                    return self.add(&[one], at, moves);
                 }
-                self.plain(key, at, moves, depth + 1);
+                let each = self.plain(key, depth + 1);
+                self.add(&each, at, moves);
             }
             _ => match (bytes_of(from), bytes_of(to)) {
                 (Some(a), Some(b)) if a != b => {
                     let op = Op::Resize { from: a, to: b, signed: from.signs().1 };
                     let op = self.push(op);
-                    moves.push(Move::Convert { at, bytes: a.into(), op });
+                    self.add(&[Move::Convert { at: 0, bytes: a.into(), op }], at, moves);
                 }
                 (Some(bytes), _) => {
-                    moves.push(Move::Copy { at, bytes: bytes.into(), unit: bytes });
-                    self.join(moves, moves.len() - 1);
+                    self.add(&[Move::Copy { at: 0, bytes: bytes.into(), unit: bytes }], at, moves);
                 }
                 _ => {}
             },
         }
     }
 
-    /// Joins the move at `start` with the one before it, if both copy adjacent numbers of one size.
-    fn join(&self, moves: &mut Vec<Move>, start: usize) {
-        if let Some(before) = start.checked_sub(1)
-            && let Some(Move::Copy { at, bytes, unit }) = moves.get(before).copied()
-            && let Some(Move::Copy { at: next, bytes: more, unit: same }) =
-                moves.get(start).copied()
-            && unit == same
-            && next == at.saturating_add(bytes)
-        {
-            moves[before] = Move::Copy { at, bytes: bytes.saturating_add(more), unit };
-            moves.remove(start);
+    /// Returns the op of a plain enumeration in a plain value.
+    fn choice_within(&mut self, key: Key) -> OpId {
+        if let Some(op) = self.choices.get(&key) {
+            return *op;
+        }
+        let body = self.body(key);
+        let op = self.push(body);
+        self.choices.insert(key, op);
+        op
+    }
+
+    /// Appends moves whose first byte of the sender is at `at`. A copy is joined with the one before it, if
+    /// both copy adjacent numbers of one size.
+    fn add(&mut self, more: &[Move], at: u32, moves: &mut Vec<Move>) {
+        self.moved += more.len();
+        if self.moved > STEPS_MAX {
+            self.too_many = true;
+            return;
+        }
+        for one in more {
+            let one = match *one {
+                Move::Copy { at: offset, bytes, unit } => {
+                    let next = at.saturating_add(offset);
+                    if let Some(Move::Copy { at, bytes: before, unit: same }) = moves.last_mut()
+                        && *same == unit
+                        && at.saturating_add(*before) == next
+                    {
+                        *before = before.saturating_add(bytes);
+                        continue;
+                    }
+                    Move::Copy { at: next, bytes, unit }
+                }
+                Move::Convert { at: offset, bytes, op } => {
+                    Move::Convert { at: at.saturating_add(offset), bytes, op }
+                }
+                fill @ Move::Fill(..) => fill,
+            };
+            moves.push(one);
         }
     }
 }
@@ -634,15 +694,6 @@ fn blocks_in(arguments: &[Argument], directions: &[Direction]) -> usize {
 fn blocks_of(one: &DescribedParameter, ours: bool, theirs: bool) -> Option<Blocks> {
     let blocks = Blocks { direction: one.direction, ours, theirs, elements: None };
     (one.shape != Shape::One).then_some(blocks)
-}
-
-/// Returns the size in bytes of the numbers, if both types are numbers of the same size, or arrays of such
-/// numbers.
-fn numbers(from: &DescribedType, to: &DescribedType) -> Option<u8> {
-    match (from, to) {
-        (DescribedType::Array(a, _), DescribedType::Array(b, _)) => numbers(a, b),
-        _ => bytes_of(from).filter(|bytes| bytes_of(to) == Some(*bytes)),
-    }
 }
 
 /// Returns the size in bytes of a primitive type, or `None` for other types.

@@ -14,10 +14,9 @@ pub(super) enum Stopped {
     Invalid(Invalid),
     /// The receiver's values do not fit the message.
     Overflow(Overflow),
-    /// An integer does not fit the receiver's type, which has this number of bytes.
-    OutOfRange { value: i128, bytes: u8 },
-    /// The receiver does not have a variant of an enum. `ty` and `variant` are the positions of their names
-    /// in the program.
+    /// An integer does not fit the receiver's width, in bytes. One of 128 bits without sign has wrapped.
+    OutOfRange { value: i128, signed: bool, bytes: u8 },
+    /// The receiver does not have a variant of an enum. Both are names in the program.
     Unknown { ty: u32, variant: u32 },
 }
 
@@ -122,8 +121,8 @@ impl Program {
         }
     }
 
-    /// Converts one value. The last part of a record is converted in a loop, without recursion, so that lists
-    /// of any length need no stack.
+    /// Converts one value. The last part of a record or a variant is not nested in it, so that lists of any
+    /// length need no stack.
     pub(super) fn convert<A: Representation, B: Representation>(
         &self,
         mut op: OpId,
@@ -136,69 +135,34 @@ impl Program {
         }
         let (mut left, mut idle) = (from.remaining(), 0);
         loop {
+            // Each kind has its own function, so that nested values need little stack.
             op = match self.op(op) {
                 Op::Nothing => return Ok(()),
-                Op::Numbers { bytes, count: 1 } => {
-                    return by_size!(bytes, N => Ok(to.plain(&from.plain::<N>()?)?));
-                }
-                Op::Numbers { bytes, count } => {
-                    return numbers(bytes, count as usize, from, to);
-                }
-                Op::Resize { from: bytes, to: width, signed } => {
-                    return resize(bytes, width, signed, from, to);
-                }
-                Op::Sequence(one) => {
-                    let count = from.count()?;
-                    to.count(count)?;
-                    return self.values(one, count as u64, from, to, depth);
-                }
+                Op::Numbers { bytes, count: 1 } => return number(bytes, from, to),
+                Op::Sequence(one) => return self.sequence(one, from, to, depth),
                 Op::Array(one, count) => return self.values(one, count, from, to, depth),
-                Op::Option(one) => {
-                    let is_some: bool = from.plain()?;
-                    to.plain(&is_some)?;
-                    if !is_some {
-                        return Ok(());
-                    }
-                    one
-                }
-                Op::Result(ok, error) => {
-                    let is_error: bool = from.plain()?;
-                    to.plain(&is_error)?;
-                    if is_error { error } else { ok }
-                }
+                Op::Option(one) => match tag(from, to)? {
+                    true => one,
+                    false => return Ok(()),
+                },
+                Op::Result(ok, error) => match tag(from, to)? {
+                    true => error,
+                    false => ok,
+                },
                 Op::Record { first, count } => {
-                    let Some((last, before)) = self.parts(first, count).split_last() else {
-                        return Ok(());
-                    };
-                    for part in before {
-                        self.part(*part, from, to, depth + 1)?;
-                    }
-                    match last {
-                        Part::Convert(op) => *op,
-                        other => return self.part(*other, from, to, depth + 1),
+                    match self.all_but_last(first, count, from, to, depth)? {
+                        Some(last) => last,
+                        None => return Ok(()),
                     }
                 }
                 Op::Enum { first, count, ty } => {
-                    let number = from.plain::<u32>()?;
-                    let Some(variant) = self.variants(first, count).get(number as usize) else {
-                        return Err(Invalid::Bits.into());
-                    };
-                    return self.variant(*variant, ty, from, to, depth);
+                    let (first, count) = self.variant(first, count, ty, from, to, depth)?;
+                    match self.all_but_last(first, count, from, to, depth)? {
+                        Some(last) => last,
+                        None => return Ok(()),
+                    }
                 }
-                Op::Plain { from: source, to: target, first, count } => {
-                    let window = from.window(source.align.into(), source.bytes as usize)?;
-                    return self.plain::<A, B>(first, count, window, target, to, depth);
-                }
-                Op::Choice { bytes, signed, first, count, ty } => {
-                    let value = integer(bytes, signed, from)?;
-                    let choices = self.choices(first, count);
-                    let found = choices.binary_search_by_key(&value, |one| one.from);
-                    let choice = choices[found.map_err(|_| Invalid::Bits)?];
-                    let Some(value) = choice.to else {
-                        return Err(Stopped::Unknown { ty, variant: choice.name });
-                    };
-                    return by_size!(bytes, N => to.plain(&(value as N))).map_err(Stopped::from);
-                }
+                solid => return self.solid(solid, from, to, depth),
             };
             // Only a type that contains itself without any bytes takes many steps that read nothing.
             if from.remaining() == left {
@@ -210,6 +174,48 @@ impl Program {
                 (left, idle) = (from.remaining(), 0);
             }
         }
+    }
+
+    /// Converts a value that contains no others but plain ones.
+    #[inline]
+    fn solid<A: Representation, B: Representation>(
+        &self,
+        op: Op,
+        from: &mut Reader<'_, A>,
+        to: &mut Writer<'_, B>,
+        depth: u32,
+    ) -> Done {
+        match op {
+            Op::Numbers { bytes, count } => numbers(bytes, count as usize, from, to),
+            Op::Resize { from: bytes, to: width, signed } => resize(bytes, width, signed, from, to),
+            Op::Plain { from: source, to: target, first, count } => {
+                let window = from.window(source.align.into(), source.bytes as usize)?;
+                self.plain::<A, B>(first, count, window, target, to, depth)
+            }
+            Op::Choice { bytes, signed, first, count, ty } => {
+                let value = integer(bytes, signed, from)?;
+                let choices = self.choices(first, count);
+                let found = choices.binary_search_by_key(&value, |one| one.from);
+                let choice = choices[found.map_err(|_| Invalid::Bits)?];
+                let Some(value) = choice.to else {
+                    return Err(Stopped::Unknown { ty, variant: choice.name });
+                };
+                by_size!(bytes, N => to.plain(&(value as N))).map_err(Stopped::from)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn sequence<A: Representation, B: Representation>(
+        &self,
+        one: OpId,
+        from: &mut Reader<'_, A>,
+        to: &mut Writer<'_, B>,
+        depth: u32,
+    ) -> Done {
+        let count = from.count()?;
+        to.count(count)?;
+        self.values(one, count as u64, from, to, depth)
     }
 
     /// Converts values of the same type that follow each other.
@@ -250,20 +256,45 @@ impl Program {
         Ok(())
     }
 
+    /// Converts all parts, or all but the last one. Returns the op of the last one if it is left.
+    #[inline]
+    fn all_but_last<A: Representation, B: Representation>(
+        &self,
+        first: u32,
+        count: u32,
+        from: &mut Reader<'_, A>,
+        to: &mut Writer<'_, B>,
+        depth: u32,
+    ) -> Result<Option<OpId>, Stopped> {
+        let Some((last, before)) = self.parts(first, count).split_last() else {
+            return Ok(None);
+        };
+        for part in before {
+            self.part(*part, from, to, depth + 1)?;
+        }
+        match last {
+            Part::Convert(op) => Ok(Some(*op)),
+            other => self.part(*other, from, to, depth + 1).map(|()| None),
+        }
+    }
+
+    /// Converts the number of a variant, and returns the range of its parts. Of an unknown variant all is
+    /// converted.
     fn variant<A: Representation, B: Representation>(
         &self,
-        variant: Received,
+        first: u32,
+        count: u32,
         ty: u32,
         from: &mut Reader<'_, A>,
         to: &mut Writer<'_, B>,
         depth: u32,
-    ) -> Done {
-        match variant {
+    ) -> Result<(u32, u32), Stopped> {
+        let number = from.plain::<u32>()?;
+        let variant = self.variants(first, count).get(number as usize);
+        match *variant.ok_or(Invalid::Bits)? {
             Received::Variant { number, first, count } => {
                 to.plain(&number)?;
-                for part in self.parts(first, count) {
-                    self.part(*part, from, to, depth + 1)?;
-                }
+                Ok((first, count))
             }
             Received::Other { number, fields, name } => {
                 to.plain(&number)?;
@@ -273,10 +304,10 @@ impl Program {
                     to.count(name.len())?;
                     to.plain_all(name.as_bytes())?;
                 }
+                Ok((0, 0))
             }
-            Received::Unknown { name } => return Err(Stopped::Unknown { ty, variant: name }),
+            Received::Unknown { name } => Err(Stopped::Unknown { ty, variant: name }),
         }
-        Ok(())
     }
 
     /// Converts a plain value, whose bytes are in `window`.
@@ -389,25 +420,19 @@ impl Program {
                     }
                 }
                 Op::Record { first, count } => {
-                    let Some((last, before)) = self.parts(first, count).split_last() else {
-                        return Ok(());
-                    };
-                    for part in before {
-                        self.skip_part(*part, from, depth + 1)?;
-                    }
-                    match last {
-                        Part::Convert(op) | Part::Skip(op) => *op,
-                        Part::Fill(..) => return Ok(()),
+                    match self.skip_all_but_last(first, count, from, depth)? {
+                        Some(last) => last,
+                        None => return Ok(()),
                     }
                 }
                 Op::Enum { first, count, .. } => {
                     let number = from.plain::<u32>()?;
                     match self.variants(first, count).get(number as usize) {
                         Some(Received::Variant { first, count, .. }) => {
-                            for part in self.parts(*first, *count) {
-                                self.skip_part(*part, from, depth + 1)?;
+                            match self.skip_all_but_last(*first, *count, from, depth)? {
+                                Some(last) => last,
+                                None => return Ok(()),
                             }
-                            return Ok(());
                         }
                         Some(Received::Other { fields, .. }) => *fields,
                         _ => return Err(Invalid::Bits.into()),
@@ -429,16 +454,25 @@ impl Program {
         }
     }
 
-    fn skip_part<A: Representation>(
+    /// Drops all parts but the last one, whose op it returns.
+    fn skip_all_but_last<A: Representation>(
         &self,
-        part: Part,
+        first: u32,
+        count: u32,
         from: &mut Reader<'_, A>,
         depth: u32,
-    ) -> Done {
-        match part {
-            Part::Convert(op) | Part::Skip(op) => self.skip(op, from, depth),
-            Part::Fill(..) => Ok(()),
+    ) -> Result<Option<OpId>, Stopped> {
+        let op = |part: &Part| match part {
+            Part::Convert(op) | Part::Skip(op) => Some(*op),
+            Part::Fill(..) => None,
+        };
+        let Some((last, before)) = self.parts(first, count).split_last() else {
+            return Ok(None);
+        };
+        for part in before.iter().filter_map(op) {
+            self.skip(part, from, depth + 1)?;
         }
+        Ok(op(last))
     }
 
     fn skip_values<A: Representation>(
@@ -464,6 +498,27 @@ impl Program {
         }
         Ok(())
     }
+}
+
+/// Copies the `bool` before an option or a result.
+#[inline]
+fn tag<A: Representation, B: Representation>(
+    from: &mut Reader<'_, A>,
+    to: &mut Writer<'_, B>,
+) -> Result<bool, Stopped> {
+    let tag: bool = from.plain()?;
+    to.plain(&tag)?;
+    Ok(tag)
+}
+
+/// Copies one number.
+#[inline]
+fn number<A: Representation, B: Representation>(
+    bytes: u8,
+    from: &mut Reader<'_, A>,
+    to: &mut Writer<'_, B>,
+) -> Done {
+    by_size!(bytes, N => Ok(to.plain(&from.plain::<N>()?)?))
 }
 
 /// Copies numbers that follow each other.
@@ -520,7 +575,7 @@ fn resize<A: Representation, B: Representation>(
         false => value >> bits == 0,
     };
     if !fits {
-        return Err(Stopped::OutOfRange { value, bytes: width });
+        return Err(Stopped::OutOfRange { value, signed, bytes: width });
     }
     by_size!(width, N => to.plain(&(value as N))).map_err(Stopped::from)
 }

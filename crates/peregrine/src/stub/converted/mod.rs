@@ -14,6 +14,9 @@ mod convert;
 mod elements;
 mod path;
 mod program;
+mod reduce;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use path::{ConvertedPath, SharedPath};
 pub(crate) use program::Program;

@@ -299,7 +299,9 @@ impl ConvertedPath {
         let text = match stopped {
             Stopped::Overflow(overflow) => return does_not_fit(overflow),
             Stopped::Invalid(invalid) => invalid.to_string(),
-            Stopped::OutOfRange { value, bytes } => out_of_range(value, bytes, "server"),
+            Stopped::OutOfRange { value, signed, bytes } => {
+                out_of_range(value, signed, bytes, "server")
+            }
             Stopped::Unknown { ty, variant } => {
                 let (ty, variant) = (self.program.name(ty), self.program.name(variant));
                 format!("the server does not know the variant `{variant}` of `{ty}`")
@@ -314,7 +316,9 @@ impl ConvertedPath {
         CallError::bad_result(match stopped {
             Stopped::Overflow(overflow) => overflow.to_string(),
             Stopped::Invalid(invalid) => invalid.to_string(),
-            Stopped::OutOfRange { value, bytes } => out_of_range(value, bytes, "client"),
+            Stopped::OutOfRange { value, signed, bytes } => {
+                out_of_range(value, signed, bytes, "client")
+            }
             Stopped::Unknown { ty, variant } => {
                 let (ty, variant) = (self.program.name(ty), self.program.name(variant));
                 let text = format!("this client does not know the variant `{variant}` of `{ty}`");
@@ -325,7 +329,9 @@ impl ConvertedPath {
 }
 
 #[cold]
-fn out_of_range(value: i128, bytes: u8, side: &str) -> String {
+fn out_of_range(value: i128, signed: bool, bytes: u8, side: &str) -> String {
+    // An integer without sign of 128 bits has wrapped.
+    let value = if signed { value.to_string() } else { (value as u128).to_string() };
     format!("the integer {value} does not fit the {} bits of the {side}", u32::from(bytes) * 8)
 }
 
