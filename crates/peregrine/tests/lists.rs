@@ -241,3 +241,130 @@ fn lists_of_a_million_nodes_are_arguments_and_results_on_every_path() {
         assert_eq!((error.kind(), error.executed()), (Kind::TooLarge, Executed::No));
     }
 }
+
+/// The interface of a client.
+mod old {
+    use super::*;
+
+    #[derive(Debug, Value)]
+    pub(crate) struct Link {
+        pub(crate) value: u32,
+        #[list]
+        pub(crate) next: Option<Box<Self>>,
+    }
+
+    #[derive(Debug, Value)]
+    pub(crate) enum List {
+        Nil,
+        Cons { value: u32, next: Box<Self> },
+    }
+
+    #[interface]
+    pub(crate) trait Chains {
+        fn put(&self, list: &Link) -> peregrine::Result<u64>;
+        fn put_enum(&self, list: &List) -> peregrine::Result<u64>;
+        fn get(&self, nodes: u32) -> peregrine::Result<Link>;
+        fn get_enum(&self, nodes: u32) -> peregrine::Result<List>;
+    }
+}
+
+/// The interface of a server that grew: nodes have more fields, and the variants another order.
+mod grown {
+    use super::*;
+
+    #[derive(Debug, Value)]
+    pub(crate) struct Link {
+        #[default(String::from("n"))]
+        pub(crate) name: String,
+        pub(crate) value: u32,
+        #[list]
+        pub(crate) next: Option<Box<Self>>,
+    }
+
+    #[derive(Debug, Value)]
+    pub(crate) enum List {
+        Cons {
+            value: u32,
+            #[default(7)]
+            weight: u8,
+            next: Box<Self>,
+        },
+        Nil,
+    }
+
+    #[interface]
+    pub(crate) trait Chains {
+        fn put(&self, list: &Link) -> peregrine::Result<u64>;
+        fn put_enum(&self, list: &List) -> peregrine::Result<u64>;
+        fn get(&self, nodes: u32) -> peregrine::Result<Link>;
+        fn get_enum(&self, nodes: u32) -> peregrine::Result<List>;
+    }
+
+    pub(crate) struct Adding;
+
+    impl Chains for Adding {
+        fn put(&self, list: &Link) -> peregrine::Result<u64> {
+            let (mut next, mut sum) = (Some(list), 0);
+            while let Some(node) = next {
+                assert_eq!(node.name, "n");
+                sum += u64::from(node.value);
+                next = node.next.as_deref();
+            }
+            Ok(sum)
+        }
+        fn put_enum(&self, list: &List) -> peregrine::Result<u64> {
+            let (mut list, mut sum) = (list, 0);
+            while let List::Cons { value, weight: 7, next } = list {
+                sum += u64::from(*value);
+                list = next;
+            }
+            assert!(matches!(list, List::Nil));
+            Ok(sum)
+        }
+        fn get(&self, nodes: u32) -> peregrine::Result<Link> {
+            let link = |value, next| Link { name: "unknown".into(), value, next };
+            let end = link(nodes, None);
+            Ok((1..nodes).rev().fold(end, |list, value| link(value, Some(Box::new(list)))))
+        }
+        fn get_enum(&self, nodes: u32) -> peregrine::Result<List> {
+            let cons = |list, value| List::Cons { value, weight: 9, next: Box::new(list) };
+            Ok((1..=nodes).rev().fold(List::Nil, cons))
+        }
+    }
+}
+
+#[test]
+fn lists_are_converted_for_a_server_that_grew() {
+    use old::{Chains, ChainsClient, Link, List};
+
+    let _alone = alone();
+    let _directory = own_directory();
+    let server = Server::new().export("chains", grown::ChainsServer::new(grown::Adding)).unwrap();
+    let running = server.listen("127.0.0.1:0").unwrap().spawn().unwrap();
+    let place = running.addresses()[0].place().clone();
+    let sum = |nodes: u32| u64::from(nodes) * u64::from(nodes + 1) / 2;
+    // With `#[list]` a list may have any length. An enum has no such attribute, so it has the usual limit.
+    let (many, most) = (30_000, limits::LIST_NODES_MAX as u32 - 1);
+    for address in ["local:chains".to_owned(), format!("udp:chains@{place}")] {
+        let client = ChainsClient::bind(&address).unwrap();
+        let link = |next, value| Link { value, next };
+        let list =
+            (1..many).rev().fold(link(None, many), |list, value| link(Some(Box::new(list)), value));
+        assert_eq!(client.put(&list).unwrap(), sum(many), "{address}");
+        let (mut node, mut found) = (&client.get(many).unwrap(), 0);
+        loop {
+            found += u64::from(node.value);
+            let Some(next) = &node.next else { break };
+            node = next;
+        }
+        assert_eq!(found, sum(many), "{address}");
+        let cons = |list, value| List::Cons { value, next: Box::new(list) };
+        let list = (1..=most).rev().fold(List::Nil, cons);
+        assert_eq!(client.put_enum(&list).unwrap(), sum(most), "{address}");
+        let (mut list, mut found) = (&client.get_enum(most).unwrap(), 0);
+        while let List::Cons { value, next } = list {
+            (list, found) = (next, found + u64::from(*value));
+        }
+        assert_eq!(found, sum(most), "{address}");
+    }
+}
