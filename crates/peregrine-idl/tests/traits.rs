@@ -409,7 +409,8 @@ fn long_chain_of_types_does_not_overflow_the_stack() {
     for number in 0..8000 {
         text += &format!("#[derive(Plain)] struct P{number} {{ inner: P{} }}\n", number + 1);
     }
-    let described = parse_trait(&format!("{text}#[derive(Plain)] struct P8000 {{ x: u8 }}")).unwrap();
+    let described =
+        parse_trait(&format!("{text}#[derive(Plain)] struct P8000 {{ x: u8 }}")).unwrap();
     assert_eq!(parse_trait(&to_trait(&described)), Ok(described));
     let error = parse_trait(&format!("{text}#[derive(Plain)] struct P8000 {{ x: P7999 }}"));
     let error = error.unwrap_err().to_string();

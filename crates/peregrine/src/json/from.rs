@@ -183,15 +183,15 @@ impl Described {
         for _ in 0..LOOKS_MAX {
             ty = match ty {
                 DescribedType::Unit | DescribedType::Option(_) => return true,
-                DescribedType::Named(number) => match self.types.get(*number).map(|one| &one.body) {
-                    // A struct with one numbered field has the JSON of that field.
-                    Some(DescribedBody::Struct(fields) | DescribedBody::Plain { fields, .. })
-                        if fields.len() == 1 && numbered(fields) =>
-                    {
-                        &fields[0].ty
+                DescribedType::Named(number) => {
+                    match self.types.get(*number).map(|one| &one.body) {
+                        // A struct with one numbered field has the JSON of that field.
+                        Some(
+                            DescribedBody::Struct(fields) | DescribedBody::Plain { fields, .. },
+                        ) if fields.len() == 1 && numbered(fields) => &fields[0].ty,
+                        _ => return self.is_nothing(ty),
                     }
-                    _ => return self.is_nothing(ty),
-                },
+                }
                 _ => return self.is_nothing(ty),
             };
         }
