@@ -1,10 +1,17 @@
-//! Random interfaces that grow: clients and servers of all their ages call each other.
+//! Random interfaces that grow: clients and servers of all their ages call each other. Hostile ones are
+//! refused.
 
 mod evolve;
 mod forbidden;
-mod noise;
+#[allow(dead_code, reason = "other tests use the rest")]
+#[path = "../support/heap.rs"]
+mod heap;
+mod hostile;
 mod properties;
 mod reference;
 #[allow(dead_code, reason = "other tests use the rest")]
 #[path = "../support/swapped.rs"]
 mod swapped;
+
+#[global_allocator]
+static ALLOCATOR: heap::Counting = heap::Counting;

@@ -3,6 +3,7 @@
 //! A test program uses it by making [`Counting`] its global allocator.
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 pub(crate) struct Counting;
@@ -20,8 +21,27 @@ pub(crate) fn bytes_in_use() -> i64 {
     IN_USE.load(Ordering::Relaxed)
 }
 
+thread_local! {
+    /// The bytes that this thread has allocated and not freed, and their largest number.
+    static OWN: Cell<(i64, i64)> = const { Cell::new((0, 0)) };
+}
+
+/// Runs `make`, and returns how many bytes more than before this thread had allocated at any time.
+pub(crate) fn peak_of<T>(make: impl FnOnce() -> T) -> (T, i64) {
+    let before = OWN.get().0;
+    OWN.set((before, before));
+    let made = make();
+    (made, OWN.get().1 - before)
+}
+
 fn count(bytes: usize, sign: i64) {
-    IN_USE.fetch_add(sign * bytes as i64, Ordering::Relaxed);
+    let change = sign * bytes as i64;
+    IN_USE.fetch_add(change, Ordering::Relaxed);
+    // A thread that ends has no such value any more.
+    let _ = OWN.try_with(|own| {
+        let (in_use, peak) = own.get();
+        own.set((in_use + change, peak.max(in_use + change)));
+    });
 }
 
 // SAFETY: forwards all calls to the system's allocator.
