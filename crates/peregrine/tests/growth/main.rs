@@ -7,6 +7,7 @@ mod forbidden;
 #[path = "../support/heap.rs"]
 mod heap;
 mod hostile;
+mod noise;
 mod properties;
 mod reference;
 #[allow(dead_code, reason = "other tests use the rest")]
