@@ -1,17 +1,21 @@
 //! Evaluates the expression of `#[default(...)]`, if it consists of literals.
 //!
-//! The compiler evaluates any expression. Without a compiler, only literals can be evaluated, and values that
-//! consist of literals: structs, variants, tuples, arrays, `vec![]`, `Some`, `None`, and texts.
+//! The compiler evaluates any expression. A text without a compiler can only have literals, and what is made
+//! of them: structs, variants, tuples, arrays, `vec![]`, `Some`, `None`, `Box::new`, and texts. It may also
+//! have the floats that have no literals, such as `f64::NAN`, and `new` or `from` of some types of the
+//! standard library.
 
 use peregrine::interface::{Described, DescribedBody, DescribedField, DescribedType};
 use proc_macro2::{Span, TokenStream, TokenTree};
-use syn::parse::{ParseStream, Parser as _};
-use syn::{Error, Ident, Lit, LitStr, Result, Token, token};
+use syn::parse::discouraged::Speculative as _;
+use syn::parse::{ParseBuffer, ParseStream, Parser as _};
+use syn::{Error, Ident, Lit, LitInt, LitStr, Result, Token, token};
 
-use crate::tokens::{braces, brackets, expected, keyword, list, name, parentheses, sign};
+use crate::library::{self, Constructor};
+use crate::tokens::{braces, brackets, expected, keyword, list, name, number, parentheses, sign};
 
-/// The largest number of values in a default.
-const VALUES_MAX: usize = 4096;
+/// The largest number of values in a default. Its bytes have fewer, but values without bytes count, too.
+const VALUES_MAX: usize = 1 << 16;
 
 /// A default as it is written: `#[default]`, or `#[default(expression)]`.
 #[derive(Clone, Debug)]
@@ -107,6 +111,9 @@ impl Encoder<'_> {
         if is_default(input) {
             return self.of_type(ty);
         }
+        if let Some(inside) = boxed(input) {
+            return self.each(&inside?, core::iter::once(ty));
+        }
         match ty {
             DescribedType::Unit => {
                 parentheses(input)?;
@@ -121,14 +128,15 @@ impl Encoder<'_> {
                 let mut found = 0;
                 while !inside.is_empty() {
                     let before = inside.fork();
+                    let bytes = self.bytes.len();
                     self.value(&inside, one)?;
                     found += 1;
                     if found == 1 && keyword::<Token![;]>(&inside) {
                         inside.parse::<TokenStream>()?;
-                        for _ in 1..*count {
-                            self.value(&before.fork(), one)?;
+                        if self.bytes.len() == bytes {
+                            return Ok(());
                         }
-                        return Ok(());
+                        return (1..*count).try_for_each(|_| self.value(&before.fork(), one));
                     }
                     if !inside.is_empty() {
                         sign::<Token![,]>(&inside, "`,`")?;
@@ -201,10 +209,27 @@ impl Encoder<'_> {
         let at = self.bytes.len();
         self.number(4, 0);
         let mut count = 0u32;
-        list(&inside, |input| {
+        let first = inside.fork();
+        let bytes = self.bytes.len();
+        while !inside.is_empty() {
             count += 1;
-            self.value(input, one)
-        })?;
+            self.value(&inside, one)?;
+            if count == 1 && keyword::<Token![;]>(&inside) {
+                count = number(&inside, "u32")?;
+                let has_bytes = self.bytes.len() > bytes;
+                // The first value is there already, unless it is repeated no time.
+                if count == 0 {
+                    self.bytes.truncate(bytes);
+                }
+                let more = if has_bytes { count.saturating_sub(1) } else { 0 };
+                (0..more).try_for_each(|_| self.value(&first.fork(), one))?;
+                if !inside.is_empty() {
+                    return Err(expected(&inside, "no further value"));
+                }
+            } else if !inside.is_empty() {
+                sign::<Token![,]>(&inside, "`,`")?;
+            }
+        }
         self.bytes[at..at + 4].copy_from_slice(&count.to_le_bytes());
         Ok(())
     }
@@ -214,13 +239,18 @@ impl Encoder<'_> {
         let Some(named) = described.types.get(number) else {
             return Err(expected(input, "a value"));
         };
-        // This is a path. Its last name is that of the struct or of the variant.
-        let (mut word, mut span) = name(input)?;
-        while keyword::<Token![::]>(input) {
-            (word, span) = name(input)?;
-        }
+        // A path: the last name is that of the struct or of the variant.
+        let Path { word, span, .. } = path(input)?;
         match &named.body {
-            DescribedBody::Struct(fields) => self.fields(input, fields),
+            DescribedBody::Struct(fields) => {
+                let types = fields.iter().map(|field| &field.ty);
+                match (library::constructor_of(described, named), &*word) {
+                    (Some(Constructor::New), "new") | (Some(Constructor::From), "from") => {
+                        self.each(&parentheses(input)?, types)
+                    }
+                    _ => self.fields(input, fields),
+                }
+            }
             DescribedBody::Plain { align, fields, .. } => {
                 self.align(*align as usize);
                 self.plain_fields(input, fields)
@@ -267,6 +297,11 @@ impl Encoder<'_> {
     fn simple(&mut self, input: ParseStream<'_>, ty: &DescribedType) -> Result<()> {
         let bytes = self.size(ty).unwrap_or(1);
         let span = input.span();
+        if matches!(ty, DescribedType::F32 | DescribedType::F64) && input.peek(Ident) {
+            let bits = constant(input, *ty == DescribedType::F64)?;
+            self.number(bytes, bits.into());
+            return Ok(());
+        }
         let minus = keyword::<Token![-]>(input);
         if !input.peek(Lit) {
             let what = "expected a literal: a default in a text is written with literals only";
@@ -321,6 +356,54 @@ fn digits(literal: &Lit, sign: &str) -> String {
     }
 }
 
+/// A path whose last two names count.
+struct Path {
+    before: String,
+    word: String,
+    span: Span,
+}
+
+fn path(input: ParseStream<'_>) -> Result<Path> {
+    let (word, span) = name(input)?;
+    let mut path = Path { before: String::new(), word, span };
+    while keyword::<Token![::]>(input) {
+        let (word, span) = name(input)?;
+        path = Path { before: path.word, word, span };
+    }
+    Ok(path)
+}
+
+/// Parses a float that has no literal, such as `f64::NAN`. Returns its bits.
+fn constant(input: ParseStream<'_>, is_wide: bool) -> Result<u64> {
+    let Path { before, word, span } = path(input)?;
+    let (ty, bits): (_, [u64; 3]) = match is_wide {
+        true => ("f64", [f64::NAN, f64::INFINITY, f64::NEG_INFINITY].map(f64::to_bits)),
+        false => {
+            ("f32", [f32::NAN, f32::INFINITY, f32::NEG_INFINITY].map(|one| one.to_bits().into()))
+        }
+    };
+    if before == ty {
+        match &*word {
+            "NAN" => return Ok(bits[0]),
+            "INFINITY" => return Ok(bits[1]),
+            "NEG_INFINITY" => return Ok(bits[2]),
+            "from_bits" => {
+                let inside = parentheses(input)?;
+                return if is_wide {
+                    inside.parse::<LitInt>()?.base10_parse()
+                } else {
+                    inside.parse::<LitInt>()?.base10_parse::<u32>().map(u64::from)
+                };
+            }
+            _ => {}
+        }
+    }
+    let what = format!(
+        "expected a literal, `{ty}::NAN`, `{ty}::INFINITY`, `{ty}::NEG_INFINITY` or `{ty}::from_bits(...)`"
+    );
+    Err(Error::new(span, what))
+}
+
 fn unknown(span: Span, variant: &str) -> Error {
     Error::new(span, format!("there is no variant `{variant}`"))
 }
@@ -348,7 +431,18 @@ fn is_default(input: ParseStream<'_>) -> bool {
     false
 }
 
-/// Parses a text: a literal, or an expression that makes a `String`.
+/// Consumes `Box::new`, if it is next, and returns what is in its parentheses.
+fn boxed<'a>(input: ParseStream<'a>) -> Option<Result<ParseBuffer<'a>>> {
+    let ahead = input.fork();
+    let is_next = |word: &str| ahead.parse::<Ident>().is_ok_and(|found| found == word);
+    if !(is_next("Box") && keyword::<Token![::]>(&ahead) && is_next("new")) {
+        return None;
+    }
+    input.advance_to(&ahead);
+    Some(parentheses(input))
+}
+
+/// Parses a text: a literal, or one that is made into a `String`.
 fn text(input: ParseStream<'_>) -> Result<String> {
     if input.peek(LitStr) {
         let text = input.parse::<LitStr>()?.value();

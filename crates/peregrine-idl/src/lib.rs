@@ -13,7 +13,7 @@
 //!   take `&self` and return `Result<T, E>` or `peregrine::Result<T>`;
 //! * structs and enums. They are plain if they have `#[derive(Plain)]`, and otherwise structured values;
 //! * the attributes by which interfaces grow: `#[default]`, `#[was]`, `#[widens]` and `#[other]`. The
-//!   expression of a default consists of literals;
+//!   expression of a default consists of literals, floats such as `f64::NAN`, and what is made of them;
 //! * types of the standard library that are values, such as `Duration`, `HashMap` and `PathBuf`, and types
 //!   with parameters, such as `Page<Item>`;
 //! * types of `uuid`, `bytes`, `chrono` and `time` that are values, such as `Uuid` and `DateTime<Utc>`,

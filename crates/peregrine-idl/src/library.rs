@@ -82,6 +82,30 @@ const PRINTED: &[(&str, &str, &str)] = &[
     ("PathBuf", "std::path::PathBuf", "struct {bytes: sequence<u8>}"),
 ];
 
+/// How an expression makes a struct of the standard library, whose fields are private.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Constructor {
+    /// `new`, of all fields.
+    New,
+    /// `from`, of the only field.
+    From,
+}
+
+/// The structs that an expression of literals can make.
+const CONSTRUCTORS: &[(&str, Constructor)] = &[
+    ("Duration", Constructor::New),
+    ("Ipv4Addr", Constructor::From),
+    ("Ipv6Addr", Constructor::From),
+    ("SocketAddrV4", Constructor::New),
+    ("SocketAddrV6", Constructor::New),
+];
+
+/// Returns how an expression makes a value of a struct of the standard library.
+pub(crate) fn constructor_of(described: &Described, named: &DescribedNamed) -> Option<Constructor> {
+    let (_, constructor) = CONSTRUCTORS.iter().find(|(name, _)| *name == named.name)?;
+    path_of(described, named).map(|_| *constructor)
+}
+
 /// Returns the definitions by their names.
 pub(crate) fn definitions() -> HashMap<String, Definition> {
     let tokens = scan::tokens(TEXT).unwrap_or_default();

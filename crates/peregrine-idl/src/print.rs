@@ -5,6 +5,7 @@ mod default;
 use core::fmt::Write as _;
 use std::collections::HashSet;
 
+use self::default::{Choices, Types};
 use crate::library;
 use peregrine::interface::{
     Described, DescribedBody, DescribedField, DescribedGrowth, DescribedNamed, DescribedParameter,
@@ -29,6 +30,8 @@ pub(crate) fn trait_of(described: &Described) -> String {
         described,
         in_modules: in_modules(described),
         cycles: cycles(described),
+        failed: described.procedures.iter().filter_map(|one| named(&one.error)).collect(),
+        choices: Choices::default(),
         text: String::new(),
     };
     printer.whole()
@@ -41,7 +44,14 @@ struct Printer<'a> {
     /// For each type, the number of its cycle. Types of one cycle contain each other without a sequence
     /// between them.
     cycles: Vec<u32>,
+    /// The types that are errors of procedures.
+    failed: HashSet<usize>,
+    choices: Choices,
     text: String,
+}
+
+fn named(ty: &DescribedType) -> Option<usize> {
+    if let DescribedType::Named(number) = ty { Some(*number) } else { None }
 }
 
 fn is_one_of(words: &str, word: &str) -> bool {
@@ -280,8 +290,12 @@ impl<'a> Printer<'a> {
         within: Option<usize>,
     ) -> String {
         let default = growth.default.as_deref().map(|bytes| {
-            let value =
-                default::expression(self.described, ty, bytes, &|number| self.path(number, within));
+            let types = Types {
+                path: &|number| self.path(number, within),
+                is_boxed: &|whole, part| self.is_boxed(whole, part),
+                choices: &self.choices,
+            };
+            let value = default::expression(self.described, ty, bytes, &types, within);
             format!("#[default({value})] ")
         });
         format!("{}{}", attributes(growth), default.unwrap_or_default())
@@ -308,14 +322,18 @@ impl<'a> Printer<'a> {
             }
             DescribedType::Named(number) => {
                 let named = self.path(*number, within);
-                let cycle = |number: usize| self.cycles.get(number);
                 match within {
-                    Some(whole) if cycle(whole) == cycle(*number) => format!("Box<{named}>"),
+                    Some(whole) if self.is_boxed(whole, *number) => format!("Box<{named}>"),
                     _ => named,
                 }
             }
             simple => self.described.type_text(simple),
         }
+    }
+
+    /// Returns whether a type that is directly in another one is in a box there.
+    fn is_boxed(&self, whole: usize, part: usize) -> bool {
+        self.cycles.get(whole) == self.cycles.get(part)
     }
 
     fn unboxed(&self, ty: &DescribedType, within: Option<usize>) -> String {
@@ -426,8 +444,7 @@ impl<'a> Printer<'a> {
             // A later version of the library may add kinds of types. They cannot be printed yet.
             _ => {}
         }
-        let mut failed = self.described.procedures.iter().map(|one| &one.error);
-        if failed.any(|error| *error == DescribedType::Named(number)) {
+        if self.failed.contains(&number) {
             self.failure(indent, &own, &named.body);
         }
         if in_module {

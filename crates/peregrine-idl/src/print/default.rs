@@ -1,24 +1,49 @@
-//! Prints a default as an expression of literals, which `crate::default` evaluates again.
+//! Prints a default as an expression in Rust, which `crate::default` evaluates again.
+
+use core::cell::RefCell;
+use std::collections::HashMap;
 
 use peregrine::interface::{Described, DescribedBody, DescribedField, DescribedType};
 
-/// Returns the expression of a default. `path` returns the path of a named type.
+use super::name;
+use crate::library::{self, Constructor};
+
+/// How named types are written where the default is.
+pub(super) struct Types<'a> {
+    /// Returns the path of a named type.
+    pub(super) path: &'a dyn Fn(usize) -> String,
+    /// Returns whether the first named type contains the second one in a box.
+    pub(super) is_boxed: &'a dyn Fn(usize, usize) -> bool,
+    pub(super) choices: &'a Choices,
+}
+
+/// For each plain enum that occurred, its variants by their discriminants. A default may have a thousand
+/// values of an enum with many variants.
+pub(super) type Choices = RefCell<HashMap<usize, HashMap<u128, usize>>>;
+
+/// Returns the expression of a default, which is of the named type `within` or of a method.
 ///
 /// The bytes are a value of the type, because the description was checked when it was read.
 pub(super) fn expression(
     described: &Described,
     ty: &DescribedType,
     bytes: &[u8],
-    path: &dyn Fn(usize) -> String,
+    types: &Types<'_>,
+    within: Option<usize>,
 ) -> String {
-    Reader { described, bytes, at: 0, path }.value(ty)
+    Reader { described, bytes, at: 0, types, within }.value(ty)
 }
+
+/// The largest number of values without bytes that are written one by one.
+const ALIKE_MAX: u64 = 64;
 
 struct Reader<'a> {
     described: &'a Described,
     bytes: &'a [u8],
     at: usize,
-    path: &'a dyn Fn(usize) -> String,
+    types: &'a Types<'a>,
+    /// The named type whose fields are being read.
+    within: Option<usize>,
 }
 
 impl<'a> Reader<'a> {
@@ -36,8 +61,17 @@ impl<'a> Reader<'a> {
         u128::from_le_bytes(all)
     }
 
-    fn values(&mut self, one: &DescribedType, count: u64) -> String {
-        let all: Vec<_> = (0..count).map(|_| self.value(one)).collect();
+    /// Returns the elements of an array or a sequence, as they are between brackets.
+    fn values(&mut self, count: u64, mut one: impl FnMut(&mut Self) -> String) -> String {
+        let at = self.at;
+        let mut all = Vec::new();
+        for place in 0..count {
+            all.push(one(self));
+            if place == 0 && self.at == at && count > ALIKE_MAX {
+                // All are alike, because they have no bytes.
+                return format!("{}; {count}", all.concat());
+            }
+        }
         all.join(", ")
     }
 
@@ -48,10 +82,17 @@ impl<'a> Reader<'a> {
                 let count = self.number(4) as usize;
                 format!("{:?}.to_owned()", String::from_utf8_lossy(self.take(1, count)))
             }
-            DescribedType::Array(one, count) => format!("[{}]", self.values(one, *count)),
+            DescribedType::Array(one, count) => {
+                format!("[{}]", self.values(*count, |reader| reader.value(one)))
+            }
             DescribedType::Sequence(one) => {
                 let count = self.number(4) as u64;
-                format!("vec![{}]", self.values(one, count))
+                let values = self.values(count, |reader| match &**one {
+                    // A vector has a size without a box.
+                    DescribedType::Named(number) => reader.named(*number),
+                    one => reader.value(one),
+                });
+                format!("vec![{values}]")
             }
             DescribedType::Option(one) => match self.number(1) {
                 0 => "None".into(),
@@ -65,7 +106,12 @@ impl<'a> Reader<'a> {
                 let all: Vec<_> = parts.iter().map(|part| self.value(part)).collect();
                 format!("({}{})", all.join(", "), if all.len() == 1 { "," } else { "" })
             }
-            DescribedType::Named(number) => self.named(*number),
+            DescribedType::Named(number) => {
+                let value = self.named(*number);
+                let is_boxed =
+                    self.within.is_some_and(|whole| (self.types.is_boxed)(whole, *number));
+                if is_boxed { format!("Box::new({value})") } else { value }
+            }
             simple => self.simple(simple),
         }
     }
@@ -73,9 +119,17 @@ impl<'a> Reader<'a> {
     fn named(&mut self, number: usize) -> String {
         let described = self.described;
         let Some(named) = described.types.get(number) else { return "()".into() };
-        let path = (self.path)(number);
+        let path = (self.types.path)(number);
         match &named.body {
-            DescribedBody::Struct(fields) => format!("{path}{}", self.fields(fields)),
+            DescribedBody::Struct(fields) => {
+                let values = self.fields(number, fields);
+                match library::constructor_of(described, named) {
+                    Some(Constructor::New) => format!("{path}::new({})", values.join(", ")),
+                    Some(Constructor::From) => format!("{path}::from({})", values.join(", ")),
+                    None if fields.is_empty() => format!("{path} {{}}"),
+                    None => format!("{path}{}", written(fields, &values)),
+                }
+            }
             DescribedBody::Plain { size, align, fields } => {
                 let bytes = self.take(*align as usize, *size as usize);
                 let mut at = 0;
@@ -83,7 +137,7 @@ impl<'a> Reader<'a> {
                 for field in fields {
                     let size = described.plain_bytes(&field.ty).unwrap_or(0) as usize;
                     let bytes = bytes.get(at..at + size).unwrap_or(&[]);
-                    all.push(expression(described, &field.ty, bytes, self.path));
+                    all.push(expression(described, &field.ty, bytes, self.types, Some(number)));
                     at += size;
                 }
                 format!("{path}{}", written(fields, &all))
@@ -91,16 +145,23 @@ impl<'a> Reader<'a> {
             DescribedBody::PlainEnum { repr, variants } => {
                 let size = described.plain_bytes(repr).unwrap_or(1) as usize;
                 let value = self.number(size);
-                // Only the bits that the integer has are compared.
-                let is_same =
-                    |one: i128| one as u128 & (u128::MAX >> (128 - 8 * size.min(16))) == value;
-                let variant = variants.iter().find(|one| is_same(one.value));
-                format!("{path}::{}", variant.map_or("", |one| &*one.name))
+                let mut choices = self.types.choices.borrow_mut();
+                let known = choices.entry(number).or_insert_with(|| {
+                    // Only as many bits as the integer has. The first of equal discriminants is kept.
+                    let bits = |one: i128| one as u128 & (u128::MAX >> (128 - 8 * size.min(16)));
+                    let all = variants.iter().enumerate().rev();
+                    all.map(|(place, one)| (bits(one.value), place)).collect()
+                });
+                let variant = known.get(&value).map(|place| name(&variants[*place].name));
+                format!("{path}::{}", variant.unwrap_or_default())
             }
             DescribedBody::Enum(variants) => {
-                let number = self.number(4) as usize;
-                match variants.get(number) {
-                    Some(one) => format!("{path}::{}{}", one.name, self.fields(&one.fields)),
+                let place = self.number(4) as usize;
+                match variants.get(place) {
+                    Some(one) => {
+                        let values = self.fields(number, &one.fields);
+                        format!("{path}::{}{}", name(&one.name), written(&one.fields, &values))
+                    }
                     None => path,
                 }
             }
@@ -108,9 +169,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn fields(&mut self, fields: &[DescribedField]) -> String {
-        let all: Vec<_> = fields.iter().map(|field| self.value(&field.ty)).collect();
-        written(fields, &all)
+    /// Returns the values of the fields of the named type `whole`.
+    fn fields(&mut self, whole: usize, fields: &[DescribedField]) -> Vec<String> {
+        let before = self.within.replace(whole);
+        let all = fields.iter().map(|field| self.value(&field.ty)).collect();
+        self.within = before;
+        all
     }
 
     fn simple(&mut self, ty: &DescribedType) -> String {
@@ -122,8 +186,20 @@ impl<'a> Reader<'a> {
             DescribedType::Char => {
                 format!("{:?}", char::from_u32(value as u32).unwrap_or_default())
             }
-            DescribedType::F32 => float(f64::from(f32::from_bits(value as u32))),
-            DescribedType::F64 => float(f64::from_bits(value as u64)),
+            DescribedType::F32 => {
+                let float = f32::from_bits(value as u32);
+                float_of(
+                    "f32",
+                    f64::from(float),
+                    format!("{float:?}"),
+                    value,
+                    f32::NAN.to_bits().into(),
+                )
+            }
+            DescribedType::F64 => {
+                let float = f64::from_bits(value as u64);
+                float_of("f64", float, format!("{float:?}"), value, f64::NAN.to_bits().into())
+            }
             DescribedType::I8
             | DescribedType::I16
             | DescribedType::I32
@@ -134,9 +210,16 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Returns a float as a literal, or as `NaN` or `inf`, which have no literal.
-fn float(value: f64) -> String {
-    if value.is_finite() { format!("{value:?}") } else { format!("{value}") }
+/// Returns a float as a literal, or as a constant of its type if it has none. There are many values that are
+/// not numbers, and only the bits of one of them have a name.
+fn float_of(ty: &str, value: f64, literal: String, bits: u128, nan: u128) -> String {
+    match value {
+        _ if value.is_finite() => literal,
+        f64::INFINITY => format!("{ty}::INFINITY"),
+        f64::NEG_INFINITY => format!("{ty}::NEG_INFINITY"),
+        _ if bits == nan => format!("{ty}::NAN"),
+        _ => format!("{ty}::from_bits({bits:#x})"),
+    }
 }
 
 /// Returns the values of fields as they follow the name of a struct or a variant.
@@ -147,9 +230,7 @@ fn written(fields: &[DescribedField], all: &[String]) -> String {
     if super::numbered(fields) {
         return format!("({})", all.join(", "));
     }
-    let pairs = fields
-        .iter()
-        .zip(all)
-        .map(|(field, value)| format!("{}: {value}", super::name(&field.name)));
+    let pairs =
+        fields.iter().zip(all).map(|(field, value)| format!("{}: {value}", name(&field.name)));
     format!(" {{ {} }}", pairs.collect::<Vec<_>>().join(", "))
 }
