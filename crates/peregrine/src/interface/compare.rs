@@ -481,7 +481,7 @@ impl<'a> Pair<'a> {
         let (ours_other, theirs_other) = (has_other(ours), has_other(theirs));
         // The variant for unknown ones receives at most a name, whatever the fields of the sent one are.
         let is_whole = |sent: &DescribedVariant, received: &DescribedVariant, other: bool| {
-            !received.is_other && !(sent.is_other && other)
+            !(received.is_other || sent.is_other && other)
         };
         for variant in ours {
             let Some(their) = index.find(variant).map(|number| &theirs[number]) else { continue };
