@@ -245,6 +245,10 @@ impl Encoder<'_> {
             DescribedBody::Struct(fields) => {
                 let types = fields.iter().map(|field| &field.ty);
                 match (library::constructor_of(described, named), &*word) {
+                    (Some(Constructor::FromText), "from") => {
+                        let inside = parentheses(input)?;
+                        self.value(&inside, &DescribedType::Text)
+                    }
                     (Some(Constructor::New), "new") | (Some(Constructor::From), "from") => {
                         self.each(&parentheses(input)?, types)
                     }

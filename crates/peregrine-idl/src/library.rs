@@ -89,6 +89,8 @@ pub(crate) enum Constructor {
     New,
     /// `from`, of the only field.
     From,
+    /// `from`, of a string with the bytes of the only field.
+    FromText,
 }
 
 /// The structs that an expression of literals can make.
@@ -98,6 +100,8 @@ const CONSTRUCTORS: &[(&str, Constructor)] = &[
     ("Ipv6Addr", Constructor::From),
     ("SocketAddrV4", Constructor::New),
     ("SocketAddrV6", Constructor::New),
+    ("OsString", Constructor::FromText),
+    ("PathBuf", Constructor::FromText),
 ];
 
 /// Returns how an expression makes a value of a struct of the standard library.

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 /// The text below, as the compiler reads it.
 #[allow(dead_code, missing_docs, non_camel_case_types, unreachable_pub, unused_qualifications)]
+#[allow(clippy::use_self, reason = "a description has the names of types")]
 mod printed {
     use peregrine::{Plain, Value, interface};
 
@@ -99,6 +100,9 @@ fn other_expressions_are_read() {
     assert_eq!(bytes("vec![vec![2]; 2]", "Vec<Vec<u8>>"), default_bytes(&vec![vec![2u8]; 2]));
     assert_eq!(bytes("[0; 4096]", "&[u8; 4096]"), [0; 4096]);
     assert_eq!(bytes("Box::new(5)", "Box<u8>"), [5]);
+    let path = std::path::PathBuf::from("a");
+    assert_eq!(bytes("PathBuf::from(\"a\")", "&PathBuf"), default_bytes(&path));
+    assert_eq!(bytes("PathBuf { bytes: vec![97] }", "&PathBuf"), default_bytes(&path));
     for (default, ty, said) in [
         ("f32::NAN", "f64", "expected a literal, `f64::NAN`"),
         ("f64::MAX", "f64", "expected a literal, `f64::NAN`"),

@@ -122,12 +122,22 @@ impl<'a> Reader<'a> {
         let path = (self.types.path)(number);
         match &named.body {
             DescribedBody::Struct(fields) => {
+                let constructor = library::constructor_of(described, named);
+                if constructor == Some(Constructor::FromText) {
+                    let before = self.at;
+                    let count = self.number(4) as usize;
+                    match core::str::from_utf8(self.take(1, count)) {
+                        Ok(text) => return format!("{path}::from({text:?})"),
+                        // Other bytes are not an expression of literals.
+                        Err(_) => self.at = before,
+                    }
+                }
                 let values = self.fields(number, fields);
-                match library::constructor_of(described, named) {
+                match constructor {
                     Some(Constructor::New) => format!("{path}::new({})", values.join(", ")),
                     Some(Constructor::From) => format!("{path}::from({})", values.join(", ")),
-                    None if fields.is_empty() => format!("{path} {{}}"),
-                    None => format!("{path}{}", written(fields, &values)),
+                    _ if fields.is_empty() => format!("{path} {{}}"),
+                    _ => format!("{path}{}", written(fields, &values)),
                 }
             }
             DescribedBody::Plain { size, align, fields } => {
