@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 /// The text below, as the compiler reads it.
 #[allow(dead_code, missing_docs, non_camel_case_types, unreachable_pub, unused_qualifications)]
-#[allow(clippy::use_self, reason = "a description has the names of types")]
+#[allow(clippy::use_self, clippy::ptr_arg, reason = "a description has the names of types")]
 mod printed {
     use peregrine::{Plain, Value, interface};
 
