@@ -549,7 +549,7 @@ mod tests {
             assert!(is_xdp(&first));
             drop(first);
             let all = getrlimit(Resource::Nofile);
-            setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..all.clone() }).unwrap();
+            setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..all }).unwrap();
             let failed = Ethernet::open(&link_port, SocketUse::Service);
             setrlimit(Resource::Nofile, all).unwrap();
             assert_eq!(failed.unwrap_err().raw_os_error(), Some(libc::EMFILE));
