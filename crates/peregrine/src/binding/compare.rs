@@ -18,7 +18,7 @@ pub(super) fn fit(
 ) -> Result<Option<Fit>, CallError> {
     let differs =
         |text: String| Err(CallError::not_executed(Kind::InterfaceMismatch, Phase::Bind, text));
-    // The server may have been replaced since it reported a mismatch.
+    // The server may have been replaced since it reported a mismatch, and the interfaces may be the same now.
     if digest == ours.digest() {
         return Ok(None);
     }

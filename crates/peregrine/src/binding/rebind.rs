@@ -120,7 +120,8 @@ impl Home {
         }
         match self.rebind(known, gone, deadline) {
             Ok(bound) => Ok(bound),
-            // The server that is there now does not fit, and later attempts would fail in the same way.
+            // The new server does not fit the client or refuses it, and later attempts would fail in the same
+            // way.
             Err(why) if error.executed() == Executed::No && is_final(why.kind()) => {
                 Err(why.because(error.chain()))
             }

@@ -67,7 +67,7 @@ impl From<Unbound> for CallError {
     }
 }
 
-/// The path that was selected, and the outcome of all others.
+/// The path that was selected, and the outcome of each path.
 pub(super) struct Selected {
     pub(super) path: BoundPath,
     /// How the client calls the server's procedures, if the interfaces differ.

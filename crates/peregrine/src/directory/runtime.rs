@@ -26,8 +26,8 @@ fn chosen() -> Vec<PathBuf> {
     dir.into_iter().chain(user.map(|user| PathBuf::from(user).join("peregrine"))).collect()
 }
 
-/// Returns the user's own directory, which is used if the environment names none, as in containers, in cron
-/// jobs and after `su`. Root uses `/run/peregrine`.
+/// Returns the user's own directory, or `None` for root, which uses `/run/peregrine`. A process exports in
+/// this directory if the environment names none, as in containers, in cron jobs and after `su`.
 fn own_directory() -> Option<PathBuf> {
     let user = rustix::process::geteuid();
     (!user.is_root()).then(|| PathBuf::from(format!("/tmp/peregrine-{}", user.as_raw())))

@@ -59,7 +59,8 @@ pub(crate) enum Inquiry {
     /// The description, which the server has sent.
     Answer(Description),
     /// The client must call `procedure` over `path`, and the result is the description. The number belongs to
-    /// no procedure of the export: the server half of the path itself must answer it. Only datagrams do this.
+    /// no procedure of the export: the server half of the path itself must answer it. Only the datagram paths
+    /// return this variant.
     Call { path: BoundPath, procedure: u32 },
 }
 
@@ -67,7 +68,7 @@ pub(crate) enum Inquiry {
 #[derive(Clone, Copy)]
 pub(crate) struct Target<'a> {
     pub(crate) address: &'a Address,
-    /// Whether the user named this path in the address.
+    /// Whether the user's address, or the address that a directory returned, names this path.
     pub(crate) is_asked: bool,
 }
 
@@ -106,7 +107,7 @@ pub(crate) struct BoundPath {
 /// the client tries the next address at once.
 pub(crate) const STAGGER: Duration = Duration::from_millis(250);
 
-/// Locks the entry of a server in a registry, and waits for the lock until `until`.
+/// Takes a lock that a thread holds while it binds to a server. Waits for the lock until `until`.
 ///
 /// # Errors
 /// If another thread still holds the lock at `until`, because it binds to the same server.

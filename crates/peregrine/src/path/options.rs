@@ -19,7 +19,7 @@ use crate::limits;
 #[non_exhaustive]
 pub enum EthernetDevice {
     /// AF_XDP if this process can get queue 0 of the interface, which only one process can use at a time.
-    /// Otherwise AF_PACKET. The kernel copies each frame once in each direction.
+    /// Otherwise AF_PACKET. With either, the kernel copies each frame once in each direction.
     #[default]
     Any,
     /// AF_PACKET, which any number of processes can use at a time, and which reserves no queue.

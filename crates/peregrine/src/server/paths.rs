@@ -117,7 +117,7 @@ impl Paths {
 pub(super) enum Listening {
     Tcp(Listener),
     /// The socket is opened when the server starts. Datagrams that arrive at an open socket may be calls,
-    /// which no thread would serve before that.
+    /// which no thread would serve before the server starts.
     Udp(SocketAddr),
     /// UDP and raw Ethernet.
     Ethernet(SocketAddr),

@@ -58,7 +58,7 @@ impl BindingRow {
         self.holders.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Removes a holder, and revokes the binding if it was the last one.
+    /// Removes a holder. Revokes the binding if no holder is left.
     pub(crate) fn release(&self) {
         // Further references to the row do not matter: a call that runs has one, too.
         if self.holders.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -99,8 +99,8 @@ impl BindingRow {
         }
     }
 
-    /// Counts a row among the bindings of its export, before a client can make calls through it. Only for a
-    /// row that is in no table.
+    /// Counts a row among the bindings of its export, before a client can make calls through it. The row must
+    /// be in no table.
     pub(crate) fn add_to_count(&self) {
         self.bindings.fetch_add(1, Ordering::Relaxed);
     }

@@ -36,7 +36,7 @@ pub(crate) struct IncomingCall<'a, W, G> {
     pub(crate) bytes: u32,
     /// The extensions of the call, which are sent in addition to its message. Most calls have none.
     pub(crate) extensions: Window<'a>,
-    /// Returns how long ago the call was received. Called only if the call has a deadline.
+    /// Returns how long ago the call was received. This function is called only if the call has a deadline.
     pub(crate) waited: W,
     /// Returns whether the caller has given up the call.
     pub(crate) is_given_up: G,
@@ -61,7 +61,8 @@ impl Serving {
         Self { counting, caller: None, extended: false }
     }
 
-    /// Begins a call of a binding. `calls` returns the source of the call, which knows its calls by number.
+    /// Begins a call of a binding. `calls` returns the source of the call, which identifies its calls by
+    /// number.
     ///
     /// # Errors
     /// If the binding was revoked, the message is too large, the deadline has passed, or the caller has given
@@ -94,8 +95,7 @@ impl Serving {
         Ok(Guard { counting, row, bytes, begun, took: None, counted: false })
     }
 
-    /// Sets the caller and the source of the call. Called only if the caller differs from that of the last
-    /// call.
+    /// Sets the caller and the source of the call. The caller differs from that of the last call.
     #[cold]
     fn change_caller(&mut self, row: &BindingRow, calls: impl FnOnce() -> Arc<dyn Calls>) {
         self.caller = Some(Arc::clone(&row.caller));
@@ -103,7 +103,7 @@ impl Serving {
         serve_calls_of(Some(calls()));
     }
 
-    /// Sets the call chain and the deadline. Called only if this call or the last call has extensions.
+    /// Sets the call chain and the deadline. This call or the last call has extensions.
     #[cold]
     fn extend(
         &mut self,
@@ -121,7 +121,7 @@ impl Serving {
         refusal
     }
 
-    /// Removes the state of the last call. Called before the thread sleeps or serves calls of another source.
+    /// Removes the state of the last call, before the thread sleeps or serves calls of another source.
     pub(crate) fn forget(&mut self) {
         if self.caller.take().is_some() {
             tell_caller(None);

@@ -1,7 +1,8 @@
 //! The client's half of a local call: write the call, post it, wait for the reply, and read it.
 //!
-//! [`LocalPath::transport`] makes small calls. The `large` module makes calls with a large message or a large
-//! reply. It posts a call again if the server asks for that.
+//! [`LocalPath::transport`] makes a call. If client and server run on two processors, it leaves a call with a
+//! large message, or with an expected large reply, to the `large` module. That module posts a call again if
+//! the server asks for that.
 
 mod large;
 
@@ -42,8 +43,8 @@ pub(crate) struct LocalPath {
 const SMALL_BYTES: usize = SLOT_BYTES;
 
 impl CallPath for LocalPath {
-    /// Makes a small call. Passes a call with a large message or a large reply to the `large` module before
-    /// the call is posted.
+    /// Makes a call. If the server runs on another processor, passes a call with a large message, or with an
+    /// expected large reply, to the `large` module before the call is posted.
     #[inline]
     fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
         let index = call.frame.index();
@@ -255,7 +256,7 @@ impl Waiter for ReplyWait<'_> {
 
     /// Ends the session if a stray write has destroyed the call or its reply. Rings if the server has not
     /// taken the call: the server's thread may be running another procedure, or the first ring was lost. If
-    /// the server has taken the call, this costs the server nothing.
+    /// the server has taken the call, this function does not ring.
     fn on_long_wait(&self) {
         self.region.check_words(self.index, self.id);
         if !self.region.was_taken(self.index, self.id) {

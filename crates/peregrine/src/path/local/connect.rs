@@ -66,7 +66,8 @@ static SESSIONS: Registry<u32, JoinedSession> = Registry::new(Rank::Server);
 
 /// A session that bindings of this process share. It ends when the last of these bindings is dropped.
 struct JoinedSession {
-    // The watches are dropped first, so that the keeper watches nothing when the other fields are dropped.
+    // The watches are dropped first, so that the keeper no longer watches the session when the other fields
+    // are dropped.
     watches: [Watch; 2],
     watched: Arc<SessionWatch>,
     token: Token,
@@ -229,7 +230,8 @@ impl Watched for SessionWatch {
         const EXIT_TIME: Duration = Duration::from_millis(20);
         /// The largest number of messages that are read in a row.
         const MESSAGES: u32 = 64;
-        /// How long the keeper then ignores the session, so that it serves other sessions meanwhile.
+        /// How long the keeper ignores the session after it has read [`MESSAGES`] messages in a row.
+        /// Meanwhile it serves other sessions.
         const PAUSE: Duration = Duration::from_millis(5);
         let mut last = None;
         for _ in 0..MESSAGES {
@@ -441,8 +443,8 @@ fn join(
         is_tidying: AtomicBool::new(false),
         is_socket_closed: AtomicBool::new(false),
     });
-    // Messages that arrived while descriptors were admitted are received here and not by the keeper. They may
-    // carry descriptors that are slow to close, which then delays only this thread.
+    // Messages that arrived while descriptors were admitted are received by this thread and not by the
+    // keeper. They may carry descriptors that are slow to close, which then delays only this thread.
     while Arc::clone(&watched).ready() == Next::Sleep && watched.has_more() {
         if Instant::now() >= until {
             return Err(violated("the server kept sending during the handshake"));

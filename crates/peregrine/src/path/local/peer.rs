@@ -49,8 +49,8 @@ pub(super) struct ClientAstack {
     pub(super) server_cpu: AtomicU32,
     /// The processor on which the caller last ran.
     pub(super) client_cpu: AtomicU32,
-    /// The number of rounds of [tidying](ClientRegion::tidy) until the memory of large messages is given
-    /// back. It is 0 if there is no such memory.
+    /// The number of rounds of [tidying](ClientRegion::tidy) after which memory of the A-stack is given back.
+    /// It is 0 if no memory is to be given back.
     keep_rounds: AtomicU32,
     /// The slot at which the next large call begins.
     pub(super) next_call: NextSlot,
@@ -152,8 +152,9 @@ impl ClientRegion {
         let reply = self.memory.word(self.layout.reply_word(frame));
         match word::look(reply, astack.last_reply.load(Ordering::Relaxed)) {
             Look::Posted(late) => {
-                // The next call must not take this late reply for its own. Once the sequence numbers have
-                // wrapped, a call with the same number must not count as given up.
+                // The next call must not take this late reply for its own. The given-up word is cleared,
+                // because sequence numbers wrap: a later call with the same number must not count as given
+                // up.
                 astack.last_reply.store(late, Ordering::Relaxed);
                 self.given_up_word(frame).store(word::AWAY, Ordering::Relaxed);
                 true

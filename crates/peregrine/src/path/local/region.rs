@@ -136,7 +136,8 @@ impl RegionLayout {
         self.call_word(index) + self.stride()
     }
 
-    /// Returns the offset of the word with the number of bytes of a large call that are in place.
+    /// Returns the offset of the word that holds the progress of a large call: the number of its bytes that
+    /// are in place.
     #[inline]
     pub(crate) const fn progress_word(self, index: u32) -> usize {
         self.taken_word(index) + LINES
@@ -148,7 +149,8 @@ impl RegionLayout {
         self.progress_word(index) + size_of::<u32>()
     }
 
-    /// Returns the offset of the word with the number of bytes of a large reply that are in place.
+    /// Returns the offset of the word that holds the progress of a large reply: the number of its bytes that
+    /// are in place.
     #[inline]
     pub(crate) const fn reply_progress_word(self, index: u32) -> usize {
         self.taken_word(index) + 2 * LINES

@@ -26,7 +26,8 @@ pub(crate) enum ClientMessage {
     Unbind(u32),
     /// Asks for the description of the export at whose socket the client connected.
     Describe,
-    /// Reports that a call is posted on the A-stack with this index, which no thread polls.
+    /// Reports that a call is posted on the A-stack with this index: no thread polls the A-stack, or the
+    /// server has not taken the call for a while.
     Ring(u32),
     /// Asks for the server's counters.
     Count,

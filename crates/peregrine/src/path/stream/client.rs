@@ -295,7 +295,7 @@ impl Connection {
     #[inline]
     fn wait(&self, index: u32, wait: Wait, deadline: Option<Instant>) -> Event {
         let slot = self.slot(index);
-        // This fails if the reply has arrived already.
+        // This change of the state fails if the reply has arrived already.
         slot.moves(SENDING, WAITING);
         let event = match self.try_turn() {
             Some(mut input) => self.receive_until(&mut input, index, wait, deadline),
@@ -356,7 +356,8 @@ impl Connection {
         }
     }
 
-    /// Makes a waiting thread the leader, if any thread waits. Called after the previous leader has stopped.
+    /// Lets one waiting thread try to become the leader, if any thread waits. The calling thread is not the
+    /// leader any more.
     #[inline]
     fn pass_on(&self) {
         fence(Ordering::SeqCst);
@@ -503,7 +504,7 @@ impl Connection {
         let (mut body, mut moves) = (0, None);
         if let Some(message) = input.assembly.message() {
             body = rest.min(message.left());
-            // The body may belong to another frame than `own`. It is then moved there.
+            // The body may belong to another frame than `own`. It is then copied to that frame.
             moves = message.frame.filter(|frame| Some(*frame) != own);
         }
         if let Some(frame) = moves {

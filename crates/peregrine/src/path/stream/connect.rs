@@ -58,12 +58,13 @@ static CONNECTIONS: Registry<Place, JoinedConnection> = Registry::new(Rank::Serv
 
 /// A connection that bindings of this process share. It ends when the last of these bindings is dropped.
 struct JoinedConnection {
-    // The watch is dropped first: the keeper stops watching before the connection is dropped.
+    // The watch is dropped first, so that the keeper no longer watches the connection when the other fields
+    // are dropped.
     watch: Watch,
     connection: Arc<Connection>,
     epoch: u64,
     mark: ForkMark,
-    /// The address of the server, if it is known. Shown by `explain`.
+    /// The address of the server, if it is known. `explain` shows this address.
     to: Option<SocketAddr>,
 }
 

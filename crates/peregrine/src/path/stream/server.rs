@@ -484,7 +484,8 @@ impl AcceptedConnection {
             let mut kept = self.kept();
             let (from, to) = (worker.unread.from, worker.unread.to);
             if !kept.memory.reserve(to - from) {
-                // The connection ends, because without these bytes the start of the next message is unknown.
+                // There is no memory for the bytes of later messages. Without these bytes, the start of the
+                // next message is unknown, so the connection ends.
                 self.close();
             } else {
                 kept.bytes = to - from;
@@ -694,9 +695,9 @@ impl AcceptedConnection {
         self.stream.shut_down_sending();
     }
 
-    /// Receives and discards bytes until the client has closed the connection. Called after `Goodbye`:
-    /// closing a socket with unread bytes would reset the connection, and the client could lose the last
-    /// replies.
+    /// Receives and discards bytes until the client has closed the connection. A stopping server calls this
+    /// after [`farewell`](Self::farewell): closing a socket with unread bytes would reset the connection, and
+    /// the client could lose the last replies.
     pub(crate) fn hear_out(&self, until: Instant) {
         let mut chunk = [0; 4096];
         while Instant::now() < until {

@@ -47,7 +47,7 @@ impl LocalPath {
 
     /// Posts a call, receives its reply, and posts the call again if the server asks for that. `writer`
     /// writes the rest of a message whose beginning is in place. This is the general form of
-    /// [`transport`](super::CallPath::transport), which handles only small messages.
+    /// [`transport`](super::CallPath::transport), which posts a call only when the message is complete.
     fn exchange(
         &self,
         call: &mut Call<'_, '_, '_>,

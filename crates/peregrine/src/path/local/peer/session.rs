@@ -59,8 +59,8 @@ impl Session {
         self.end(if self.process.ended() { ENDED } else { CLOSED });
     }
 
-    /// Ends the session because a word has a value that neither side writes. A stray write to the region
-    /// may have overwritten a reply, so all callers give up.
+    /// Ends the session because the value of a word shows that a stray write has changed the region. The
+    /// stray write may have overwritten a reply, so all callers give up.
     #[cold]
     pub(crate) fn mark_corrupted(&self) {
         self.end(CORRUPTED);

@@ -59,7 +59,7 @@ impl ReplyHeader {
 ///
 /// | bits | what |
 /// |---|---|
-/// | 0 to 14 | bytes of extensions, which follow the message at the next multiple of 16 |
+/// | 0 to 14 | size in bytes of the extensions; they follow the message at the next multiple of 16 |
 /// | 15 | the message is *arriving*: the client is still writing it |
 /// | 16 to 23 | slot of the message |
 /// | 24 to 31 | slot of the reply; if it is not 0, the client reads the reply while it is being written |
@@ -70,7 +70,8 @@ impl CallFlags {
     const EXTENSIONS: u32 = 0x7fff;
     const ARRIVING: u32 = 0x8000;
 
-    /// The flags of a small call that expects a small reply, was not made by a procedure, and has no limit.
+    /// The flags of a call without extensions whose message is complete. The message and the reply begin at
+    /// the start of their spaces.
     pub(crate) const EMPTY: Self = Self(0);
 
     #[cfg(test)]

@@ -82,7 +82,7 @@ pub(crate) const YIELDS: u32 = 2;
 /// What the poster must do so that the waiter notices the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notify {
-    /// Nothing: the waiter polls the word, or is about to.
+    /// Nothing: the waiter polls the word, or is about to poll it.
     Nothing,
     /// Wake the futex.
     Wake,
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(look(&word, posted(4)), Look::Dead);
     }
 
-    /// Runs every interleaving of a poster and a waiter under a model checker.
+    /// Runs interleavings of a poster and a waiter under a model checker.
     mod model {
         use super::super::*;
         use loom::sync::atomic::{AtomicU32, Ordering};

@@ -20,8 +20,8 @@ use crate::limits;
 use crate::sys;
 use crate::value::Arrives;
 
-/// After this number of polls, which take 50 to 100 us, the client's thread is probably not running. The time
-/// of the first `POLLS` polls for a message is not measured.
+/// If no further byte arrives during this number of polls, which take 50 to 100 us, the client's thread is
+/// probably not running. The time of the first `POLLS` polls for a message is not measured.
 const POLLS: u32 = 2000;
 /// The number of spin hints between two polls, while the waiting thread yields its processor.
 const POLLS_TIMED: u32 = 32;
@@ -261,7 +261,7 @@ mod tests {
     const TICK_NS: u64 = 100_000;
 
     thread_local! {
-        /// The time in nanoseconds.
+        /// The current time of the test's clock, in nanoseconds.
         static NOW_NS: Cell<u64> = const { Cell::new(1) };
         /// The progress word that a slow client advances, if there is such a client.
         static SLOW_CLIENT: Cell<Option<&'static AtomicU32>> = const { Cell::new(None) };

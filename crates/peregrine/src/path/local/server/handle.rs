@@ -133,7 +133,7 @@ pub(crate) struct WorkerHandle<M: Machine = Linux> {
     assigned: M::Set,
     /// The word on which the worker sleeps, in addition to the words of its A-stacks.
     wake_word: M::WakeWord,
-    /// Whether the worker is awake: it neither sleeps nor is about to.
+    /// Whether the worker is awake: it neither sleeps nor is about to sleep.
     awake: M::Flag,
     /// Whether the pool's queue has an A-stack that the worker may take, or the pool stops. The worker reads
     /// this flag each time it has polled.
@@ -321,8 +321,8 @@ impl<M: Machine> WorkerHandle<M> {
         self.wake_word.load() != value
     }
 
-    /// Sleeps until a call is posted on one of these A-stacks, another thread wakes the worker, or `limit`
-    /// has passed. Returns whether another thread woke it.
+    /// Sleeps until a call is posted on an A-stack in `list`, another thread wakes the worker, or `limit` has
+    /// passed. Returns whether another thread woke it.
     pub(super) fn sleep(&self, list: &[Assigned<M>], value: u32, limit: Option<Duration>) -> bool {
         // This stops at the first A-stack where a call was posted, and the worker then does not sleep.
         if list.iter().all(|one| one.astack.mark_asleep()) {
@@ -342,9 +342,9 @@ impl<M: Machine> WorkerHandle<M> {
     }
 }
 
-/// Makes one of these workers look at the queue. The queue holds `waiting` A-stacks that each of these
-/// workers may take. The caller holds the lock of the queue. Returns false if too few workers poll and none
-/// sleeps.
+/// Makes those of `workers` that poll look at the queue. If fewer than `waiting` of them poll, wakes one that
+/// sleeps. The queue holds `waiting` A-stacks that each of `workers` may take. The caller holds the lock of
+/// the queue. Returns false if too few of `workers` poll and none of them sleeps.
 pub(crate) fn wake_one<'a, M: Machine>(
     workers: impl DoubleEndedIterator<Item = &'a WorkerHandle<M>> + Clone,
     waiting: usize,

@@ -1,10 +1,10 @@
 //! The pool: a bounded number of worker threads that serve the A-stacks whose clients rang.
 //!
-//! Each worker polls all A-stacks that are assigned to it. A ring wakes a sleeping worker only if no worker
-//! polls. A new worker starts only if none sleeps either. A worker without calls gives its A-stacks to
-//! another worker that still polls. So one thread serves several busy A-stacks, and the other processors
-//! remain free for the clients. As in LRPC, an A-stack gets an E-stack only when it is called (lazy
-//! association).
+//! Each worker polls all A-stacks that are assigned to it. A ring wakes a sleeping worker only if fewer
+//! workers poll than A-stacks wait. A new worker starts only if, in addition, no worker sleeps. A worker
+//! without calls gives its A-stacks to another worker that still polls. So one thread serves several busy
+//! A-stacks, and the other processors remain free for the clients. As in LRPC, an A-stack gets an E-stack
+//! only when it is called (lazy association).
 //!
 //! A client can make reads of its A-stacks slow. Therefore a worker reads the A-stacks of one user only
 //! ([`State::takes`]). If no other worker is available, any worker may take an A-stack ([`anywhere`]).
@@ -231,7 +231,7 @@ impl WorkerPool {
         self.slow.lock()
     }
 
-    /// Runs `look`, which reads memory of a user's clients. Records the user if this was slow.
+    /// Runs `look`, which reads memory of a user's clients. Records the user if `look` was slow.
     fn timed<T>(&self, user: User, look: impl FnOnce() -> T) -> T {
         let User::Other(user) = user else { return look() };
         let begun = Instant::now();
@@ -323,7 +323,7 @@ impl WorkerPool {
         let mut state = self.state();
         if self.admission.is_stopping() {
             drop(state);
-            // If the client posts a further call there, that call is refused when the session ends.
+            // If the client posts a further call on this A-stack, that call is refused when the session ends.
             let AstackRef { region, index } = &waiting.astack;
             region.refuse(*index, &Refusal::stopping());
             return;
@@ -361,7 +361,8 @@ impl WorkerPool {
     }
 
     /// Searches for the workers that run a captured call, if the number of workers has reached its bound.
-    /// This reads memory of clients and may be slow, so the lock is not held meanwhile.
+    /// Otherwise counts no worker as captured. The search reads memory of clients and may be slow, so the
+    /// lock is not held meanwhile.
     fn find_captured(&self) {
         let mut state = self.state();
         if state.workers.len() < self.admission.running_max() {
@@ -639,8 +640,8 @@ impl WorkerPool {
         self.admission.drain(drain, || self.state().workers.is_empty())
     }
 
-    /// Makes each worker forget the bindings that it remembers, after the call that it runs. Called after
-    /// bindings were removed.
+    /// Makes each worker forget the bindings that it remembers, after the call that it runs. The caller has
+    /// removed bindings before.
     pub(super) fn forget_rows(&self) {
         self.state().workers.iter().for_each(|one| one.handle.forget_bindings());
     }

@@ -309,7 +309,7 @@ struct ServerSession {
     counters: OnceLock<SessionCounters>,
     /// Whether the client has bound in another session, so that this connection is not needed any more.
     has_joined: AtomicBool,
-    /// The time at which an A-stack of this session was last taken from a busy thread.
+    /// The time of the last attempt to take an A-stack of this session away from its worker.
     last_reassigned: Mutex<Option<Instant>>,
     sessions: Arc<Sessions>,
 }
@@ -380,7 +380,8 @@ impl ServerSession {
     /// Handles a ring: a call is posted on an A-stack that no thread polls, or the assigned thread has not
     /// taken the call.
     fn ring(&self, index: u32) -> Option<()> {
-        /// The shortest interval between two reassignments. Each of them interrupts all processors.
+        /// The shortest interval between two attempts to reassign an A-stack. Each attempt interrupts all
+        /// processors.
         const REASSIGN_INTERVAL: Duration = Duration::from_micros(300);
         let region = self.region.get()?;
         if matches!(region.assignment(index), Some(Assignment::Worker(_))) {

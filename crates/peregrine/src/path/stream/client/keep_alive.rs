@@ -13,7 +13,7 @@ pub(super) struct Watch(KeepAlive);
 
 impl Watch {
     /// Examines the connection if that is due, and ends it if the server is presumed dead. The caller may
-    /// call this as often as it likes while nothing is received.
+    /// call this function at any rate while nothing is received.
     #[cold]
     pub(super) fn look(&mut self, connection: &Connection) {
         if !self.0.is_due(now()) {

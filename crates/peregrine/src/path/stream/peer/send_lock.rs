@@ -1,4 +1,4 @@
-//! The lock for sending on a connection. The wait for it has a deadline.
+//! The lock for sending on a connection. A thread can wait for the lock until a deadline.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;

@@ -176,7 +176,7 @@ impl Intake {
     /// Holds a connection until memory is released.
     pub(crate) fn hold(&self, connection: Arc<dyn Resume>) {
         let mut state = self.state();
-        // A connection is in the queue only once, even if it tries several times.
+        // A connection is in the queue only once, even if it is held several times.
         if !connection.waits().swap(true, Ordering::AcqRel) {
             state.held.push_back(Arc::downgrade(&connection));
         }

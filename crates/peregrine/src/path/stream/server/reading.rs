@@ -241,7 +241,7 @@ impl AcceptedConnection {
         if needed <= READ_AHEAD {
             return Some(READ_AHEAD);
         }
-        // This end is the size of the thread's memory, or twice the number of bytes that have arrived if they
+        // `grown` is the size of the thread's memory, or twice the number of bytes that have arrived if they
         // fill that memory.
         let there = worker.input.memory().len();
         let grown = if worker.unread.to < there { there } else { 2 * worker.unread.to };

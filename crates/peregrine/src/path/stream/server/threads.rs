@@ -132,8 +132,8 @@ impl StreamThreads {
         let counting = Counting::new(&self.page, ThreadKind::Stream);
         let mut worker = StreamWorker::new(counting);
         while let Some(connection) = self.next(&mut worker) {
-            // If the thread panics here, this ends the connection, so that the client does not wait for
-            // replies that are never sent.
+            // If the thread panics while it attends to the connection, `unwinds` ends the connection, so that
+            // the client does not wait for replies that are never sent.
             let unwinds = Unwinds(&connection);
             if ServerConnection::attend(&connection, &mut worker) == Attended::Ended {
                 connection.end();

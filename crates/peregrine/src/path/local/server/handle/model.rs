@@ -1,4 +1,5 @@
-//! Workers under a model checker: every interleaving of a few workers, clients and a keeper.
+//! Workers under a model checker: the interleavings of a few workers, clients and a keeper, with a bounded
+//! number of preemptions.
 //!
 //! `WorkerHandle`, `AssignmentWord` and the words of A-stacks are the code that servers run. The pool is a
 //! small copy of the server's pool: a queue, its lock, and a fixed number of workers.
