@@ -230,7 +230,7 @@ impl Watched for SessionWatch {
         const EXIT_TIME: Duration = Duration::from_millis(20);
         /// The largest number of messages that are read in a row.
         const MESSAGES: u32 = 64;
-        /// How long the keeper ignores the session after it has read [`MESSAGES`] messages in a row.
+        /// How long the keeper ignores the session after it has read `MESSAGES` messages in a row.
         /// Meanwhile it serves other sessions.
         const PAUSE: Duration = Duration::from_millis(5);
         let mut last = None;
