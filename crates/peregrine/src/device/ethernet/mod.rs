@@ -117,8 +117,8 @@ impl Ethernet {
     /// # Errors
     /// If neither device is available.
     pub(crate) fn open(link_port: &Arc<LinkPort>, what: SocketUse) -> io::Result<Self> {
-        // The event is made before the device is opened. So if making the event fails, the queue has no frames
-        // to take back.
+        // The event is made before the device is opened. So if making the event fails, the queue has no
+        // frames to take back.
         let closed = match what {
             SocketUse::Service => Some(eventfd(0, EventfdFlags::CLOEXEC)?),
             SocketUse::Calls | SocketUse::Shared => None,
@@ -546,8 +546,8 @@ mod tests {
                 return eprintln!("skipped: {}", link_port.describe());
             }
             let is_xdp = |socket: &Ethernet| matches!(socket.device, Device::Xdp(_));
-            // When `first` is dropped, the queue keeps its AF_XDP socket. The next socket uses this AF_XDP socket,
-            // and so needs no descriptor for a new one.
+            // When `first` is dropped, the queue keeps its AF_XDP socket. The next socket uses this AF_XDP
+            // socket, and so needs no descriptor for a new one.
             let first = Ethernet::open(&link_port, SocketUse::Service).unwrap();
             assert!(is_xdp(&first));
             drop(first);
@@ -556,8 +556,8 @@ mod tests {
             let failed = Ethernet::open(&link_port, SocketUse::Service);
             setrlimit(Resource::Nofile, all).unwrap();
             assert_eq!(failed.unwrap_err().raw_os_error(), Some(libc::EMFILE));
-            // A queue has enough frames for one server only. If the failed socket had kept these frames, `again`
-            // would get no frames, and would use AF_PACKET.
+            // A queue has enough frames for one server only. If the failed socket had kept these frames,
+            // `again` would get no frames, and would use AF_PACKET.
             let again = Ethernet::open(&link_port, SocketUse::Service).unwrap();
             assert!(is_xdp(&again), "the frames of the failed socket are lost");
         });
