@@ -174,7 +174,8 @@ impl<R: HandleProvider> DatagramPath<R> {
         bound.map_err(|error| lost(error, deadline))
     }
 
-    /// Returns the first handle of a grant, and keeps its other handles for frames that use the shared socket.
+    /// Returns the first handle of a grant, and keeps its other handles for frames that use the shared
+    /// socket.
     fn take_first(&self, granted: &Granted) -> Option<GrantedHandle> {
         let (first, rest) = granted.grant.handles().split_first()?;
         *self.spare.lock() = rest.to_vec();
