@@ -184,8 +184,9 @@ impl Socket {
         }
     }
 
-    /// Requests buffers of `wanted` bytes. Returns the size of the receive buffer. In this buffer, each
-    /// packet takes its own bytes, and further bytes that the kernel counts for it.
+    /// Over UDP, requests a send buffer and a receive buffer of `wanted` bytes each. Over raw Ethernet, the
+    /// sizes are fixed. Returns the size in bytes of the receive buffer. In this buffer, each packet takes
+    /// its own bytes, and further bytes that the kernel counts for it.
     ///
     /// # Errors
     /// Those of `setsockopt`.
@@ -256,6 +257,7 @@ impl Socket {
     }
 
     /// Wakes all threads that sleep in [`receive`](Self::receive). Later calls of `receive` do not sleep.
+    /// Over raw Ethernet, only a server's socket can be closed like this.
     pub(crate) fn close(&self) {
         match self {
             Self::Udp(udp) => udp.close(),

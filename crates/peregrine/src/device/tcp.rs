@@ -44,7 +44,7 @@ fn socket_for(address: &SocketAddr, flags: SocketFlags) -> io::Result<OwnedFd> {
     Ok(socket_with(family, SocketType::STREAM, flags | SocketFlags::CLOEXEC, None)?)
 }
 
-/// Returns the time until a moment, as a timeout for `poll`.
+/// Returns the remaining time until the moment `until`, as a timeout for `poll`.
 fn left(until: Option<Instant>) -> Option<rustix::time::Timespec> {
     until.map(|until| {
         let left = until.saturating_duration_since(Instant::now());
@@ -123,7 +123,7 @@ impl Stream {
         }
     }
 
-    /// Makes the operations of a connected socket block again.
+    /// Makes the operations of a newly connected socket block. Until here they return at once.
     fn connected(self) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&self.0, false)?;
         Ok(self)

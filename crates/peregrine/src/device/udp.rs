@@ -61,7 +61,7 @@ pub(crate) struct Udp {
 }
 
 impl Udp {
-    /// Makes a socket with this address, which receives from any host.
+    /// Makes a socket that is bound to the address `to`, and receives from any host.
     ///
     /// # Errors
     /// Those of `bind`: another socket has the address, or the address does not belong to this machine.
@@ -210,8 +210,8 @@ impl Udp {
 
     /// Sets the receive timeout of the socket to `limit`. Keeps the current timeout if it is the same or
     /// slightly longer, because a longer wait costs less than a system call. All threads that sleep on
-    /// the socket share its timeout. So a thread may request a timeout only if no other thread sleeps
-    /// there. [`Duration::ZERO`] means no timeout.
+    /// the socket share its timeout. So a thread may request a timeout only if no other thread sleeps on
+    /// the socket. [`Duration::ZERO`] means no timeout.
     fn limit(&self, limit: Duration) -> io::Result<()> {
         let wanted = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
         let set = self.limit_ns.load(Ordering::Relaxed);
@@ -298,8 +298,8 @@ pub(crate) fn payload_to(peer: SocketAddr, header: usize) -> io::Result<usize> {
     Udp::connected(peer)?.payload(header)
 }
 
-/// Returns the number of bytes after a header of `header` bytes in a packet of `mtu` bytes, rounded down
-/// to a multiple of 16.
+/// Returns the size in bytes of the largest payload in a packet of `mtu` bytes, after the IP header, the
+/// UDP header and a header of `header` bytes. The size is rounded down to a multiple of 16.
 fn payload(mtu: usize, v6: bool, header: usize) -> usize {
     let ip = if v6 { IP_V6 } else { IP_V4 };
     mtu.saturating_sub(ip + UDP).min(BYTES_MAX).saturating_sub(header) & !15
@@ -378,7 +378,7 @@ pub(crate) fn datagrams(arrival: Arrival) -> impl ExactSizeIterator<Item = Range
 }
 
 /// Fills `to` with received bytes, from position `at` of the arrival. The received bytes lie one after
-/// another in the spaces `from`. Returns false if these spaces end too early.
+/// another in the spaces `from`. Returns false if these spaces end before `to` is full.
 ///
 /// Source and destination may overlap within one space. To move several datagrams to higher positions
 /// in the same memory, the caller must move the last one first.

@@ -1,7 +1,7 @@
 //! Little-endian fields of messages: numbers and texts, one after another.
 
-/// The bytes of a message that have not been read yet. The functions read fields from their front, and return
-/// `None` if the field is incomplete or invalid.
+/// The bytes of a message that have not been read yet. Each function reads a field from the front of these
+/// bytes, and returns `None` if the field is incomplete or invalid.
 pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 
 impl Fields<'_> {

@@ -138,7 +138,7 @@ impl LinkPort {
         }
     }
 
-    /// Returns an unused endpoint of this process.
+    /// Reserves an unused endpoint of this process, and returns it.
     pub(super) fn endpoint(&self) -> io::Result<[u8; 2]> {
         // Closes the connections of processes that have asked which process has the queue.
         while self.holds.as_ref().is_some_and(|holds| holds.accept().is_ok()) {}

@@ -90,7 +90,7 @@ pub(crate) struct Ethernet {
     mtu: usize,
     merges: AtomicBool,
     /// An event that becomes readable when the socket is closed. It wakes threads that sleep on the
-    /// socket.
+    /// socket. Only a server's socket has it.
     closed: Option<OwnedFd>,
     link_port: Arc<LinkPort>,
 }
@@ -117,7 +117,8 @@ impl Ethernet {
     /// # Errors
     /// If neither device is available.
     pub(crate) fn open(link_port: &Arc<LinkPort>, what: SocketUse) -> io::Result<Self> {
-        // A failure before the device is opened leaves nothing that the queue would have to take back.
+        // The event is made before the device is opened. So if making the event fails, the queue has no
+        // frames to take back.
         let closed = match what {
             SocketUse::Service => Some(eventfd(0, EventfdFlags::CLOEXEC)?),
             SocketUse::Calls | SocketUse::Shared => None,
@@ -368,6 +369,7 @@ impl Ethernet {
     }
 
     /// Wakes all threads that sleep in [`receive`](Self::receive). Later calls of `receive` do not sleep.
+    /// Does nothing if the socket is not a server's ([`SocketUse::Service`]).
     pub(crate) fn close(&self) {
         if let Some(closed) = &self.closed {
             let _ = rustix::io::write(closed, &1u64.to_ne_bytes());
@@ -433,8 +435,8 @@ impl SpacesWriter<'_> {
     }
 }
 
-/// Takes a packet for `to`, from any endpoint or only from `only`. If `merges` is true, also takes the next
-/// packets of the same batch.
+/// Takes a packet for the endpoint `to`. If `only` is given, takes only a packet from that endpoint. If
+/// `merges` is true, also takes the next packets of the same batch.
 #[inline]
 fn take<I: FrameSource>(
     inbox: &mut I,
@@ -513,7 +515,7 @@ mod tests {
     use crate::device::gso::tests::Namespaces;
     use crate::sys::interface_of;
 
-    /// The environment variable of the process that runs out of descriptors.
+    /// The environment variable that is set in the process that runs out of descriptors.
     const ROLE: &str = "PEREGRINE_TEST_ROLE";
 
     /// The limit of descriptors applies to the whole process, so the test runs in a process of its own.
@@ -544,7 +546,8 @@ mod tests {
                 return eprintln!("skipped: {}", link_port.describe());
             }
             let is_xdp = |socket: &Ethernet| matches!(socket.device, Device::Xdp(_));
-            // The queue keeps the AF_XDP socket of a closed one. So the next one needs no descriptor for it.
+            // When `first` is dropped, the queue keeps its AF_XDP socket. The next socket uses this AF_XDP
+            // socket, and so needs no descriptor for a new one.
             let first = Ethernet::open(&link_port, SocketUse::Service).unwrap();
             assert!(is_xdp(&first));
             drop(first);
@@ -553,8 +556,8 @@ mod tests {
             let failed = Ethernet::open(&link_port, SocketUse::Service);
             setrlimit(Resource::Nofile, all).unwrap();
             assert_eq!(failed.unwrap_err().raw_os_error(), Some(libc::EMFILE));
-            // A queue has the frames of one server. If the socket had kept them, this one would get none, and
-            // would use AF_PACKET.
+            // A queue has enough frames for one server only. If the failed socket had kept these frames,
+            // `again` would get no frames, and would use AF_PACKET.
             let again = Ethernet::open(&link_port, SocketUse::Service).unwrap();
             assert!(is_xdp(&again), "the frames of the failed socket are lost");
         });

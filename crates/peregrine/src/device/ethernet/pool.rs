@@ -97,8 +97,8 @@ impl Fill {
 }
 
 impl FrameBuffers {
-    /// Takes a queue of an interface. If the driver supports it and `zero_copy` is set, the kernel does
-    /// not copy frames.
+    /// Takes a queue of an interface. If `zero_copy` is set and the driver supports zero-copy, the kernel
+    /// does not copy frames.
     ///
     /// # Errors
     /// As for [`Umem::new`].

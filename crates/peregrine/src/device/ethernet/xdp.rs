@@ -64,8 +64,8 @@ struct Outbox {
 }
 
 impl XdpQueue {
-    /// Takes the queue of an interface. If the driver supports it and `zero_copy` is set, the kernel
-    /// does not copy frames.
+    /// Takes the queue of an interface. If `zero_copy` is set and the driver supports zero-copy, the
+    /// kernel does not copy frames.
     ///
     /// # Errors
     /// If another process has the queue or the interface's program, if this process may not use it,
@@ -315,8 +315,8 @@ impl Outbox {
 }
 
 impl XdpInbox {
-    /// Wakes the driver if `wanted` is true, which means that it waits for free frames. The driver never
-    /// waits if the kernel copies the frames.
+    /// Wakes the driver if `wanted` is true. The caller passes true if the driver waits for free frames. The
+    /// driver never waits if the kernel copies the frames.
     #[inline]
     fn wake_if(&self, wanted: bool) {
         if wanted {

@@ -174,7 +174,8 @@ impl<R: HandleProvider> DatagramPath<R> {
         bound.map_err(|error| lost(error, deadline))
     }
 
-    /// Returns the first handle of a grant, and keeps the others for frames that use the shared socket.
+    /// Returns the first handle of a grant, and keeps its other handles for frames that use the shared
+    /// socket.
     fn take_first(&self, granted: &Granted) -> Option<GrantedHandle> {
         let (first, rest) = granted.grant.handles().split_first()?;
         *self.spare.lock() = rest.to_vec();
@@ -228,7 +229,7 @@ impl<R: HandleProvider> DatagramPath<R> {
     fn not_begun(&self, error: BeginError, bytes: u32) -> CallError {
         match error {
             BeginError::TooLarge => self.too_large(bytes as usize),
-            // `transport` then requests a new handle. The user sees this error only if that fails.
+            // `transport` then requests a new handle. The user sees this error only if this request fails.
             BeginError::Busy | BeginError::Closed => {
                 let text = "the server has closed the handle of this frame";
                 CallError::not_executed(Kind::ServerGone, Phase::Call, text)

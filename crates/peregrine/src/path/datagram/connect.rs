@@ -80,7 +80,8 @@ const HANDLES_ASKED: u32 = 4;
 
 /// An association that the keeper maintains.
 struct Maintained {
-    // The first field is dropped first: the keeper stops before the association is dropped.
+    // Fields are dropped in this order. So the keeper stops watching the association before the association
+    // is dropped.
     watch: Watch,
     association: Arc<Association>,
     mark: ForkMark,

@@ -183,7 +183,7 @@ impl Work {
         self.place
     }
 
-    /// Returns the bytes of the message, without extensions.
+    /// Returns the number of bytes of the message, without its extensions.
     const fn body(&self) -> u32 {
         self.shape.total.saturating_sub(self.shape.extension as u32)
     }
@@ -390,7 +390,7 @@ impl ServerSocket {
             };
             let place = header.handle.place;
             if header.kind.binds() {
-                // `bind` locks records itself, so this thread must not hold the lock of one.
+                // `bind` locks records itself, so this thread must not hold the lock of a record.
                 if let Some((_, before)) = held.take() {
                     self.send_pending(before, &mut receiver.output, &receiver.serving.counting);
                 }

@@ -298,7 +298,7 @@ impl Blast {
         Some((position, flags))
     }
 
-    /// Returns whether the next position must wait. If not, the pacing clock counts the position as sent.
+    /// Returns whether the next position must wait. If it need not wait, the pacing clock counts it as sent.
     fn must_wait(&mut self, now: Moment, pace: &Pace) -> bool {
         let interval = pace.interval;
         if interval == 0 {
@@ -412,7 +412,8 @@ impl Blast {
 
     /// Finds missing positions. These are the positions below `known` that have not arrived and were
     /// not declared lost before. Retransmitted positions that have not arrived are missing again when
-    /// their round is over, or if `settled`: everything that was sent has arrived or is lost.
+    /// their round is over, or if `settled` is true. `settled` means that each position that was sent
+    /// has arrived or is lost.
     fn find_missing(
         &mut self,
         have: &ReceptionReport<'_>,

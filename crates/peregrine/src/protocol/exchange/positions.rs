@@ -59,7 +59,7 @@ impl PositionSet {
         }
     }
 
-    /// Returns the first position that the set cannot contain without allocating.
+    /// Returns the first position that is too far beyond the base for the current memory of the set.
     #[inline]
     fn end(&self, base: u32) -> u32 {
         base.saturating_add(self.words().len() as u32 * 64)

@@ -8,14 +8,14 @@
 //! | `Idle`, `Replied`, `Assembling` | `Executing` | a newer call has arrived completely: it is executed, only once |
 //! | `Assembling` | `Waiting` | [`wait_for_room`](ServerEnd::wait_for_room): there is no memory for the call yet |
 //! | `Waiting` | `Assembling` | [`resume`](ServerEnd::resume): there is memory; the client sends the call from its start |
-//! | `Executing`, `Assembling`, `Waiting` | `Replied` | [`complete`](ServerEnd::complete); from `Assembling`, with a refusal |
+//! | `Executing`, `Assembling`, `Waiting` | `Replied` | [`complete`](ServerEnd::complete); from `Assembling` and `Waiting`, with a refusal |
 //! | `Replied` | `Idle` | the client has the result, or asks for a newer call |
 //! | `Idle`, `Assembling`, `Waiting`, `Replied` | `Idle` | the client cancelled the call: it will not be executed, or its result is dropped |
 //! | `Executing` | `Cancelled` | the client cancelled the call while the procedure runs |
 //! | `Cancelled` | `Idle` | the procedure has ended; its result is dropped |
 //! | `Executing`, `Cancelled` | `Closing` | the client sent a goodbye |
 //! | `Closing` | `Idle` | the procedure has ended; the driver forgets the record |
-//! | any | `Vacant` | [`forget`](ServerEnd::forget): the handle is revoked |
+//! | any except `Executing`, `Cancelled` and `Closing` | `Vacant` | [`forget`](ServerEnd::forget): the handle is revoked |
 //!
 //! A call is executed at most once: only a call whose number is above the record's number can start a
 //! procedure, and the record takes that number in the same step. The record's number never decreases,

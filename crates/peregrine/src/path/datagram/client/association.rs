@@ -2,7 +2,7 @@
 //! socket for each frame, and the packets that are due between calls.
 //!
 //! A handle is used only over the socket over which it was bound. Load balancers, address translators
-//! and routers choose the way of a packet by its ports. So from another socket, the same address may
+//! and routers choose the route of a packet by its ports. So from another socket, the same address may
 //! lead to another server, or nowhere. Sockets are never replaced. If the server does not answer any
 //! more, or this machine has lost the address of the sockets, the whole association is *lost*: its
 //! bindings bind again, over new sockets.
@@ -383,7 +383,7 @@ impl Association {
     }
 
     /// Returns whether the route to the server now begins at another address of this machine than the
-    /// socket's. Returns false if there is no route, because the route may return.
+    /// address of `socket`. Returns false if there is no route, because the route may return.
     #[cold]
     pub(super) fn has_moved(&self, socket: &Socket) -> bool {
         let Route::Udp(to) = self.to else { return false };

@@ -15,7 +15,7 @@ use crate::error::{CallError, Kind};
 use crate::protocol::exchange::time::MILLISECOND;
 
 /// The link counts as silent after all calls have failed for this long without any packet from the
-/// server. Within this time, the client has retransmitted each call several times.
+/// server. Within this time, a client usually sends several probes for a call.
 const SILENCE: u64 = 600 * MILLISECOND;
 
 /// Makes the path over UDP when it is needed.

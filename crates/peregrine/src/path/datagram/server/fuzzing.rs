@@ -196,8 +196,8 @@ impl Datagrams {
     }
 }
 
-/// Gives a datagram the handle of a known client, if there is one, and valid checksums, if the flags
-/// `how` request them.
+/// Writes `handle` into the header of a datagram, if it is given. Also writes the checksums of the payload
+/// and of the header that the flags `how` request.
 fn known(datagram: &mut [u8], how: u8, handle: Option<&Handle>, ahead: i32) {
     let Some((header, payload)) = datagram.split_first_chunk_mut::<HEADER_BYTES>() else { return };
     header[..3].copy_from_slice(&[b'P', b'X', VERSION]);

@@ -95,8 +95,8 @@ impl MemoryBudget {
         self.stalls_of_all.note_progress();
     }
 
-    /// Returns the counter of the group or of the total, depending on the limit for which a request of
-    /// `bytes` bytes waits.
+    /// Returns the stall counter for a waiting request of `bytes` bytes. If the request would exceed the
+    /// group's share, this is the counter of the group. Otherwise it is the counter of the total.
     fn waited_for(&self, group: u16, bytes: usize) -> &StallCounter {
         let held = self.of(group).load(Ordering::Relaxed);
         if held > 0 && held + bytes.max(1) > self.share {

@@ -10,8 +10,9 @@
 //! * A call that has arrived waits at the server, with its arguments, if there is no memory for its
 //!   result.
 //!
-//! Within a group of hosts, calls are served in order. Groups are served round-robin. Lock order: a
-//! record, then a queue.
+//! Within a group of hosts, calls are served in order. Groups are served round-robin. Lock order: the
+//! queue of calls that wait at the server, then a record, then the queue of calls that wait at their
+//! clients.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};

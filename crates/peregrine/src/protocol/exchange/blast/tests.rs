@@ -336,7 +336,7 @@ fn second_loss_is_found_during_further_losses() {
         while let Some(packet) = way.poll() {
             in_flight.push_back((round, packet));
         }
-        // A round trip is four rounds.
+        // A round trip takes four iterations of the loop over `round`.
         while in_flight.front().is_some_and(|(sent, _)| sent + 4 <= round) {
             let (_, packet) = in_flight.pop_front().expect("a packet in flight");
             let time = times.entry(packet.0).or_insert(0);

@@ -663,7 +663,7 @@ fn pieces_that_never_arrive_are_reduced() {
         assert!(rounds < 20);
     }
     assert_eq!(client_end.piece, 512);
-    // Pieces are also reduced if no piece of the result arrives.
+    // The size of pieces is also reduced if no piece of the result arrives.
     let (mut client_end, mut now) = (calling(0), NOW);
     let flags = Flags::ALL.with(Flags::REPLIED);
     client_end.handle(now, &NoFlow, &Header { flags, ..all(FIRST) }, &[]);
