@@ -157,8 +157,9 @@ impl Many {
 
     /// Makes `calls` calls, and returns the mean time of a call in nanoseconds.
     fn call(&self, rotation: &mut Rotation, calls: u32) -> peregrine::Result<f64> {
-        // The distance between the indices of two active bindings is constant and odd. So if all bindings are
-        // spread over exports, the active ones are spread, too.
+        // The step between successive active bindings is odd, and the number of exports (`SPREAD`) is a power
+        // of two. So if the bindings are spread over the exports, eight active bindings use eight different
+        // exports.
         let step = (self.0.len() / rotation.active as usize - 1) | 1;
         let end = step * rotation.active as usize;
         let start = Instant::now();

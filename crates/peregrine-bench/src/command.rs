@@ -1,5 +1,5 @@
 //! The experiment `command`: the time of a whole `peregrine call`, from the start of its process to its end.
-//! It is compared with the same program when it does nothing (`--version`).
+//! This time is compared with that of the same program when it does nothing (`--version`).
 
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;

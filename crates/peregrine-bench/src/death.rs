@@ -23,7 +23,8 @@ pub(crate) const CUTS: [&str; 2] = ["cut-p50", "cut-p99"];
 
 /// The duration in milliseconds of a procedure during which its server fails.
 const LONG_MS: u32 = 60_000;
-/// The shortest time from the call to the kill. After this time, the procedure runs and its caller sleeps.
+/// The shortest time from the call to the failure of its server. After this time, the procedure
+/// runs and its caller sleeps.
 const RUNS: Duration = Duration::from_millis(5);
 
 /// The longest time from a call across a network to the failure of its server. The first expirations of all

@@ -187,8 +187,7 @@ pub(crate) fn in_turn(
     Ok(samples)
 }
 
-/// Returns the times of a round trip of all samples, and the processor times of those samples that have a
-/// processor time.
+/// Returns two lists: the round-trip time of each sample, and the processor time of each sample that has one.
 pub(crate) fn split(samples: &[Sample]) -> (Vec<f64>, Vec<f64>) {
     let ns = samples.iter().map(|sample| sample.ns).collect();
     (ns, samples.iter().filter_map(|sample| sample.cpu_ns).collect())

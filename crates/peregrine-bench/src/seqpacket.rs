@@ -36,7 +36,7 @@ pub(crate) fn serve(mut slot: ChildSlot, bytes: usize) -> Result<(), Failure> {
         Ok::<(), rustix::io::Errno>(())
     });
     slot.ready();
-    // The thread blocks while there are no messages, so it needs no command to stop.
+    // The serving thread blocks while there are no messages, so no command has to stop it.
     while let Some(order) = slot.next() {
         if order == Order::Idle {
             slot.report(Report::default());

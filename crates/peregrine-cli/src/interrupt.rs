@@ -36,7 +36,7 @@ pub(crate) struct Interrupt {
 }
 
 struct Shared {
-    /// The first signal, or 0.
+    /// The number of the first signal; 0 before it arrives.
     signal: AtomicI32,
     /// The clean-up of a forced exit; `None` once the command ends regularly.
     last: Mutex<Option<CleanUp>>,

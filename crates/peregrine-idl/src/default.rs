@@ -14,7 +14,7 @@ use syn::{Error, Ident, Lit, LitInt, LitStr, Result, Token, token};
 use crate::library::{self, Constructor};
 use crate::tokens::{braces, brackets, expected, keyword, list, name, number, parentheses, sign};
 
-/// The largest number of values in a default. Its bytes have fewer, but values without bytes count, too.
+/// The largest number of values in a default. Values without bytes, such as `()`, count, too.
 const VALUES_MAX: usize = 1 << 16;
 
 /// A default as it is written: `#[default]`, or `#[default(expression)]`.
@@ -24,7 +24,7 @@ pub(crate) enum Written {
     Expression(TokenStream),
 }
 
-/// Returns the bytes of a default of this type, in the form of `peregrine::value::default_bytes`.
+/// Returns the bytes of a default of the type `ty`, in the form of `peregrine::value::default_bytes`.
 pub(crate) fn bytes(
     described: &Described,
     ty: &DescribedType,
@@ -71,7 +71,7 @@ impl Encoder<'_> {
         self.bytes.extend(&value.to_le_bytes()[..bytes]);
     }
 
-    /// Returns the size of a number, a `bool` or a `char`.
+    /// Returns the size in bytes if `ty` is a number, a `bool` or a `char`.
     fn size(&self, ty: &DescribedType) -> Option<usize> {
         let is_simple = !matches!(ty, DescribedType::Named(_) | DescribedType::Array(..));
         self.described.plain_bytes(ty).filter(|_| is_simple).map(|bytes| bytes as usize)
@@ -217,7 +217,7 @@ impl Encoder<'_> {
             if count == 1 && keyword::<Token![;]>(&inside) {
                 count = number(&inside, "u32")?;
                 let has_bytes = self.bytes.len() > bytes;
-                // The first value is there already, unless it is repeated no time.
+                // The first value has been appended already. If the count is 0, the value is removed.
                 if count == 0 {
                     self.bytes.truncate(bytes);
                 }
@@ -239,7 +239,7 @@ impl Encoder<'_> {
         let Some(named) = described.types.get(number) else {
             return Err(expected(input, "a value"));
         };
-        // A path: the last name is that of the struct or of the variant.
+        // The last name of the path is the name of the struct or of the variant.
         let Path { word, span, .. } = path(input)?;
         match &named.body {
             DescribedBody::Struct(fields) => {
@@ -360,7 +360,7 @@ fn digits(literal: &Lit, sign: &str) -> String {
     }
 }
 
-/// A path whose last two names count.
+/// The last two names of a path. `before` is empty if the path has only one name.
 struct Path {
     before: String,
     word: String,
@@ -446,7 +446,8 @@ fn boxed<'a>(input: ParseStream<'a>) -> Option<Result<ParseBuffer<'a>>> {
     Some(parentheses(input))
 }
 
-/// Parses a text: a literal, or one that is made into a `String`.
+/// Parses a text: a string literal, perhaps with a method call such as `.to_owned()`, `String::from(...)`, or
+/// `String::new()`.
 fn text(input: ParseStream<'_>) -> Result<String> {
     if input.peek(LitStr) {
         let text = input.parse::<LitStr>()?.value();

@@ -138,8 +138,8 @@ impl Place {
     }
 }
 
-/// Checks an interface against the rules of canonical texts. For each line of that text, `spans` has the
-/// position in the source that the line describes.
+/// Checks an interface against the rules of canonical texts. For each line of the canonical text,
+/// `spans` has the position in the source of what the line describes.
 fn checked(described: Described, spans: &[Span]) -> Result<Described> {
     let span = |line: usize| spans[line.saturating_sub(1).min(spans.len() - 1)];
     let read = Described::parse(&described.to_string())
@@ -165,7 +165,7 @@ struct Resolver<'a> {
     /// The numbers of types, by their paths and arguments.
     numbers: HashMap<String, usize>,
     uses: Vec<Use>,
-    /// The arguments of the type that is resolved, by the names of its parameters.
+    /// The arguments of the type that is being resolved, by the names of its parameters.
     arguments: HashMap<String, Type>,
     defaults: Vec<Pending>,
 }
@@ -358,7 +358,7 @@ enum State {
 }
 
 impl Sizes<'_> {
-    /// Returns the types in a plain type.
+    /// Returns the numbers of the named types that a plain type contains directly.
     fn parts(&self, number: usize) -> Vec<usize> {
         match self.described.types.get(number).map(|named| &named.body) {
             Some(DescribedBody::Plain { fields, .. }) => {

@@ -483,9 +483,9 @@ fn server(model: &Interface, names: &Names) -> TokenStream {
 struct Received {
     take: TokenStream,
     pass: TokenStream,
-    /// Records how much of the block was filled, or copies the values to the block.
+    /// Code that records how much of the block was filled, or copies the values to the block.
     block: TokenStream,
-    /// Appends an in-out value to the head.
+    /// Code that appends an in-out value to the head.
     head: TokenStream,
 }
 

@@ -24,7 +24,8 @@ impl Link {
         argument(ty, "Option").filter(|inner| boxes(inner, ident)).map(|_| Self::Optional)
     }
 
-    /// Returns code that encodes the link in the variable `last`, and ends the loop if it has no next node.
+    /// Returns code that encodes the link in the variable `last`, and ends the loop if the link has no next
+    /// node.
     pub(crate) fn encode(self, last: &Ident) -> TokenStream {
         let has_next = match self {
             Self::Boxed => quote!(let __next = #last;),

@@ -1,8 +1,8 @@
 //! How stubs name the types of an interface, so that the compiler reports a wrong type once.
 //!
 //! A type that is not a value fails a trait bound at each use in generated code. The compiler drops an error
-//! message that equals an earlier one. So the stubs name a type in one form, `<T as Travels>::Is`, and at one
-//! place, the first mention in the trait.
+//! message that equals an earlier one. So the stubs name a type always in the same form, such as
+//! `<T as Travels>::Is`, and with the position of its first mention in the trait.
 
 use proc_macro2::{Group, Span, TokenStream, TokenTree};
 use quote::{ToTokens as _, quote_spanned};

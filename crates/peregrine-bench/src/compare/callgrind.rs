@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use crate::subject::Failure;
 
 /// The largest fraction of the calls in which an instruction of the fast path may be missing: first for the
-/// median run, then for four of five runs. There are two reasons why it may be missing: a server times one
-/// call of 64, and a message may have arrived before its receiver polls for it. The counts of loops that wait
-/// vary more between runs.
+/// median run, then for four of five runs. There are two reasons why it may be missing. Calls that
+/// the server times (about one of 64) take other branches. And a message may have arrived before its receiver
+/// polls for it. The counts of loops that wait vary more between runs.
 const MISSING: [f64; 2] = [0.1, 0.2];
 
 /// The largest fraction of the calls in which an instruction of the fast path may be executed twice: first

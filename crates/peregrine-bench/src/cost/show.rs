@@ -31,7 +31,7 @@ pub(super) fn show(
     }
 }
 
-/// Equations, and the times of this machine.
+/// The costs of an interface's procedures in all designs, and the parameters of this machine.
 struct Study<'a> {
     interface: &'a str,
     names: Vec<&'a str>,

@@ -1,8 +1,9 @@
 //! The link between the two processes: loopback, or a veth pair between two network namespaces.
 //!
 //! The namespaces have no names. Each exists as long as a process is in it. The pair is removed when the
-//! first of the two namespaces ends, in whatever way a run ends. The whole run is in a private namespace
-//! ([`enter`]), so that its loopback carries no packets of other programs and has no rules for packets.
+//! first of the two namespaces ends. So it is removed in whatever way a run ends. The whole run is in a
+//! private namespace ([`enter`]), so that its loopback carries no packets of other programs and has no rules
+//! for packets.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};

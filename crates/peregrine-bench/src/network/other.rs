@@ -149,7 +149,7 @@ async fn as_ordered(mut call: impl AsyncFnMut() -> Result<(), Failure>) -> Resul
     Ok(())
 }
 
-/// The gRPC service whose one procedure does nothing.
+/// The service of gRPC and of tarpc. Its only procedure does nothing.
 #[derive(Clone)]
 struct Null;
 
@@ -201,7 +201,7 @@ async fn call_tonic(to: SocketAddr) -> Result<(), Failure> {
     .await
 }
 
-/// The tarpc service whose one procedure does nothing.
+/// The tarpc service. Its only procedure does nothing.
 #[tarpc::service]
 trait Nil {
     async fn null();

@@ -1,4 +1,4 @@
-//! Experiments that isolate what the model misses. Each adds one thing to a program, or removes it.
+//! Experiments that isolate what the model misses. Each compares two programs that differ in one thing.
 
 use crate::cost::{Control, Copying, Design};
 

@@ -7,8 +7,8 @@
 //! * `rkyv`: archives that can be read in place (`access`, checked); decoding makes owned values of them.
 //! * `postcard`: a compact encoding for serde.
 //!
-//! Peregrine is measured by the encoding and decoding of a value by itself, in the native representation. All
-//! decoders check what they read.
+//! For Peregrine, only the encoding and the decoding of a value are measured, in the native representation.
+//! All decoders check what they read.
 
 use std::hint::black_box;
 

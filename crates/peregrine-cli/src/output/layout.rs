@@ -8,7 +8,7 @@ use unicode_width::UnicodeWidthStr as _;
 
 use super::visible;
 
-/// Minimum width: a narrower terminal is treated as this wide.
+/// The minimum width in columns. A narrower terminal is treated as if it had this width.
 const COLUMNS_MIN: usize = 20;
 
 /// Returns the columns of the terminal of a stream, or `None` if it is no terminal or reports no size.

@@ -7,8 +7,8 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle, T
 
 use super::layout;
 
-/// Free columns after a bar. The terminal echoes `^C` there. On a full line, the `^C` would wrap to the next
-/// line, and the wrong line would be cleared.
+/// The number of free columns after a bar. The terminal echoes `^C` there. On a full line, the `^C` would
+/// wrap to the next line, and the wrong line would be cleared.
 const FREE: usize = 3;
 /// Maximum draws of a bar per second.
 const DRAWN_PER_S: u8 = 20;

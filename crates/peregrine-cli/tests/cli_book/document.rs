@@ -52,8 +52,8 @@ impl Block {
         Self { head: format!("$ peregrine {line}{wide}\n"), text, holds }
     }
 
-    /// Returns the text of the block. If the output depends on the machine, the existing block of the
-    /// document is kept, except that times of an optimized build (`well`) replace existing ones.
+    /// Returns the text of the block. For [`Holds::Elsewhere`], the existing block in the document `before` is
+    /// kept. For [`Holds::Never`], it is kept, too, unless an optimized build (`well`) made the new output.
     fn whole(&self, before: &str, well: bool) -> String {
         let keeps = match self.holds {
             Holds::Always => false,

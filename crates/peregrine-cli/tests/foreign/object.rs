@@ -259,11 +259,11 @@ impl Foreign for Object {
         mut few: Out<'_, u16>,
     ) -> peregrine::Result<u32> {
         let filled = (count as usize).min(bytes.capacity());
-        bytes.put(&(0..filled).map(|i| (7 * i) as u8).collect::<Vec<_>>()).expect("room");
+        bytes.put(&(0..filled).map(|i| (7 * i) as u8).collect::<Vec<_>>()).expect("fits");
         let some = (count / 8).min(samples.capacity() as u32);
-        samples.put(&(0..some).map(Sample::of).collect::<Vec<_>>()).expect("room");
+        samples.put(&(0..some).map(Sample::of).collect::<Vec<_>>()).expect("fits");
         let some = (count as usize).min(few.capacity()) as u16;
-        few.put(&(0..some).map(|i| i * 257).collect::<Vec<_>>()).expect("room");
+        few.put(&(0..some).map(|i| i * 257).collect::<Vec<_>>()).expect("fits");
         Ok(filled as u32)
     }
 
@@ -318,7 +318,7 @@ impl Foreign for Object {
 
     fn mirror(&self, from: &[u8], mut into: Out<'_, u8>) -> peregrine::Result<u32> {
         let turned: Vec<u8> = from.iter().rev().copied().take(into.capacity()).collect();
-        into.put(&turned).expect("room");
+        into.put(&turned).expect("fits");
         Ok(sum(from) as u32)
     }
 

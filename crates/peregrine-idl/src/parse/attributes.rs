@@ -144,7 +144,7 @@ impl Attributes {
 }
 
 impl Attribute {
-    /// Returns the words between its parentheses, each with the tokens in parentheses after it.
+    /// Returns the words between the attribute's parentheses, each with the tokens in parentheses after it.
     fn words(&self) -> Vec<(String, Option<TokenStream>)> {
         let Some(TokenTree::Group(all)) = self.arguments.clone().into_iter().next() else {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! Prints a default as an expression in Rust, which `crate::default` evaluates again.
+//! Prints a default as a Rust expression. `crate::default` evaluates this expression to the same bytes.
 
 use core::cell::RefCell;
 use std::collections::HashMap;
@@ -8,22 +8,24 @@ use peregrine::interface::{Described, DescribedBody, DescribedField, DescribedTy
 use super::name;
 use crate::library::{self, Constructor};
 
-/// How named types are written where the default is.
+/// How the expression of a default refers to named types.
 pub(super) struct Types<'a> {
-    /// Returns the path of a named type.
+    /// Returns the path of the named type with this number.
     pub(super) path: &'a dyn Fn(usize) -> String,
     /// Returns whether the first named type contains the second one in a box.
     pub(super) is_boxed: &'a dyn Fn(usize, usize) -> bool,
+    /// The variants of the plain enums that have been printed.
     pub(super) choices: &'a Choices,
 }
 
-/// For each plain enum that occurred, its variants by their discriminants. A default may have a thousand
-/// values of an enum with many variants.
+/// For each plain enum that has been printed, the indices of its variants by their discriminants. This avoids
+/// a search for each value: a default may have a thousand values of an enum with many variants.
 pub(super) type Choices = RefCell<HashMap<usize, HashMap<u128, usize>>>;
 
-/// Returns the expression of a default, which is of the named type `within` or of a method.
+/// Returns the expression of a default of the type `ty`. `within` is the named type that has the field; it is
+/// `None` for a parameter of a method.
 ///
-/// The bytes are a value of the type, because the description was checked when it was read.
+/// `bytes` is a valid value of `ty`, because the description was checked when it was read.
 pub(super) fn expression(
     described: &Described,
     ty: &DescribedType,
@@ -34,7 +36,8 @@ pub(super) fn expression(
     Reader { described, bytes, at: 0, types, within }.value(ty)
 }
 
-/// The largest number of values without bytes that are written one by one.
+/// The largest number of values without bytes that are written one by one. A longer list is written as
+/// `value; count`.
 const ALIKE_MAX: u64 = 64;
 
 struct Reader<'a> {
@@ -53,7 +56,7 @@ impl<'a> Reader<'a> {
         self.bytes.get(at..at + count).unwrap_or(&[])
     }
 
-    /// Takes an unsigned integer.
+    /// Takes an unsigned integer of `bytes` bytes.
     fn number(&mut self, bytes: usize) -> u128 {
         let mut all = [0; 16];
         let taken = self.take(bytes, bytes);
@@ -61,14 +64,15 @@ impl<'a> Reader<'a> {
         u128::from_le_bytes(all)
     }
 
-    /// Returns the elements of an array or a sequence, as they are between brackets.
+    /// Returns the text between the brackets of an array or a sequence with `count` elements. `one` takes an
+    /// element, and returns its expression.
     fn values(&mut self, count: u64, mut one: impl FnMut(&mut Self) -> String) -> String {
         let at = self.at;
         let mut all = Vec::new();
         for place in 0..count {
             all.push(one(self));
             if place == 0 && self.at == at && count > ALIKE_MAX {
-                // All are alike, because they have no bytes.
+                // The elements have no bytes, so they are all equal.
                 return format!("{}; {count}", all.concat());
             }
         }
@@ -88,7 +92,7 @@ impl<'a> Reader<'a> {
             DescribedType::Sequence(one) => {
                 let count = self.number(4) as u64;
                 let values = self.values(count, |reader| match &**one {
-                    // A vector has a size without a box.
+                    // A vector has a known size, so its elements need no box.
                     DescribedType::Named(number) => reader.named(*number),
                     one => reader.value(one),
                 });
@@ -128,7 +132,7 @@ impl<'a> Reader<'a> {
                     let count = self.number(4) as usize;
                     match core::str::from_utf8(self.take(1, count)) {
                         Ok(text) => return format!("{path}::from({text:?})"),
-                        // Other bytes are not an expression of literals.
+                        // Bytes that are not UTF-8 are printed below, as the field of the struct.
                         Err(_) => self.at = before,
                     }
                 }
@@ -157,7 +161,8 @@ impl<'a> Reader<'a> {
                 let value = self.number(size);
                 let mut choices = self.types.choices.borrow_mut();
                 let known = choices.entry(number).or_insert_with(|| {
-                    // Only as many bits as the integer has. The first of equal discriminants is kept.
+                    // A key has only the bits of the enum's integer. Of variants with equal discriminants, the
+                    // first one is kept.
                     let bits = |one: i128| one as u128 & (u128::MAX >> (128 - 8 * size.min(16)));
                     let all = variants.iter().enumerate().rev();
                     all.map(|(place, one)| (bits(one.value), place)).collect()
@@ -179,7 +184,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Returns the values of the fields of the named type `whole`.
+    /// Returns the expressions of the fields of the named type `whole`.
     fn fields(&mut self, whole: usize, fields: &[DescribedField]) -> Vec<String> {
         let before = self.within.replace(whole);
         let all = fields.iter().map(|field| self.value(&field.ty)).collect();
@@ -220,8 +225,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Returns a float as a literal, or as a constant of its type if it has none. There are many values that are
-/// not numbers, and only the bits of one of them have a name.
+/// Returns a float as a literal. An infinity is a constant of the type instead. A NaN is a constant if its
+/// bits are `nan`, and a call of `from_bits` otherwise.
 fn float_of(ty: &str, value: f64, literal: String, bits: u128, nan: u128) -> String {
     match value {
         _ if value.is_finite() => literal,
@@ -232,7 +237,7 @@ fn float_of(ty: &str, value: f64, literal: String, bits: u128, nan: u128) -> Str
     }
 }
 
-/// Returns the values of fields as they follow the name of a struct or a variant.
+/// Returns the text that follows the name of a struct or a variant. `all` has the expressions of the fields.
 fn written(fields: &[DescribedField], all: &[String]) -> String {
     if all.is_empty() {
         return String::new();
