@@ -38,7 +38,7 @@ pub(crate) fn peak_of<T>(make: impl FnOnce() -> T) -> (T, i64) {
 fn count(bytes: usize, sign: i64) {
     let change = sign * bytes as i64;
     IN_USE.fetch_add(change, Ordering::Relaxed);
-    // While a thread ends, `OWN` may not be accessible. The bytes are then not counted.
+    // While a thread ends, `OWN` may not be accessible. Its numbers then stay unchanged.
     let _ = OWN.try_with(|own| {
         let (in_use, peak) = own.get();
         own.set((in_use + change, peak.max(in_use + change)));
