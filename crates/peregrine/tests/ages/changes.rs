@@ -40,7 +40,8 @@ pub(crate) enum Expected {
     Calls { compiled: &'static [&'static str], interpreted: &'static [&'static str] },
 }
 
-/// Returns an age of the trait `Shop` in a module, with its calls by a compiled client.
+/// Makes an [`Age`] of the trait `Shop` in the module `$module`. Its `compiled` makes the calls `$call` by
+/// the client `$client`.
 macro_rules! age {
     ($module:ident, |$client:ident| [$($call:expr),* $(,)?], $calls:expr, $expected:expr) => {
         Age {

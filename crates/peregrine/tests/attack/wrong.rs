@@ -238,7 +238,8 @@ fn counted(stage: Stage<'_>) {
     );
 }
 
-/// Checks that the server closes a connection over which a client has joined a session.
+/// Checks that the server accepts no second bind over a connection by which a client has joined a session.
+/// The server refuses the bind, or closes the connection.
 fn join_twice(stage: Stage<'_>) {
     let session = stage.session();
     let line = stage.line();

@@ -314,7 +314,7 @@ fn messages_that_do_not_fit(make: Make<'_>) {
 }
 
 /// Checks that a time limit has the same effect on every path, also within one process. No call begins after
-/// its limit, and no call returns a result after it.
+/// its limit, and no call returns a result after its limit.
 fn limits_hold(make: Make<'_>) {
     let client = make(Object::default());
     assert_eq!(client.left().unwrap(), (None, false));

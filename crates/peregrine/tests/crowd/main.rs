@@ -2,7 +2,7 @@
 //! on each path. A watchdog fails the test if a call exceeds its limit by a second, and prints the stacks of
 //! all threads of both processes.
 //!
-//! In the tests of the file `storm.rs`, the server is killed and restarted while the callers call.
+//! In the tests that call `storm.rs`, the server is killed and restarted while the callers call.
 //!
 //! `PEREGRINE_SOAK=600 cargo test --release -p peregrine --test crowd` runs each path for 600 seconds.
 //! `PEREGRINE_SEED=n`, which each test prints, repeats the durations of the procedures.
@@ -124,7 +124,7 @@ fn mix_over_raw_ethernet() {
         Err(why) => return println!("skipped: {why}"),
     };
     let (server, address) = serve_at(&link, directory.path());
-    // Threads that are started here are at the near end, too.
+    // The mix starts threads. They are at the near end, too, because this thread has entered the link.
     let at_near_end = std::thread::spawn(move || {
         link.enter();
         mix_to(&server, &address, PathKind::Ethernet);

@@ -62,7 +62,8 @@ fn meanwhile<T: Send>(
     })
 }
 
-/// Checks that a call that was reported as not executed did not run: calls that run leave notes.
+/// Checks that a call did not run. `what` is the note that its procedure would have left, and `cell` is the
+/// outcome of the call, which this returns.
 fn did_not_run(world: &World, what: &str, cell: Cell) -> Cell {
     assert!(!world.notes().say(what), "{what}, but the outcome is {cell:?}");
     cell
@@ -155,7 +156,7 @@ fn killed_before_it_takes_the_call(world: &World) -> Cell {
 }
 
 /// Waits until a client over datagrams has received nothing for 32 round trips. Such a client probes before
-/// it sends a call. Only then does it know that a restarted server has not executed the call.
+/// it sends a call. If the server was restarted, the probe shows this, and the call is not sent.
 fn has_heard_nothing_for_long() {
     std::thread::sleep(Duration::from_secs(1));
 }

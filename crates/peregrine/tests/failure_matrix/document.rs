@@ -63,8 +63,8 @@ impl Cell {
     }
 }
 
-/// Returns a text without the parts that differ between runs: process numbers and times become `N`, and
-/// addresses and paths become placeholders.
+/// Returns a text without the parts that differ between runs: numbers become `N`, and addresses, paths
+/// and the names of interfaces become placeholders.
 pub(super) fn plain(text: &str) -> String {
     let mut plain = String::new();
     for word in text.split_inclusive(' ') {

@@ -55,7 +55,7 @@ pub(crate) fn run_cases(way: &str) {
 }
 
 /// Runs every case on one path in a separate process, and returns the outcomes. So all paths can be tested at
-/// the same time, and do not share what a process has only once, such as connections.
+/// the same time, and they share no resources of a process, such as connections.
 pub(crate) fn outcomes_of(way: Way, directory: &Path) -> Vec<Cell> {
     let directory = directory.join(way.to_string());
     std::fs::create_dir(&directory).expect("a directory");

@@ -162,7 +162,8 @@ pub(crate) fn call(client: &GoldenClient, case: &str) {
             assert_eq!(error.detail(), "stop");
         }
         "ping" => client.binding().ping().unwrap(),
-        // Replies of a server that refuses calls.
+        // In the other cases, the test of `foreign.rs` answers a call of `nothing` with the refusal in the
+        // document.
         _ => {
             let error = client.nothing().unwrap_err();
             assert_eq!(error.executed(), Executed::No, "{case}");

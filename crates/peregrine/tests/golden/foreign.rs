@@ -44,7 +44,7 @@ const LATENCY: Duration = Duration::from_nanos(100);
 /// How long the client waits for a call that is not answered.
 const LIMIT: Duration = Duration::from_millis(500);
 
-/// A server that uses nothing of this crate but its shared memory.
+/// A server of the local path. The only part of the library that it uses is `sys::Memory`, for shared memory.
 struct Foreign {
     listener: OwnedFd,
 }
@@ -120,8 +120,8 @@ impl Foreign {
             if reply_word.swap(posted, Ordering::AcqRel) == 2 {
                 sys::futex_wake(reply_word);
             }
-            // After its reply, the server stops attending to the A-stack, so the next call rings. A call that
-            // is already posted rings when its caller sees that the call is not taken.
+            // After its reply, the server stops attending to the A-stack, so the next call rings. If
+            // the next call is already posted, its caller rings when it sees that the call is not taken.
             let _ = call_word.compare_exchange(posted, 0, Ordering::AcqRel, Ordering::Acquire);
         }
         // A call with a time limit carries its caller's remaining time, in an extension after a message

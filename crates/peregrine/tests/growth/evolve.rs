@@ -514,8 +514,7 @@ impl Age {
                 let place = chance.below(variants.len());
                 match chance.below(3) {
                     0 if is_open => {
-                        // The value must differ from the values of all variants, also of those that were
-                        // removed.
+                        // The value must differ from the values of all variants, including removed variants.
                         let mut new = self.plain_variant(chance, &repr, &variants);
                         new.value = 100 + self.plain_values();
                         if new.value > 127 && matches!(repr, DescribedType::U8 | DescribedType::I8)
@@ -587,7 +586,8 @@ fn rename(name: &mut String, was: &mut Vec<String>) {
     was.insert(0, std::mem::replace(name, new));
 }
 
-/// Gives an integer of a type a random width. Returns whether the type has changed.
+/// Gives an integer in the type `ty` a random width, if `ty` has an integer that can be widened. Returns
+/// whether the type has changed.
 pub(crate) fn widen(ty: &mut DescribedType, chance: &mut Chance) -> bool {
     match ty {
         DescribedType::Array(one, count) if *count > 0 => widen(one, chance),

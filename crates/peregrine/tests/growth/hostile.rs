@@ -1,5 +1,6 @@
-//! Hostile descriptions. A client that binds reads the description of the server, which may be anything.
-//! Reading, comparing and making the program of conversions end, in bounded memory.
+//! Hostile descriptions. A client that binds reads the description of the server, which may be anything. The
+//! client reads it, compares it, and makes the program of conversions. Each of these steps must end, and must
+//! use bounded memory.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,11 +11,11 @@ use peregrine::{BindOptions, Binding, Dynamic, Executed, GenericServer, Kind};
 
 use crate::heap::peak_of;
 
-/// Memory that reading, comparing or binding may take at the same time. A description of 1 MiB has parts of
-/// 10 bytes, and each takes up to 200 bytes once it is read.
+/// The largest number of bytes of memory that reading, comparing or binding may use at any time. A
+/// description of 1 MiB has parts of 10 bytes, and each takes up to 200 bytes once it is read.
 const BYTES_MAX: i64 = 128 << 20;
 
-/// The largest length of the text of one difference, and of an error.
+/// The largest length in bytes of the text of one difference, and of the text of an error.
 const TEXT_MAX: usize = 4096;
 
 const HEAD: &str = "interface I version 1\n";
@@ -47,7 +48,7 @@ fn compared(ours: &Described, theirs: &Described) -> Comparison {
     all
 }
 
-/// Binds a client to a server. Returns why it is refused.
+/// Binds a client to a server. If the client is refused, returns the reason.
 fn meet(ours: &str, theirs: &str) -> Result<(), String> {
     let begun = Instant::now();
     let (ours, theirs) = (parse(&format!("{HEAD}{ours}")), parse(&format!("{HEAD}{theirs}")));
@@ -59,7 +60,7 @@ fn meet(ours: &str, theirs: &str) -> Result<(), String> {
     let begun = Instant::now();
     let (bound, peak) = peak_of(|| Binding::in_process_as(interface, server, &options).map(drop));
     let bound_in = begun.elapsed();
-    // Only for people: a test that measures time fails on a busy machine.
+    // The times are only printed: a test that checked them would fail on a busy machine.
     println!("{count} differences in {compared:?}; bound in {bound_in:?} with {} KiB", peak >> 10);
     assert!(peak < BYTES_MAX, "binding took {peak} bytes");
     bound.map_err(|error| {
@@ -83,7 +84,7 @@ fn is_refused(ours: &str, theirs: &str, why: &str) {
     assert!(error.contains(why), "{error}\nrather than\n{why}");
 }
 
-/// Returns many parts, with as many numbers as fit a description.
+/// Returns the texts `one(0)`, `one(1)` and so on, as many as fit into `bytes` bytes.
 fn filled(bytes: usize, one: impl Fn(usize) -> String) -> String {
     let mut text = String::new();
     for number in 0.. {
@@ -96,14 +97,15 @@ fn filled(bytes: usize, one: impl Fn(usize) -> String) -> String {
     text
 }
 
-/// Bytes of a description that an attack may fill.
+/// The number of bytes of a description that an attack may fill.
 const ROOM: usize = CANONICAL_BYTES_MAX - 512;
 
 fn fields(bytes: usize, one: impl Fn(usize) -> String) -> String {
     filled(bytes, |number| format!("{}{}", if number > 0 { ", " } else { "" }, one(number)))
 }
 
-/// Returns lines of types that form one cycle. Each has the field `next` and `more`.
+/// Returns the lines of `count` types that form one cycle. Each type has the field `next`, and the text
+/// `more` after this field.
 fn cycle(count: usize, more: &str) -> String {
     let line = |number| {
         let next = (number + 1) % count;
@@ -150,7 +152,8 @@ fn defaults_of_recursive_types_are_bounded() {
     parse(&format!("{HEAD}{}", list(CANONICAL_DEPTH_MAX / 2 - 1)));
     assert!(refused(&list(4095)).contains("not a value of its type"));
     assert!(refused(&list(4096)).contains("at most 4096 bytes"));
-    // A type that contains itself has no value, and one that doubles has too many parts.
+    // Each of these types contains itself, so it has no value. In the last two, it contains itself
+    // repeatedly.
     for body in ["struct {x: A#0}", "struct {x: A#0, y: A#0}", "struct {x: [A#0; 4294967295]}"] {
         let error = refused(&format!("f(in a: A#0 = x) -> unit or text\nA#0 = {body}\n"));
         assert!(error.contains("not a value of its type"), "{error}");
@@ -171,11 +174,12 @@ fn plain_types_that_double_are_read_or_refused() {
     };
     let lines = doubled(63);
     assert_eq!(parse(&format!("{HEAD}{lines}")).types.len(), 64);
-    // Equal values are one step, whatever their size is. These are not too large for a message.
+    // If a value is equal on both sides, its conversion is one step, whatever its size is. With 12 levels the
+    // value is small enough for a message.
     let lines = doubled(12);
     is_bound(&lines, &lines.replace("in a: T#0", "in a: T#0, in b: option<u8>"));
     is_bound(&lines, &lines.replace("{x: u8}", "{y: u8 was x}"));
-    // A difference in the innermost type is one in each of its places.
+    // A difference in the innermost type needs steps at each place where this type occurs.
     let grown = |levels: usize| {
         let theirs = doubled(levels).replace("{x: u8}", "{x: u8, y: u8 = x00}");
         let sizes = (0..=levels).rev().map(|level| (level, 1u64 << (levels - level)));
@@ -209,14 +213,15 @@ fn names_in_errors_are_cut() {
 
 // Comparing.
 
-/// A client as people write it, with a common error and a recursive type.
+/// Returns the description of a client. All its procedures use the same error type, and the same recursive
+/// type.
 fn client(procedures: usize) -> String {
     let line = |number| format!("p{number}(in list: T#0) -> T#0 or E#1\n");
     let lines: String = (0..procedures).map(line).collect();
     format!("{lines}T#0 = struct {{value: u8, next: option<T#0>}}\nE#1 = enum A {{}}\n")
 }
 
-/// A server of that client, whose common type has many more fields.
+/// Returns the description of a server for that [`client`]. Here the recursive type has many more fields.
 fn server(procedures: usize, field: impl Fn(usize) -> String) -> String {
     let line = |number| format!("p{number}(in list: T#0) -> T#0 or E#1\n");
     let lines: String = (0..procedures).map(line).collect();
@@ -278,7 +283,7 @@ fn many_procedures_with_a_common_type_are_compared() {
     is_refused(&ours, &ours.replace("f0: u8", "f0: u8, g: option<u8>"), "too intricate");
     is_bound(&ours, &ours);
     is_refused(&ours, &ours.replace("f0: u8", "f0: i8"), "ours is `u8`");
-    // Each procedure has its own name, and there are no others.
+    // The client and the server have no name of a procedure in common.
     let theirs = filled(ROOM, |number| format!("q{number}() -> unit or unit\n"));
     is_refused(&lines.replace("T#0", "unit"), &theirs, "the server's has `q0`, `q1`");
 }
@@ -307,7 +312,7 @@ fn many_parameters_and_earlier_names_are_compared() {
     let optional = lines(&fields(ROOM, |number| format!("in b{number}: option<u8>")));
     is_bound("f() -> unit or text\n", &optional);
     is_bound(&optional, "f() -> unit or text\n");
-    // Each looks at all earlier names of the other one.
+    // Each field or variant has many earlier names, which are compared with the names on the other side.
     let was = |name: &str| filled(ROOM / 3, |number| format!(" was {name}{number}"));
     let with = |was: &str| {
         let fields = format!("x: u8{was}, y: u8{was}");

@@ -1,5 +1,5 @@
-//! Random interfaces that grow: clients and servers of all their ages call each other. Hostile ones are
-//! refused.
+//! Random interfaces that grow: clients and servers of all their ages call each other. Clients read or refuse
+//! hostile descriptions and hostile results.
 
 mod evolve;
 mod forbidden;

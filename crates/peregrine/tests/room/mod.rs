@@ -44,7 +44,8 @@ impl Carrier {
     }
 }
 
-/// Starts a server, for raw Ethernet at the far end of the link that this thread has entered.
+/// Starts a server that listens at `at`. For raw Ethernet, it listens at the far end of the link that this
+/// thread has entered.
 fn start(server: Server, at: &str) -> Running {
     if !at.starts_with("eth:") {
         return server.listen(at).unwrap().spawn().unwrap();
@@ -503,7 +504,7 @@ pub(crate) fn caller_is_identified_by_its_address(by: Carrier) {
     assert_eq!(bindings, if by.is_datagrams() { 2 } else { 1 });
 }
 
-/// Asks the server which caller it sees. Returns how many bindings the server has then.
+/// Asks the server which caller it sees. Returns how many bindings the server reports afterwards.
 fn bindings_after_asking_for_caller(by: Carrier) -> u32 {
     let (running, address) = serve(Server::new(), Inside::of(1), &by.at("[::1]"));
     assert!(address.starts_with(&format!("{}:[::1]:", by.scheme)), "{address}");

@@ -5,7 +5,7 @@
 
 use peregrine::{Out, interface};
 
-/// An interface with a call without arguments.
+/// An interface with one procedure, which has no arguments.
 #[interface]
 pub(crate) trait Null {
     fn null(&self) -> peregrine::Result<()>;

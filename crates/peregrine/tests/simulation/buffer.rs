@@ -10,7 +10,7 @@ use crate::oracle::Oracle;
 pub(crate) struct Buffer {
     total: u32,
     token: Option<Token>,
-    /// The received ranges, joined where they touch. There are few, however large the message is.
+    /// The received ranges, joined where they touch. There are few ranges, however large the message is.
     ranges: BTreeMap<u32, u32>,
 }
 

@@ -7,8 +7,8 @@ use crate::exchange::time::{MICROSECOND, MILLISECOND, SECOND};
 use crate::random::Random;
 
 /// The source or destination of a packet. The low eight bits are the number of the machine. The number of the
-/// machine's address follows, and then the port. The servers' machine is 0, clients follow, and the last
-/// machine is the attacker's.
+/// machine's address follows, and then the port. Machine 0 runs the servers, machines from 1 run
+/// the clients, and machine 255 is the attacker's.
 pub(crate) type Address = u32;
 pub(crate) const SERVER: Address = 0;
 pub(crate) const ATTACKER: Address = 255;

@@ -68,7 +68,7 @@ const REFUSAL: Shape = Shape { what: 2, total: 0, head: 0, at: 0, extension: 0 }
 /// has a distinct incarnation that looks random.
 const INCARNATIONS: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// What the world must do for the server.
+/// An action that the server requests from the world.
 #[derive(Debug)]
 pub(crate) enum Request {
     Send(Packet),

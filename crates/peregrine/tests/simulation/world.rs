@@ -24,7 +24,7 @@ pub(crate) enum Event {
     /// A record has more to send. The fields are the incarnation of the server, and the place of the record.
     Flush(u64, u32),
     Change(Change),
-    /// A server of this incarnation checks the clients of its procedures.
+    /// The server of this incarnation checks the clients of its procedures.
     CheckCallers(u64),
     /// The attacker sends something.
     Attack,
@@ -53,8 +53,8 @@ pub(crate) enum Change {
     NoRoute(bool, bool),
     /// Gives the client's machine another address.
     Move(Address),
-    /// Address translation forgets the flows of a client. With `true`, its next packets begin new
-    /// ones.
+    /// Address translation forgets the flows of a client. With `true`, the client's next
+    /// packets begin new flows. With `false`, these packets are lost.
     Forget(Address, bool),
     /// The load balancer assigns flows to other servers.
     Rebalance,

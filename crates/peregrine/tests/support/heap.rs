@@ -22,11 +22,12 @@ pub(crate) fn bytes_in_use() -> i64 {
 }
 
 thread_local! {
-    /// The bytes that this thread has allocated and not freed, and their largest number.
+    /// The number of bytes that this thread has allocated and not freed, and the largest value of this
+    /// number.
     static OWN: Cell<(i64, i64)> = const { Cell::new((0, 0)) };
 }
 
-/// Runs `make`, and returns how many bytes more than before this thread had allocated at any time.
+/// Runs `make`. Returns its result, and by how many bytes at most the memory of this thread grew meanwhile.
 pub(crate) fn peak_of<T>(make: impl FnOnce() -> T) -> (T, i64) {
     let before = OWN.get().0;
     OWN.set((before, before));
@@ -37,7 +38,7 @@ pub(crate) fn peak_of<T>(make: impl FnOnce() -> T) -> (T, i64) {
 fn count(bytes: usize, sign: i64) {
     let change = sign * bytes as i64;
     IN_USE.fetch_add(change, Ordering::Relaxed);
-    // A thread that ends has no such value any more.
+    // While a thread ends, `OWN` may not be accessible. Its numbers then stay unchanged.
     let _ = OWN.try_with(|own| {
         let (in_use, peak) = own.get();
         own.set((in_use + change, peak.max(in_use + change)));

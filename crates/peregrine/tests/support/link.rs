@@ -57,7 +57,8 @@ pub(crate) fn at_near_end(link: Result<Link, String>, case: impl FnOnce(&Link) +
 }
 
 /// Runs the test function `name` of this program again in a new network namespace whose loopback has an MTU
-/// of 1,500 bytes. The variable `role` is set in its environment. The output of the run must contain `done`.
+/// of 1,500 bytes. The environment variable `role` is set in this run. The output of the run must contain
+/// `done`.
 pub(crate) fn run_in_a_network_like_ethernet(name: &str, role: &str, done: &str) {
     let mut command = Command::new("unshare");
     command.args(["--net", "sh", "-c", "ip link set lo up mtu 1500 && exec \"$0\" \"$@\""]);
@@ -116,8 +117,8 @@ impl Link {
         link.up()
     }
 
-    /// Makes two ends with several queues each. The kernel sends its packets by the last queue of an end, so
-    /// they arrive at the last queue of the other end.
+    /// Makes two ends with several queues each. The kernel sends packets through the last queue of an end,
+    /// so they arrive at the last queue of the other end.
     ///
     /// # Errors
     /// As for [`new`](Self::new).

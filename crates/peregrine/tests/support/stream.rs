@@ -1,4 +1,4 @@
-//! A hand-written client of the stream path, as `docs/PROTOCOL.md` specifies it.
+//! Hand-written clients and servers of the stream path, as `docs/PROTOCOL.md` specifies it.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -82,7 +82,7 @@ pub(crate) fn reads_a_part(then: impl FnOnce(TcpStream) + Send + 'static) -> Soc
     at
 }
 
-/// A message of the server.
+/// A received message.
 pub(crate) struct Message {
     pub(crate) kind: u8,
     pub(crate) words: [u32; 6],

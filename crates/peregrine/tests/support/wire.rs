@@ -28,7 +28,7 @@ pub(crate) const DESCRIPTION: u32 = 103;
 pub(crate) const GOODBYE: u32 = 104;
 pub(crate) const REVOKED: u32 = 105;
 pub(crate) const COUNTERS: u32 = 106;
-/// The number of the procedure that every export has, which does nothing.
+/// The number of the procedure that does nothing. Every export has it.
 pub(crate) const PING: u32 = u32::MAX;
 /// How long a test waits for an answer.
 pub(crate) const LIMIT: Duration = Duration::from_secs(10);

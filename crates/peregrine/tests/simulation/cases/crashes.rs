@@ -160,7 +160,8 @@ fn case_38_record_of_a_crashed_client_can_be_evicted() {
     let mut world = world_of(&[vec![slow]], server, LASTING);
     world.later(50 * MILLISECOND, Change::CrashClient(1));
     world.run_until(SECOND);
-    // The server sends the result once, although the client has crashed.
+    // The server has sent the result. It does not send it again, although the crashed client never
+    // acknowledges it.
     let results = world.sent(PacketKind::Result);
     world.run_until(30 * SECOND);
     assert_eq!(world.sent(PacketKind::Result), results);

@@ -21,8 +21,8 @@ fn shared(link: &Link, threads: [usize; 2], calls: usize, plan: Plan) -> World {
     world
 }
 
-/// Returns which part of the link's rate messages used, from the end of the first call to the end of the last
-/// one.
+/// Returns the part of the link's rate that the messages used, between the end of the first call and the end
+/// of the last call.
 fn used(link: &Link, threads: usize, calls: usize, plan: Plan) -> f64 {
     let mut world = shared(link, [threads, 0], calls, plan);
     finish(&mut world);

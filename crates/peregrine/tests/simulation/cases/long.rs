@@ -34,8 +34,8 @@ fn case_51_endless_procedure_is_waited_for_until_the_deadline() {
     world.run_until(1000 * SECOND);
     check(&world);
     assert_eq!(ending(&world, 0), None);
-    // With a deadline the client continues. The handle stays captured as long as the procedure
-    // runs.
+    // The client cancels the first call after a second, so the call ends. The second call does not end,
+    // because the handle stays captured as long as the procedure of the first call runs.
     let mut world = super::world(&[Plan { cancels_after: Some(SECOND), ..stuck }, NULL]);
     world.run_until(100 * SECOND);
     check(&world);

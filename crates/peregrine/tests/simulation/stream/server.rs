@@ -282,7 +282,8 @@ impl Server {
         }
     }
 
-    /// Returns whether a stopping server has nothing left to wait for.
+    /// Returns whether the server is stopping and waits no longer: its procedures have ended and their
+    /// replies are written, or [`DRAIN`] has passed.
     pub(crate) fn is_drained(&self, now: u64) -> bool {
         let is_written = self.connections.iter().all(|one| one.output.is_empty());
         self.stops_at.is_some_and(|at| at <= now || self.running.is_empty() && is_written)
