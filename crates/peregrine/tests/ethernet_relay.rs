@@ -98,7 +98,7 @@ fn child() {
     println!("\nended {}", tally.binding().explain().summary());
 }
 
-/// Makes a link, or prints why it cannot.
+/// Makes a link, or prints why no link can be made.
 fn link() -> Option<Link> {
     Link::with_middle().map_err(|why| println!("skipped: no namespaces: {why}")).ok()
 }

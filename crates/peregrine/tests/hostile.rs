@@ -412,8 +412,8 @@ fn requeued_thread_releases_its_session() {
     let (directory, server, mut canary) = stage();
     let before = Vitals::of(server.id());
     let mut after = before;
-    // The server's thread releases the session long before it would end for lack of work. A slow machine may
-    // need more than one attempt.
+    // The server's thread releases the session long before the thread would end for lack of work. A slow
+    // machine may need more than one attempt.
     let gone = (0..3).any(|_| {
         let mut session = Session::new(directory.path(), "vault", 2).expect("a session");
         assert_eq!(session.ping(0, LIMIT), Some(0));
