@@ -2,7 +2,7 @@
 //! duplicates, delays, reorders, damages and truncates Peregrine's frames. No call runs twice, every call has
 //! a correct outcome, and messages arrive intact.
 //!
-//! `PEREGRINE_SOAK` makes a hundred thousand calls. `PEREGRINE_SEED`, set to the seed that a run printed,
+//! With `PEREGRINE_SOAK`, each client makes a hundred thousand calls. `PEREGRINE_SEED`, set to the seed that a run printed,
 //! repeats the bridge's decisions in that run.
 
 #[path = "attack/mod.rs"]
