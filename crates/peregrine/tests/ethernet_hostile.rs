@@ -1,7 +1,7 @@
 //! Hostile frames on a link, sent to a server's endpoint and to a client's: random, truncated, damaged,
-//! replayed and forged frames. At the end, the test sends as many hostile frames as the link
-//! carries. Meanwhile honest callers get their results, no call runs twice, no honest process grows, and
-//! frames of other programs arrive as usual.
+//! replayed and forged frames. At the end, the test sends as many hostile frames as the link carries.
+//! Meanwhile honest callers get their results, no call runs twice, no honest process grows, and frames of
+//! other programs arrive as usual.
 //!
 //! `PEREGRINE_SOAK=600` sends hostile frames for 600 seconds. `PEREGRINE_SEED`, set to the seed that a run
 //! printed, repeats the hostile frames of that run.

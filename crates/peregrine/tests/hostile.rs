@@ -627,8 +627,8 @@ fn client_of_a_slow_server(directory: &Path, is_old: bool) {
             core::mem::forget(reader);
             trap.send_with(&words(&[wire::REVOKED, 1]), &[file.as_fd()]).unwrap();
             core::mem::forget(trap);
-            // Closing the last copy blocks. The client must close it, so the attempt is invalid if the close
-            // here blocks.
+            // Closing the last copy of the descriptor blocks. The client must close that copy, so the attempt
+            // is invalid if this `drop` blocks.
             let closing = std::thread::spawn(|| drop(file));
             eventually(SLOW / 8, || closing.is_finished())
         };

@@ -270,8 +270,8 @@ fn outcomes_are_true_when_servers_are_killed_at_any_moment() {
         let is_weak = || !seen.is_enough() && Instant::now() < until + LIMIT;
         while kills < KILLS_MIN || Instant::now() < until || is_weak() {
             let mut server = Process::launch("child", "server", directory.path());
-            // The server is killed at a random moment, from before it has started until long after all clients
-            // have bound again.
+            // The server is killed at a random moment, from before it has started until long after all
+            // clients have bound again.
             let longest = if kills >= KILLS_MIN && is_weak() { 250_000 } else { 25_000 };
             std::thread::sleep(Duration::from_micros(noise.below(longest)));
             server.kill();

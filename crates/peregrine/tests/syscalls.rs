@@ -254,8 +254,8 @@ fn polling_call_makes_no_system_call_and_blocking_call_makes_four() {
     at_most("udp spin", None, 2.0, neither_look_nor_wake);
 }
 
-/// A call over raw Ethernet needs one system call in each direction, to send. Packets that arrive are found in
-/// memory. Yields and system calls for other threads are not counted: only slow procedures, such as traced
+/// A call over raw Ethernet needs one system call in each direction, to send. Packets that arrive are found
+/// in memory. Yields and system calls for other threads are not counted: only slow procedures, such as traced
 /// ones, cause them, as over UDP. Each check by a system call is counted.
 #[test]
 fn polling_call_over_raw_ethernet_makes_system_calls_only_to_send() {

@@ -324,7 +324,8 @@ fn drainer() {
     std::io::stdin().read_line(&mut String::new()).unwrap();
     println!("draining");
     println!("{}", running.drain(LIMIT));
-    // This thread waits until the test kills the process. If `keeper` were dropped, the procedures would return.
+    // This thread waits until the test kills the process. If `_open` were dropped now, the procedures would
+    // return.
     std::io::stdin().read_line(&mut String::new()).unwrap();
 }
 
