@@ -133,7 +133,7 @@ fn idle(ledger: &LedgerClient, directory: &Path) {
     println!("\nmade 100 by {}", ledger.binding().explain().summary());
 }
 
-/// The most recent frames that passed, indexed by the end that receives them.
+/// The most recent frames that passed the bridge. Each array is indexed by the end that receives the frames.
 #[derive(Default)]
 struct Seen {
     /// Frames to and from honest clients.

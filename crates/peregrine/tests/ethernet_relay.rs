@@ -2,8 +2,8 @@
 //! duplicates, delays, reorders, damages and truncates Peregrine's frames. No call runs twice, every call has
 //! a correct outcome, and messages arrive intact.
 //!
-//! With `PEREGRINE_SOAK`, the clients together make a hundred thousand calls. `PEREGRINE_SEED`, set to the seed
-//! that a run printed, repeats the bridge's decisions in that run.
+//! With `PEREGRINE_SOAK`, the clients together make a hundred thousand calls. `PEREGRINE_SEED`, set to the
+//! seed that a run printed, repeats the bridge's decisions in that run.
 
 #[path = "attack/mod.rs"]
 mod attack;
