@@ -1,7 +1,7 @@
 //! Hostile frames on a link, sent to a server's endpoint and to a client's: random, truncated, damaged,
-//! replayed and forged frames. At the end, the test sends as many of them as the link carries. Meanwhile
-//! honest callers get their results, no call runs twice, no honest process grows, and frames of other
-//! programs arrive as usual.
+//! replayed and forged frames. At the end, the test sends as many hostile frames as the link carries.
+//! Meanwhile honest callers get their results, no call runs twice, no honest process grows, and frames of
+//! other programs arrive as usual.
 //!
 //! `PEREGRINE_SOAK=600` sends hostile frames for 600 seconds. `PEREGRINE_SEED`, set to the seed that a run
 //! printed, repeats the hostile frames of that run.
@@ -105,7 +105,8 @@ fn client(ledger: &LedgerClient, first: u64, directory: &Path) {
     );
 }
 
-/// Makes calls from many threads, so that each opens a socket. Later makes calls with one of these sockets.
+/// Makes calls from many threads at the same time, so that each thread opens a socket. Then makes calls
+/// that use one of these sockets.
 fn idle(ledger: &LedgerClient, directory: &Path) {
     let (all, end) = (Barrier::new(IDLE), Barrier::new(IDLE + 1));
     std::thread::scope(|scope| {
@@ -132,7 +133,7 @@ fn idle(ledger: &LedgerClient, directory: &Path) {
     println!("\nmade 100 by {}", ledger.binding().explain().summary());
 }
 
-/// The most recent frames that passed, indexed by the end that receives them.
+/// The most recent frames that passed the bridge. Each array is indexed by the end that receives the frames.
 #[derive(Default)]
 struct Seen {
     /// Frames to and from honest clients.
@@ -212,7 +213,7 @@ impl Scene {
         frame.len() >= 14 && self.taps[to].send(&frame[..frame.len().min(FRAME_MAX)]).is_ok()
     }
 
-    /// Makes a frame that no honest process sends at this time and place.
+    /// Makes a hostile frame for the end `to`: a copy of an earlier frame, in most cases changed.
     fn hostile(&self, to: usize, noise: &mut Noise) -> Vec<u8> {
         let mut frame = self.honest(to, noise);
         if frame.len() < LINK_HEADER_BYTES + HEADER_BYTES {

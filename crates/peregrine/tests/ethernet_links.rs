@@ -154,7 +154,7 @@ fn fragments_fit_the_smallest_mtu_of_the_network() {
 }
 
 /// Kills each server 20 to 300 ms after it starts. Callers find the next server, and no call waits long for a
-/// dead server. `PEREGRINE_SOAK=60 cargo test --test ethernet_links` takes a minute.
+/// dead server. `PEREGRINE_SOAK=60` makes this test run for about a minute.
 #[test]
 fn callers_of_short_lived_servers_find_the_next_one() {
     let directory = tempfile::tempdir().unwrap();

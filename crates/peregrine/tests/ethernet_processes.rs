@@ -632,8 +632,8 @@ fn asking_for_the_queue_holder_does_not_block() {
         assert!(by.starts_with("ethernet: AF_XDP"), "{by}");
         holder.signal(libc::SIGSTOP);
         let (sender, summaries) = std::sync::mpsc::channel();
-        // The clients run on another thread in this namespace, because a client that blocks here never
-        // returns.
+        // The clients run on another thread in this namespace. If a bind blocks, it never returns, but this
+        // thread stops waiting after LIMIT and the test fails.
         std::thread::spawn(move || {
             for number in 1 << 32..(1 << 32) + 8 {
                 let ledger = LedgerClient::bind(&address).unwrap();

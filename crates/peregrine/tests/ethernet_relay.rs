@@ -2,8 +2,8 @@
 //! duplicates, delays, reorders, damages and truncates Peregrine's frames. No call runs twice, every call has
 //! a correct outcome, and messages arrive intact.
 //!
-//! `PEREGRINE_SOAK` makes a hundred thousand calls. `PEREGRINE_SEED`, set to the seed that a run printed,
-//! repeats the bridge's decisions in that run.
+//! With `PEREGRINE_SOAK`, the clients together make a hundred thousand calls. `PEREGRINE_SEED`, set to the
+//! seed that a run printed, repeats the bridge's decisions in that run.
 
 #[path = "attack/mod.rs"]
 mod attack;
@@ -98,7 +98,7 @@ fn child() {
     println!("\nended {}", tally.binding().explain().summary());
 }
 
-/// Makes a link, or prints why it cannot.
+/// Makes a link, or prints why no link can be made.
 fn link() -> Option<Link> {
     Link::with_middle().map_err(|why| println!("skipped: no namespaces: {why}")).ok()
 }

@@ -25,7 +25,8 @@ mod old {
     }
 }
 
-/// A compatible interface: more procedures, another order, other bounds, another type name.
+/// A compatible interface: more procedures, which are in a different order, other bounds, and another name
+/// of a type.
 mod new {
     use super::*;
 

@@ -258,7 +258,7 @@ fn call_in_a_forked_child_is_not_executed() {
         let forked = gate
             .pass(2)
             .is_err_and(|error| error.kind() == Kind::Forked && error.executed() == Executed::No);
-        // SAFETY: ends the child without running any code of its parent.
+        // SAFETY: `_exit` ends the child at once, and runs no exit handlers or destructors.
         unsafe { libc::_exit(if forked { 0 } else { 1 }) };
     }
     let mut status = 0;
@@ -309,7 +309,7 @@ fn forked_child_can_bind_anew() {
         });
         // Dropping the inherited server in the child does not stop the parent's server.
         drop(test);
-        // SAFETY: ends the child without running any code of its parent.
+        // SAFETY: `_exit` ends the child at once, and runs no exit handlers or destructors.
         unsafe { libc::_exit(if worked { 0 } else { 1 }) };
     }
     let mut status = 0;

@@ -19,7 +19,7 @@ const FRAGILE: usize = 3;
 #[interface]
 trait Echo {
     fn echo(&self, x: u32) -> peregrine::Result<u32>;
-    /// Returns 7 when a file of this name exists. The process of the caller makes the file.
+    /// Waits until the file at the path `file` exists, and returns 7. The calling process creates the file.
     fn wait(&self, file: &str) -> peregrine::Result<u32>;
 }
 

@@ -20,7 +20,7 @@ use support::{KeepGoing, until};
 #[interface]
 trait Stay {
     fn null(&self) -> peregrine::Result<()>;
-    /// Runs until its call is cancelled.
+    /// Runs until its call is cancelled, but at most for [`FLOOD`].
     fn stay(&self) -> peregrine::Result<()>;
     fn swallow(&self, #[max_len(16 << 20)] bytes: &[u8]) -> peregrine::Result<()>;
 }

@@ -42,7 +42,7 @@ fn in_a_child(run: impl FnOnce() -> bool) -> bool {
     let child = unsafe { libc::fork() };
     if child == 0 {
         let worked = catch_unwind(AssertUnwindSafe(run)).unwrap_or(false);
-        // SAFETY: ends the child without running any code of its parent.
+        // SAFETY: `_exit` ends the child at once, and runs no exit handlers or destructors.
         unsafe { libc::_exit(if worked { 0 } else { 1 }) };
     }
     let mut status = 0;
@@ -113,7 +113,7 @@ fn child_that_binds_has_a_new_session() {
     let one = WhoClient::bind("one").unwrap();
     let two = WhoClient::bind("two").unwrap();
     let open = open(directory.path(), &server);
-    // The parent makes calls meanwhile.
+    // The parent makes calls while the child binds.
     let going = AtomicBool::new(true);
     std::thread::scope(|scope| {
         let _keep_going = KeepGoing::new(&going);

@@ -181,7 +181,7 @@ fn word_in_shared_memory_cancels_a_call() {
     assert_eq!(session.reply_to(message, 0, LONG), Some(OK));
 
     // Give up a waiting call. The call has a time limit, because the server reads the word `given_up` only
-    // for such waiting calls.
+    // for waiting calls that have a time limit.
     let busy = session.post(1, STAY);
     stage.seen.await_entered(2);
     let message = session.post_extended(2, COUNT, &an_hour());
@@ -234,7 +234,7 @@ fn call_over_a_connection_is_given_up_by_its_number() {
     let _alone = support::alone();
     let stage = Stage::new(1);
     let (mut stream, binding) = stage.connection();
-    // Give up a running call. Numbers without a call are ignored.
+    // Give up a running call. The server ignores numbers that belong to no call.
     stream.write_all(&call(binding, 1, UNTIL_CANCELLED, &[])).unwrap();
     stage.seen.await_entered(1);
     for number in [0, 2, u32::MAX] {

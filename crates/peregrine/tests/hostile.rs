@@ -412,8 +412,8 @@ fn requeued_thread_releases_its_session() {
     let (directory, server, mut canary) = stage();
     let before = Vitals::of(server.id());
     let mut after = before;
-    // The server's thread releases the session long before it would end for lack of work. A slow machine may
-    // need more than one attempt.
+    // The server's thread releases the session long before the thread would end for lack of work. A slow
+    // machine may need more than one attempt.
     let gone = (0..3).any(|_| {
         let mut session = Session::new(directory.path(), "vault", 2).expect("a session");
         assert_eq!(session.ping(0, LIMIT), Some(0));
@@ -627,8 +627,8 @@ fn client_of_a_slow_server(directory: &Path, is_old: bool) {
             core::mem::forget(reader);
             trap.send_with(&words(&[wire::REVOKED, 1]), &[file.as_fd()]).unwrap();
             core::mem::forget(trap);
-            // Closing the last copy blocks. The client must close it, so the attempt is invalid if the close
-            // here blocks.
+            // Closing the last copy of the descriptor blocks. The client must close that copy, so the attempt
+            // is invalid if this `drop` blocks.
             let closing = std::thread::spawn(|| drop(file));
             eventually(SLOW / 8, || closing.is_finished())
         };

@@ -24,8 +24,8 @@ trait Large {
     /// Returns the bytes that `give` returns, in small pieces with pauses. The first byte is wrong until the
     /// end.
     fn drip(&self, seed: u64, #[max_len(MOST)] into: Out<'_, u8>) -> peregrine::Result<()>;
-    /// Returns the bytes that `give` returns, in two buffers. The buffers are filled alternately, to three
-    /// quarters.
+    /// Returns the bytes that `give` returns, once in each of two buffers. The procedure fills the buffers
+    /// alternately, up to three quarters of the smaller capacity.
     fn pair(
         &self,
         seed: u64,

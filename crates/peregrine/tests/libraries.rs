@@ -90,7 +90,8 @@ fn tagged(ids: &[Uuid], text: &[u8]) -> Vec<u8> {
     [text, format!(" {}", ids.len()).as_bytes()].concat()
 }
 
-/// Makes ids from the letters of a text, at most as many as `ids` can hold.
+/// Puts an id for each letter of a text into `ids`, at most as many ids as `ids` can hold. Returns the nil
+/// id.
 fn made(text: &[u8], ids: &mut Out<'_, Uuid>) -> Uuid {
     let of_letter = |letter: &u8| Uuid::from_bytes([*letter; 16]);
     let all: Vec<Uuid> = text.iter().map(of_letter).take(ids.capacity()).collect();

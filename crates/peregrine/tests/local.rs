@@ -1,4 +1,4 @@
-//! The contract of calls on the local path: the same suite, through shared memory.
+//! The contract of calls on the local path, through shared memory.
 
 mod contract;
 mod support;

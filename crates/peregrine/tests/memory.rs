@@ -47,7 +47,7 @@ fn child() {
 
 /// Mounts a small file system that only this process and its children see.
 fn mount(at: &Path) -> Result<(), String> {
-    // SAFETY: uses no memory of this process. Only one thread of this process opens files.
+    // SAFETY: `unshare` uses no memory of this process. Only one thread of this process opens files.
     if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
         return Err(std::io::Error::last_os_error().to_string());
     }
@@ -65,8 +65,8 @@ fn fill(directory: &Path) {
     assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
 }
 
-/// Serves and calls while the file system of the runtime directory is full. It is filled before the server
-/// starts, or afterwards if `late`.
+/// Serves and calls while the file system of the runtime directory is full. The file system is filled
+/// before the server starts, or after its start if `late` is true.
 fn on_a_full_disk(directory: &Path, late: bool) {
     std::fs::create_dir(directory).unwrap();
     if let Err(why) = mount(directory) {

@@ -14,7 +14,7 @@ use std::time::Duration;
 use peregrine::{BindOptions, Executed, Kind, Out, Rebind, Running, Server, Wait, interface};
 use services::{Bytes, BytesClient, BytesServer, Object};
 
-/// Procedures that run until the test ends them.
+/// An interface with a procedure that runs until the test lets it end.
 #[interface]
 trait Stay {
     fn null(&self) -> peregrine::Result<()>;

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use peregrine::{BindOptions, Executed, Kind, Rebind, Server, interface};
 use support::{Process, role};
 
-/// A server that writes the number of every call that it runs to a file. The test reads the file after the
-/// server's death.
+/// The interface of a server that writes the number of every call that it runs to a file. The test reads the
+/// file after the server's death.
 #[interface]
 trait Ledger {
     /// Records the number.
@@ -51,7 +51,7 @@ impl Ledger for Book {
     }
 }
 
-/// Forks a child without `exec` at each call of `linger`. The child keeps every socket open.
+/// An object that forks a child without `exec` at each call of `linger`. The child keeps every socket open.
 struct Forking(Book);
 
 impl Ledger for Forking {
@@ -63,7 +63,7 @@ impl Ledger for Forking {
         let child = unsafe { libc::fork() };
         if child == 0 {
             std::thread::sleep(LINGERS);
-            // SAFETY: ends the child without running code of the parent process.
+            // SAFETY: `_exit` ends the child at once, and runs no exit handlers or destructors.
             unsafe { libc::_exit(0) };
         }
         self.0.linger(number, ms)

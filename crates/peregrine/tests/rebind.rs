@@ -82,16 +82,19 @@ fn stop(mut server: Process) {
     server.until("ended");
 }
 
-/// An address of an export, the path to it, and a function that starts a server there with an interface
-/// exported as `growing`.
+/// A place where a case starts its servers.
 struct Place<'a> {
+    /// The address of an export of the server.
     address: &'a str,
+    /// The path that a client uses for the address.
     path: PathKind,
+    /// Starts a server. The argument says which interface the server exports under the name `growing`.
     launch: &'a dyn Fn(&str) -> Process,
 }
 
 impl Place<'_> {
-    /// Starts a server that exports the given interface as `growing`.
+    /// Starts a server that exports an interface under the name "growing". The argument says which interface,
+    /// such as "before".
     fn serve(&self, growing: &str) -> Process {
         let mut server = (self.launch)(growing);
         server.until("ready");
@@ -548,7 +551,7 @@ fn binding_goes_on_with_servers_of_other_ages() {
     });
 }
 
-/// The next server exports another interface under the name. Waiting cannot help, and the error says so.
+/// The next server exports another interface under the same name. Waiting cannot help, and the error says so.
 #[test]
 fn restarted_server_with_another_interface_has_a_distinct_error() {
     let _alone = alone();

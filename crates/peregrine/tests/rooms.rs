@@ -1,5 +1,5 @@
-//! Compares the map of ARCHITECTURE.md with the imports: which part of `path/` uses which other part, and the
-//! walk of a call on each path.
+//! Compares ARCHITECTURE.md with the imports of the source files. Each part of `path/` may use only the parts
+//! that the document allows, and each step of the figure in "The walk of a call" must exist in the code.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -7,7 +7,8 @@ use std::path::Path;
 use syn::visit::{self, Visit};
 use syn::{Attribute, Item, ItemMod, UseTree, Visibility};
 
-/// The parts of each path, lowest first. A part uses only parts of earlier lines.
+/// The parts of each path, lowest first, each with the parts that it may use. A part uses only parts of
+/// earlier lines.
 const PARTS: &[(&str, &[&str])] = &[
     ("region", &[]),
     ("wire", &[]),
@@ -210,7 +211,7 @@ impl Modules {
         self.0.get(&at).map(|module| &*module.file)
     }
 
-    /// Returns the files that each file uses.
+    /// Returns pairs of files. The first file of each pair uses the second one.
     fn edges(&self) -> BTreeSet<(String, String)> {
         let mut edges = BTreeSet::new();
         for module in self.0.values() {
@@ -285,14 +286,14 @@ fn steps(figure: &str) -> Vec<Step> {
     steps
 }
 
-/// Returns whether a place of the figure contains a file. `call/` and `path/local/client` are whole
-/// folders.
+/// Returns whether a place of the figure contains a file. A place can be a whole folder,
+/// such as `call/` or `path/local/client`.
 fn has(place: &str, file: &str) -> bool {
     let rest = file.strip_prefix(place.trim_end_matches(".rs"));
     rest.is_some_and(|rest| place.ends_with('/') || rest == ".rs" || rest.starts_with('/'))
 }
 
-/// Returns what is wrong with a step, given which file uses which.
+/// Returns what is wrong with a step. `edges` contains pairs of files, of which the first uses the second.
 fn misstep(step: &Step, edges: &BTreeSet<(String, String)>) -> Option<String> {
     let uses = |a: &str, b: &str| edges.iter().any(|(from, to)| has(a, from) && has(b, to));
     let Step { from, to, is_virtual } = step;

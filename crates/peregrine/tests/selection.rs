@@ -215,7 +215,7 @@ fn one_client_program_uses_the_path_that_its_server_offers() {
         (1, &tcp, "tcp"),
         (1, &udp, "udp"),
         (1, &place, "ethernet"),
-        // Serves only this machine.
+        // This server serves only this machine.
         (0, &String::new(), "local"),
     ] {
         let home = if end == 0 { near.path() } else { far.path() };

@@ -1,5 +1,5 @@
-//! One UDP binding with more concurrent calls than sockets that each serve one thread. The remaining calls
-//! share one further socket, and one of their threads receives for all of them.
+//! One UDP binding with so many concurrent calls that only some of the calling threads have sockets of their
+//! own. The remaining calls share one further socket, and one of their threads receives for all of them.
 
 mod support;
 
@@ -130,8 +130,8 @@ fn assert_sockets_at_limit(address: &str) {
     assert_eq!(sockets(address), SOCKETS_PER_SERVER as usize + 1);
 }
 
-/// Runs `todo` concurrently in one thread for each call. Each thread gets its number and has its own
-/// frame.
+/// Runs `todo` on CALLERS threads at the same time, once on each thread. Each thread passes its number to
+/// `todo`, and uses its own frame.
 fn all_at_once(room: &RoomClient, todo: impl Fn(usize) + Sync) {
     let together = Barrier::new(CALLERS);
     std::thread::scope(|scope| {

@@ -26,8 +26,8 @@ const STORM: Duration = Duration::from_secs(4);
 /// The minimum number of kills in each test, however long the test takes.
 const KILLS_MIN: u64 = 200;
 
-/// A server that writes the number of every call of `enter` to a file. The test reads the file after the
-/// server's death.
+/// The interface of a server that writes the number of every call of `enter` to a file. The test reads the
+/// file after the server's death.
 #[interface]
 trait Ledger {
     /// Records the number.
@@ -186,7 +186,7 @@ struct Outcomes {
     binds: u64,
 }
 
-/// How many binds and calls of all threads have succeeded so far.
+/// The numbers of binds and calls of all threads that have succeeded so far.
 #[derive(Default)]
 struct Seen {
     binds: AtomicU64,
@@ -270,8 +270,8 @@ fn outcomes_are_true_when_servers_are_killed_at_any_moment() {
         let is_weak = || !seen.is_enough() && Instant::now() < until + LIMIT;
         while kills < KILLS_MIN || Instant::now() < until || is_weak() {
             let mut server = Process::launch("child", "server", directory.path());
-            // The server is killed at any moment, from before it has started until long after all clients
-            // have bound again.
+            // The server is killed at a random moment, from before it has started until long after all
+            // clients have bound again.
             let longest = if kills >= KILLS_MIN && is_weak() { 250_000 } else { 25_000 };
             std::thread::sleep(Duration::from_micros(noise.below(longest)));
             server.kill();

@@ -388,7 +388,7 @@ fn decoded<T: Value, R: Representation>(bytes: &[u8]) -> Result<T, Invalid> {
     Ok(value)
 }
 
-/// Returns an interface whose only procedure returns a value.
+/// Returns an interface whose only procedure returns a value of type `T`.
 fn described<T: Value>() -> Described {
     let (parameters, unit) = (&[], &Type::Unit);
     let (name, was) = ("get", &[]);

@@ -20,7 +20,7 @@ const CALLS: u64 = 500;
 
 /// Marks where counting begins and ends, by a system call that nothing else in this program makes.
 fn mark() {
-    // SAFETY: takes no arguments.
+    // SAFETY: `getpgrp` takes no arguments.
     unsafe { libc::syscall(libc::SYS_getpgrp) };
 }
 
@@ -87,7 +87,7 @@ fn start(part: &str, far: Option<&str>) -> io::Result<Child> {
     command.stdout(std::process::Stdio::null());
     command.envs(far.map(|far| (FAR, far)));
     let trace_me = || {
-        // SAFETY: requests to be traced by the parent, and accesses no memory.
+        // SAFETY: this call requests that the parent traces this process, and accesses no memory.
         match unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
@@ -126,18 +126,18 @@ fn count(part: &str, far: Option<&str>) -> io::Result<[[u64; 4]; 2]> {
     let pid = i32::try_from(child.id()).expect("a process number");
     let mut status = 0;
     let wait = |pid: i32, status: &mut i32| {
-        // SAFETY: waits for a child of this process, and writes the status to `status`.
+        // SAFETY: `waitpid` waits for a child of this process, and writes its status to `status`.
         unsafe { libc::waitpid(pid, status, libc::__WALL) }
     };
     let keep_going = |pid: i32, signal: i32| {
-        // SAFETY: resumes a stopped thread that this process traces.
+        // SAFETY: `ptrace` resumes a stopped thread that this process traces.
         unsafe { libc::ptrace(libc::PTRACE_SYSCALL, pid, 0, libc::c_long::from(signal)) };
     };
     if wait(pid, &mut status) != pid || !libc::WIFSTOPPED(status) {
         return Err(io::Error::other("the child cannot be traced here"));
     }
     let options = PTRACE_O_TRACECLONE | PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL;
-    // SAFETY: sets options of a stopped child that this process traces.
+    // SAFETY: `ptrace` sets options of a stopped child that this process traces.
     unsafe { libc::ptrace(libc::PTRACE_SETOPTIONS, pid, 0, libc::c_long::from(options)) };
     keep_going(pid, 0);
     let (mut counts, mut marks) = ([[0u64; 4]; 2], 0usize);
@@ -162,7 +162,7 @@ fn count(part: &str, far: Option<&str>) -> io::Result<[[u64; 4]; 2]> {
         if inside.insert(thread) {
             let mut registers = core::mem::MaybeUninit::<libc::ptrace_syscall_info>::uninit();
             let size = size_of::<libc::ptrace_syscall_info>();
-            // SAFETY: writes at most `size` bytes to memory of that size.
+            // SAFETY: the kernel writes at most `size` bytes, and `registers` has that size.
             let written = unsafe {
                 libc::ptrace(
                     libc::PTRACE_GET_SYSCALL_INFO,
@@ -254,8 +254,8 @@ fn polling_call_makes_no_system_call_and_blocking_call_makes_four() {
     at_most("udp spin", None, 2.0, neither_look_nor_wake);
 }
 
-/// A call over raw Ethernet needs one system call each way to send. Packets that arrive are found in
-/// memory. Yields and system calls for other threads are not counted: only slow procedures, such as traced
+/// A call over raw Ethernet needs one system call in each direction, to send. Packets that arrive are found
+/// in memory. Yields and system calls for other threads are not counted: only slow procedures, such as traced
 /// ones, cause them, as over UDP. Each check by a system call is counted.
 #[test]
 fn polling_call_over_raw_ethernet_makes_system_calls_only_to_send() {

@@ -243,7 +243,8 @@ impl Client {
         space.write(self.message_at() + at, bytes).expect("inside the region");
     }
 
-    /// Posts a call of which the whole message, or only its first `there` bytes, is in place.
+    /// Posts a call. If `there` is given, only the first `there` bytes of the message are in place. Otherwise
+    /// the whole message is in place.
     fn post(&self, message: &Message, there: Option<usize>) -> u32 {
         let Self { session, sequence } = self;
         let posted = (sequence.fetch_add(1, Ordering::Relaxed) + 1) << 3 | 1;
@@ -412,7 +413,8 @@ fn keep_changing(client: &Client, messages: &[Message], going: &AtomicBool) -> u
         for message in messages {
             client.put(0, &message.bytes);
         }
-        // The noise is inside the message only, so that its lengths are sometimes valid.
+        // The noise overwrites at most 64 bytes of the message, so that the lengths in the message are
+        // sometimes valid.
         let (from, to) = (rounds as usize % noise.len(), noise.len());
         client.put(from, &noise[from..to.min(from + 64)]);
         rounds += 1;

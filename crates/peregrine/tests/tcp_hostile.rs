@@ -102,7 +102,7 @@ impl Target {
     }
 }
 
-/// Returns whether the other side closes the connection in time.
+/// Returns whether the other side closes the connection within [`LIMIT`].
 fn closes(stream: &mut TcpStream) -> bool {
     stream.set_read_timeout(Some(LIMIT)).unwrap();
     let mut chunk = [0; 4096];

@@ -1,5 +1,5 @@
-//! Checks rules of the code by reading the source: which rooms (top-level modules) a room may use, where
-//! `unsafe` is allowed, and which names are banned.
+//! Checks rules by reading the files of the workspace, for example which rooms (top-level modules) a room may
+//! use, where `unsafe` is allowed, and which names are banned.
 //!
 //! Each rule is a function over text. A test also passes it a text that violates the rule. So the test fails
 //! if the function detects nothing.
@@ -131,7 +131,7 @@ const SERVING: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Files of the workspace that may contain the word `unsafe`, and why.
+/// Files and directories of the workspace that may contain the word `unsafe`, each with its reason.
 const UNSAFE: &[(&str, &str)] = &[
     ("crates/peregrine/src/lib.rs", "denies it"),
     ("crates/peregrine/src/sys/", "system calls and mappings"),
@@ -371,8 +371,8 @@ fn unchecked_locks(path: &str, text: &str) -> Vec<String> {
     code.lines().filter(wrong).map(|line| format!("{path}: {}", line.trim())).collect()
 }
 
-/// Returns whether a line declares a lock that a forked child shares with its parent. The lock
-/// may be held by a thread that does not exist in the child.
+/// Returns whether a line declares a static lock. A forked child inherits such a lock, perhaps while it is
+/// held by a thread that does not exist in the child.
 fn is_static_lock(line: &str) -> bool {
     has_word(line, "static") && line.contains(": Mutex<")
 }
@@ -508,8 +508,8 @@ fn no_file_is_too_long() {
     assert!(too_long("x", &"\n".repeat(LINES_MAX)).is_none());
 }
 
-/// Returns test programs that export names without a runtime directory of their own. When such a program is
-/// killed, the names stay in the runtime directory of the machine.
+/// Returns an error if a test program exports names without a runtime directory of its own. When such a
+/// program is killed, the names stay in the runtime directory of the machine.
 fn without_directory(path: &str, text: &str) -> Option<String> {
     let is_test = ["/peregrine/tests/", "/peregrine-cli/tests/"].iter().any(|at| path.contains(at));
     let is_program =

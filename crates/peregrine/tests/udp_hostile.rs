@@ -154,7 +154,7 @@ fn flood(seed: u64, server: &str) {
     });
 }
 
-/// Returns a datagram that no honest client sends at this moment.
+/// Returns a hostile datagram: a copy of an earlier datagram, perhaps changed, or random bytes.
 fn hostile(noise: &mut Noise, honest: &Seen, own: &Seen) -> Vec<u8> {
     match noise.below(8) {
         // A datagram of an honest client, repeated from another address.

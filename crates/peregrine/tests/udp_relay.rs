@@ -22,7 +22,7 @@ use support::{Process, role};
 use tally::{Counts, Load, Tally as _, TallyClient, TallyServer, byte};
 
 const SERVER: &str = "127.0.0.1:7000";
-/// The port of the relay for many small calls. All relays have the server's address.
+/// The port of the relay for many small calls. All relays listen at the link end where the server runs.
 const STORM: u16 = 7001;
 /// The port of the relay for large results.
 const RAIN: u16 = 7002;

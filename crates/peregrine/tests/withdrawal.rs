@@ -324,7 +324,8 @@ fn drainer() {
     std::io::stdin().read_line(&mut String::new()).unwrap();
     println!("draining");
     println!("{}", running.drain(LIMIT));
-    // Dropping the gate here would let the procedures return. The procedures end with the process.
+    // This thread waits until the test kills the process. If `_open` were dropped now, the procedures would
+    // return.
     std::io::stdin().read_line(&mut String::new()).unwrap();
 }
 
