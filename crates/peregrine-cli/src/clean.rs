@@ -66,7 +66,7 @@ pub(crate) fn run(clean: &Clean, format: Format) -> Result<(), Failure> {
     }
     if let [first, ..] = &*locks {
         let (count, verdict) = (locks.len(), first.verdict(clean.dry_run));
-        output::say(format_args!("{BOLD}lock files without a name{BOLD:#} {verdict}: {count}"))?;
+        output::say(format_args!("{BOLD}lock files without a socket{BOLD:#} {verdict}: {count}"))?;
     }
     if kept == 0 { Ok(()) } else { Err(failed()) }
 }

@@ -116,8 +116,9 @@ pub(crate) fn definitions() -> HashMap<String, Definition> {
     parse::definitions.parse2(tokens).unwrap_or_default()
 }
 
-/// Returns the type that describes a type of another crate. Returns `None` if no other crate has a type of
-/// this name, or if the definition has the same name.
+/// Returns the type of this library that replaces a known type of another crate, such as `LocalDate` for
+/// `chrono::NaiveDate`. Returns `None` if the library knows no type of this name, or if its definition has the
+/// name that was written, so that nothing needs to be replaced.
 pub(crate) fn other(name: &TypeName) -> Option<Type> {
     let (crate_name, last) = match name.path.split_once("::") {
         Some((crate_name, last)) => (Some(crate_name), last),

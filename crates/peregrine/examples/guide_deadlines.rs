@@ -9,7 +9,7 @@ use peregrine::{Kind, Server, interface};
 pub trait Search {
     /// Returns the largest prime below `limit` that it finds in time.
     fn prime(&self, limit: u64) -> peregrine::Result<u64>;
-    /// Searches for ever.
+    /// Searches until the call is cancelled.
     fn forever(&self) -> peregrine::Result<()>;
 }
 

@@ -43,13 +43,13 @@ const PACED_MIN: u64 = 2 * MILLISECOND;
 /// smoothed round trip may be far too long. A few positions that were paced by this estimate would take
 /// minutes, and no answer would correct the estimate in the meantime.
 const UNPACED: u32 = 8;
-/// The time by which a late sender catches up is the round trip divided by this number. A sender may be late
-/// because it waited for an answer. It sends at once the positions that became due within this time, and then
-/// keeps its pace.
+/// The largest delay that a sender makes good at once is the round trip divided by this number. A sender may
+/// be late because it waited for an answer. It then sends at once the positions that became due within this
+/// time, and after that keeps its pace.
 const LATE_PART: u64 = 16;
-/// The lower bound of the time by which a late sender catches up at once.
+/// The lower bound of the delay that a sender makes good at once.
 const LATE_MIN: u64 = MILLISECOND;
-/// The upper bound of the time by which a late sender catches up at once.
+/// The upper bound of the delay that a sender makes good at once.
 const LATE_MAX: u64 = 5 * MILLISECOND;
 /// After losses have shown the capacity of the path, a message begins with the handle's share divided by this
 /// number. So the message does not immediately fill a queue that other senders use.

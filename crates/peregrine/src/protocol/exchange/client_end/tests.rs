@@ -358,7 +358,8 @@ fn result_of_several_pieces_is_assembled() {
         client_end.handle(now, &NoFlow, &other, &[]),
         Handled::Dropped(DropReason::Violation)
     );
-    // The end arrives before the middle. After a moment the client reports what has arrived.
+    // The front of the result, which is sent last, arrives before fragment 2. After a moment the client reports
+    // what has arrived.
     assert_eq!(client_end.handle(now, &NoFlow, &result(3000, 0), &[]), Handled::Place(0..952));
     assert_eq!(sent(&mut client_end, now), []);
     let (waited, sent_then) = next(&mut client_end, &mut now);

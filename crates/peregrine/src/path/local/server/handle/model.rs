@@ -46,9 +46,10 @@ impl Machine for Model {
     type WakeWord = Word;
     type Set = Mutex<Vec<ModelAstack>>;
 
-    /// Executes a barrier. On Linux, [`barrier`](Machine::barrier) on another thread forces a barrier on this
-    /// thread, at any point. In the model this thread executes it here, because it has no effect at other
-    /// points.
+    /// Executes a fence. On Linux this function stops only the compiler: when another thread calls
+    /// [`barrier`](Machine::barrier), the kernel executes a fence on this thread, wherever this thread is. In
+    /// the model `barrier` affects only its own thread. So this thread executes the fence here, the only point
+    /// where the fence can change the outcome.
     fn keep_order() {
         fence(Ordering::SeqCst);
     }
