@@ -87,7 +87,8 @@ struct Compiler<'a> {
     /// The position of each default in the program. The program contains each default once, because a peer may
     /// declare a large default that is needed in many places.
     defaults: HashMap<&'a [u8], u32>,
-    /// The position of each name in the program. The program contains each name once, because a name may be long.
+    /// The position of each name in the program. The program contains each name once, because a name may be
+    /// long.
     names: HashMap<&'a str, u32>,
     /// The number of moves that were made for all plain types.
     moved: usize,

@@ -477,7 +477,8 @@ fn discriminants_are_chosen() {
 /// The number of nodes of a list that would overflow the stack of a thread if each node needed stack.
 const NODES: usize = 20_000;
 
-/// Checks a list of many nodes, a start of it, and its cut forms.
+/// Checks that lists of 0, 3 and many nodes are converted, and that a message or buffer that is too short is
+/// refused.
 fn converts_list(ours: &str, theirs: &str, node: [&[Number]; 2], end: [&[Number]; 2]) {
     let whole = |side: usize, nodes: usize| [node[side].repeat(nodes), end[side].to_vec()].concat();
     converts(ours, theirs, &[(&whole(0, 3), &whole(1, 3)), (&whole(0, 0), &whole(1, 0))]);
