@@ -101,8 +101,8 @@ mod tests {
         );
     }
 
-    /// A message of up to 55 bytes leaves enough of its block for the padding. The padding of a message of 56
-    /// to 64 bytes needs a second block. The expected hashes come from the program `sha256sum`.
+    /// The padding fits the last block of a message if this block has at most 55 bytes of the message.
+    /// Otherwise the padding needs a further block. The expected hashes come from the program `sha256sum`.
     #[test]
     fn padding_begins_a_block_where_it_does_not_fit() {
         for (bytes, hash) in [

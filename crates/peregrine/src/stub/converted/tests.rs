@@ -104,7 +104,7 @@ fn converts_as<A: Representation, B: Representation>(
     }
     for less in 0..room {
         let refused = said(&run::<A, B>(program, &sent, less));
-        assert_eq!(refused, "Err(Overflow(Full))", "{less} bytes of room for {sent:?}");
+        assert_eq!(refused, "Err(Overflow(Full))", "{less} bytes of space for {sent:?}");
     }
 }
 
