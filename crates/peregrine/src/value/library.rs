@@ -2,8 +2,7 @@
 //!
 //! Each type is described as a struct or an enum with the name of the type. So a description, JSON and other
 //! languages show which type it is. The modules `bytes`, `chrono`, `time` and `uuid` implement `Value` for
-//! types of
-//! the crates of these names, each with the feature of the same name.
+//! types of the crates of these names, each with the feature of the same name.
 
 #[cfg(feature = "bytes")]
 mod bytes;
