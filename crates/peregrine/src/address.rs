@@ -55,7 +55,7 @@ pub struct Place {
 /// let address: Address = "tcp:files@fs.example.org:7000".parse()?;
 /// assert_eq!((address.name(), address.path()), ("files", Some(PathKind::Tcp)));
 /// let error = "tcp:fs.example.org/files".parse::<Address>().unwrap_err();
-/// assert!(error.to_string().contains("expected `@HOST` or the end at `/files`"));
+/// assert!(error.to_string().contains("expected `@HOST` or nothing more at `/files`"));
 /// # Ok::<(), peregrine::CallError>(())
 /// ```
 ///
@@ -226,7 +226,7 @@ impl<'a> Cursor<'a> {
                 return Err(Self::new(self.text).expected(&format!("{schemes} or a name")));
             }
             Some(b':') if is_here => return Err(self.expected("the end")),
-            Some(b':') => return Err(self.expected("`@HOST` or the end")),
+            Some(b':') => return Err(self.expected("`@HOST` or nothing more")),
             _ => None,
         };
         Ok(Address { path, name, place })
@@ -361,7 +361,7 @@ impl FromStr for Address {
             (_, _, "") => Ok(address),
             // The host may have been read as the name, as in `tcp:host/files`.
             (Some(path), None, _) if !path.is_on_this_machine() => {
-                Err(cursor.expected("`@HOST` or the end"))
+                Err(cursor.expected("`@HOST` or nothing more"))
             }
             _ => Err(cursor.expected("nothing more")),
         }
@@ -550,7 +550,7 @@ mod tests {
             ("local:a:7", "expected the end at `:7` (column 8)"),
             ("tcp:", "expected a host at the end (column 5)"),
             ("tcp::7/n", "expected a host at `:7/n` (column 5)"),
-            ("tcp:host/files", "expected `@HOST` or the end at `/files` (column 9)"),
+            ("tcp:host/files", "expected `@HOST` or nothing more at `/files` (column 9)"),
             ("tcp:host:/files", "expected a port from 0 to 65535 at `/files` (column 10)"),
             ("tcp:host:65536/f", "expected a port from 0 to 65535 at `65536/f` (column 10)"),
             ("tcp:host:7", "expected `NAME@HOST:PORT` at `host:7` (column 5)"),

@@ -101,8 +101,8 @@ mod tests {
         );
     }
 
-    /// The padding of up to 55 bytes fits their block. From 56 bytes on it needs a second one, and 64 bytes
-    /// leave nothing of their block. The hashes are those of the program `sha256sum`.
+    /// The padding fits the last block of a message if this block has at most 55 bytes of the message.
+    /// Otherwise the padding needs a further block. The expected hashes come from the program `sha256sum`.
     #[test]
     fn padding_begins_a_block_where_it_does_not_fit() {
         for (bytes, hash) in [

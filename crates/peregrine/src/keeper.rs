@@ -39,7 +39,7 @@ pub(crate) trait Watched: Send + Sync {
     }
 }
 
-/// Something watched that has only a timer. Its descriptor is never readable.
+/// Something that is watched only for its timer. Its descriptor is never readable.
 struct TimerOnly<F> {
     tick: F,
     never: OwnedFd,

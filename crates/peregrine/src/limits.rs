@@ -146,7 +146,7 @@ pub const ASTACKS_OF_OTHERS: u32 = 64;
 /// A-stacks a new session gets.
 pub const REGION_BYTES_PER_USER: usize = 32 << 30;
 
-/// The smallest message size in bytes of an A-stack each way. Every refusal with its text fits.
+/// The smallest message size in bytes of an A-stack each way. Every refusal with its text fits into it.
 pub const MESSAGE_BYTES_MIN: usize = 4096;
 
 /// The largest number of threads of a server that run procedures.

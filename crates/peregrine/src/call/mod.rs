@@ -176,9 +176,9 @@ pub trait CallPath: Send + Sync {
     /// known without asking the server.
     fn is_alive(&self) -> bool;
 
-    /// Returns whether the path still needs a frame whose call has failed without being executed. The path
-    /// then needs the frame until the frame is [released](Self::is_released). Only the holder of the frame
-    /// may call this.
+    /// Returns whether a frame is captured although its call failed without being executed: the server has
+    /// not released the call that used the frame. Such a frame must not be used again until it is
+    /// [released](Self::is_released). Only the holder of the frame may call this.
     fn captures(&self, frame: u32) -> bool {
         let _ = frame;
         false

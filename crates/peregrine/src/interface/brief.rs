@@ -1,13 +1,13 @@
-//! `Brief`: a text of limited length. A peer chooses how long names and types are that messages show.
+//! `Brief`: a text of limited length. Error messages show names and types, and a peer chooses their lengths.
 
 use core::fmt::{self, Display, Write};
 
-/// The largest length in bytes.
+/// The largest number of bytes of a text that are shown.
 pub(super) const BRIEF_BYTES_MAX: usize = 400;
 
 /// Displays the beginning of a text.
 ///
-/// The rest is not even made: the text of a type may have a mebibyte.
+/// The rest of the text is not generated, because the text of a type may be a mebibyte long.
 pub(super) struct Brief<T>(pub(super) T);
 
 impl<T: Display> Display for Brief<T> {

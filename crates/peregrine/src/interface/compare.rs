@@ -1,7 +1,7 @@
 //! Compares the interface that a client was compiled with and the interface that a server exports.
 //!
-//! If the identities are equal, nothing is compared. Otherwise each difference follows one of the rules of
-//! docs/EVOLUTION.md, or breaks one. `rule.rs` has all of them. The comparison also finds which procedures
+//! A client compares them only if their identities differ. Each difference follows one of the rules of
+//! docs/EVOLUTION.md, or breaks one. `rule.rs` lists these rules. The comparison also finds which procedures
 //! have the same bytes on both sides: their calls need no conversion.
 //!
 //! Names of fields and variants are compared, because two fields that were exchanged may have the same
@@ -23,8 +23,8 @@ use super::{
 };
 
 /// The largest number of parts (fields, variants, types in types) that are compared. A description has at
-/// most 150,000 parts. But two descriptions have as many pairs of types as the product of their numbers, and
-/// each procedure may lead to them all.
+/// most 150,000 parts. But each type of one description may be paired with each type of the other one, and
+/// each procedure may contain all these pairs.
 const WORK_MAX: usize = 1 << 22;
 
 /// The largest number of differences that are listed.
@@ -35,9 +35,11 @@ const FOUND_MAX: usize = 1000;
 pub struct Difference {
     /// The rule that the difference follows or breaks.
     pub rule: Rule,
-    /// The place in the interface, such as "procedure `get`, parameter `key`". Empty for the whole.
+    /// The place in the interface, such as "procedure `get`, parameter `key`". Empty if the difference is in
+    /// the name or the version of the interface.
     pub place: String,
-    /// The named type in which the difference is, and the place in it. Empty if it is in none.
+    /// The named type in which the difference is, and the place in it. Empty if the difference is not in a
+    /// named type.
     pub inside: String,
     /// The difference, as a sentence for people.
     pub text: String,
@@ -54,22 +56,22 @@ impl Display for Difference {
     }
 }
 
-/// The server's procedure for one of the client.
+/// The server's procedure that corresponds to a procedure of the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counterpart {
     /// The procedure with this number has the same messages.
     Equal(u32),
     /// The procedure with this number has other messages, which the client converts.
     Converted(u32),
-    /// There is none.
+    /// No procedure of the server corresponds.
     Lacking,
 }
 
 /// The result of comparing a client's interface with a server's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Comparison {
-    /// For each of the client's procedures, that of the server. It is meaningful if the client
-    /// [fits](Self::fits).
+    /// For each of the client's procedures, the corresponding procedure of the server. The list is meaningful
+    /// only if the client [fits](Self::fits).
     pub procedures: Vec<Counterpart>,
     /// The differences, at most 1000.
     pub differences: Vec<Difference>,
@@ -90,9 +92,9 @@ impl Comparison {
 /// The names of the two sides in the texts of differences.
 #[derive(Clone, Copy, Debug)]
 pub struct Sides {
-    /// The client's, such as "ours".
+    /// The name of the client's side, such as "ours".
     pub ours: &'static str,
-    /// The server's, such as "the server's".
+    /// The name of the server's side, such as "the server's".
     pub theirs: &'static str,
 }
 
@@ -125,11 +127,11 @@ pub fn compare(ours: &Described, theirs: &Described, sides: Sides) -> Comparison
 /// Which way values of a type are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Flow {
-    /// From the client to the server.
+    /// Whether values are sent from the client to the server.
     call: bool,
-    /// From the server to the client.
+    /// Whether values are sent from the server to the client.
     reply: bool,
-    /// The type is the error of a procedure.
+    /// Whether the type is the error of a procedure.
     is_error: bool,
 }
 
@@ -143,15 +145,15 @@ struct Pair<'a> {
     sides: Sides,
     /// Pairs of named types that are equal, with everything in them.
     clean: HashSet<Named>,
-    /// The pairs that this procedure contains.
+    /// The pairs of named types in the procedure that is being compared.
     seen: HashSet<Named>,
     /// The pairs whose parts were not compared yet.
     open: Vec<Named>,
-    /// The number of parts of each named type, of both sides.
+    /// The number of parts of each named type: of the client's types, then of the server's types.
     weights: [Vec<usize>; 2],
     /// The number of parts that were compared.
     work: usize,
-    /// Whether the messages of this procedure differ.
+    /// Whether the messages of the procedure that is being compared differ.
     converts: bool,
     place: Place<'a>,
     /// The number of differences, also of those that are not listed.
@@ -289,7 +291,7 @@ impl<'a> Pair<'a> {
         self.ty(&ours.error, &theirs.error, false, Flow { is_error: true, ..reply });
     }
 
-    /// Notes a field or parameter that only one side has. `lacks` is the other one.
+    /// Notes a field or parameter that only one side has. `lacks` is the name of the other side.
     fn one_sided(&mut self, lacks: &str, what: &str, has_default: bool) {
         self.converts = true;
         match has_default {
@@ -479,7 +481,8 @@ impl<'a> Pair<'a> {
         let index = Index::new(theirs);
         let has_other = |all: &[DescribedVariant]| all.iter().any(|one| one.is_other);
         let (ours_other, theirs_other) = (has_other(ours), has_other(theirs));
-        // The variant for unknown ones receives at most a name, whatever the fields of the sent one are.
+        // A variant for unknown variants receives at most the name of the sent variant, and none of its
+        // fields.
         let is_whole = |sent: &DescribedVariant, received: &DescribedVariant, other: bool| {
             !(received.is_other || sent.is_other && other)
         };
@@ -559,7 +562,8 @@ impl<'a> Pair<'a> {
 /// A variant of either kind of enumeration.
 trait Variant: Part {
     fn is_other(&self) -> bool;
-    /// Returns whether its message has the same bytes as another one, by the numbers of both.
+    /// Returns whether both variants are sent as the same bytes, apart from their fields. `number` and
+    /// `other_number` are their positions in their enums.
     fn is_same(&self, number: usize, other: &Self, other_number: usize) -> bool;
 }
 
@@ -586,7 +590,7 @@ impl Variant for DescribedPlainVariant {
     }
 }
 
-/// Returns the number of parts of a named type. A long name counts as several.
+/// Returns the number of parts of a named type. A long name counts as several parts.
 fn weight(named: &DescribedNamed) -> usize {
     fn of_type(ty: &DescribedType) -> usize {
         1 + match ty {
@@ -614,7 +618,7 @@ fn weight(named: &DescribedNamed) -> usize {
     }
 }
 
-/// Returns whether both are integers with the same sign and different widths.
+/// Returns whether both are integers of different widths, and both are signed or both unsigned.
 fn widens_to(ours: &DescribedType, theirs: &DescribedType) -> bool {
     ours != theirs && ours.is_integer() && ours.signs() == theirs.signs()
 }

@@ -68,8 +68,8 @@ struct Walk<'a> {
     bytes: &'a [u8],
     at: usize,
     steps: usize,
-    /// The discriminants of each plain enum that occurred, in order. A default may have a thousand values of
-    /// an enum with as many variants.
+    /// The sorted discriminants of each plain enum that occurred, by the number of its type. They are
+    /// computed once, because a default may have a thousand values of an enum with a thousand variants.
     discriminants: HashMap<usize, Vec<i128>>,
 }
 
@@ -161,7 +161,8 @@ impl<'a> Walk<'a> {
             }
             DescribedType::Named(number) => match &self.whole.types.get(*number)?.body {
                 DescribedBody::Plain { size, align, fields } => {
-                    // A size and an alignment are only checked later.
+                    // The declared size and alignment may be invalid here, because they are checked only
+                    // later.
                     let at = self.at.checked_next_multiple_of(usize::try_from(*align).ok()?)?;
                     self.take(usize::try_from(*align).ok()?, usize::try_from(*size).ok()?)?;
                     self.plain_fields(fields, at, depth)

@@ -1,6 +1,7 @@
 //! `Described`: an interface that is known only at run time, as owned data.
 //!
-//! It is read from a canonical text (`text.rs`). The crate `peregrine-idl` reads traits, and prints them.
+//! It is read from a canonical text (`text.rs`). The crate `peregrine-idl` also reads it from a Rust trait,
+//! and prints it as a trait.
 
 use super::brief::Brief;
 use super::{Digest, Direction, Shape};
@@ -118,11 +119,11 @@ pub enum DescribedType {
     F64,
     /// An array with this number of elements.
     Array(Box<Self>, u64),
-    /// A count, and this number of values.
+    /// A count of values, and then the values.
     Sequence(Box<Self>),
     /// A value, or no value.
     Option(Box<Self>),
-    /// One of two values.
+    /// A value of one of two types.
     Result(Box<Self>, Box<Self>),
     /// Values one after the other.
     Tuple(Vec<Self>),
@@ -417,7 +418,7 @@ impl Described {
             }
         }
         let mut one = parts.iter().position(|&left| left > 0)?;
-        // Only the types before the cycle are visited once.
+        // The loop ends at the first type that is visited twice. This type is in the cycle.
         let mut visited = vec![false; parts.len()];
         while !core::mem::replace(&mut visited[one], true) {
             let DescribedBody::Plain { fields, .. } = &self.types[one].body else { return None };

@@ -182,11 +182,11 @@ pub enum Type {
     Text,
     /// An array with this number of elements.
     Array(&'static Self, usize),
-    /// A count, and this number of values.
+    /// A count of values, and then the values.
     Sequence(&'static Self),
     /// A value, or no value.
     Option(&'static Self),
-    /// One of two values.
+    /// A value of one of two types.
     Result(&'static Self, &'static Self),
     /// Values one after the other.
     Tuple(&'static [&'static Self]),

@@ -1,8 +1,8 @@
 //! AF_PACKET: a socket that sends and receives frames of a network interface. The kernel puts frames that
 //! arrive into a ring.
 //!
-//! This interface is older than AF_XDP, and needs no exclusive queue: any number of sockets may be bound to
-//! one interface, each with a filter that the kernel runs.
+//! AF_PACKET is older than AF_XDP, and needs no exclusive queue: any number of sockets may be bound to one
+//! network interface, each with a filter that the kernel runs.
 
 #![allow(unsafe_code)]
 

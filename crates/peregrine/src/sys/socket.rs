@@ -271,7 +271,8 @@ impl Seqpacket {
                 files.extend(received);
             }
         }
-        // The kernel cuts off descriptors that do not fit, or that would exceed this process's limit.
+        // The kernel cuts off descriptors that do not fit the buffer, or that would exceed this process's
+        // limit. If the buffer is not full, the limit is the reason.
         if message.flags.contains(ReturnFlags::CTRUNC) && files.len() < FILES {
             return Err(io::Error::from_raw_os_error(libc::EMFILE));
         }

@@ -2,7 +2,8 @@
 //!
 //! In the RPC systems Peregrine (1991) and Firefly, a pointer argument is declared *in*, *out* or *in-out*,
 //! so that no data is sent in a direction in which it is not needed. In LRPC, an argument can be marked as
-//! one that need not be copied before the procedure sees it. This library has a type for each.
+//! one that need not be copied before the procedure sees it. This library has a type for each of these kinds
+//! of arguments.
 
 #![allow(unsafe_code)]
 

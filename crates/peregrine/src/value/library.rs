@@ -1,8 +1,8 @@
 //! `Value` for types of the standard library that are not numbers: times, addresses, paths.
 //!
-//! Each is described as a struct or an enum with the name of the type, so that a description, JSON and other
-//! languages show what it is. The modules `bytes`, `chrono`, `time` and `uuid` implement `Value` for types of
-//! the crates of these names, each with the feature of the same name.
+//! Each type is described as a struct or an enum with the name of the type. So a description, JSON and other
+//! languages show which type it is. The modules `bytes`, `chrono`, `time` and `uuid` implement `Value` for
+//! types of the crates of these names, each with the feature of the same name.
 
 #[cfg(feature = "bytes")]
 mod bytes;

@@ -88,7 +88,7 @@ primitives! {
     f32: F32, f64: F64,
 }
 
-/// An integer that is not zero is described as its integer. A zero that is received is an error.
+/// A [`NonZero`] is described as the integer type that it wraps. A zero that is received is an error.
 macro_rules! non_zero {
     ($($type:ty: $name:ident),* $(,)?) => {$(
         impl Value for NonZero<$type> {

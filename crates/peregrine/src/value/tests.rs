@@ -237,7 +237,7 @@ fn counts_of_structured_values_are_bounded_by_the_bytes_that_are_left() {
     let mut reader = Reader::new(Window::from(&[0; 40][..]));
     let strings = String::decode_all(10, &mut reader).unwrap();
     assert_eq!((strings.len(), reader.finish()), (10, Ok(())));
-    assert!(strings.capacity() <= 40, "memory for more than could come");
+    assert!(strings.capacity() <= 40, "memory for more values than the message can contain");
 }
 
 #[test]

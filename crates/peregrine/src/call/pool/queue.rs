@@ -13,8 +13,9 @@ use super::slots::{EMPTY, FREE, INACTIVE, Slots, TAKEN};
 use super::{LOOK, Machine, NOTHING, Waiter, Word};
 use crate::call::OnExhausted;
 
-/// A caller that joins a queue shorter than this becomes the one that checks for frames. No thread needs to
-/// be woken for that. The caller keeps the duty at most until the few callers before it have been served.
+/// If fewer callers than this number wait, a caller that joins the queue becomes the one that checks for
+/// frames. No thread needs to be woken for that. The caller keeps the duty at most until the few callers
+/// before it have been served.
 const SHORT_QUEUE: usize = 32;
 
 /// The lock of the queue.

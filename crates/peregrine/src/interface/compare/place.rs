@@ -14,7 +14,7 @@ pub(super) struct Place<'a> {
     is_inside: bool,
     procedure: Option<&'a str>,
     pub(super) portion: Portion<'a>,
-    /// The named type, and the place in it.
+    /// The named type that contains the place. `variant` and `field` are the place in this type.
     ty: Option<&'a str>,
     variant: Option<&'a str>,
     pub(super) field: Option<&'a str>,
@@ -51,7 +51,7 @@ impl<'a> Place<'a> {
         *self = Self { ty: None, variant: None, field: None, ..*self };
     }
 
-    /// Returns the place in the interface of this name.
+    /// Returns the place as a text. `interface` is the name of the interface.
     pub(super) fn text(&self, interface: &str) -> String {
         if !self.is_inside {
             return String::new();
@@ -69,7 +69,7 @@ impl<'a> Place<'a> {
         text
     }
 
-    /// Returns the named type and the place in it.
+    /// Returns the named type and the place in it as a text, which is empty outside named types.
     pub(super) fn inside_text(&self) -> String {
         let Some(name) = self.ty else { return String::new() };
         let mut text = format!("in type `{}`", Brief(name));
@@ -82,7 +82,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// The names of parts, of which the first ones are shown.
+/// The names of parts. At most [`NAMES_MAX`] of them are shown.
 pub(super) struct Names<'a> {
     shown: Vec<&'a str>,
     all: usize,

@@ -8,7 +8,8 @@ fn parse(lines: &str) -> Described {
     Described::parse(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-/// Returns the server's numbers if they differ, or the first difference that breaks a rule.
+/// Returns the server's numbers of the procedures if they differ from the client's numbers. The error is the
+/// first difference that breaks a rule.
 fn compare(ours: &str, theirs: &str) -> Result<Option<Vec<u32>>, String> {
     let all = super::compare(&parse(ours), &parse(theirs), Sides::BY_CLIENT);
     if let Some(misfit) = all.misfit() {
@@ -170,7 +171,7 @@ fn rules_of_growth() {
         (types("enum A {} other U {0: text}"), types("enum A {} other U {}"), vec![], true),
         (types("enum A {} other U {0: text}"), types("enum A {} other V {x: text}"), vec![], false),
         (
-            // A server that never sends the variant may still call it the one for unknown ones.
+            // The server's variant for unknown ones may have the name of a variant that the client knows.
             result("enum A {} U {x: u32 = x00000000}"),
             result("enum A {} other U {}"),
             vec![Default],

@@ -9,7 +9,7 @@ use super::{
 use crate::interface::growth::Hex;
 use crate::interface::{DescribedGrowth, Shape};
 
-/// A part of a description, with the whole, which has the names of the types.
+/// A part of a description, together with the whole description, which has the names of the types.
 pub(in crate::interface) struct InDescription<'a, T: ?Sized>(
     pub(in crate::interface) &'a Described,
     pub(in crate::interface) &'a T,

@@ -84,9 +84,11 @@ struct Compiler<'a> {
     plain: HashMap<Key, Rc<[Move]>>,
     /// The ops of plain enumerations within plain values.
     choices: HashMap<Key, OpId>,
-    /// The positions of defaults and of names in the program. A peer may declare a large default, or a long
-    /// name, that the program needs in many places.
+    /// The position of each default in the program. The program contains each default once, because a peer may
+    /// declare a large default that is needed in many places.
     defaults: HashMap<&'a [u8], u32>,
+    /// The position of each name in the program. The program contains each name once, because a name may be
+    /// long.
     names: HashMap<&'a str, u32>,
     /// The number of moves that were made for all plain types.
     moved: usize,
@@ -530,8 +532,8 @@ impl<'a> Compiler<'a> {
         Op::Choice { bytes, signed: repr.signs().1, first, count, ty: self.name(name) }
     }
 
-    /// Returns the moves of a plain type, from the start of the sender's value. Values of the type may be in
-    /// many places of others, so they are made once.
+    /// Returns the moves of a plain type, from the start of the sender's value. The moves are made once,
+    /// because many other plain types may contain the type.
     fn plain(&mut self, key: Key, depth: u32) -> Rc<[Move]> {
         if let Some(moves) = self.plain.get(&key) {
             return Rc::clone(moves);
@@ -575,7 +577,7 @@ impl<'a> Compiler<'a> {
         moves
     }
 
-    /// Adds the moves of a plain value of any type, which begins at byte `at` of the sender's.
+    /// Adds the moves of a plain value of any type, which begins at byte `at` of the sender's outer value.
     fn plain_value(
         &mut self,
         pair: ((Side, &'a DescribedType), (Side, &'a DescribedType)),
@@ -596,7 +598,7 @@ impl<'a> Compiler<'a> {
                 if let [Move::Copy { at: 0, bytes: all, unit }] = *each
                     && all == bytes
                 {
-                    // Elements without a difference are copied at once.
+                    // Elements that are equal on both sides are copied together.
                     let bytes = plain_bytes(self.side(from_side), from);
                     return self.add(&[Move::Copy { at: 0, bytes, unit }], at, moves);
                 }
@@ -650,8 +652,8 @@ impl<'a> Compiler<'a> {
         op
     }
 
-    /// Appends moves whose first byte of the sender is at `at`. A copy is joined with the one before it, if
-    /// both copy adjacent numbers of one size.
+    /// Appends `more` to `moves`. The offsets in `more` are relative to byte `at` of the sender's value. A
+    /// copy is joined with the copy before it, if both copy adjacent numbers of one size.
     fn add(&mut self, more: &[Move], at: u32, moves: &mut Vec<Move>) {
         self.moved += more.len();
         if self.moved > STEPS_MAX {

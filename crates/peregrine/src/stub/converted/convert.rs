@@ -14,9 +14,11 @@ pub(super) enum Stopped {
     Invalid(Invalid),
     /// The receiver's values do not fit the message.
     Overflow(Overflow),
-    /// An integer does not fit the receiver's width, in bytes. One of 128 bits without sign has wrapped.
+    /// The integer `value` does not fit the receiver's width of `bytes` bytes. A large unsigned integer of
+    /// 128 bits has become a negative `value`.
     OutOfRange { value: i128, signed: bool, bytes: u8 },
-    /// The receiver does not have a variant of an enum. Both are names in the program.
+    /// The receiver does not have a variant of an enum. `ty` and `variant` are the positions of their names
+    /// in the program.
     Unknown { ty: u32, variant: u32 },
 }
 
@@ -121,8 +123,8 @@ impl Program {
         }
     }
 
-    /// Converts one value. The last part of a record or a variant is not nested in it, so that lists of any
-    /// length need no stack.
+    /// Converts one value. A loop converts the last part of a record or a variant, instead of a nested call.
+    /// So a list of any length needs no more stack than a short one.
     pub(super) fn convert<A: Representation, B: Representation>(
         &self,
         mut op: OpId,
@@ -176,7 +178,7 @@ impl Program {
         }
     }
 
-    /// Converts a value that contains no others but plain ones.
+    /// Converts numbers, an integer whose width changes, a plain value or a plain enum.
     #[inline]
     fn solid<A: Representation, B: Representation>(
         &self,
@@ -256,7 +258,8 @@ impl Program {
         Ok(())
     }
 
-    /// Converts all parts, or all but the last one. Returns the op of the last one if it is left.
+    /// Converts all parts. But if the last part is a `Part::Convert`, returns its op instead of converting
+    /// it.
     #[inline]
     fn all_but_last<A: Representation, B: Representation>(
         &self,
@@ -278,8 +281,8 @@ impl Program {
         }
     }
 
-    /// Converts the number of a variant, and returns the range of its parts. Of an unknown variant all is
-    /// converted.
+    /// Converts the number of a variant, and returns the range of its parts. An unknown variant is converted
+    /// completely, and the range is empty.
     fn variant<A: Representation, B: Representation>(
         &self,
         first: u32,

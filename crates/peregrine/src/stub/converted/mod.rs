@@ -5,9 +5,9 @@
 //! usual stub, in the native representation, into a private frame. [`ConvertedPath`] then rewrites the
 //! message into a frame of the real path, as the server's interface and byte order require, and the result
 //! in the other direction. The server takes no part in the conversion. Procedures that are equal on both
-//! sides are called without it.
+//! sides are called without conversion.
 //!
-//! Conversion reads each value once, writes it once, and allocates nothing.
+//! Conversion reads each value once and writes it once. It allocates memory only for a call with many blocks.
 
 mod compile;
 mod convert;

@@ -330,7 +330,7 @@ impl ConvertedPath {
 
 #[cold]
 fn out_of_range(value: i128, signed: bool, bytes: u8, side: &str) -> String {
-    // An integer without sign of 128 bits has wrapped.
+    // A large unsigned integer of 128 bits has become a negative `value`.
     let value = if signed { value.to_string() } else { (value as u128).to_string() };
     format!("the integer {value} does not fit the {} bits of the {side}", u32::from(bytes) * 8)
 }

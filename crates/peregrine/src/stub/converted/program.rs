@@ -12,8 +12,8 @@ pub(super) enum Part {
     Convert(OpId),
     /// The receiver has no such part: the next value of the sender is dropped.
     Skip(OpId),
-    /// The sender has no such part: the receiver gets the default with this number. The step is that of the
-    /// default's type.
+    /// The sender has no such part: the receiver gets the default with this number. The [`OpId`] is the step
+    /// that converts the default's type to itself.
     Fill(u32, OpId),
 }
 
@@ -33,9 +33,9 @@ pub(super) enum Op {
         to: u8,
         signed: bool,
     },
-    /// A count, and this number of values.
+    /// A count, and then the values. The [`OpId`] is the step of one value.
     Sequence(OpId),
-    /// This number of values.
+    /// A fixed number of values: the step of one value, and the number of values.
     Array(OpId, u64),
     Option(OpId),
     Result(OpId, OpId),
@@ -78,7 +78,7 @@ pub(super) struct Extent {
 /// What a receiver gets for a variant of a sender.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Received {
-    /// The variant with this number. The parts are its fields.
+    /// The receiver's variant with this number. The parts are its fields.
     Variant { number: u32, first: u32, count: u32 },
     /// The receiver's variant for unknown variants. If it has a field, the field gets the sent variant's
     /// name, which is at the position `name`. `fields` is the step of the sent variant's fields.
@@ -106,8 +106,8 @@ pub(super) enum Move {
     Copy { at: u32, bytes: u32, unit: u8 },
     /// A value of the sender that an op converts.
     Convert { at: u32, bytes: u32, op: OpId },
-    /// The default with this number, for a part that the sender does not have. The step is that of the
-    /// default's type.
+    /// The default with this number, for a part that the sender does not have. The [`OpId`] is the step that
+    /// converts the default's type to itself.
     Fill(u32, OpId),
 }
 

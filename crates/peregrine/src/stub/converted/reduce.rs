@@ -1,8 +1,9 @@
 //! Removes the steps of a program that do nothing.
 //!
-//! A peer describes the types of the other side. Structs without bytes may be in each other, and in arrays,
-//! so that a value of no bytes takes any number of steps. Structs of one field may be nested deeply. Without
-//! these, the number of steps is at most a small multiple of the number of bytes that are read and written.
+//! The server describes its types itself. It may nest structs without bytes in each other and in arrays, so
+//! that a value of no bytes takes any number of steps. It may also nest structs of one field deeply. Without
+//! such steps, the number of steps is at most a small multiple of the number of bytes that are read and
+//! written.
 
 use super::program::{Op, OpId, Part, Program, Received};
 
@@ -15,7 +16,8 @@ impl Part {
 }
 
 impl Program {
-    /// Replaces the ops of values without bytes by nothing, and those of structs with one part by its op.
+    /// Replaces each op of a value without bytes by `Op::Nothing`, and each op of a struct with one part by
+    /// the op of that part.
     pub(super) fn reduce(&mut self) {
         let nothing = self.nothing();
         for place in 0..self.ops.len() {
@@ -36,8 +38,8 @@ impl Program {
         self.unwrap_records();
     }
 
-    /// Returns which ops take no bytes on either side: those without parts, and those whose parts all take
-    /// none. A type that contains itself in any case is not among them.
+    /// Returns, for each op, whether it takes no bytes on either side: it has no parts, or none of its parts
+    /// takes bytes. The result is false for a type whose values always contain a value of the same type.
     fn nothing(&self) -> Vec<bool> {
         let mut nothing = vec![false; self.ops.len()];
         let mut wholes: Vec<Vec<OpId>> = vec![Vec::new(); self.ops.len()];
@@ -75,7 +77,8 @@ impl Program {
         nothing
     }
 
-    /// Replaces each record of one converted part by the op of that part, through any number of them.
+    /// Replaces each record of one converted part by the op of that part, through any number of nested
+    /// records.
     fn unwrap_records(&mut self) {
         let mut is_done = vec![false; self.ops.len()];
         let mut way = Vec::new();
@@ -88,7 +91,8 @@ impl Program {
                 way.push(place);
                 place = *next as usize;
             }
-            // If the way leads to its own beginning, the type contains itself, and still does so.
+            // If the chain of records leads back to its start, the type contains itself. Its ops then stay
+            // records.
             let end = self.ops[place];
             way.drain(..).for_each(|one| self.ops[one] = end);
         }

@@ -67,8 +67,8 @@ fn program(ours: &Described, theirs: &Described, number: usize) -> (Program, Par
     (program, part)
 }
 
-/// Runs a part on bytes, with this much room for the result. Returns the result and the number of bytes that
-/// were not taken.
+/// Runs a part on bytes. The result may have at most `room` bytes. Returns the result and the number of bytes
+/// that were not read.
 fn run<A: Representation, B: Representation>(
     (program, part): &(Program, Part),
     sent: &[u8],
@@ -88,8 +88,8 @@ fn said<T: Debug>(outcome: &Result<T, Stopped>) -> String {
     format!("{outcome:?}")
 }
 
-/// Checks that a part converts one value to another one, and nothing else: no shorter message, and into no
-/// less room.
+/// Checks that a part converts the value `sent` to the value `received`, and refuses a shorter message and a
+/// smaller buffer.
 fn converts_as<A: Representation, B: Representation>(
     program: &(Program, Part),
     sent: &[Number],
@@ -104,7 +104,7 @@ fn converts_as<A: Representation, B: Representation>(
     }
     for less in 0..room {
         let refused = said(&run::<A, B>(program, &sent, less));
-        assert_eq!(refused, "Err(Overflow(Full))", "{less} bytes of room for {sent:?}");
+        assert_eq!(refused, "Err(Overflow(Full))", "{less} bytes of space for {sent:?}");
     }
 }
 
@@ -115,7 +115,8 @@ fn converts_part(program: &(Program, Part), sent: &[Number], received: &[Number]
     converts_as::<Swapped, Swapped>(program, sent, received);
 }
 
-/// Checks how values of `ours` arrive as `theirs`. The server's other parameter makes it another procedure.
+/// Checks how values of `ours` arrive as `theirs`. The server has one more parameter, so that the procedures
+/// differ.
 fn converts(ours: &str, theirs: &str, values: &[(&[Number], &[Number])]) {
     let program = program(&described(ours, ""), &described(theirs, ", in z: option<u8>"), 0);
     for (sent, received) in values {
@@ -376,7 +377,8 @@ fn unknown_variants_become_the_one_for_them() {
         "A#0\nA#0 = enum other U {} A {}",
         &[(&sent, &[n(4, 0)]), (&[n(4, 0)], &[n(4, 1)])],
     );
-    // What is unknown already keeps the name, if the receiver has a place for it.
+    // A variant that the sender does not know either keeps its name, if the receiver has a field for the
+    // name.
     let known = "A#0\nA#0 = enum A {} other U {0: text}";
     let far = [&[n(4, 1)], &text("Far")[..]].concat();
     let farther = [&[n(4, 2)], &text("Far")[..]].concat();
@@ -412,7 +414,7 @@ fn unknown_variants_become_the_one_for_them() {
         panic!("the variant is known");
     };
     assert_eq!((program.0.name(ty), program.0.name(variant)), ("E", "New"));
-    // A receiver that knows a variant gets its fields, whatever it is to the sender.
+    // A receiver that knows a variant gets its fields, even if it is the sender's variant for unknown ones.
     let program = result("A {} U {x: u32 = x05000000}", "other U {} A {}");
     converts_part(&program, &[n(4, 0)], &[n(4, 1), n(4, 5)]);
 }
@@ -458,7 +460,7 @@ fn discriminants_are_chosen() {
         [(&[i(2, -300)], &[i(2, -300)]), (&[n(2, 7)], &[n(2, 9)]), (&[n(2, 500)], &[n(2, 500)])];
     converts(new, old, &values);
     refuses(new, old, &[(&[n(2, 8)], "Err(Invalid(Bits))")]);
-    // Also in a plain value, where it is not aligned.
+    // The enum is also converted in a plain value, where it is not aligned.
     let within = |of: &str| {
         let (name, body) = of.split_once('\n').unwrap();
         let body = body.replace("A#0", "A#1");
@@ -472,10 +474,11 @@ fn discriminants_are_chosen() {
     refuses(&within(new), &within(old), &[(&[p(1, 1), p(2, 7), p(2, 8)], "Err(Invalid(Bits))")]);
 }
 
-/// Lists of this many nodes would overflow the stack of a thread if each needed some.
+/// The number of nodes of a list that would overflow the stack of a thread if each node needed stack.
 const NODES: usize = 20_000;
 
-/// Checks a list of many nodes, a start of it, and its cut forms.
+/// Checks that lists of 0, 3 and many nodes are converted, and that a message or buffer that is too short is
+/// refused.
 fn converts_list(ours: &str, theirs: &str, node: [&[Number]; 2], end: [&[Number]; 2]) {
     let whole = |side: usize, nodes: usize| [node[side].repeat(nodes), end[side].to_vec()].concat();
     converts(ours, theirs, &[(&whole(0, 3), &whole(1, 3)), (&whole(0, 0), &whole(1, 0))]);
@@ -489,7 +492,7 @@ fn converts_list(ours: &str, theirs: &str, node: [&[Number]; 2], end: [&[Number]
         let refused = said(&run::<Native, Swapped>(&program, &sent, short.min(room - 1)));
         assert_eq!(refused, "Err(Overflow(Full))");
     }
-    // The same as an unknown parameter.
+    // A server that does not know the parameter skips the list.
     let (first, types) = ours.split_once('\n').unwrap();
     let optional = described(&format!("u8, in b: option<{first}>\n{types}"), "");
     let program = self::program(&optional, &described("u8", ""), 1);
@@ -528,7 +531,7 @@ fn lists_of_enums_need_no_stack() {
     converts_list(old, new, [&node, &new_node], [&end, &new_end]);
 }
 
-/// Returns a nested value: `open` as often as `depth` says, `end`, and `close` as often.
+/// Returns a nested value: `open` `depth` times, `end` once, and `close` `depth` times.
 fn nested(depth: usize, open: &[Number], end: &[Number], close: &[Number]) -> Vec<Number> {
     [open.repeat(depth), end.to_vec(), close.repeat(depth)].concat()
 }
@@ -601,7 +604,7 @@ fn values_without_bytes_take_no_time() {
         doubled += &format!("\nT#{number} = struct {{a: T#{next}, b: T#{next}}}");
     }
     keeps(&format!("{doubled}\nT#60 = struct {{}}"), &[&[n(1, 1)]]);
-    // Elements that get their bytes from the receiver.
+    // The elements have bytes only on one side.
     let (old, new) =
         ("sequence<A#0>\nA#0 = struct {}", "sequence<A#0>\nA#0 = struct {x: u8 = x05}");
     converts(old, new, &[(&[n(4, 2)], &[n(4, 2), n(1, 5), n(1, 5)])]);

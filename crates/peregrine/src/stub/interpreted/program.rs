@@ -58,11 +58,11 @@ pub(super) enum Op {
     Choice { repr: Number, first: u32, count: u32 },
     /// A value that is one block, whatever its parts are.
     Solid(Solid, OpId),
-    /// A count, and this number of bytes.
+    /// A count of bytes, and then the bytes.
     Text,
-    /// A count, and this number of values.
+    /// A count of values, and then the values. The [`OpId`] is the step of one value.
     Sequence(OpId),
-    /// This number of values.
+    /// A fixed number of values: the step of one value, and the number of values.
     Array(OpId, u64),
     /// A `bool`, and the value.
     Option(OpId),

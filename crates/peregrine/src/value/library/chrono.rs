@@ -81,7 +81,8 @@ sent_as! {
     /// Sent as a `SystemTime`.
     DateTime<Utc> => Instant { |at| of_instant(&at.naive_utc()), to_instant }
 
-    /// Its local time must be in the range of `NaiveDateTime` too, because many methods panic otherwise.
+    /// The local time of a received value must be in the range of `NaiveDateTime`, too, because many methods
+    /// panic otherwise.
     DateTime<FixedOffset> => OffsetDateTime {
         |at| OffsetDateTime {
             instant: of_instant(&at.naive_utc()),

@@ -55,7 +55,8 @@ sent_as! {
         to_instant,
     }
 
-    /// In UTC it must be in the range of `UtcDateTime` too, because some methods panic otherwise.
+    /// A received value in UTC must be in the range of `UtcDateTime`, too, because some methods panic
+    /// otherwise.
     time::OffsetDateTime => OffsetDateTime {
         |at| OffsetDateTime {
             instant: Instant { secs: at.unix_timestamp(), nanos: at.nanosecond() },
