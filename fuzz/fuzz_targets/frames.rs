@@ -1,5 +1,6 @@
-//! Passes complete Ethernet frames from any sender to an endpoint, as an interface does. Only frames for this
-//! endpoint are delivered, in order, from one sender at a time.
+//! Passes complete Ethernet frames from any sender to an endpoint, as a network interface does. The endpoint
+//! delivers only the frames that are sent to it, in order. All frames of one arrival are from the same
+//! sender.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

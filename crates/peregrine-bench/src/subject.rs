@@ -220,7 +220,7 @@ impl Client {
         Self::bind_with(name, size, &BindOptions::default().wait(wait.wait()))
     }
 
-    /// Binds to the export `name`, which has the interface of `size`.
+    /// Binds to the export `name`, whose interface is the one for data of this size.
     pub(crate) fn bind_with(
         name: &str,
         size: Size,

@@ -125,7 +125,8 @@ impl Progress {
         interrupted(self.done.load(Ordering::Relaxed), self.bytes, self.is_removed)
     }
 
-    /// Handles signals: removes the file `part` if the copy does not end in time.
+    /// Installs the handling of signals. If the copy does not end within `GRACE` after a signal, or at a
+    /// second signal, the file `part` is removed.
     fn handle_signals(&self, format: Format, part: Option<PathBuf>) -> Result<Interrupt, Failure> {
         let signals = InterruptOptions { format, grace: GRACE, executed: "maybe" };
         let (bytes, is_removed, done) = (self.bytes, self.is_removed, Arc::clone(&self.done));

@@ -162,7 +162,7 @@ fn invalid_extensions() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Returns extensions of which one is valid: it sets a time limit of an hour.
+/// Returns two extensions: an unknown one, and one that sets a time limit of an hour.
 fn an_hour() -> Vec<u8> {
     let unknown = extension(77, 5, b"abcde");
     [unknown, extension(2, 8, &3_600_000_000_u64.to_le_bytes())].concat()

@@ -74,7 +74,8 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// How long a forked child outlives its parent.
 const LINGERS: Duration = Duration::from_secs(8);
 
-/// Runs in child processes with a role; without a role this does nothing.
+/// The entry point of child processes, each of which has a role. In the test run itself there is no role, and
+/// this test does nothing.
 #[test]
 fn child() {
     let directory = support::directory;

@@ -737,7 +737,7 @@ fn pure_rooms_use_no_socket_clock_thread_or_randomness() {
     assert_eq!(impure("x", "// std::time\nuse core::time::Duration;").len(), 0);
 }
 
-// The map names what exists.
+// Documents name only files that exist, and the code map names every directory of the library.
 
 /// Returns the places in the code that a document names: names in backticks that end in `.rs`, `.c` or `/`.
 fn places_named(text: &str) -> impl Iterator<Item = &str> {

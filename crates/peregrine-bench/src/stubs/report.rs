@@ -263,8 +263,8 @@ fn principal(study: &Study, marshals: bool) -> String {
     text
 }
 
-/// Returns the difference between the time `of` of a design and the shorter time `over` of another, as a
-/// fraction of `of`.
+/// Returns how much longer one design takes than another, as a fraction of the longer time. `of` is the
+/// longer time, and `over` is the shorter one.
 fn excess(of: f64, over: f64) -> f64 {
     (of - over) / of
 }

@@ -109,7 +109,10 @@ impl<'a> Walk<'a> {
         }
         match others {
             0 | 1 => Ok(()),
-            _ => Err("several variants are for unknown ones".into()),
+            _ => {
+                Err("more than one variant is for unknown variants: an enum can have only one"
+                    .into())
+            }
         }
     }
 

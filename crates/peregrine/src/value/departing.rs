@@ -11,8 +11,7 @@ pub trait Departs: core::fmt::Debug + Sync {
     fn write(&self, at: usize, to: Space<'_>, block: &Block<'_>, from: usize);
     /// Announces that a block has been written from its start up to the offset `end` in the message.
     fn there(&self, end: usize);
-    /// Announces that bytes may have been overwritten after they were announced. This withdraws all
-    /// announcements of the message.
+    /// Withdraws all announcements of the message, because announced bytes may have been overwritten.
     fn changed(&self);
 }
 

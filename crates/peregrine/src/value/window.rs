@@ -65,7 +65,7 @@ impl Space<'_> {
 /// The number of bytes that a [`BounceBuffer`] holds without allocating. They fit the first-level cache.
 const CHUNK_BYTES: usize = 8192;
 
-/// Private memory through which bytes are copied that are checked or converted on their way.
+/// Private memory into which bytes are copied, to be checked or converted before they are copied on.
 #[repr(align(64))]
 pub(super) struct BounceBuffer {
     stack: [MaybeUninit<u8>; CHUNK_BYTES],

@@ -72,7 +72,8 @@ const INCARNATIONS: u64 = 0x9e37_79b9_7f4a_7c15;
 #[derive(Debug)]
 pub(crate) enum Request {
     Send(Packet),
-    /// End the procedure of this record when the time of the procedure is over.
+    /// The procedure of this record has begun. The world ends it after the time in the call's plan, if there
+    /// is one.
     Run(u32, Token),
     /// Let this record send more at this time.
     Flush(u32, Moment),

@@ -11,7 +11,7 @@ struct Model;
 
 struct ModelWord {
     value: AtomicU32,
-    /// Like the kernel's futex, this compares the value under a lock.
+    /// The lock under which [`sleep`](Word::sleep) compares the value, as the kernel's futex does.
     queue: Mutex<()>,
     woken: Condvar,
 }

@@ -171,7 +171,8 @@ fn rules_of_growth() {
         (types("enum A {} other U {0: text}"), types("enum A {} other U {}"), vec![], true),
         (types("enum A {} other U {0: text}"), types("enum A {} other V {x: text}"), vec![], false),
         (
-            // The server's variant for unknown ones may have the name of a variant that the client knows.
+            // The server's variant for unknown variants may have the same name as an ordinary variant of the
+            // client.
             result("enum A {} U {x: u32 = x00000000}"),
             result("enum A {} other U {}"),
             vec![Default],

@@ -312,7 +312,8 @@ impl AcceptedConnection {
         }
     }
 
-    /// Returns the refusal of a call that must not be received whole, or `None` if the call may be received.
+    /// Decides by the header whether to receive the rest of a call. Returns the refusal if the server refuses
+    /// the call, or `None` if it may receive the call.
     fn unwanted(
         &self,
         header: &Header,

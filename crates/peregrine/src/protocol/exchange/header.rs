@@ -182,7 +182,7 @@ pub(crate) struct Header {
     pub(crate) serial: u16,
     pub(crate) echo: u16,
     pub(crate) shape: Shape,
-    /// The number of the fragment that this piece is. In a report: the first missing position.
+    /// The number of the fragment that the packet carries. In a report: the first missing position.
     pub(crate) fragment: u32,
     /// The length of a full piece in bytes: a multiple of 16.
     pub(crate) piece: u32,
@@ -408,7 +408,7 @@ pub(crate) const fn carries(header: &[u8; HEADER_BYTES]) -> bool {
     header[3] == PacketKind::Call as u8 || header[3] == PacketKind::Result as u8
 }
 
-/// Returns whether a written header belongs to a piece of a result that was sent before.
+/// Returns whether a written header is that of a retransmitted piece of a result.
 #[inline]
 pub(crate) fn is_resent(header: &[u8; CONTROL_BYTES_MAX]) -> bool {
     u16::from(header[28]) & Flags::RESENT.0 != 0 && header[3] == PacketKind::Result as u8

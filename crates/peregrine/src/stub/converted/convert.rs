@@ -382,7 +382,9 @@ impl Program {
         }
     }
 
-    /// Takes a value of the sender, and drops it. `op` is the step that converts the value's type to itself.
+    /// Reads one value of the sender and discards it. The receiver has no place for it, so `op` is the step
+    /// that was compiled for the pair of the value's type with itself. It is used only to find where the
+    /// value ends.
     pub(super) fn skip<A: Representation>(
         &self,
         mut op: OpId,

@@ -414,14 +414,16 @@ fn unknown_variants_become_the_one_for_them() {
         panic!("the variant is known");
     };
     assert_eq!((program.0.name(ty), program.0.name(variant)), ("E", "New"));
-    // A receiver that knows a variant gets its fields, even if it is the sender's variant for unknown ones.
+    // The receiver has an ordinary variant `U`, which is the sender's `other` variant. It is converted by its
+    // name, and its new field gets the default.
     let program = result("A {} U {x: u32 = x05000000}", "other U {} A {}");
     converts_part(&program, &[n(4, 0)], &[n(4, 1), n(4, 5)]);
 }
 
 #[test]
 fn plain_values_are_moved() {
-    // Values before a plain one show that it is aligned as the receiver has it.
+    // In the first cases, a `u8` precedes the plain value. So the offset of the plain value in the received
+    // message shows whether the conversion aligned it as the receiver's type requires.
     let old = "tuple<u8, A#0>\nA#0 = plain 8 align 4 {x: u32, y: u16, z: u16}";
     let new = "tuple<u8, A#0>\nA#0 = plain 16 align 8 {w: [u16; 2] = x05000600, x: u32, y: u16, v: u32 = x07000000, \
                z: u16}";
@@ -515,7 +517,7 @@ fn lists_of_enums_need_no_stack() {
     let old = "L#0\nL#0 = enum Nil {} Cons {0: u32, 1: L#0}";
     let new = "L#0\nL#0 = enum End {} Cons {0: u32, 1: L#0} Nil {}";
     converts_list(old, new, [&[n(4, 1), n(4, 5)], &[n(4, 1), n(4, 5)]], [&[n(4, 0)], &[n(4, 2)]]);
-    // The rest of a list is dropped as one unknown variant.
+    // The receiver does not know `Cons`. The first node becomes `U`, and the nodes in it are skipped.
     let cons = "L#0\nL#0 = enum Nil {} Cons {0: u32, 1: L#0}";
     let other = "L#0\nL#0 = enum Nil {} other U {}";
     let program = program(&described(cons, ""), &described(other, ""), 0);

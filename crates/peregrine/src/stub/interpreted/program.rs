@@ -234,7 +234,7 @@ impl Unfit {
         Self::new(format!("expected {wanted}, got {got}"))
     }
 
-    /// Notes that the place is in the field of this name.
+    /// Adds a name to the front of the path: the wrong value is inside the field with this name.
     #[cold]
     #[must_use]
     pub(crate) fn of(mut self, name: &str) -> Self {
@@ -243,7 +243,7 @@ impl Unfit {
         self
     }
 
-    /// Notes that the place is in the element of this number.
+    /// Adds `[index]` to the front of the path: the wrong value is inside the element with this index.
     #[cold]
     #[must_use]
     pub(crate) fn at(self, index: usize) -> Self {

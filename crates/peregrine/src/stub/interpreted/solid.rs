@@ -1,7 +1,7 @@
-//! Operations inside of a block: checks whether its bits are values, converts it to the other byte order,
-//! and packs it from its parts.
+//! Operations on a block. They check that its parts are valid values, convert it to the other byte order, and
+//! pack it from its parts.
 //!
-//! A block of numbers in the native representation needs none of these operations.
+//! A block of integers or floats in the native representation needs neither a check nor a conversion.
 
 use super::program::{Number, Op, OpId, Program, Unfit};
 use crate::value::{Dynamic, Plain, Swap, bytes_of};

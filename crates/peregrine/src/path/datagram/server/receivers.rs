@@ -728,8 +728,9 @@ impl<P: PacketService> Receivers<P> {
             seen = led;
             if quiet > WATCHES {
                 self.deputy.store(false, Ordering::SeqCst);
-                // A head that began a procedure before this store saw a deputy, and did not appoint another
-                // one. Then this thread stays the deputy.
+                // The head may have begun a procedure before this store. Then it still saw a deputy, and did
+                // not appoint one. So if the head's state has changed, this thread stays the deputy, unless
+                // another thread already is.
                 if self.head.read() == seen {
                     (deputy, retired) = (false, true);
                 } else {

@@ -324,7 +324,8 @@ mod tests {
         // A byte arrives at least every millisecond, so no single wait uses up the budget.
         assert!((10..100).contains(&there), "{there} bytes in {took:?}");
         assert!(took < limits::STALL_TIME * 2, "{there} bytes in {took:?}");
-        // The penalty is for the time of all waits together, although each wait was short.
+        // The penalty lasts 100 times (`PENALTY`) the total time of all waits, although each single wait was
+        // short.
         let ended = now_ns();
         NOW_NS.set(ended + 90 * limits::STALL_TIME.as_nanos() as u64);
         assert!(stalls.is_penalized());

@@ -290,7 +290,7 @@ fn loss_during_another_round_is_found_after_it() {
     assert_eq!((lost.0, lost.1.has(Flags::RESENT)), (20, true));
     way.arrive(first);
     assert_eq!(way.report(false), ReportEffect::Progress);
-    // A packet that was sent after the lost one arrives, and a further one is in flight.
+    // Two packets are sent after the lost one. The first of them arrives, and the second is in flight.
     let newer = [way.poll().expect("a position"), way.poll().expect("a position")];
     assert_eq!(newer.map(|packet| packet.0), [32, 33]);
     way.arrive(newer[0]);

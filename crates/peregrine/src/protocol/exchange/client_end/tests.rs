@@ -689,8 +689,8 @@ fn pieces_that_never_arrive_are_reduced() {
     assert_eq!(client_end.handle(now, &NoFlow, &late, &[]), Handled::Dropped(DropReason::Late));
 }
 
-/// No packet is answered, so the path is interrupted. This does not show which sizes of pieces the path
-/// carries.
+/// If the server stops answering, the client learns nothing about the sizes of pieces that the path carries.
+/// So it keeps the size of pieces, and treats the server as dead.
 #[test]
 fn silence_does_not_reduce_pieces() {
     let (mut client_end, mut now) = (calling(0), NOW);
