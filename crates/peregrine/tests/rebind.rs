@@ -193,6 +193,9 @@ fn is_fast(client: &TwiceClient) -> bool {
 
 #[test]
 fn calls_take_the_fast_branch_again_after_a_rebind() {
+    // Other tests of this program change the runtime directory.
+    let _alone = alone();
+    let _directory = own_directory();
     let start = || {
         let server = Server::new().export("fast-again", TwiceServer::new(Counts)).unwrap();
         server.spawn().unwrap()
