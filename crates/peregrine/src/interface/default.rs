@@ -299,7 +299,10 @@ mod tests {
             ("f(in a: [u8] = x0100000001) -> unit or text\n", "an empty one"),
             ("f(in a: u8 = x0) -> unit or text\n", "two digits each"),
             ("f(in a: u8 = x0G) -> unit or text\n", "two digits each"),
-            ("f() -> A#0 or text\nA#0 = plain enum u8 B=1 other C=2 other D=3\n", "several"),
+            (
+                "f() -> A#0 or text\nA#0 = plain enum u8 B=1 other C=2 other D=3\n",
+                "more than one variant",
+            ),
             ("f() -> A#0 or text\nA#0 = enum other B {0: u8}\n", "unknown variants"),
             ("f(in a: A#0 = x02) -> unit or text\nA#0 = plain enum u8 B=1\n", "`a`: the default"),
             ("f(in a: A#0 = x01000000) -> unit or text\nA#0 = enum B {}\n", "`a`: the default"),
