@@ -4,6 +4,7 @@
 //! `expand` writes the stubs of the model. Tokens do not show whether a type is a value: trait bounds check
 //! this, and `types` makes the compiler report each wrong type once, where it is written.
 
+mod asynchronous;
 mod check;
 mod derive_plain;
 mod derive_value;

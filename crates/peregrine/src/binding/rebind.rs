@@ -129,6 +129,20 @@ impl Home {
         }
     }
 
+    /// Binds again as [`again`](Self::again) does, for a caller that holds a counted reference to `gone`.
+    ///
+    /// # Errors
+    /// As for [`again`](Self::again).
+    pub(crate) fn again_for(
+        &self,
+        gone: &Arc<Bound>,
+        number: u32,
+        error: CallError,
+        deadline: Option<Instant>,
+    ) -> Result<Arc<Bound>, CallError> {
+        self.again(&Replaceable::new(Arc::clone(gone)), gone, number, error, deadline)
+    }
+
     fn rebind(
         &self,
         known: &Replaceable<Bound>,

@@ -7,6 +7,9 @@ use core::time::Duration;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::chain::{self, Link};
+use super::deferred::{Cancels, Owed};
+
 /// The kind of path that a binding uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -88,6 +91,17 @@ pub(crate) trait Calls: Send + Sync {
     /// Returns whether the call is known to be abandoned: its caller has cancelled it, or no longer
     /// exists.
     fn is_given_up(&self, call: u64) -> bool;
+
+    /// Takes over the running call, whose reply any thread may send later. From now on the source calls
+    /// [`Cancels::cancel`] when the caller gives up the call or does not exist any more. Returns `None` if the
+    /// source cannot defer replies: the thread that runs the call must then wait for its end.
+    ///
+    /// The thread that runs the call calls this, at most once, and then returns
+    /// [`Answer::Deferred`](super::Answer::Deferred).
+    fn defer(self: Arc<Self>, call: u64, cancels: Arc<dyn Cancels>) -> Option<Box<dyn Owed>> {
+        let _ = (call, cancels);
+        None
+    }
 }
 
 /// The identity of a caller, as the kernel recorded it when the session began, and the conditions of
@@ -116,7 +130,7 @@ impl Caller {
     ///
     /// Call this function on the thread that runs the procedure.
     pub fn chain(&self) -> Vec<u32> {
-        let mut processes = super::chain::processes();
+        let mut processes = chain::processes();
         // Over datagrams only the chain contains process numbers.
         let told = self.info.process != 0 || processes.is_empty();
         if told && processes.last() != Some(&self.info.process) {
@@ -382,4 +396,59 @@ pub(crate) fn due() -> Option<Instant> {
 /// Sets the deadline of the current call, and returns the previous value.
 pub(crate) fn set_due(due: Option<Instant>) -> Option<Instant> {
     DUE.replace(due)
+}
+
+/// The state of a thread that runs a call, as [`caller`] and nested calls see it. A deferred procedure keeps it, and
+/// sets it on the thread that polls the procedure.
+pub(super) struct Conditions {
+    inside: u32,
+    caller: Option<Arc<CallerInfo>>,
+    calls: Option<Arc<dyn Calls>>,
+    call: u64,
+    due: Option<Instant>,
+    chain: Vec<Link>,
+}
+
+impl Conditions {
+    /// Returns the state of this thread.
+    pub(super) fn of_thread() -> Self {
+        Self {
+            inside: INSIDE.get(),
+            caller: CALLER.with_borrow(Clone::clone),
+            calls: CALLS.with_borrow(Clone::clone),
+            call: CALL.get(),
+            due: DUE.get(),
+            chain: chain::links(),
+        }
+    }
+
+    /// Returns the source of the call, and the call's number there.
+    pub(super) fn source(&self) -> Option<(&Arc<dyn Calls>, u64)> {
+        self.calls.as_ref().map(|calls| (calls, self.call))
+    }
+
+    /// Sets this state on the thread until the returned value is dropped.
+    pub(super) fn enter(&self) -> Entered {
+        let before = Self::of_thread();
+        self.set();
+        Entered(before)
+    }
+
+    fn set(&self) {
+        INSIDE.set(self.inside);
+        drop(CALLER.replace(self.caller.clone()));
+        drop(CALLS.replace(self.calls.clone()));
+        CALL.set(self.call);
+        DUE.set(self.due);
+        chain::enter(self.chain.iter().copied());
+    }
+}
+
+/// The state of a thread before a procedure was polled on it. Dropping it restores this state.
+pub(super) struct Entered(Conditions);
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        self.0.set();
+    }
 }

@@ -56,6 +56,7 @@ mod slots;
 
 use core::ops::DerefMut;
 use core::sync::atomic::{AtomicU32, Ordering, compiler_fence};
+use core::task::Waker;
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -204,6 +205,36 @@ impl<M: Machine> FramePool<M> {
                 QueuePlace { pool: self, waiter, ticket, looks }.wait(policy, is_released)
             }
         }
+    }
+
+    /// Takes a frame for a future: a free or released one, or a new one unless `on_exhausted` is
+    /// [`OnExhausted::Wait`]. Otherwise makes the future wait, as [`Queue::join_future`] does.
+    #[cold]
+    pub(super) fn take_for_future(
+        &self,
+        hint: u32,
+        is_released: &dyn Fn(u32) -> bool,
+        on_exhausted: OnExhausted,
+        ticket: Option<u64>,
+        waker: &Waker,
+    ) -> Result<u32, (u64, bool)> {
+        let open = self.slots.open.peek();
+        if open > 0 {
+            let taken = self.slots.take_free(hint, open);
+            let taken = taken.or_else(|| self.slots.recover_any(open, is_released));
+            if let Some(index) = taken {
+                return Ok(index);
+            }
+        } else if ticket.is_some() {
+            self.reclaim(is_released);
+        }
+        let more = on_exhausted != OnExhausted::Wait;
+        self.queue.inner.join_future(&self.slots, hint, more, ticket, waker)
+    }
+
+    /// Ends the wait of a future that gives up.
+    pub(super) fn leave_future(&self, ticket: u64) {
+        self.queue.inner.leave_future(&self.slots, ticket);
     }
 
     /// Returns a frame to the pool: to the first caller in the queue if there is one.

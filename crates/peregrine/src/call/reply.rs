@@ -154,6 +154,11 @@ impl<'a> Reply<'a> {
         self.put_head(write)
     }
 
+    /// Leaves the reply to another thread.
+    pub(super) const fn defer(&mut self) {
+        self.answer = Answer::Deferred;
+    }
+
     /// Writes a head from encoded bytes. `answer` says what the head contains.
     ///
     /// # Errors

@@ -46,6 +46,8 @@ pub enum Answer {
     /// Nothing. The call did not run, because its message did not arrive completely in time. The client must
     /// post the call again when the message is complete.
     PostAgain = 4,
+    /// Nothing yet: another thread sends the reply later. This number is never sent.
+    Deferred = 5,
 }
 
 impl Answer {

@@ -161,7 +161,7 @@ impl Counting {
                 false
             }
             // The call's arguments were invalid, or the client will post the call again.
-            Answer::NotExecuted | Answer::PostAgain => {
+            Answer::NotExecuted | Answer::PostAgain | Answer::Deferred => {
                 self.add(&lane[lane::REFUSED], u64::from(answer == Answer::NotExecuted));
                 true
             }

@@ -1,13 +1,15 @@
 //! Stubs: the runtime of the code that `#[interface]` generates, interpreted stubs, which need no generated
 //! code, and the conversion of calls to a server whose interface differs.
 
+mod awaited;
 mod compiled;
 mod converted;
 mod few;
 mod interpreted;
 
+pub use awaited::{AsyncCall, AsyncFrame, bind};
 pub use compiled::{
-    CallTarget, Failure, Outcome, Returned, Stub, Travels, TravelsAsBlock, assign, call,
+    Arguments, CallTarget, Failure, Outcome, Returned, Stub, Travels, TravelsAsBlock, assign, call,
     call_swapped, target,
 };
 pub(crate) use compiled::{ask, ping};

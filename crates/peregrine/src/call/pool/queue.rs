@@ -5,6 +5,7 @@
 //! network, wake other callers and use the pool.
 
 use core::ops::DerefMut;
+use core::task::Waker;
 use core::time::Duration;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -30,6 +31,9 @@ pub(in crate::call) struct State<M: Machine> {
     base: u32,
     /// The waiting callers in order of arrival. Each ticket is higher than the previous one.
     waiting: VecDeque<Waiting<M>>,
+    /// The futures that wait for a frame in order of arrival. Each ticket is higher than the previous one. A
+    /// future takes its frame itself after it was woken.
+    futures: VecDeque<(u64, Waker)>,
     next_ticket: u64,
     /// The ticket of the caller that checks for frames on behalf of all waiting callers. While callers wait,
     /// it is the ticket of one of them.
@@ -62,15 +66,19 @@ pub(super) enum Joined<M: Machine> {
     },
 }
 
-/// Callers that have a new message, and must be woken after the lock is released.
+/// Callers that have a new message, and a future that may take a frame. They must be woken after the lock is
+/// released.
 #[must_use]
-pub(super) struct Wakeups<M: Machine>([Option<Arc<Waiter<M>>>; 2]);
+pub(super) struct Wakeups<M: Machine>([Option<Arc<Waiter<M>>>; 2], Option<Waker>);
 
 impl<M: Machine> Wakeups<M> {
-    const NONE: Self = Self([None, None]);
+    const NONE: Self = Self([None, None], None);
 
     pub(super) fn wake(self) {
         self.0.into_iter().flatten().for_each(|waiter| waiter.given.wake());
+        if let Some(future) = self.1 {
+            future.wake();
+        }
     }
 }
 
@@ -79,7 +87,15 @@ pub(super) struct Queue<M: Machine>(M::Lock);
 impl<M: Machine> State<M> {
     /// Opens the gate if no caller waits; otherwise leaves it closed.
     fn settle(&self, slots: &Slots<M>) {
-        slots.open.store(if self.waiting.is_empty() { slots.active() } else { 0 });
+        let waits = !self.waiting.is_empty() || !self.futures.is_empty();
+        slots.open.store(if waits { 0 } else { slots.active() });
+    }
+
+    /// Removes the future that waits longest, which may take a frame now.
+    fn next_future(&mut self, slots: &Slots<M>) -> Wakeups<M> {
+        let next = self.futures.pop_front().map(|(_, waker)| waker);
+        self.settle(slots);
+        Wakeups([None, None], next)
     }
 
     /// Activates one more frame, which gets the state `state`. Returns `None` if all frames are active.
@@ -101,7 +117,7 @@ impl<M: Machine> State<M> {
         waiter.given.store(index + 1);
         let looks = if self.looks == ticket { self.appoint_last() } else { None };
         self.settle(slots);
-        Wakeups([Some(waiter), looks])
+        Wakeups([Some(waiter), looks], None)
     }
 
     /// Makes the last caller the one that checks, because it leaves the queue last.
@@ -120,6 +136,10 @@ impl<M: Machine> State<M> {
     fn find(&self, ticket: u64) -> Option<usize> {
         self.waiting.binary_search_by_key(&ticket, |waiting| waiting.ticket).ok()
     }
+
+    fn find_future(&self, ticket: u64) -> Option<usize> {
+        self.futures.binary_search_by_key(&ticket, |(ticket, _)| *ticket).ok()
+    }
 }
 
 impl<M: Machine> Queue<M> {
@@ -128,6 +148,7 @@ impl<M: Machine> Queue<M> {
         Self(M::Lock::new(State {
             base,
             waiting,
+            futures: VecDeque::new(),
             next_ticket: 0,
             looks: 0,
             appointed: 0,
@@ -182,7 +203,7 @@ impl<M: Machine> Queue<M> {
         let looks = if state.looks == ticket { state.appoint_last() } else { None };
         state.settle(slots);
         drop(state);
-        Wakeups([looks, None]).wake();
+        Wakeups([looks, None], None).wake();
         true
     }
 
@@ -191,7 +212,10 @@ impl<M: Machine> Queue<M> {
         let mut state = self.0.lock();
         // If the frame cannot be taken, another thread has it, and calls this function when it returns the
         // frame.
-        if state.waiting.is_empty() || !slots.seize(index) {
+        if state.waiting.is_empty() {
+            return state.next_future(slots);
+        }
+        if !slots.seize(index) {
             return Wakeups::NONE;
         }
         state.give(slots, index)
@@ -206,6 +230,70 @@ impl<M: Machine> Queue<M> {
         }
         let index = slots.take_free(0, slots.active())?;
         Some(state.give(slots, index))
+    }
+
+    /// Takes a free frame or a new one for a future, or makes the future wait: `waker` is woken when a frame is
+    /// free. `ticket` is the ticket of a future that has waited before. Returns the ticket of the wait, and
+    /// whether the future waits longest.
+    pub(super) fn join_future(
+        &self,
+        slots: &Slots<M>,
+        hint: u32,
+        more: bool,
+        ticket: Option<u64>,
+        waker: &Waker,
+    ) -> Result<u32, (u64, bool)> {
+        let mut state = self.0.lock();
+        let at = ticket.and_then(|ticket| state.find_future(ticket));
+        // A future that waited before and is not in the list was woken, so it comes first.
+        let is_first = match (ticket, at) {
+            (Some(_), at) => at.is_none_or(|at| at == 0),
+            (None, _) => state.futures.is_empty(),
+        };
+        if is_first && state.waiting.is_empty() {
+            if state.futures.is_empty() {
+                slots.open.store(0);
+                M::barrier();
+            }
+            let taken = slots.take_free(hint, slots.active());
+            let taken = taken.or_else(|| if more { state.activate(slots, TAKEN) } else { None });
+            if let Some(index) = taken {
+                if at.is_some() {
+                    state.futures.pop_front();
+                }
+                state.settle(slots);
+                return Ok(index);
+            }
+        }
+        let ticket = ticket.unwrap_or(state.next_ticket);
+        state.next_ticket = state.next_ticket.max(ticket + 1);
+        let at = match state.futures.binary_search_by_key(&ticket, |(ticket, _)| *ticket) {
+            Ok(at) => {
+                state.futures[at].1.clone_from(waker);
+                at
+            }
+            Err(at) => {
+                state.futures.insert(at, (ticket, waker.clone()));
+                at
+            }
+        };
+        state.settle(slots);
+        Err((ticket, at == 0))
+    }
+
+    /// Removes a future that gives up. If it was woken before, wakes the next future in its place.
+    pub(super) fn leave_future(&self, slots: &Slots<M>, ticket: u64) {
+        let mut state = self.0.lock();
+        let wakeups = match state.find_future(ticket) {
+            Some(at) => {
+                state.futures.remove(at);
+                state.settle(slots);
+                Wakeups::NONE
+            }
+            None => state.next_future(slots),
+        };
+        drop(state);
+        wakeups.wake();
     }
 
     /// Returns whether no frame was given to a waiting caller for as long as `interval`. Then as many frames
@@ -250,7 +338,7 @@ impl<M: Machine> Queue<M> {
         }
         let next = state.appoint(next);
         drop(state);
-        Wakeups([next, None]).wake();
+        Wakeups([next, None], None).wake();
         false
     }
 

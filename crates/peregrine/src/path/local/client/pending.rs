@@ -1,0 +1,138 @@
+//! Pending calls: the reply word of such a call is looked at when its future is polled. While no future looks, the
+//! [bells](crate::call::pending::Bells) of the process sleep on the word.
+
+use core::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::{CallState, LocalPath, SMALL_BYTES, extend, foreign_reply};
+use crate::call::pending::{Bells, Rings};
+use crate::call::{Begun, Call, Returned, inside};
+use crate::error::CallError;
+use crate::limits;
+use crate::path::local::peer::ClientRegion;
+use crate::path::local::peer::wait::WaitEnd;
+use crate::path::local::region::header::CallFlags;
+use crate::path::local::region::word::{self, Look, SLEEP, posted};
+
+impl LocalPath {
+    /// Writes and posts a call. The whole message is copied before the call is posted: if the server read a large
+    /// message while the client writes it, the server would have to wait for a future that is not polled.
+    pub(super) fn begin_pending(&self, call: &mut Call<'_, '_, '_>) -> Result<Begun, CallError> {
+        let index = call.frame.index();
+        let region = &*self.region;
+        let astack = &region.astacks[index as usize];
+        if !region.session.is_alive() {
+            return Err(region.session.refusal());
+        }
+        let layout = call.put(usize::MAX).ok_or_else(|| self.too_large(call))?;
+        if layout.total > self.message_bytes {
+            return Err(self.too_large(call));
+        }
+        let outs: usize = call.outs.iter().map(|out| out.capacity()).sum();
+        if layout.total.max(outs) > SMALL_BYTES || index >= limits::ASTACKS {
+            region.note_large(index);
+        }
+        let (inside, deadline) = (inside(), call.limit.deadline());
+        let mut flags = CallFlags::EMPTY;
+        if inside.is_some() || deadline.is_some() {
+            flags = flags.with_extensions(extend(call, layout.total, inside, deadline)?);
+        }
+        let cpu = crate::sys::current_cpu();
+        astack.client_cpu.store(cpu, Ordering::Relaxed);
+        let state = CallState { astack, index, cpu, deadline };
+        self.post(call, &state, &layout, flags);
+        Ok(Begun::Pending)
+    }
+
+    pub(super) fn poll_pending(
+        &self,
+        call: &mut Call<'_, '_, '_>,
+    ) -> Option<Result<Returned, CallError>> {
+        let index = call.frame.index();
+        let region = &*self.region;
+        let astack = &region.astacks[index as usize];
+        let id = posted(astack.sequence.load(Ordering::Relaxed));
+        let last = astack.last_reply.load(Ordering::Relaxed);
+        let reply = match word::look(region.memory.word(astack.reply_at), last) {
+            Look::Posted(reply) => reply,
+            Look::Nothing(value) if region.session.is_alive() && is_idle(value, last) => {
+                return None;
+            }
+            // The session has ended, or the word has a value that neither side writes. A reply that was posted
+            // just before the end of the session is valid.
+            _ => match word::look(region.memory.word(astack.reply_at), last) {
+                Look::Posted(reply) => reply,
+                _ => return Some(Err(region.no_reply(index, id, WaitEnd::Dead))),
+            },
+        };
+        if reply != id {
+            return Some(Err(foreign_reply(astack, reply)));
+        }
+        astack.last_reply.store(reply, Ordering::Relaxed);
+        let header = self.reply_header(astack);
+        Some(self.take(call, index, header))
+    }
+
+    pub(super) fn arm_pending(&self, index: u32, deadline: Option<Instant>) {
+        let region = &*self.region;
+        let astack = &region.astacks[index as usize];
+        let reply_word = region.memory.word(astack.reply_at);
+        let last = astack.last_reply.load(Ordering::Relaxed);
+        let bell = || region.frames.bell(index).ring();
+        match word::look(reply_word, last) {
+            Look::Nothing(value)
+                if is_idle(value, last) && word::mark_asleep(reply_word, value) => {}
+            _ => return bell(),
+        }
+        // SYNC: rouse. A thread that ends the session sets a flag, then changes the word. This thread has changed
+        // the word, and now reads the flag.
+        fence(Ordering::SeqCst);
+        let rings: Arc<dyn Rings> = Arc::clone(&self.region) as _;
+        if !region.session.is_alive()
+            || Bells::of_process().watch(&rings, index, deadline, true).is_err()
+        {
+            // Without a thread that sleeps for the call, its future polls again at once.
+            bell();
+        }
+    }
+
+    /// Gives up a call. Rings, so that the server learns at once that the call is cancelled.
+    pub(super) fn give_up_pending(&self, call: &mut Call<'_, '_, '_>) -> CallError {
+        let index = call.frame.index();
+        let region = &*self.region;
+        let id = posted(region.astacks[index as usize].sequence.load(Ordering::Relaxed));
+        let error = region.no_reply(index, id, WaitEnd::Late);
+        region.session.ring(index);
+        error
+    }
+}
+
+/// Returns whether a reply word has a value that it may have before the reply is posted. `last` is the value of the
+/// reply that was taken last.
+const fn is_idle(value: u32, last: u32) -> bool {
+    value == last || value == SLEEP || value == word::AWAY
+}
+
+impl Rings for ClientRegion {
+    fn word(&self, call: u32) -> Option<(&AtomicU32, u32)> {
+        let astack = self.astacks.get(call as usize)?;
+        Some((self.memory.word(astack.reply_at), SLEEP))
+    }
+
+    fn examine(&self, call: u32) {
+        let Some(astack) = self.astacks.get(call as usize) else { return };
+        let id = posted(astack.sequence.load(Ordering::Relaxed));
+        self.check_words(call, id);
+        if !self.was_taken(call, id) {
+            self.session.ring(call);
+        }
+        if !self.session.is_alive() {
+            self.frames.bell(call).ring();
+        }
+    }
+
+    fn ring(&self, call: u32) {
+        self.frames.bell(call).ring();
+    }
+}
