@@ -1,4 +1,4 @@
-//! The resources that a process uses: descriptors, threads, memory, processor time.
+//! Measures the resources that a process uses: descriptors, threads, memory, and processor time.
 
 use std::path::PathBuf;
 use std::time::Duration;
