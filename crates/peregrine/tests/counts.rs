@@ -339,7 +339,7 @@ fn call_on_a_shared_socket_does_not_allocate() {
 }
 
 /// Returns how many bytes a call copies as copy A (to the A-stack), as copy E (to the E-stack) and as copy F
-/// (to the caller). LRPC's Table III names the copies so.
+/// (to the caller). These names are those of LRPC's Table III.
 fn copies(call: impl FnOnce()) -> [u64; 3] {
     let before = stats::copied().expect("a debug build");
     call();

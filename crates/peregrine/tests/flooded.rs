@@ -1,5 +1,5 @@
-//! Floods of packets at a waiting caller, from its server or from an attacker in the server's place. The call
-//! still ends at its deadline.
+//! Tests calls whose callers receive a flood of packets while they wait. The flood comes from the server, or
+//! from an attacker in the server's place. Each call must still end at its deadline.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! A child that was forked without `exec`. It shares no session with its parent, and nothing that it does
-//! with inherited bindings affects the parent.
+//! Tests a child process that was forked without `exec`. The child shares no session with its parent. Nothing
+//! that the child does with inherited bindings affects the parent.
 
 mod support;
 
@@ -51,7 +51,7 @@ fn in_a_child(run: impl FnOnce() -> bool) -> bool {
     status == 0
 }
 
-/// Returns the number of descriptors of the server.
+/// Returns the number of descriptors that the server has open.
 fn open(directory: &Path, server: &Process) -> usize {
     let [open] = at_rest(directory, "one", [server.id()]);
     open

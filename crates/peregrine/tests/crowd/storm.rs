@@ -112,7 +112,7 @@ fn run(
         look(&server);
     }
     callers.into_iter().for_each(|caller| caller.join().expect("a caller without a panic"));
-    // When the server is killed, its procedures end. Some of them still run for calls that were given up.
+    // The kill also ends procedures that still run for calls that were given up.
     server.kill();
     let [returned, not_executed, maybe] =
         Outcomes::check(&storm.outcomes.lock().expect("no panic"), directory);

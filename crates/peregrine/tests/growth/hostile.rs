@@ -1,6 +1,6 @@
-//! Hostile descriptions. A client that binds reads the description of the server, which may be anything. The
-//! client reads it, compares it, and makes the program of conversions. Each of these steps must end, and must
-//! use bounded memory.
+//! Hostile descriptions. When a client binds, it receives the description of the server's interface, and a
+//! hostile server may send any text. The client parses the description, compares it with its own, and makes
+//! the program that converts messages. Each of these steps must end, and must use bounded memory.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -221,7 +221,8 @@ fn client(procedures: usize) -> String {
     format!("{lines}T#0 = struct {{value: u8, next: option<T#0>}}\nE#1 = enum A {{}}\n")
 }
 
-/// Returns the description of a server for that [`client`]. Here the recursive type has many more fields.
+/// Returns the description of a server for that [`client`]. In this description, the recursive type has many
+/// more fields.
 fn server(procedures: usize, field: impl Fn(usize) -> String) -> String {
     let line = |number| format!("p{number}(in list: T#0) -> T#0 or E#1\n");
     let lines: String = (0..procedures).map(line).collect();
@@ -256,14 +257,14 @@ fn cycles_of_different_lengths_are_compared() {
         &format!("{f}{}", cycle(101, &few(9_000))),
         "too intricate",
     );
-    // All pairs of 500 and 499 types, with a mebibyte on each side.
+    // A complete comparison would need all pairs of 500 and 499 types. Each description has about a mebibyte.
     let ours = format!("{f}{}", cycle(500, &few(1900)));
     let theirs = format!("{f}{}", cycle(499, &few(1900)));
     is_refused(&ours, &theirs, "too intricate");
     let ours = format!("{f}{}", cycle(20_000, ""));
     let theirs = format!("{f}{}", cycle(19_999, ""));
     is_refused(&ours, &theirs, "too intricate");
-    // Cycles through variants and results.
+    // These cycles go through variants and results.
     let ours = format!(
         "{f}T#0 = enum A {{x: result<T#0, [T#0; 3]>}} B {{y: tuple<T#0, sequence<T#0>>}}\n"
     );
