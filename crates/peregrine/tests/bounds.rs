@@ -124,7 +124,8 @@ impl Host {
     }
 
     /// Makes call number `number` with the handle at the index `caller`, and returns the shape of the answer
-    /// (its words in the header). The closure `call` sends the call. It is repeated until an answer arrives.
+    /// (its words in the header). The closure `call` sends the call, and is called again until an answer
+    /// arrives.
     fn answer(&self, caller: usize, number: u32, call: impl Fn()) -> Shape {
         let sequence = self.handles[caller].sequence().wrapping_add(number);
         for _ in 0..20 {

@@ -103,7 +103,7 @@ impl Caller {
 
 /// The time limit of events that must happen.
 const LIMIT: Duration = Duration::from_secs(20);
-/// On an otherwise idle machine, another thread starts polling in less than this time.
+/// On an otherwise idle machine, a free thread of the server starts polling in less than this time.
 const SOON: Duration = Duration::from_millis(200);
 /// The greatest number of times that a test is tried, because the machine may be busy.
 const TRIES: usize = 10;

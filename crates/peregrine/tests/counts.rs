@@ -157,7 +157,7 @@ fn allocates_for_owned_types_only(client: &CountedClient) {
     allocates(3, || drop(client.owned("falcon".to_owned())));
 }
 
-/// The interface of a client, and a later version of this interface, which a server exports.
+/// The interface of a client (`old`), and the later version of this interface that a server exports (`new`).
 mod grown {
     pub(crate) mod old {
         use peregrine::{Out, Plain, Result, Value, interface};

@@ -202,8 +202,8 @@ fn job_goes_to_a_live_caller() {
         let jobs = stage.bound();
         let mut dead = stage.start(&format!("next {} 1", stage.address));
         assert!(eventually(LIMIT, || jobs.waiting().unwrap() == 1), "the caller waits");
-        // The server treats a caller as dead if the caller answers nothing for 2.5 seconds. This pause is
-        // longer. The live caller answers, so the server must not treat it as dead.
+        // Over datagrams, the server treats a caller as dead if the caller answers nothing for 2.5 seconds.
+        // This pause is longer. The live caller answers, so the server must not treat it as dead.
         std::thread::sleep(Duration::from_secs(4));
         assert_eq!((jobs.waiting().unwrap(), jobs.cancelled().unwrap()), (1, 0));
         let killed = Instant::now();
@@ -272,7 +272,7 @@ fn many_dead_callers_leave_nothing() {
             after.is_back_to(before, 8, 64 << 10)
         });
         assert!(back, "{before:?} became {after:?}");
-        // The server serves 48 callers at once, so dead callers hold none of its threads.
+        // The server can serve 48 callers at once, so dead callers do not occupy the server's threads.
         let mut alive = stage.start(&format!("next {} 48", stage.address));
         assert!(eventually(LIMIT, || jobs.waiting().unwrap() == 48), "{:?}", jobs.waiting());
         for job in 0..48 {

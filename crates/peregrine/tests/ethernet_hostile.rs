@@ -210,7 +210,7 @@ impl Scene {
         locked(&self.seen.honest[to]).pick(noise)
     }
 
-    /// Sends a frame. Returns whether the interface took it.
+    /// Sends a frame. Returns whether the interface accepted the frame.
     fn send(&self, to: usize, frame: &[u8]) -> bool {
         frame.len() >= 14 && self.taps[to].send(&frame[..frame.len().min(FRAME_MAX)]).is_ok()
     }

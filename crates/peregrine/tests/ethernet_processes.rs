@@ -262,8 +262,8 @@ fn processes_at_one_interface_do_not_interfere() {
     });
 }
 
-/// Attaching an XDP program resets many network cards, and all frames of other programs then pass through the
-/// program.
+/// Attaching an XDP program resets many network cards. After that, all frames that other programs receive
+/// pass through the XDP program.
 #[test]
 fn xdp_program_is_attached_only_on_request() {
     let directory = tempfile::tempdir().unwrap();

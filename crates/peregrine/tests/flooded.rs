@@ -55,7 +55,7 @@ const LIMIT: Duration = Duration::from_millis(300);
 const WAITS: [Wait; 3] = [Wait::Spin, Wait::Adaptive, Wait::Block];
 
 /// Makes a call during a flood. `send` sends one packet of the flood. Checks that the call ends before the
-/// flood.
+/// flood ends.
 #[track_caller]
 fn call_during_flood(
     send: impl Fn() + Sync,

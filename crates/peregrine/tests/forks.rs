@@ -35,8 +35,8 @@ fn child() {
     }
 }
 
-/// Runs a function in a forked child, and returns its result, or false if it panicked. The child must
-/// not use anything that another thread of its parent may have locked.
+/// Runs a function in a forked child. Returns the result of the function, or false if the function panicked.
+/// The child must not use anything that another thread of its parent may have locked.
 fn in_a_child(run: impl FnOnce() -> bool) -> bool {
     // SAFETY: the child runs only `run`, and exits.
     let child = unsafe { libc::fork() };

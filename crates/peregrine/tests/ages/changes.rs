@@ -35,7 +35,7 @@ pub(crate) struct Age {
 }
 
 pub(crate) enum Expected {
-    /// The client is refused when it binds, by this rule.
+    /// When the client binds, the client is refused because of this rule.
     Refused(Rule),
     /// The client can bind, and its calls have these outcomes: one text for each call.
     Calls { compiled: &'static [&'static str], interpreted: &'static [&'static str] },

@@ -93,7 +93,7 @@ fn changes_have_their_outcomes_over_raw_ethernet() {
     at_near_end(Link::new(), |_| check(Way::Ethernet));
 }
 
-/// Returns the table of all changes, and the rules that it names.
+/// Returns the table of all changes, followed by a list of the rules that the table names.
 fn table() -> String {
     let mut text = String::from(
         "| what is added or changed | new client, old server | old client, new server |\n\

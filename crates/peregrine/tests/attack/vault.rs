@@ -49,7 +49,7 @@ impl Vault for Honest {
     }
     fn sum(&self, key: u32, of: Lent<'_, u8>) -> peregrine::Result<u64> {
         let mut sum = u64::from(key);
-        // Short reads give a hostile client the most chances to interrupt its message.
+        // Many short reads give a hostile client many chances to stop in the middle of its message.
         let mut chunk = [0; 64];
         for at in (0..of.len()).step_by(chunk.len()) {
             let chunk = &mut chunk[..(of.len() - at).min(64)];

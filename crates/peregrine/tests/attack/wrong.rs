@@ -57,8 +57,8 @@ pub(crate) const CLIENTS: &[Case] = &[
     ("answers that the client does not read", never_reads),
 ];
 
-/// Sends a message over a new connection. Returns the kind of the refusal, if the server sends one before
-/// it closes the connection.
+/// Sends a message over a new connection. If the server sends a refusal before it closes the connection,
+/// returns the kind of the refusal.
 fn refusal(stage: Stage<'_>, message: &[u8]) -> Option<u32> {
     let line = stage.line();
     let _ = line.send(message);

@@ -1,4 +1,4 @@
-//! This crate's error types cannot be sent (`NoValue`), or cannot hold the error of a failed call (`NoCall`).
+//! These error types cannot be sent (`NoValue`), or cannot hold the error of a failed call (`NoCall`).
 
 struct NoValue;
 

@@ -93,7 +93,7 @@ fn values(make: Make<'_>) {
 
 fn lists_are_bounded(make: Make<'_>) {
     let client = make(Object::default());
-    // Interpreted stubs allow at most 256 nodes, and a bridge uses interpreted stubs.
+    // Interpreted stubs allow lists of at most 256 nodes, and a bridge uses interpreted stubs.
     let long = Chain::of(250);
     assert_eq!(client.chain(long.clone()).unwrap(), long);
     let error = client.chain(Chain::of(limits::LIST_NODES_MAX)).unwrap_err();

@@ -1,4 +1,5 @@
-//! The interface of the contract, with every kind of parameter, and the object that exports it.
+//! Defines the interface by which the contract is tested, and the object that implements this interface. The
+//! interface has every kind of parameter.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

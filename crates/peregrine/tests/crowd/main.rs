@@ -28,8 +28,8 @@ use queue::{null_calls, turns};
 use support::link::{ENDS, Link, at_near_end};
 use support::{Process, alone, own_directory, role};
 
-/// Runs the server in a child process. Its role is `ENDPOINT`, or `ledger ENDPOINT` to record the calls that
-/// run. In a process without a role, this does nothing.
+/// Runs the server in a child process. The role of the process is `ENDPOINT`, or `ledger ENDPOINT` to record
+/// the calls that run. In a process without a role, this does nothing.
 #[test]
 fn child() {
     let Some(role) = role() else { return };
@@ -185,8 +185,8 @@ fn mix_while_servers_are_killed_over_raw_ethernet() {
 }
 
 /// Each of many threads waits for an A-stack once, and one thread is woken for each free A-stack. If all
-/// threads were woken for each free A-stack, or sent a message again while the server has no memory for it,
-/// each thread would sleep thousands of times.
+/// threads were woken for each free A-stack, or if they sent a message again and again while the server has
+/// no memory for this message, each thread would sleep thousands of times.
 #[test]
 fn ten_thousand_callers_sleep_a_few_times_each() {
     const CALLERS: usize = 10_000;

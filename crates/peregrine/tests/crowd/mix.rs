@@ -72,7 +72,8 @@ pub(crate) const SHAPES: &[Shape] = &[
 /// A time limit that a call exceeds only if the call was lost.
 pub(crate) const PATIENT: Duration = Duration::from_secs(10);
 
-/// The number of bytes of a large call. It needs several packets, and may be cancelled in the middle.
+/// The number of bytes of a large call. Such a call needs several packets, and may be cancelled in the
+/// middle.
 pub(crate) const MANY_BYTES: usize = 20_000;
 
 /// The number of calls with each outcome.

@@ -101,8 +101,8 @@ fn with_one_running<T>(world: &World, client: &SubjectClient, what: impl FnOnce(
     })
 }
 
-/// Waits until the client knows that the server has gone, on the paths on which a client is notified of the
-/// end of its server.
+/// Waits until the client knows that the server has gone. Returns at once on a path that does not notify a
+/// client of the end of its server.
 fn is_known_to_be_gone(world: &World, client: &SubjectClient) {
     // Over datagrams there is no notification.
     if matches!(world.way, Way::Local | Way::Tcp) {

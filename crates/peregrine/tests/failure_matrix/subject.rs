@@ -23,7 +23,7 @@ pub(crate) trait Subject {
     /// Writes a note (see [`Notes`]) that it has begun. Then waits for `ms` milliseconds, or until there is a
     /// note `end`.
     fn wait(&self, ms: u32) -> peregrine::Result<u32>;
-    /// Ends the process when the procedure has ended, before its result is sent.
+    /// Ends the process after the procedure has returned, and before the result is sent.
     fn last(&self) -> peregrine::Result<Deadly>;
     fn panic(&self) -> peregrine::Result<()>;
     /// Calls a server that does not exist.
@@ -90,7 +90,7 @@ impl Notes {
         noted.unwrap_or_else(|error| panic!("noting `{what}`: {error}"));
     }
 
-    /// Returns how often something was noted.
+    /// Returns how often the note `what` was written.
     pub(crate) fn times(&self, what: &str) -> u64 {
         std::fs::metadata(self.0.join(what)).map_or(0, |file| file.len())
     }
@@ -163,8 +163,8 @@ impl Subject for Answer {
 }
 
 /// Serves [`Subject`] in this process. `part` is the role `PLACE THREADS QUEUE`. The place `near` is the
-/// local path, and the places `far` and `beside` are addresses at the far end of the link. The numbers are
-/// the number of threads and the largest number of waiting calls.
+/// local path, and the places `far` and `beside` are addresses at the far end of the link. `THREADS` is the
+/// number of threads, and `QUEUE` is the largest number of waiting calls.
 pub(crate) fn serve(part: &str) {
     let numbers: Vec<usize> = part.split(' ').skip(1).map(|word| word.parse().unwrap()).collect();
     let directory = crate::support::directory();

@@ -108,8 +108,8 @@ trait Words {
     fn say(&self, word: &[String]) -> peregrine::Result<()>;
 }
 
-/// A `&str` travels as a block. A `String` and a `&[String]` travel in the head, the latter with an
-/// additional count. Their canonical texts differ, so that no client mistakes one for another.
+/// A `&str` travels as a block. A `String` and a `&[String]` travel in the head, and a `&[String]` begins
+/// with an additional count. Their canonical texts differ, so that no client mistakes one for another.
 #[test]
 fn text_in_a_block_and_texts_in_the_head_are_distinguished() {
     let lines = block("REPRESENTATION.md", "words");

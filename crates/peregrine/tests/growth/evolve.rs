@@ -372,7 +372,8 @@ impl Age {
         }
     }
 
-    /// Computes the size and the alignment of a plain type. Those of its parts are computed first.
+    /// Computes the size and the alignment of a plain type. The sizes and the alignments of its parts are
+    /// computed first.
     fn settle_size(&mut self, number: usize) {
         let DescribedBody::Plain { fields, .. } = self.whole.types[number].body.clone() else {
             return;
@@ -539,7 +540,7 @@ impl Age {
         }
     }
 
-    /// Returns a number that it has not returned before.
+    /// Returns a number that this function has not returned before.
     fn plain_values(&mut self) -> i128 {
         self.names += 1;
         self.names as i128

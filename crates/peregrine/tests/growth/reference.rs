@@ -1,4 +1,4 @@
-//! Converts values between the ages of an interface, part by part, as docs/EVOLUTION.md says.
+//! Converts values between the ages (versions) of an interface, part by part, as docs/EVOLUTION.md says.
 
 use peregrine::Dynamic;
 use peregrine::interface::{Described, DescribedBody, DescribedField, DescribedType};
