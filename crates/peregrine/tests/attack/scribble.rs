@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use super::noise::Noise;
 use super::wire::Region;
 
-/// The number of A-stacks (frames of single calls) that a client uses by default.
+/// The number of A-stacks (frames of single calls) that a session keeps active by default.
 const USED: u64 = 8;
-/// The number of A-stacks of a region by default.
+/// The number of A-stacks of the region that computes offsets. The offsets do not depend on this number.
 const COUNT: u32 = 64;
 
 /// Writes to the words by which a client and its servers post calls and replies, until the time `until`.
