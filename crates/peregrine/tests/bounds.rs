@@ -1,5 +1,6 @@
-//! Bounds on what a server keeps for hostile callers over UDP. The tests write the packets themselves. For
-//! that, the sources of the packet exchange are compiled into this program, as in `tests/simulation`.
+//! Tests the bounds on the memory that a server keeps for hostile callers over UDP. The tests write the
+//! packets themselves. For that purpose, the sources of the packet exchange (the protocol over UDP) are
+//! compiled into this program, as in `tests/simulation`.
 
 #[allow(dead_code)]
 #[path = "../src/protocol/exchange/mod.rs"]
@@ -54,7 +55,8 @@ fn serve() -> (Running, SocketAddr) {
     (running, address.strip_prefix("udp:").unwrap().parse().unwrap())
 }
 
-/// The socket of one host, and the handles that the server has granted to it.
+/// The socket of one host, and the handles that the server has granted to this host. With each handle, the
+/// host can make one call at a time.
 struct Host {
     socket: UdpSocket,
     handles: Vec<Handle>,
@@ -121,8 +123,9 @@ impl Host {
         Header { piece: PIECE, credits: 2, ..Header::new(kind, handle, sequence) }
     }
 
-    /// Returns the shape of the answer to call `number` of `caller`. `call` sends the call, and is repeated
-    /// until an answer arrives.
+    /// Makes call number `number` with the handle at the index `caller`, and returns the shape of the answer
+    /// (its words in the header). The closure `call` sends the call, and is called again until an answer
+    /// arrives.
     fn answer(&self, caller: usize, number: u32, call: impl Fn()) -> Shape {
         let sequence = self.handles[caller].sequence().wrapping_add(number);
         for _ in 0..20 {
@@ -149,7 +152,7 @@ impl Host {
         panic!("no answer");
     }
 
-    /// Calls a procedure without arguments, and returns its answer.
+    /// Calls a procedure without arguments, and returns the shape of the answer.
     fn call(&self, caller: usize, number: u32, what: u32) -> Shape {
         let shape = Shape { what, ..Shape::default() };
         let call = Header { shape, ..self.header(caller, PacketKind::Call, number) };
@@ -161,8 +164,8 @@ impl Host {
         self.send(Header { flags: Flags::ALL, ..header }, &[]);
     }
 
-    /// Calls `give` once from each of `callers`, until a call is refused. Returns the number of calls that
-    /// were not refused, and the size of a result in bytes.
+    /// Calls `give` once with each of the handles `callers`, until a call is refused. Returns the number of
+    /// calls that were not refused, and the size of a result in bytes.
     fn fill(&self, callers: core::ops::Range<usize>) -> (usize, usize) {
         let (mut filled, mut bytes) = (0, 0);
         for caller in callers {
@@ -177,7 +180,7 @@ impl Host {
     }
 }
 
-/// Returns the resident bytes of this process.
+/// Returns the size in bytes of this process's resident memory.
 fn resident() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: usize = statm.split_whitespace().nth(1).unwrap().parse().unwrap();
@@ -221,8 +224,8 @@ fn unacknowledged_results_are_bounded_in_bytes() {
     assert_eq!(one.call(97, 1, GIVE).what, NOT_EXECUTED);
 
     // When a few hosts have used up the bound for all hosts, no call of any host runs. A secret hash of a
-    // host's address selects the bound of the host, so two hosts may share a bound. A host whose bound an
-    // earlier host has used up is not counted.
+    // host's address selects the bound of the host, so two hosts may share a bound. If an earlier host has
+    // used up the bound of a host, the test does not count that host.
     let all = limits::RETAINED_BYTES_MAX / limits::RETAINED_BYTES_PER_HOST;
     let mut hosts = Vec::new();
     for last in 3..9 {

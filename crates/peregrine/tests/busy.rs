@@ -1,5 +1,5 @@
-//! Busy threads of a server. No call waits for a long procedure while another thread is free, and a client
-//! that calls without pause does not keep others from being served.
+//! Tests servers whose threads are busy. No call waits for a long procedure while another thread is free. A
+//! client that calls without pause does not keep the server from serving other clients.
 
 mod support;
 
@@ -103,12 +103,13 @@ impl Caller {
 
 /// The time limit of events that must happen.
 const LIMIT: Duration = Duration::from_secs(20);
-/// A time longer than another thread needs to start polling, on an otherwise idle machine.
+/// On an otherwise idle machine, a free thread of the server starts polling in less than this time.
 const SOON: Duration = Duration::from_millis(200);
 /// The greatest number of times that a test is tried, because the machine may be busy.
 const TRIES: usize = 10;
 
-/// A server, and callers in this process. After `gather`, one thread of the server polls all their A-stacks.
+/// A server, and callers in this process. After `gather`, one thread of the server polls the A-stacks (call
+/// frames) of all callers.
 struct Stage {
     callers: Vec<Caller>,
     began: Arc<AtomicU32>,
@@ -144,8 +145,8 @@ impl Stage {
                 break;
             }
             if round % 10 == 0 {
-                // If the server's threads sleep alternately, none of them takes over the A-stacks of another.
-                // Concurrent calls keep the threads awake at the same time.
+                // If the server's threads sleep alternately, none of them takes over the A-stacks of another
+                // thread. Concurrent calls keep the threads awake at the same time.
                 self.callers.iter().for_each(|caller| caller.begin(Call::Quick));
                 for caller in &self.callers {
                     caller.end();
@@ -155,8 +156,8 @@ impl Stage {
         panic!("no thread serves all A-stacks");
     }
 
-    /// Lets the first caller begin a long call, and returns when its procedure runs. The procedure ends when
-    /// the test sends to the returned sender.
+    /// Lets the first caller begin a long call, and returns when the procedure of that call runs. The
+    /// procedure ends when the test sends to the returned sender.
     fn occupy(&self) -> Sender<()> {
         let before = self.began.load(Ordering::SeqCst);
         let (sender, end) = channel();
@@ -224,8 +225,8 @@ fn calls_wait_while_the_only_thread_is_busy_and_are_then_served() {
     assert_eq!(stage.running.threads(), 1);
 }
 
-/// Another process calls without pause, with more A-stacks than a thread polls. Single calls of this
-/// process are still served.
+/// Another process calls without pause, with more A-stacks than a thread polls. The server must still serve
+/// single calls of the test's process.
 #[test]
 fn flood_of_calls_does_not_block_other_clients() {
     let _alone = alone();

@@ -1,5 +1,5 @@
-//! The macros report each error with one clear message at its cause. The code that they generate passes
-//! strict lints.
+//! The macros report each error with one clear message at the cause of the error. The code that the macros
+//! generate passes strict lints.
 
 #[test]
 fn errors_say_what_is_wrong_and_what_to_write() {

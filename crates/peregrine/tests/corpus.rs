@@ -1,6 +1,6 @@
 //! Replays the corpora of the fuzz targets that need only public types, and the corpus of the packet
-//! exchange. Unit tests in `src/fuzzing/corpora.rs` and tests of `peregrine-idl` replay the other corpora:
-//! see `fuzz/README.md`.
+//! exchange. The corpus of a target consists of inputs that earlier fuzzing has found. Unit tests in
+//! `src/fuzzing/corpora.rs` and tests of `peregrine-idl` replay the other corpora: see `fuzz/README.md`.
 
 // The types of the fuzz targets have unusual shapes on purpose.
 #[allow(dead_code, unreachable_pub, clippy::type_complexity, clippy::vec_box)]

@@ -1,4 +1,5 @@
-//! Exact counts for a bound call, of client and server together: allocations, copied bytes, sleeps.
+//! Counts exactly what a call costs after the client has bound: allocations, copied bytes, and sleeps. Each
+//! count includes client and server.
 
 mod support;
 
@@ -68,7 +69,7 @@ impl Counted for Object {
     }
 }
 
-/// Makes a server of the same procedures with an interpreted stub.
+/// Makes a server of the interface `Counted` with an interpreted stub.
 fn interpreted() -> GenericServer {
     let described = Described::parse(&CountedClient::INTERFACE.canonical_text()).unwrap();
     GenericServer::new(described, |call| {
@@ -91,9 +92,10 @@ fn interpreted() -> GenericServer {
     })
 }
 
-/// Checks that each call allocates `due` times, by comparing 2 n calls with n calls. Unrelated threads (the
-/// test runner's, or one that starts because the machine is slow) also allocate, but far less often than once
-/// in two calls. So the result is rounded, and the count is repeated until it matches.
+/// Checks that each call allocates `due` times, by comparing the allocations of 400 calls with those of 200
+/// calls. Unrelated threads (the test runner's, or one that starts because the machine is slow) also
+/// allocate, but far less often than once in two calls. So the result is rounded, and the count is repeated
+/// until it matches.
 #[track_caller]
 fn allocates(due: u64, mut call: impl FnMut()) {
     const CALLS: u64 = 200;
@@ -103,7 +105,7 @@ fn allocates(due: u64, mut call: impl FnMut()) {
         (0..calls).for_each(|_| call());
         allocations() - before
     };
-    // The first calls may enlarge an E-stack.
+    // The first calls may enlarge an E-stack (the memory to which a server thread copies arguments).
     count(10);
     let mut tries = Vec::new();
     while !tries.contains(&due) {
@@ -155,7 +157,7 @@ fn allocates_for_owned_types_only(client: &CountedClient) {
     allocates(3, || drop(client.owned("falcon".to_owned())));
 }
 
-/// The interface of a client, and a later version of this interface, which a server exports.
+/// The interface of a client (`old`), and the later version of this interface that a server exports (`new`).
 mod grown {
     pub(crate) mod old {
         use peregrine::{Out, Plain, Result, Value, interface};
@@ -266,7 +268,7 @@ fn received_bytes_are_allocated_and_copied_once() {
     allocates(1, || assert_eq!(decode::<bytes::BytesMut>(&head).len(), 1000));
 }
 
-/// Checks both devices, each with payload checks (the default) and without.
+/// Checks both settings of the Ethernet device, each with payload checks (the default) and without.
 #[test]
 fn call_over_raw_ethernet_allocates_only_for_its_owned_types() {
     let _alone = support::alone();
@@ -290,7 +292,7 @@ fn call_over_raw_ethernet_allocates_only_for_its_owned_types() {
 }
 
 /// Makes calls over UDP from more threads than a client has sockets for one server. So some threads receive
-/// the packets of others.
+/// the packets of other threads.
 #[test]
 fn call_on_a_shared_socket_does_not_allocate() {
     const CALLERS: usize = peregrine::limits::SOCKETS_PER_SERVER as usize + 8;
@@ -336,7 +338,8 @@ fn call_on_a_shared_socket_does_not_allocate() {
     });
 }
 
-/// Returns how many bytes a call copies as copy A, as copy E and as copy F.
+/// Returns how many bytes a call copies as copy A (to the A-stack), as copy E (to the E-stack) and as copy F
+/// (to the caller). These names are those of LRPC's Table III.
 fn copies(call: impl FnOnce()) -> [u64; 3] {
     let before = stats::copied().expect("a debug build");
     call();
@@ -389,7 +392,7 @@ fn sleeps() -> u64 {
     for task in std::fs::read_dir("/proc/self/task").expect("threads of this process").flatten() {
         let read = |file| std::fs::read_to_string(task.path().join(file)).unwrap_or_default();
         let name = read("comm");
-        // Sleeps of the keeper do not belong to a call.
+        // The keeper is a background thread. Its sleeps are not part of a call.
         if name.starts_with("peregrine-recei") || name.starts_with("calls") {
             let status = read("status");
             let line =
@@ -400,8 +403,8 @@ fn sleeps() -> u64 {
     sleeps
 }
 
-/// The average number of sleeps per call that a slow machine may add. A client that has waited for long
-/// sends a probe, and sleeps once more. A regression would add a whole sleep to every call.
+/// The average number of sleeps per call that a slow machine may add. A client that has waited long for its
+/// result sends a probe, and then sleeps once more. A regression would add a whole sleep to every call.
 const SLACK: f64 = 0.5;
 
 /// Checks that client and server together sleep at most `most` times per call over UDP, on average.
@@ -433,9 +436,9 @@ fn sleeps_at_most(most: f64, wait: Wait) {
     std::thread::scope(|scope| calling.spawn_scoped(scope, calls).unwrap().join()).unwrap();
 }
 
-/// Each packet wakes one thread, and each woken thread sleeps once more. If all threads poll, only the
-/// server's deputy sleeps (`path/datagram/server/receivers.rs`). It wakes every few milliseconds, and checks
-/// whether the polling thread is in a long procedure.
+/// Each packet wakes one thread, and each woken thread sleeps once more. If all threads poll, the only thread
+/// that sleeps is the server's *deputy* (`path/datagram/server/receivers.rs`). The deputy wakes every few
+/// milliseconds, and checks whether the polling thread is in a long procedure.
 #[test]
 fn packet_wakes_at_most_one_thread() {
     let _alone = support::alone();

@@ -1,5 +1,5 @@
-//! A network that fails during a call over TCP or UDP, for a second or permanently. It consists of two
-//! namespaces joined by a pair of interfaces.
+//! Tests calls over TCP and UDP during which the network fails, for a second or permanently. The network
+//! consists of two namespaces that a pair of interfaces connects.
 
 mod support;
 
@@ -76,7 +76,8 @@ fn calls_survive_short_outage_and_detect_long_one(scheme: &str) {
     link.set("down");
     let cut = Instant::now();
     client.until("gone");
-    // Detection takes about 2.3 s on an idle machine. The limit is larger, because this machine may be busy.
+    // On an idle machine, the client detects the failure after about 2.3 s. The limit is larger, because this
+    // machine may be busy.
     let detected_after = cut.elapsed();
     println!("{scheme}: detected after {detected_after:?}");
     assert!(detected_after < 3 * limits::SILENCE, "{detected_after:?}");

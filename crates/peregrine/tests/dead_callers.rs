@@ -1,5 +1,5 @@
-//! Callers that are killed or stopped while their procedures wait. On every path, the server notices that a
-//! caller is gone, and it keeps no resources for dead callers.
+//! Tests callers that are killed or stopped while their procedures wait. On every path, the server notices
+//! that a caller is gone, and it keeps no resources for dead callers.
 
 #[path = "attack/mod.rs"]
 mod attack;
@@ -33,7 +33,7 @@ trait Jobs {
     fn waiting(&self) -> peregrine::Result<u32>;
     /// Returns how many calls have been cancelled so far.
     fn cancelled(&self) -> peregrine::Result<u32>;
-    /// Waits until the call is cancelled, and then returns `number` as if it were not cancelled.
+    /// Waits until the call is cancelled, and then returns `number` as if nothing had happened.
     fn outlast(&self, number: u64) -> peregrine::Result<u64>;
 }
 
@@ -202,8 +202,8 @@ fn job_goes_to_a_live_caller() {
         let jobs = stage.bound();
         let mut dead = stage.start(&format!("next {} 1", stage.address));
         assert!(eventually(LIMIT, || jobs.waiting().unwrap() == 1), "the caller waits");
-        // The pause is longer than the limit for silent callers. The server must not treat a live caller as
-        // dead.
+        // Over datagrams, the server treats a caller as dead if the caller answers nothing for 2.5 seconds.
+        // This pause is longer. The live caller answers, so the server must not treat it as dead.
         std::thread::sleep(Duration::from_secs(4));
         assert_eq!((jobs.waiting().unwrap(), jobs.cancelled().unwrap()), (1, 0));
         let killed = Instant::now();
@@ -235,7 +235,7 @@ fn stopped_caller_gets_its_result_when_it_continues() {
     });
 }
 
-/// `PEREGRINE_DEAD_CALLERS` sets the number of callers on each path, `PEREGRINE_PATHS` the paths.
+/// `PEREGRINE_DEAD_CALLERS` sets the number of callers on each path, and `PEREGRINE_PATHS` selects the paths.
 #[test]
 fn many_dead_callers_leave_nothing() {
     let _alone = support::alone();
@@ -265,14 +265,14 @@ fn many_dead_callers_leave_nothing() {
         assert!(cancelled > 0, "no call was cancelled");
         let mut after = before;
         let back = eventually(LIMIT, || {
-            // This call sends a packet: a superfluous thread that sleeps until it receives a packet cannot
-            // end before.
+            // A superfluous thread of the server may sleep until it receives a packet, and can end only then.
+            // This call sends such a packet.
             jobs.waiting().unwrap();
             after = Vitals::of(stage.server.id());
             after.is_back_to(before, 8, 64 << 10)
         });
         assert!(back, "{before:?} became {after:?}");
-        // The server serves 48 callers at once, so dead callers hold none of its threads.
+        // The server can serve 48 callers at once, so dead callers do not occupy the server's threads.
         let mut alive = stage.start(&format!("next {} 48", stage.address));
         assert!(eventually(LIMIT, || jobs.waiting().unwrap() == 48), "{:?}", jobs.waiting());
         for job in 0..48 {

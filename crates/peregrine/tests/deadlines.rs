@@ -1,9 +1,9 @@
-//! Deadlines and given-up calls on every path: what a procedure learns of them, and which calls do not
-//! run.
+//! Tests deadlines, and calls that their callers give up, on every path: what a procedure learns of them, and
+//! which calls must not run.
 //!
 //! The tests do not depend on the speed of the machine. A test that needs a running procedure repeats the
-//! call until its procedure has begun. A test that expects no effect first waits for a later event, which the
-//! effect would precede.
+//! call until its procedure has begun. A test that expects no effect first waits for an event. If the effect
+//! occurred, it would occur before that event.
 
 mod support;
 
@@ -55,7 +55,7 @@ impl Seen {
 
 struct Object {
     seen: Arc<Seen>,
-    /// A client of the server of nested calls.
+    /// A client of the other server, which serves the nested calls.
     nested: Option<ClockClient>,
 }
 

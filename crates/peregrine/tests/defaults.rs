@@ -1,6 +1,6 @@
-//! The defaults of a program that sets no option, on every path: how many calls can be in flight, and how
-//! large messages may be. The texts of errors are tested, too: a test follows the advice of an error, and
-//! succeeds.
+//! Tests the defaults of a program that sets no option, on every path: how many calls can be in flight, and
+//! how large messages may be. The texts of errors are tested, too: a test does what an error advises, and
+//! then succeeds.
 
 mod support;
 
@@ -169,7 +169,7 @@ fn child() {
     }
 }
 
-/// Returns a server in the test's own process, and its address on each path.
+/// Starts a server in the test's own process. Returns the server, and its address on each path.
 fn serve(server: Server, options: ExportOptions) -> (Running, Vec<String>) {
     serve_object(server, options, Object::default())
 }
@@ -300,7 +300,8 @@ fn overload_error_names_running_threads_and_waiting_calls() {
 fn messages_of_sixteen_mebibytes_need_no_option() {
     on_every_path(|address| {
         let office = OfficeClient::bind(address).unwrap();
-        // 64 bytes are left for the head of the message, which contains the number of bytes.
+        // 64 bytes are left for the head of the message. The head contains the number of bytes of the
+        // argument.
         for bytes in [MIB, limits::MESSAGE_BYTES - 64] {
             assert_eq!(office.count(&vec![1; bytes]).unwrap(), bytes as u64);
             assert_eq!(office.make(bytes as u64).unwrap().len(), bytes);
@@ -425,7 +426,7 @@ fn error_for_unknown_name_lists_searched_hosts_files() {
         let text = error.unwrap().to_string();
         assert!(text.contains("/etc/peregrine/hosts"), "{text}");
     }
-    // If only this machine is searched, no hosts file is named.
+    // If the client searches only this machine, the error names no hosts file.
     let text = OfficeClient::bind("local:office").err().unwrap().to_string();
     assert!(!text.contains("hosts file"), "{text}");
     // Follow the advice: add the name to that file.

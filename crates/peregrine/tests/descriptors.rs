@@ -1,5 +1,5 @@
-//! Exhausted descriptors in a server or a client. The error names the limit, other processes are not
-//! affected, and everything works again once descriptors are available.
+//! Tests a server or a client that has no free file descriptors. The error names the limit, other processes
+//! are not affected, and everything works again once descriptors are available.
 
 mod attack;
 mod support;
@@ -17,8 +17,8 @@ use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
 use support::{Process, alone, at_rest, descriptors, role, until};
 
 const LIMIT: Duration = Duration::from_secs(10);
-/// The number of descriptors that a session costs a client: one for its connection, and one for a handle to
-/// the server process.
+/// The number of descriptors that a session costs a client: one for the connection, and one that refers to
+/// the server process (a pidfd).
 const SESSION: usize = 2;
 /// The number of descriptors that a process may open in addition to those that it has open.
 const ROOM: usize = 40;
@@ -66,7 +66,8 @@ fn server_without_descriptors_reports_it_and_serves_its_clients() {
     let room = room_for(server.id(), ROOM);
     prlimit(process, Resource::Nofile, Rlimit { current: room, maximum: room }).unwrap();
     let connect = || Line::connect(directory.path(), "vault").unwrap();
-    // A new session takes three descriptors while it begins: connection, handle to the process, region.
+    // A new session takes three descriptors while it begins: the connection, a pidfd of the client process,
+    // and the region (the shared memory).
     for spare in 0..4 {
         let mut connections = Vec::new();
         let refused = loop {
@@ -102,7 +103,8 @@ fn server_without_descriptors_reports_it_and_serves_its_clients() {
     check(&vault, 0).unwrap();
 }
 
-/// Binds by hand, because this process already has a session. Returns the text of a refusal.
+/// Binds with hand-written messages, because `VaultClient::bind` would join the session that this process
+/// already has. If the server refuses, returns the text of the refusal.
 fn bind_once_more(directory: &Path) -> Result<(), String> {
     let line = Line::connect(directory, "vault").unwrap();
     let (answer, _) = line.ask(&wire::bind(1, 4096, &[]));
@@ -116,7 +118,7 @@ fn bind_once_more(directory: &Path) -> Result<(), String> {
     }
 }
 
-/// Opens all descriptors that this process may still open, except `left`.
+/// Opens all descriptors that this process may still open, except `left` of them.
 fn all_but(left: usize) -> Vec<File> {
     let mut held: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
     held.truncate(held.len().checked_sub(left).expect("at least `left` are free"));
@@ -124,7 +126,7 @@ fn all_but(left: usize) -> Vec<File> {
 }
 
 /// Repeats `attempt` with more and more free descriptors until it succeeds. Returns the number of free
-/// descriptors that it needed, and its result.
+/// descriptors that the successful attempt needed, and the result of the attempt.
 #[track_caller]
 fn needed<T>(mut attempt: impl FnMut() -> Result<T, CallError>) -> (usize, T) {
     for left in 0..ROOM {

@@ -11,14 +11,14 @@ fn read(file: &str) -> String {
     fs::read_to_string(root().join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
 }
 
-/// Asserts that nothing was found.
+/// Asserts that `found` is empty. Otherwise prints its lines.
 fn none(found: Vec<String>) {
     assert!(found.is_empty(), "\n{}\n", found.join("\n"));
 }
 
 // LINEAGE.md names files, types and functions.
 
-/// Returns the file or directory that a document means by this name.
+/// Returns the file or directory that has the name `name` in a document.
 fn place(name: &str) -> Option<PathBuf> {
     let from = ["crates/peregrine/src", "crates/peregrine", "crates", ""];
     from.iter().map(|from| root().join(from).join(name)).find(|place| place.exists())
@@ -38,8 +38,8 @@ fn defines(source: &str, name: &str) -> bool {
     })
 }
 
-/// Returns the places and items in a text that do not exist. An item is named before its file: `item` in
-/// `file.rs`, or `item` and `other` in `file.rs`.
+/// Returns the files, directories and items that a text names but that do not exist. An item is named before
+/// its file: `item` in `file.rs`, or `item` and `other` in `file.rs`.
 fn missing(text: &str) -> Vec<String> {
     let mut missing = Vec::new();
     let mut items: Vec<&str> = Vec::new();

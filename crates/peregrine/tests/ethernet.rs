@@ -1,4 +1,5 @@
-//! Raw Ethernet with both devices: the cases of all network paths, between two network namespaces.
+//! Runs the test cases of all network paths over raw Ethernet, with both devices (AF_XDP and AF_PACKET).
+//! Client and server are in two network namespaces.
 
 mod contract;
 mod room;

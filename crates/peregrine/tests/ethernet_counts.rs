@@ -1,6 +1,6 @@
-//! Counts the frames of calls over raw Ethernet at a bridge, with both devices: each call takes exactly
-//! the frames it needs. Other costs of a call are counted along with those of the other paths, in
-//! `tests/counts.rs` and `tests/syscalls.rs`.
+//! Counts the Ethernet frames of calls at a bridge between client and server, with both devices (AF_XDP and
+//! AF_PACKET). Each call takes exactly the frames that it needs. `tests/counts.rs` and `tests/syscalls.rs`
+//! count the other costs of a call, for all paths.
 
 mod services;
 mod support;
@@ -15,8 +15,8 @@ use support::link::{ENDS, Link, at_far_end, at_near_end};
 
 /// Returns how many frames a call takes: in total, for the message of the call, and for its result. The
 /// frames of each call are counted separately, and more than half of the calls must take the same number. On
-/// a busy machine, a call may take more frames: the client probes for a result that is not late, or two
-/// server threads receive the two fragments of a call in the wrong order.
+/// a busy machine, a call may take more frames. For example, the client may send a probe before the result
+/// has had time to arrive. Or two server threads may receive the two fragments of a call in the wrong order.
 fn frames_of(bridge: &Bridge, mut call: impl FnMut()) -> [u64; 3] {
     const CALLS: usize = 201;
     call();
@@ -60,7 +60,7 @@ fn counts(link: &Link, device: EthernetDevice) {
             assert_eq!(fill, [fragments + 1, 1, fragments], "a result of {bytes} bytes");
         }
     }
-    // Calls send no other frames. Each bind asks once over UDP where the server is.
+    // Calls send no other frames. When a client binds, it asks once over UDP where the server is.
     let others = bridge.seen.others.load(Ordering::SeqCst);
     assert!(others < 100, "{others} frames are not Peregrine's");
 }

@@ -1,7 +1,7 @@
-//! Hostile frames on a link, sent to a server's endpoint and to a client's: random, truncated, damaged,
-//! replayed and forged frames. At the end, the test sends as many hostile frames as the link carries.
-//! Meanwhile honest callers get their results, no call runs twice, no honest process grows, and frames of
-//! other programs arrive as usual.
+//! Sends hostile Ethernet frames to the endpoint of a server and to the endpoint of a client: random,
+//! truncated, damaged, replayed and forged frames. At the end, the test sends as many hostile frames as the
+//! link carries. During all this, honest callers get their results, no call runs twice, no honest process
+//! grows, and frames of other programs arrive as usual.
 //!
 //! `PEREGRINE_SOAK=600` sends hostile frames for 600 seconds. `PEREGRINE_SEED`, set to the seed that a run
 //! printed, repeats the hostile frames of that run.
@@ -140,7 +140,8 @@ struct Seen {
     honest: [Mutex<Newest>; 2],
     /// Frames to and from the accomplice, a client that the attacker controls.
     own: [Mutex<Newest>; 2],
-    /// The accomplice's tag plus 1; 0 if it is not known yet.
+    /// The tag of the accomplice's process plus 1, or 0 if the tag is not known yet. A frame's endpoints
+    /// contain the tags of the two processes.
     accomplice: AtomicU64,
 }
 
@@ -181,7 +182,8 @@ impl Seen {
     }
 }
 
-/// Two ends, the frames that pass between them, and sockets that send to either end from outside.
+/// The two ends of a link, the frames that pass between them, and the sockets by which the attacker sends
+/// frames to either end.
 struct Scene {
     link: Link,
     bridge: Bridge,
@@ -208,7 +210,7 @@ impl Scene {
         locked(&self.seen.honest[to]).pick(noise)
     }
 
-    /// Sends a frame. Returns whether the interface took it.
+    /// Sends a frame. Returns whether the interface accepted the frame.
     fn send(&self, to: usize, frame: &[u8]) -> bool {
         frame.len() >= 14 && self.taps[to].send(&frame[..frame.len().min(FRAME_MAX)]).is_ok()
     }
@@ -222,17 +224,17 @@ impl Scene {
         match noise.below(10) {
             // A replay from the same sender.
             0 | 1 => {}
-            // Headers only, perhaps truncated.
+            // A frame that has only headers, which may be truncated.
             2 => {
                 let bytes = noise.one_of(&[14, 15, 16, 17, 18, 18, 18, 19, 30, 59, 60]);
                 frame.truncate(bytes);
             }
-            // Shorter or longer than its header says.
+            // A frame that is shorter or longer than its header says.
             3 => {
                 let bytes = 14 + noise.below(FRAME_MAX as u64 - 14) as usize;
                 frame.resize(bytes, 0x5a);
             }
-            // Flipped bits.
+            // A frame with flipped bits.
             4 => {
                 for _ in 0..1 + noise.below(4) {
                     let at =
@@ -251,18 +253,18 @@ impl Scene {
                 let endpoint = noise.bytes(2);
                 frame[16..18].copy_from_slice(&endpoint);
             }
-            // An unknown client, with a correct checksum.
+            // A forged frame of an unknown client, with a correct checksum.
             7 => {
                 let secret = noise.bytes(SECRET.len());
                 frame[LINK_HEADER_BYTES..][SECRET].copy_from_slice(&secret);
                 forge(noise, &mut frame[LINK_HEADER_BYTES..]);
             }
-            // A known client, with forged fields.
+            // A forged frame of the accomplice, which is a known client.
             8 => {
                 frame = locked(&self.seen.own[to]).pick(noise);
                 forge(noise, &mut frame[LINK_HEADER_BYTES..]);
             }
-            // Noise of Peregrine's type.
+            // A frame with Peregrine's type and random contents.
             _ => {
                 let bytes = LINK_HEADER_BYTES + noise.below(1400) as usize;
                 frame.truncate(LINK_HEADER_BYTES);
@@ -347,7 +349,7 @@ fn honest_callers_keep_their_results(by: &str) {
         }
     }
     called(20);
-    // The processes still call and serve, as they did at the first measurement.
+    // The processes still call and serve, so they use about as much as at the first measurement.
     let mut after = before;
     let back = eventually(LIMIT, || {
         after = [&server, &client].map(|process| Vitals::of(process.id()));

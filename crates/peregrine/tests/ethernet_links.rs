@@ -1,5 +1,5 @@
-//! Raw Ethernet on unusual links: interfaces with several queues, networks whose MTU differs from place to
-//! place, and servers that run only for a moment.
+//! Tests raw Ethernet on unusual links: on interfaces with several queues, and on networks whose MTU differs
+//! from place to place. Also tests servers that run only for a moment.
 
 #[path = "attack/mod.rs"]
 mod attack;
@@ -112,8 +112,8 @@ fn frames_on_other_queues_arrive() {
     });
 }
 
-/// Checks two kinds of networks: both ends send jumbo frames that the middle of the network does not forward,
-/// or the two ends have different MTUs.
+/// Checks two kinds of networks. In the first, both ends send jumbo frames that the middle of the network
+/// does not forward. In the second, the two ends have different MTUs.
 #[test]
 fn fragments_fit_the_smallest_mtu_of_the_network() {
     let any = EthernetDevice::Any;
@@ -208,7 +208,7 @@ fn callers_of_short_lived_servers_find_the_next_one() {
 }
 
 /// Calls to a stopped server wait for their full time limits. Calls that were given up must not use up the
-/// resources of later calls, which would then fail at once.
+/// resources that later calls need. Otherwise, the later calls would fail at once.
 #[test]
 fn callers_of_a_stopped_server_wait_for_their_limits() {
     const THREADS: u64 = 4;

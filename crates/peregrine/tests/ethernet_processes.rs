@@ -1,6 +1,7 @@
-//! Servers and clients over raw Ethernet as real processes. The tests run several of them at one interface,
-//! together with ordinary traffic. They kill processes that hold the interface's queue, and they use a link
-//! that no longer carries Peregrine's frames.
+//! Tests servers and clients over raw Ethernet that are separate processes. The tests run several processes
+//! at one interface, together with ordinary traffic. Only one process at a time can have the interface's
+//! receive queue (by AF_XDP), and the tests kill this process. They also use a link that no longer carries
+//! Peregrine's frames.
 
 #[path = "attack/mod.rs"]
 mod attack;
@@ -178,8 +179,8 @@ fn server(link: &Link, port: u16, directory: &Path) -> (Process, String) {
     (process, address)
 }
 
-/// Starts a process at the near end that makes calls. Returns the process after its first calls, and the text
-/// by which the process describes its device.
+/// Starts a process at the near end that makes calls. Returns after the first calls of the process. The
+/// returned text describes the device that the process uses.
 fn caller(link: &Link, address: &str, first: u64, directory: &Path) -> (Process, String) {
     let role = format!("caller {address} {first}");
     let mut process = link.launch(CLIENTS, "child", &role, directory);
@@ -261,8 +262,8 @@ fn processes_at_one_interface_do_not_interfere() {
     });
 }
 
-/// Attaching an XDP program resets many network cards, and all frames of other programs then pass through the
-/// program.
+/// Attaching an XDP program resets many network cards. After that, all frames that other programs receive
+/// pass through the XDP program.
 #[test]
 fn xdp_program_is_attached_only_on_request() {
     let directory = tempfile::tempdir().unwrap();
@@ -600,7 +601,7 @@ fn silent_link_is_replaced_by_udp() {
         );
         // The long call was in progress, and each caller may have had a call in progress.
         assert!((1..=4).contains(&maybe), "{maybe} calls have unknown outcomes");
-        // A new binding finds the server over UDP, but no frame reaches it.
+        // A new binding finds the server over UDP, but no Ethernet frame reaches the server.
         let impatient = BindOptions::default().bind_timeout(Duration::from_millis(500));
         let error = LedgerClient::bind_with(&address, &impatient).map(drop).unwrap_err();
         assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::No), "{error}");
@@ -673,7 +674,7 @@ fn rebinding_gets_the_queue_again() {
     });
 }
 
-/// The link is down for longer than a client waits for a silent server, and then up again.
+/// The link is down for longer than a client waits for a silent server. Then the link is up again.
 #[test]
 fn interface_that_goes_down_and_up_is_used_again() {
     let directory = tempfile::tempdir().unwrap();

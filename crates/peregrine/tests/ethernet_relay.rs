@@ -1,6 +1,6 @@
-//! Calls over raw Ethernet with each of the two devices. A bridge between client and server loses,
-//! duplicates, delays, reorders, damages and truncates Peregrine's frames. No call runs twice, every call has
-//! a correct outcome, and messages arrive intact.
+//! Tests calls over raw Ethernet with each of the two devices (AF_XDP and AF_PACKET). A bridge between client
+//! and server loses, duplicates, delays, reorders, damages and truncates Peregrine's frames. No call runs
+//! twice, every call has a correct outcome, and messages arrive intact.
 //!
 //! With `PEREGRINE_SOAK`, the clients together make a hundred thousand calls. `PEREGRINE_SEED`, set to the
 //! seed that a run printed, repeats the bridge's decisions in that run.
@@ -103,8 +103,8 @@ fn link() -> Option<Link> {
     Link::with_middle().map_err(|why| println!("skipped: no namespaces: {why}")).ok()
 }
 
-/// Checks the calls of two clients at the same time, one with each device. The server uses the device
-/// `server`.
+/// Checks the calls of two clients that run at the same time, one with each device. The server uses the
+/// device `server`.
 fn check_calls_survive(server: &str) {
     let directory = support::own_directory();
     let (path, Some(link)) = (directory.path(), link()) else { return };

@@ -1,5 +1,5 @@
-//! Clients and servers that were built from different traits. Compatible ones work on every path, and
-//! incompatible ones are reported.
+//! Tests clients and servers that were built from different traits. Compatible traits work on every path, and
+//! incompatible traits are reported.
 
 mod support;
 
@@ -25,8 +25,8 @@ mod old {
     }
 }
 
-/// A compatible interface: more procedures, which are in a different order, other bounds, and another name
-/// of a type.
+/// An interface that is compatible with `old`. It has an additional procedure, another order of procedures,
+/// other bounds, and another name of a type.
 mod new {
     use super::*;
 
@@ -133,7 +133,7 @@ fn compatible_interfaces_work_and_others_are_reported_on_every_path() {
         assert_eq!(notes.add(&Note { title: "x".into(), next }).unwrap(), 5);
         let mut buffer = Vec::with_capacity(100);
         assert_eq!(notes.read(Out::from(&mut buffer)).unwrap(), 3);
-        // The server's bound is the smaller one.
+        // The server's bound of 32 bytes applies, because it is smaller than the client's bound of 64 bytes.
         assert_eq!(buffer, [7; 32]);
         let mut values = [1, 2, 3];
         assert_eq!(notes.sum(&mut values).unwrap(), 6);

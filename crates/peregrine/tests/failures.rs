@@ -1,4 +1,4 @@
-//! How calls fail: deadlines, overload, withdrawal, forks, incompatible interfaces.
+//! Tests how calls fail: deadlines, overload, withdrawal, forks, incompatible interfaces.
 
 mod support;
 
@@ -56,8 +56,8 @@ impl Test {
         Self { entered, open, running, _directory: directory, _alone: alone }
     }
 
-    /// Returns when a running call has been given up after `limit`. On a slow machine, the limit may pass
-    /// before the procedure runs. The server then does not run the call, and the call is repeated.
+    /// Makes a call that is given up after `limit`, while its procedure runs. On a slow machine, the limit
+    /// may pass before the procedure runs. The server then does not run the call, and the call is repeated.
     fn give_up_inside(&self, impatient: &GateClient, limit: Duration) {
         let until = Instant::now() + LIMIT;
         loop {
@@ -83,11 +83,13 @@ fn deadline_ends_the_wait_and_the_a_stack_is_released_later() {
         let impatient = gate.with_timeout(Duration::from_millis(30));
         test.give_up_inside(&impatient, Duration::from_millis(30));
 
-        // The only A-stack is captured, so no other call can begin. This call is reported as not executed.
+        // The procedure of the earlier call still occupies the only A-stack (call frame), so no other call
+        // can begin. This call is reported as not executed.
         let error = impatient.pass(2).unwrap_err();
         assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::No), "{error}");
         assert_eq!(error.phase(), Phase::Marshal);
-        // The server releases the A-stack, and its late answer is not given to another call.
+        // When the procedure ends, the server releases the A-stack. The late answer is not given to another
+        // call.
         test.open.send(()).unwrap();
         assert_eq!(gate.pass(3).unwrap(), 3);
         for x in 0..100 {

@@ -1,4 +1,4 @@
-//! Panics outside of calls. An exported object that panics when it is dropped affects no client on any
+//! Tests panics outside of calls. An exported object that panics when it is dropped affects no client on any
 //! path, and the server's owner is notified.
 
 mod support;
@@ -173,7 +173,8 @@ fn panicking_drop_affects_no_client_over_raw_ethernet() {
     });
 }
 
-/// A panic in the owner's hook does not end the server either.
+/// The owner's hook is the function that the server calls for a fault. A panic in the hook does not end the
+/// server either.
 #[test]
 fn panicking_hook_affects_no_client() {
     let _alone = alone();

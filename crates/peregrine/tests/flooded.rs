@@ -1,5 +1,5 @@
-//! Floods of packets at a waiting caller, from its server or from an attacker in the server's place. The call
-//! still ends at its deadline.
+//! Tests calls whose callers receive a flood of packets while they wait. The flood comes from the server, or
+//! from an attacker in the server's place. Each call must still end at its deadline.
 
 mod support;
 
@@ -55,7 +55,7 @@ const LIMIT: Duration = Duration::from_millis(300);
 const WAITS: [Wait; 3] = [Wait::Spin, Wait::Adaptive, Wait::Block];
 
 /// Makes a call during a flood. `send` sends one packet of the flood. Checks that the call ends before the
-/// flood.
+/// flood ends.
 #[track_caller]
 fn call_during_flood(
     send: impl Fn() + Sync,

@@ -1,5 +1,5 @@
-//! The cost of an idle session and an idle binding, for client and server together: exact counts of memory in
-//! one process that is both client and server.
+//! Counts the memory and the descriptors that an idle session and an idle binding use. One process is both
+//! client and server, so each count includes both sides.
 
 mod services;
 mod support;
@@ -15,8 +15,8 @@ use support::{at_rest, until};
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// Returns the resident bytes of all regions. A page that is mapped twice counts once, because `Pss` counts
-/// half of it for each mapping.
+/// Returns the resident bytes of all regions (the memory that client and server share). A page that is mapped
+/// twice counts once, because `Pss` counts half of it for each mapping.
 fn region_bytes() -> i64 {
     let maps = std::fs::read_to_string("/proc/self/smaps").expect("what is mapped");
     let (mut bytes, mut inside) = (0, false);
@@ -106,7 +106,7 @@ fn idle_sessions_and_bindings_cost_little_and_leak_nothing() {
         let is_little =
             |now: (i64, usize)| (now.0 - called.0) / BINDINGS <= BINDING_BYTES && now.1 == called.1;
         let idle = in_use_when(directory, is_little);
-        // In the second half of the rounds, each of these bindings makes a call, and is idle again.
+        // In the second half of the rounds, each of these bindings makes a call, and is then idle again.
         if round >= 2 {
             more.iter().for_each(|client| client.null().unwrap());
         }

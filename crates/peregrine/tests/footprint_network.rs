@@ -1,5 +1,4 @@
-//! The cost of an idle client over a network for its server: exact counts of the server's memory. The
-//! clients are other processes.
+//! Counts the memory that a server uses for each idle client over a network. The clients are other processes.
 
 mod services;
 mod support;
@@ -90,8 +89,8 @@ fn idle_client_over_udp_costs_the_server_less_than_a_kilobyte() {
     let _directory = support::own_directory();
     let (running, address) = serve("udp:127.0.0.1:0");
     let mut clients = Clients::of(&address);
-    // The first clients make the server allocate what it needs only once. It allocates records in groups of
-    // 64.
+    // The first clients make the server allocate what it needs only once. The server allocates its records of
+    // clients in groups of 64.
     clients.bind(256);
     let first = in_use();
     clients.bind(1024);
@@ -100,8 +99,8 @@ fn idle_client_over_udp_costs_the_server_less_than_a_kilobyte() {
     println!("{} bytes per client over UDP that has just called", bytes());
     support::until("idle clients cost little", || bytes() <= CLIENT_BYTES);
     println!("{} bytes per idle client over UDP", bytes());
-    // A client that receives an answer late requests handles twice. So the server may have more bindings
-    // than there are clients.
+    // If the answer to a bind arrives late, the client asks again, and the server makes a second binding. So
+    // the server may have more bindings than there are clients.
     let bindings = peregrine::describe("null").unwrap().bindings;
     assert!((1280..1400).contains(&bindings), "{bindings} of 1280 clients");
     drop(clients);

@@ -1,5 +1,5 @@
-//! A child that was forked without `exec`. It shares no session with its parent, and nothing that it does
-//! with inherited bindings affects the parent.
+//! Tests a child process that was forked without `exec`. The child shares no session with its parent. Nothing
+//! that the child does with inherited bindings affects the parent.
 
 mod support;
 
@@ -35,8 +35,8 @@ fn child() {
     }
 }
 
-/// Runs a function in a forked child, and returns its result, or false if it panicked. The child must
-/// not use anything that another thread of its parent may have locked.
+/// Runs a function in a forked child. Returns the result of the function, or false if the function panicked.
+/// The child must not use anything that another thread of its parent may have locked.
 fn in_a_child(run: impl FnOnce() -> bool) -> bool {
     // SAFETY: the child runs only `run`, and exits.
     let child = unsafe { libc::fork() };
@@ -51,7 +51,7 @@ fn in_a_child(run: impl FnOnce() -> bool) -> bool {
     status == 0
 }
 
-/// Returns the number of descriptors of the server.
+/// Returns the number of descriptors that the server has open.
 fn open(directory: &Path, server: &Process) -> usize {
     let [open] = at_rest(directory, "one", [server.id()]);
     open

@@ -1,5 +1,5 @@
-//! Interpreted and compiled stubs together: a bridge between them keeps the contract, and both send the
-//! same bytes.
+//! Tests interpreted and compiled stubs together. Calls through a bridge (a generic server that forwards its
+//! calls) keep the contract of a call. Both kinds of stubs send the same bytes.
 
 mod contract;
 mod support;
@@ -26,7 +26,7 @@ fn described() -> Described {
     Described::parse(&ContractClient::INTERFACE.canonical_text()).unwrap()
 }
 
-/// Makes the received call to another server. Nothing of the interface is compiled into this function.
+/// Forwards a received call to another server. Nothing of the interface is compiled into this function.
 fn forward(client: &GenericClient, call: &mut GenericCall<'_>) -> GenericOutcome {
     let number = call.number();
     let mut arguments: Vec<Argument<'_>> = call
@@ -157,8 +157,8 @@ fn incoming(message: &Message) -> (Vec<u8>, usize, usize) {
     (whole, head.len(), at)
 }
 
-/// Returns a server's answer to a message: its kind, the position and size of its head, and all of the
-/// reply's memory.
+/// Returns what a server answers to a message: the kind of the answer, the position and the size of the
+/// reply's head, and all of the reply's memory.
 fn answer(serve: &dyn Serve, message: &Message) -> (Answer, u32, u32, Vec<u8>) {
     let (whole, head_bytes, copied) = incoming(message);
     let incoming = Incoming {

@@ -1,5 +1,5 @@
-//! Calls that a peer gives up, and extensions that it sends with calls. The peer is written by hand,
-//! because it must do what the library's client never does.
+//! Tests calls that a client gives up, and extensions (optional entries) that a client sends with calls. The
+//! client is written by hand, because it must do what the library's client never does.
 
 mod support;
 
@@ -121,7 +121,7 @@ impl Stage {
         Session::new(self.directory.path(), "work", astacks).expect("a session")
     }
 
-    /// Makes a connection, and returns it with the number of a binding.
+    /// Connects to the server and binds. Returns the connection and the number of the binding.
     fn connection(&self) -> (TcpStream, u32) {
         let endpoint = self.running.addresses()[0].to_string();
         let mut stream = TcpStream::connect(endpoint.strip_prefix("tcp:").unwrap()).unwrap();
@@ -132,7 +132,7 @@ impl Stage {
     }
 }
 
-/// Receives a reply. Returns the number of its call, and its answer.
+/// Receives a reply. Returns the number of the call, and the answer in the reply.
 #[track_caller]
 fn answer(stream: &mut TcpStream) -> (u32, u32) {
     let reply = receive(stream).expect("a reply");
@@ -201,8 +201,9 @@ fn word_in_shared_memory_cancels_a_call() {
     stage.seen.await_cancelled(2);
 }
 
-/// The number of a call has 29 bits, so numbers wrap around, and a later call gets the same number. The
-/// server must not charge the later call with the time for which the earlier call waited for a thread.
+/// The number of a call has 29 bits, so numbers wrap around, and a later call gets the same number as an
+/// earlier call. The server must not charge the later call with the time for which the earlier call waited
+/// for a thread.
 #[test]
 fn waiting_time_of_earlier_call_with_same_number_is_not_charged() {
     let _alone = support::alone();
@@ -211,7 +212,8 @@ fn waiting_time_of_earlier_call_with_same_number_is_not_charged() {
     let busy = session.post(0, STAY);
     stage.seen.await_entered(1);
     let first = session.post(1, COUNT);
-    // The server knows that the call waits: it has read the message that follows the ring.
+    // The answer to this request proves that the server has read the earlier ring. So the server knows that
+    // the call waits.
     session.line.send(&wire::describe()).expect("a session");
     session.line.answer_within(LONG).expect("an answer");
     stage.seen.set(true);
@@ -303,15 +305,15 @@ fn invalid_extensions_are_ignored() {
     assert_eq!(answer(&mut stream), (9, NOT_EXECUTED));
     let message = session.post_extended(0, COUNT, &nothing);
     assert_eq!(session.reply_to(message, 0, LONG), Some(NOT_EXECUTED));
-    // Extensions of one call do not affect the next one on the same A-stack.
+    // Extensions of one call do not affect the next call on the same A-stack (call frame).
     let message = session.post(0, COUNT);
     assert_eq!(session.reply_to(message, 0, LONG), Some(OK));
     assert!(!stage.seen.limited.load(Ordering::SeqCst));
     assert_eq!(stage.seen.counted.load(Ordering::SeqCst), calls + 1);
 }
 
-/// Checks that calls still run when procedures that do not end occupy all threads and their callers have
-/// given up. `by` makes such calls.
+/// Checks that calls still run after all threads of the server have been captured. A thread is captured if
+/// its procedure does not end although the caller has given up. `by` makes calls that capture all threads.
 fn captured_threads_are_replaced(stage: &Stage, address: &str, by: impl Fn(&str)) {
     const THREADS: u32 = 2;
     // The timeout is shorter than the time for which the procedures run.

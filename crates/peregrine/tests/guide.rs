@@ -1,4 +1,5 @@
-//! The listings of docs/GUIDE.md are the examples, and the examples print what the guide shows.
+//! Checks that the listings of docs/GUIDE.md are the programs in `examples/`, and that these programs print
+//! what the guide shows.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,8 +13,8 @@ fn blocks(text: &str) -> Vec<(&str, &str)> {
     fenced.map(|block| block.split_once('\n').expect("a language and a text")).collect()
 }
 
-/// Returns the example with this text. The guide leaves out the first line, which says what the
-/// program is for.
+/// Returns the file of the example with the text `listing`. The guide leaves out the first line, which says
+/// what the program is for.
 fn example_with(listing: &str) -> Option<PathBuf> {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
     let files = fs::read_dir(examples).unwrap().map(|entry| entry.unwrap().path());

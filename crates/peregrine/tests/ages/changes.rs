@@ -1,5 +1,6 @@
-//! Changes of an interface that clients and servers survive in at least one direction. In each module, `old`
-//! and `new` are two ages of the same interface.
+//! Changes of an interface after which calls still work in at least one direction: from a new client to an
+//! old server, or from an old client to a new server. In each module, `old` is the interface before the
+//! change, and `new` is the interface after it. They are two *ages* of the same interface.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use peregrine::{Binding, CallError, Lent, Out, Plain, Result, Value, interface};
 use crate::forbidden;
 use crate::interpreted::{Call, told};
 
-/// A change, and the outcomes of calls between clients and servers of both ages.
+/// A change of an interface, and the outcomes of calls between a client and a server of different ages.
 pub(crate) struct Change {
     pub(crate) name: &'static str,
     /// The outcome for a new client and an old server, in words.
@@ -21,27 +22,27 @@ pub(crate) struct Change {
     pub(crate) new: Age,
 }
 
-/// An interface at one time.
+/// An interface as it is before or after a change.
 pub(crate) struct Age {
     pub(crate) interface: &'static Interface,
     pub(crate) server: fn() -> Arc<dyn Serve>,
-    /// Makes all calls by compiled stubs, and returns their outcomes.
+    /// Makes the test's calls over a binding with compiled stubs, and returns the outcomes of the calls.
     pub(crate) compiled: fn(Binding) -> Vec<String>,
-    /// The calls of `compiled` in the form that interpreted stubs take.
+    /// The calls that interpreted stubs make, with arguments in JSON.
     pub(crate) calls: &'static [Call],
     /// The outcomes that a client of this age must get from a server of the other age.
     pub(crate) expected: Expected,
 }
 
 pub(crate) enum Expected {
-    /// The client is refused when it binds, by this rule.
+    /// When the client binds, the client is refused because of this rule.
     Refused(Rule),
     /// The client can bind, and its calls have these outcomes: one text for each call.
     Calls { compiled: &'static [&'static str], interpreted: &'static [&'static str] },
 }
 
-/// Makes an [`Age`] of the trait `Shop` in the module `$module`. Its `compiled` makes the calls `$call` by
-/// the client `$client`.
+/// Makes an [`Age`] of the trait `Shop` in the module `$module`. The function `compiled` of this age makes
+/// the calls `$call` with the client `$client`.
 macro_rules! age {
     ($module:ident, |$client:ident| [$($call:expr),* $(,)?], $calls:expr, $expected:expr) => {
         Age {

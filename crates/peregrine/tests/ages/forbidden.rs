@@ -1,5 +1,5 @@
-//! Changes of an interface that no client survives: clients of either age are refused by servers of
-//! the other.
+//! Forbidden changes of an interface. After such a change, an old client cannot bind to a new server, and a
+//! new client cannot bind to an old server.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ macro_rules! refused {
     };
 }
 
-/// Defines a change after which clients of both ages are refused.
+/// Defines a change after which the old client and the new client are both refused.
 macro_rules! forbidden {
     (
         $name:literal, $module:ident, $rule:ident,

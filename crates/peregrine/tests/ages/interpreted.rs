@@ -1,4 +1,5 @@
-//! Calls by interpreted stubs, with arguments and results in JSON.
+//! Makes calls with interpreted stubs, which read the description of an interface at run time. Arguments and
+//! results are in JSON.
 
 use std::fmt::Debug;
 
@@ -7,8 +8,8 @@ use peregrine::json::Bytes;
 use peregrine::{Argument, CallError, Dynamic, GenericClient, Out};
 use serde_json::Value;
 
-/// A call: the procedure, and a JSON object with its arguments. The argument of an out parameter is the
-/// number of elements that the client's buffer can hold.
+/// A call: the name of the procedure, and a JSON object with the arguments. The argument of an out parameter
+/// is the number of elements that the client's buffer can hold.
 pub(crate) type Call = (&'static str, &'static str);
 
 /// Returns an outcome as text. The text of a failed call does not contain the address.
@@ -39,7 +40,7 @@ fn sorted(json: &Value) -> String {
     }
 }
 
-/// Makes a call. Returns its result, and the values of its out and in-out parameters, in JSON.
+/// Makes a call. Returns the result, and the values of the out and in-out parameters, in JSON.
 pub(crate) fn call(client: &GenericClient, (name, arguments): &Call) -> String {
     let described = client.described();
     let (_, procedure) = described.procedure(name).expect("a procedure of the client");

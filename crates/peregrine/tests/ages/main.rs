@@ -1,8 +1,9 @@
-//! The table of docs/EVOLUTION.md: every change of an interface, in both directions, on every path, in both
-//! byte orders, by compiled and by interpreted stubs. The outcome of a change in one direction must be the
-//! same for all paths, byte orders and stubs.
+//! Tests every change in the table of docs/EVOLUTION.md. After each change of an interface, a new client
+//! calls an old server, and an old client calls a new server. The tests do this on every path, in both byte
+//! orders, with compiled and with interpreted stubs. The outcome may depend on the change and on which side
+//! is new, but not on the path, the byte order or the kind of stubs.
 //!
-//! `PEREGRINE_WRITE=1 cargo test -p peregrine --all-features --test ages` writes the table.
+//! `PEREGRINE_WRITE=1 cargo test -p peregrine --all-features --test ages` writes the table to the document.
 #![cfg(feature = "json")]
 
 mod changes;
@@ -92,7 +93,7 @@ fn changes_have_their_outcomes_over_raw_ethernet() {
     at_near_end(Link::new(), |_| check(Way::Ethernet));
 }
 
-/// Returns the table of all changes, and the rules that it names.
+/// Returns the table of all changes, followed by a list of the rules that the table names.
 fn table() -> String {
     let mut text = String::from(
         "| what is added or changed | new client, old server | old client, new server |\n\

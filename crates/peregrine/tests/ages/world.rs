@@ -1,4 +1,4 @@
-//! Servers of any age, on each path.
+//! Starts servers on each path, with the old or the new interface of a change, and binds clients to them.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, MutexGuard};
@@ -20,8 +20,8 @@ pub(crate) enum Way {
     Local,
     Udp,
     Tcp,
-    /// Raw Ethernet between the ends of a link. The client is at the near end, whose namespace the test's
-    /// thread has entered. The server is at the far end.
+    /// Raw Ethernet between the two ends of a link, which are network namespaces. The client is at the near
+    /// end, whose namespace the test's thread has entered. The server is at the far end.
     Ethernet,
 }
 
@@ -66,8 +66,8 @@ impl World {
         self.way
     }
 
-    /// Serves an age of an interface. If `swapped` is true, the server behaves as on a machine with
-    /// the other byte order.
+    /// Starts a server of an interface (the old or the new one of a change). If `swapped` is true, the server
+    /// behaves as on a machine with the other byte order.
     pub(crate) fn serve(&self, age: &Age, swapped: bool) -> Home {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let object = Any((age.server)());
@@ -99,7 +99,7 @@ impl World {
 }
 
 impl Home {
-    /// Binds with the description of a compiled client.
+    /// Binds with the description that is compiled into a client.
     pub(crate) fn bind(&self, interface: &'static Interface) -> Result<Binding, CallError> {
         self.bind_as(interface.into())
     }

@@ -1,4 +1,7 @@
-//! A hostile client and a hostile server: they write noise to the region, the call words and the socket.
+//! A hostile client and a hostile server of the local path. They write random bytes (*noise*) to the region
+//! (the shared memory of a session), and send noise over the socket. A region consists of A-stacks, the
+//! frames of single calls. The call word of an A-stack posts a call, and a message called a *ring* asks the
+//! server to look for a call.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -16,8 +19,8 @@ use super::wire::{
 /// Valid call words, and invalid ones that resemble them.
 const KINDS: [u32; 8] = [0, 2, 3, 4, 5, 6, 7, 1];
 
-/// Writes one value to a random offset of the region. Offsets where a wrong value does harm are more
-/// frequent.
+/// Writes one value at a random offset of the region. Offsets at which a wrong value can do harm are chosen
+/// more often.
 fn scribble(region: &Region, noise: &mut Noise, about: u32) {
     let astack = noise.below(region.count.into()) as u32;
     let place = match noise.below(9) {
@@ -47,7 +50,7 @@ fn smear(region: &Region, noise: &mut Noise) {
     let bytes = region.memory.len() as u64;
     let length = noise.below(bytes.min(4 << 20)) as usize;
     let at = noise.below(bytes - length as u64 + 1) as usize;
-    // One page of noise is repeated, because generating more would take long.
+    // One page of noise is repeated, because generating more noise would take too long.
     let page = noise.bytes(4096);
     let space = &region.memory;
     for (at, end) in (at..at + length).step_by(page.len()).map(|one| (one, at + length)) {
@@ -91,7 +94,7 @@ fn post(session: &Session, noise: &mut Noise) {
         let _ = session.line.send(&request(RING, astack));
     }
     if noise.once_in(4) {
-        // Changes the call while the server reads it.
+        // The server may read the call while this loop changes the call.
         (0..64).for_each(|_| scribble(region, noise, lengths[2]));
     }
 }
@@ -140,7 +143,7 @@ fn noise_token(noise: &mut Noise) -> wire::Token {
     noise.bytes(16).try_into().expect("sixteen")
 }
 
-/// Attacks the export `vault` as a client until `until`. Returns the number of calls posted.
+/// Attacks the export `vault` as a client until the time `until`. Returns the number of calls posted.
 pub(crate) fn client(directory: &Path, seed: u64, until: Instant) -> u64 {
     let mut noise = Noise::new(seed);
     let (mut sessions, mut posted) = (Vec::<Session>::new(), 0);
@@ -190,7 +193,7 @@ struct Victim {
     seen: Vec<u32>,
 }
 
-/// Runs a server with the name `trap`, which sends noise to its clients until `until`.
+/// Runs the server of the export `trap` until the time `until`. The server sends noise to its clients.
 pub(crate) fn server(listener: &Line, seed: u64, until: Instant) {
     let mut noise = Noise::new(seed);
     let (mut unbound, mut victims) = (Vec::<Line>::new(), Vec::<Victim>::new());
@@ -218,7 +221,8 @@ pub(crate) fn server(listener: &Line, seed: u64, until: Instant) {
             let gone = loop {
                 match victim.line.receive() {
                     Ok((message, _)) if message.is_empty() => break true,
-                    // Rings and requests of the client are read, because unread ones would block its sends.
+                    // The server reads rings and requests of the client, because unread messages would block
+                    // the client's sends.
                     Ok(_) => {}
                     Err(error) => break error.kind() != std::io::ErrorKind::WouldBlock,
                 }
@@ -255,7 +259,7 @@ fn welcome(line: Line, message: &[u8], noise: &mut Noise) -> Option<Victim> {
     Some(Victim { line, region, seen: vec![0; count as usize] })
 }
 
-/// Writes into a client's region and answers its calls. Returns whether there was a call.
+/// Writes into a client's region, and answers the client's calls. Returns whether there was a call.
 fn attack(victim: &mut Victim, noise: &mut Noise) -> bool {
     let Victim { region, seen, .. } = victim;
     let mut called = false;
@@ -287,7 +291,8 @@ fn answer(region: &Region, astack: u32, posted: u32, noise: &mut Noise) {
     let most = region.bytes as u32;
     let progress = region.word(region.progress(astack)[1]);
     if region.word(region.call(astack) + 28).load(Ordering::Relaxed) >> 24 != 0 {
-        // The client reads the part of the reply that is announced as written, before the reply is posted.
+        // While the server writes a reply, it announces how many bytes it has written. The client reads these
+        // bytes before the server posts the reply.
         for _ in 0..noise.below(64) {
             progress.store(noise.word(most), Ordering::Release);
             std::hint::spin_loop();
@@ -301,7 +306,7 @@ fn answer(region: &Region, astack: u32, posted: u32, noise: &mut Noise) {
         let _ = space.write(reply + 32 + 4 * at, &noise.word(64).to_ne_bytes());
     }
     let word = match noise.below(16) {
-        // There is no reply, and the client waits until its deadline.
+        // The server posts no reply, so the client waits until its deadline.
         0 => return,
         1 => noise.word(posted),
         2 => noise.one_of(&KINDS),
@@ -325,7 +330,7 @@ fn send_unsolicited(victim: &Victim, noise: &mut Noise) -> bool {
         }
         4 => return false,
         _ => {
-            // More messages than any client expects.
+            // Sends more messages than any client expects.
             for _ in 0..100 {
                 let _ = victim.line.send(&words(&[wire::REVOKED, noise.word(1)]));
             }

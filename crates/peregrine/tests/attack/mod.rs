@@ -1,5 +1,5 @@
-//! Shared parts of the tests of hostile peers: a hand-written peer, noise, an honest service to protect,
-//! and the resources that a process uses.
+//! What the tests of hostile peers share: hostile clients and servers, random numbers, an honest service that
+//! must keep working, and counts of the resources that a process uses.
 
 // No test program uses all parts of this module.
 #![allow(dead_code)]
@@ -19,14 +19,15 @@ pub(crate) use crate::support::wire;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Returns the duration of a long test: `PEREGRINE_SOAK` seconds, or `unless_set`.
+/// Returns the duration of a long test: `PEREGRINE_SOAK` seconds, or `unless_set` if that variable is not
+/// set.
 pub(crate) fn soak(unless_set: Duration) -> Duration {
     let seconds = std::env::var("PEREGRINE_SOAK").ok().and_then(|text| text.parse().ok());
     seconds.map_or(unless_set, Duration::from_secs_f64)
 }
 
-/// Returns the seed of a test: `PEREGRINE_SEED`, or one from the clock. Prints the seed, so that a failed run
-/// can be repeated.
+/// Returns the seed of a test: `PEREGRINE_SEED`, or a seed from the clock. Prints the seed, so that a failed
+/// run can be repeated.
 pub(crate) fn seed() -> u64 {
     let given = std::env::var("PEREGRINE_SEED").ok().and_then(|text| text.parse().ok());
     let seed = given.unwrap_or_else(|| {
@@ -37,7 +38,7 @@ pub(crate) fn seed() -> u64 {
     seed
 }
 
-/// Ends this process if it still runs after `limit`, so that a hung child fails its test.
+/// Ends this process if it still runs after `limit`, so that a child process that hangs fails its test.
 pub(crate) fn no_longer_than(limit: Duration) {
     std::thread::spawn(move || {
         std::thread::sleep(limit);
@@ -46,7 +47,7 @@ pub(crate) fn no_longer_than(limit: Duration) {
     });
 }
 
-/// The name of the file that makes children end.
+/// The name of a file in the test's directory. When this file exists, the child processes of the test end.
 const STOP: &str = "stop";
 
 /// Asks all child processes that use the directory `directory` to end.
@@ -54,7 +55,7 @@ pub(crate) fn stop(directory: &Path) {
     std::fs::write(directory.join(STOP), "").expect("a file in the test's own directory");
 }
 
-/// Returns whether the child processes that use a directory must end.
+/// Returns whether [`stop`] has asked the child processes that use the directory `directory` to end.
 pub(crate) fn stopped(directory: &Path) -> bool {
     directory.join(STOP).exists()
 }

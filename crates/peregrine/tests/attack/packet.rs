@@ -1,4 +1,5 @@
-//! Forged packets of the exchange: changed header fields with a valid checksum.
+//! Forges packets of the packet exchange (the protocol over UDP and raw Ethernet). A forged packet has
+//! changed header fields and a valid checksum.
 
 use super::noise::Noise;
 
@@ -7,14 +8,15 @@ pub(crate) const SECRET: core::ops::Range<usize> = 12..24;
 const CHECK: core::ops::Range<usize> = 4..8;
 /// The offset of the field that holds the number of bytes of the whole message.
 const TOTAL: usize = 36;
-/// The largest number of bytes that a forged header claims. All clients on one host share 64 MiB of a
-/// server's memory for incomplete calls. Forged headers must leave enough of it for the honest clients on
-/// that host.
+/// The largest number of bytes that a forged header claims for its message. All clients on one host share 64
+/// MiB of a server's memory for incomplete calls. Forged headers must leave enough of this memory for the
+/// honest clients on that host.
 const FORGED_TOTAL_MAX: u32 = 1 << 20;
 
-/// The offset and the size in bytes of each header field that is forged: kind, place, sequence, flags,
-/// serial, total, head, at, fragment, piece, credits, extensions, echo. The procedure is not forged, because
-/// a forged call of the ledger would run and be recorded.
+/// The offset and the size in bytes of each header field that is forged (`docs/PROTOCOL.md` describes the
+/// fields): kind, place, sequence, flags, serial, total, head, at, fragment, piece, credits, extensions,
+/// echo. The procedure is not forged, because the ledger (the service under attack, which records its calls)
+/// would run and record a forged call.
 const FIELDS: [(usize, usize); 13] = [
     (3, 1),
     (8, 4),
@@ -31,8 +33,8 @@ const FIELDS: [(usize, usize); 13] = [
     (62, 2),
 ];
 
-/// Changes one to three fields of a packet's header and makes its checksum valid. A packet without a whole
-/// header is left unchanged.
+/// Changes one to three fields of a packet's header, and then makes the packet's checksum valid again. A
+/// packet without a whole header is left unchanged.
 pub(crate) fn forge(noise: &mut Noise, packet: &mut [u8]) {
     let Some(header) = packet.get_mut(..HEADER_BYTES) else { return };
     for _ in 0..1 + noise.below(3) {

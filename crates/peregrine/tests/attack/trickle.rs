@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 
 use super::wire::Session;
 
-/// The time between two writes. It is shorter than the time that a server waits for a stopped client.
+/// The time between two writes. It is shorter than the time for which a server waits for a client that has
+/// stopped writing.
 const PAUSE: Duration = Duration::from_millis(3);
 /// The number of bytes of a message with copied arguments. With one byte per pause, sending it takes almost
 /// an hour.
 const BYTES: u32 = 1_000_000;
-/// The number of bytes of a message with a lent buffer. With 64 bytes per pause, sending it takes almost
-/// three seconds.
+/// The number of bytes of a message with a lent buffer (a buffer that the procedure reads directly). With 64
+/// bytes per pause, sending it takes almost three seconds.
 const LENT_BYTES: u32 = 60_016;
 
 /// The kind of call that a trickling client sends.
@@ -24,9 +25,9 @@ pub(crate) enum What {
     Lent,
 }
 
-/// Sends slow messages in `count` sessions until `until`, one at a time in each session. Returns how many of
-/// the messages the server answered before they were complete, and how many of these answers did not ask the
-/// client to post the call again.
+/// Sends slow messages in `count` sessions until the time `until`, one at a time in each session. Returns two
+/// numbers. The first counts the messages that the server answered before they were complete. The second
+/// counts those of these answers that did not ask the client to post the call again.
 pub(crate) fn trickle(directory: &Path, count: usize, what: What, until: Instant) -> [u64; 2] {
     let session = |_| Session::new(directory, "vault", 1).expect("a session");
     let mut sessions: Vec<_> = (0..count).map(session).map(|one| (one, 0, 0)).collect();

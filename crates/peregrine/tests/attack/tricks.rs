@@ -10,7 +10,8 @@ use rustix::thread::futex;
 use super::wire::{LIMIT, Line, Session, describe};
 
 /// Returns a socket whose last close blocks for `time`, because it has unsent data and its `SO_LINGER` is
-/// set. Also returns its peer, which must stay open until that close has returned.
+/// set. Also returns the other end of the connection. The other end must stay open until that close has
+/// returned.
 pub(crate) fn slow_to_close(time: Duration) -> (OwnedFd, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let stream = TcpStream::connect(listener.local_addr().expect("an address")).expect("a stream");
@@ -21,34 +22,35 @@ pub(crate) fn slow_to_close(time: Duration) -> (OwnedFd, TcpStream) {
     (stream.into(), reader)
 }
 
-/// Returns whether a server answers a new connection.
+/// Sends a request over the new connection `line`. Returns whether the server answers within `limit`.
 pub(crate) fn is_answered(line: &Line, limit: Duration) -> bool {
     let _ = line.send(&describe());
     line.answer_within(limit).is_some()
 }
 
-/// Waits until a thread of the server sleeps on the call word of an A-stack.
+/// Waits until a thread of the server sleeps on the call word of an A-stack (the word that posts a call).
+/// Returns false if no thread does so within [`LIMIT`].
 pub(crate) fn falls_asleep(session: &Session, astack: u32) -> bool {
     let word = session.region.word(session.region.call(astack));
     super::eventually(LIMIT, || word.load(Ordering::Acquire) == 2)
 }
 
-/// Makes the threads that sleep on a call word sleep on another word, on which no thread is ever woken.
-/// Returns the number of these threads.
+/// Moves the threads that sleep on a call word to another futex word. No thread is ever woken on that other
+/// word. Returns the number of moved threads.
 pub(crate) fn requeue(session: &Session, astack: u32) -> usize {
     let word = session.region.word(session.region.call(astack));
     let elsewhere = session.region.word(64);
     futex::requeue(word, futex::Flags::empty(), 0, i32::MAX as u32, elsewhere).unwrap_or(0)
 }
 
-/// Rings for 64 A-stacks. Returns how many rings the socket accepted. If the socket is full, the server
-/// still finds a ring at each read.
+/// Rings for 64 A-stacks: for each, sends the message that asks the server to look for a call. Returns how
+/// many rings the socket accepted. If the socket is full, the server still finds a ring at each read.
 pub(crate) fn ring_all(session: &Session) -> u64 {
     let rings = (0..64).map(|astack| super::wire::request(super::wire::RING, astack));
     rings.map(|ring| u64::from(session.line.send(&ring).is_ok())).sum()
 }
 
-/// Rings continuously until `until`. Returns the number of rings.
+/// Rings continuously until the time `until`. Returns the number of rings.
 pub(crate) fn flood(session: &Session, until: Instant) -> u64 {
     let mut rings = 0;
     while Instant::now() < until {

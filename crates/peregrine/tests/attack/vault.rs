@@ -37,7 +37,7 @@ impl Vault for Honest {
         Ok(a.wrapping_add(b))
     }
     fn copy(&self, text: &str, from: &[u16], mut into: Out<'_, u8>) -> peregrine::Result<u64> {
-        // A client that claims a wrong size of its buffer gets fewer bytes.
+        // A client that claims too small a size of its buffer gets fewer bytes.
         let bytes = &text.as_bytes()[..text.len().min(into.remaining())];
         into.put(bytes).expect("space for the bytes");
         Ok(from.iter().map(|x| u64::from(*x)).sum())
@@ -49,7 +49,7 @@ impl Vault for Honest {
     }
     fn sum(&self, key: u32, of: Lent<'_, u8>) -> peregrine::Result<u64> {
         let mut sum = u64::from(key);
-        // Short reads give a hostile client the most chances to interrupt its message.
+        // Many short reads give a hostile client many chances to stop in the middle of its message.
         let mut chunk = [0; 64];
         for at in (0..of.len()).step_by(chunk.len()) {
             let chunk = &mut chunk[..(of.len() - at).min(64)];
@@ -77,7 +77,7 @@ pub(crate) fn serve() {
     running.wait();
 }
 
-/// Makes one random call and checks its result.
+/// Makes the call that the number `n` selects, and checks its result.
 ///
 /// # Panics
 /// If the result is wrong.

@@ -1,4 +1,4 @@
-//! The resources that a process uses: descriptors, threads, memory, processor time.
+//! Measures the resources that a process uses: descriptors, threads, memory, and processor time.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -56,8 +56,8 @@ pub(crate) fn threads(pid: u32, name: &str) -> impl Iterator<Item = PathBuf> {
 /// Returns the processor time that a process has used.
 pub(crate) fn used(pid: u32) -> Duration {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // `rest` has the fields after the name, which may contain spaces. The 12th and 13th of these are the user
-    // time and the system time.
+    // The name of the process may contain spaces, so `rest` begins after the name. The 12th and 13th fields
+    // of `rest` are the user time and the system time.
     let rest = text.rsplit_once(')').map_or("", |(_, rest)| rest);
     let ticks: u64 =
         rest.split_whitespace().skip(11).take(2).filter_map(|t| t.parse::<u64>().ok()).sum();

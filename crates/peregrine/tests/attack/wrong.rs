@@ -1,4 +1,5 @@
-//! Invalid handshakes of every kind, by a client and by a server.
+//! Makes every kind of invalid handshake on the local path, both as a client and as a server. A handshake is
+//! the exchange of messages over the socket when a client binds.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,7 +16,7 @@ use super::wire::{
     Session, Token, UNBIND, VERSION, bind, bound, describe, region_bytes, request, word, words,
 };
 
-/// The server that a hostile client attacks, and an honest client of the server.
+/// The server that a hostile client attacks, and a binding of an honest client of that server.
 #[derive(Clone, Copy)]
 pub(crate) struct Stage<'a> {
     pub(crate) directory: &'a Path,
@@ -56,8 +57,8 @@ pub(crate) const CLIENTS: &[Case] = &[
     ("answers that the client does not read", never_reads),
 ];
 
-/// Sends a message over a new connection. Returns the kind of the refusal, if the server sends one before
-/// it closes the connection.
+/// Sends a message over a new connection. If the server sends a refusal before it closes the connection,
+/// returns the kind of the refusal.
 fn refusal(stage: Stage<'_>, message: &[u8]) -> Option<u32> {
     let line = stage.line();
     let _ = line.send(message);
@@ -87,7 +88,7 @@ fn cut_off(stage: Stage<'_>) {
             assert_eq!(kind, Some(Kind::ProtocolMismatch as u32), "{length} bytes of {whole:?}");
         }
     }
-    // The server takes an empty message for the end of the connection.
+    // The server treats an empty message as the end of the connection.
     assert_eq!(refusal(stage, &[]), None);
 }
 
@@ -119,7 +120,8 @@ fn unknown(stage: Stage<'_>) {
         let refused = refusal(stage, &words(&[MAGIC, VERSION, kind]));
         assert_eq!(refused, Some(Kind::ProtocolMismatch as u32), "request {kind}");
     }
-    // Two invalid binds: a flag that is neither 0 nor 1, and more tokens than the message has bytes for.
+    // Two invalid bind requests. The first has a flag that is neither 0 nor 1. The second announces more
+    // tokens than it contains.
     let mut neither = bind(1, 4096, &[]);
     neither[12] = 2;
     assert_eq!(refusal(stage, &neither), Some(Kind::ProtocolMismatch as u32));
@@ -209,8 +211,8 @@ fn bind_twice(stage: Stage<'_>) {
 /// Returns the number of bindings that the export reports.
 fn reported_bindings(stage: Stage<'_>) -> u32 {
     let (description, _) = stage.line().ask(&describe());
-    // The number of bindings is followed by the number of endpoints, which is 0, and the number of the
-    // network.
+    // After the number of bindings, a description has the number of endpoints, which is 0, and an 8-byte
+    // number that identifies the server's machine and network namespace.
     assert_eq!(word(&description, description.len() - 12), 0);
     word(&description, description.len() - 16)
 }
@@ -429,7 +431,7 @@ fn sized(line: Line, count: u32, bytes: u64) {
     answers_with(line, &bound([5; 16], 1, count, bytes), Some(&good().1));
 }
 
-/// Returns the grant of an honest server, and the descriptor of its region.
+/// Returns the message by which an honest server accepts a bind, and the descriptor of the server's region.
 pub(crate) fn good() -> (Vec<u8>, OwnedFd) {
     let (_, file) = Region::new(1, 1 << 20);
     (bound([5; 16], 1, 1, 1 << 20), file)

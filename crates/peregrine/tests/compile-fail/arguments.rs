@@ -1,4 +1,4 @@
-//! Invalid arguments of attributes, and attributes at invalid places.
+//! The macros refuse invalid arguments of attributes, and attributes at invalid places.
 
 use peregrine::interface;
 

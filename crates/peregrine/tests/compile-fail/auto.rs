@@ -1,4 +1,4 @@
-//! An auto trait, which is not available in stable Rust.
+//! An interface cannot be an auto trait. Stable Rust has no auto traits.
 
 #[peregrine::interface]
 auto trait Auto {}

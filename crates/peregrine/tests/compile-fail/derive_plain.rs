@@ -1,4 +1,4 @@
-//! Types that are not plain, as their tokens already show.
+//! `#[derive(Plain)]` refuses these types. Their tokens already show that they are not plain.
 
 use peregrine::Plain;
 

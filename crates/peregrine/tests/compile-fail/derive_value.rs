@@ -1,4 +1,4 @@
-//! Types that cannot be values.
+//! `#[derive(Value)]` refuses types that cannot be values.
 
 use peregrine::Value;
 

@@ -1,4 +1,4 @@
-//! Attributes by which interfaces grow.
+//! The macros refuse wrong uses of the attributes by which interfaces grow.
 
 use peregrine::{Out, Value, interface};
 

@@ -1,4 +1,4 @@
-//! A bound that does not fit into 32 bits.
+//! The macro refuses a bound that does not fit into 32 bits.
 
 use peregrine::interface;
 

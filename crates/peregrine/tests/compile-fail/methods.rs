@@ -1,4 +1,4 @@
-//! Methods that an interface must not contain.
+//! The macro refuses methods that an interface must not contain.
 
 use peregrine::interface;
 

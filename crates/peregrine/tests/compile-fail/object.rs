@@ -1,4 +1,4 @@
-//! An object that threads cannot share.
+//! A server cannot export an object that threads cannot share.
 
 use std::rc::Rc;
 

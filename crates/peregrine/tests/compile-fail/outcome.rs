@@ -1,4 +1,4 @@
-//! Error types of the standard library. They cannot hold a failed call. Each type is reported once.
+//! Error types of the standard library cannot hold the error of a failed call. Each type is reported once.
 
 use std::io;
 

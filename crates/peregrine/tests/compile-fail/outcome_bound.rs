@@ -1,4 +1,4 @@
-//! Errors of this crate that cannot hold a failed call, or cannot travel.
+//! These error types cannot be sent (`NoValue`), or cannot hold the error of a failed call (`NoCall`).
 
 struct NoValue;
 

@@ -1,4 +1,4 @@
-//! A result whose type does not implement `Value`.
+//! The type of a result does not implement `Value`.
 
 #[peregrine::interface]
 trait Outcomes {

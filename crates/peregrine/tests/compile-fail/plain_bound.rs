@@ -1,4 +1,4 @@
-//! Buffers of elements that are not plain. Each type is reported once.
+//! The elements of these buffers are not plain. Each type is reported once.
 
 use peregrine::{Lent, Out};
 

@@ -1,4 +1,4 @@
-//! Fields that are not plain, and a type that is not `Copy`.
+//! `#[derive(Plain)]` refuses fields that are not plain, and types that are not `Copy`.
 
 use peregrine::Plain;
 

@@ -1,4 +1,4 @@
-//! Types that are not plain because of their layout: padding, no bytes, or a large alignment.
+//! These types are not plain because of their layout: they have padding, no bytes, or a large alignment.
 
 use peregrine::Plain;
 

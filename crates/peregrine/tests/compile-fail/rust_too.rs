@@ -1,4 +1,4 @@
-//! Methods that Rust itself refuses in a trait. The macro reports most of them, too.
+//! Rust itself refuses these methods in a trait. The macro reports most of them, too.
 
 use peregrine::{Lent, Out, interface};
 

@@ -1,4 +1,4 @@
-//! Traits and other items that cannot be interfaces.
+//! The macro refuses traits and other items that cannot be interfaces.
 
 use peregrine::interface;
 

@@ -1,4 +1,4 @@
-//! Types that cannot be sent, as their tokens already show.
+//! The macro refuses types whose tokens already show that they cannot be sent.
 
 use peregrine::{Lent, Out, interface};
 use std::borrow::Cow;

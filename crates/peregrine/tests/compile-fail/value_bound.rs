@@ -1,4 +1,4 @@
-//! A parameter whose type does not implement `Value`.
+//! The type of a parameter does not implement `Value`.
 
 struct Own;
 

@@ -1,4 +1,4 @@
-//! Types that are no values, in every kind of parameter and in results. Each type is reported once.
+//! Parameters of every kind and results have types that are not values. Each type is reported once.
 
 use std::sync::Mutex;
 

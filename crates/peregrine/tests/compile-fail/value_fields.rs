@@ -1,4 +1,4 @@
-//! A field whose type does not implement `Value`.
+//! The type of a field does not implement `Value`.
 
 use peregrine::Value;
 

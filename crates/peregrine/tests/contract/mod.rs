@@ -1,6 +1,7 @@
-//! The contract of a call: the behavior that every path must have.
+//! Checks the contract of a call: the behavior that every path must have.
 //!
-//! The test of a path passes [`suite`] a function that makes a client of an [`Object`] over that path.
+//! For each path, a test calls [`suite`] with a function. This function makes a client of an [`Object`] over
+//! that path.
 
 mod object;
 #[allow(dead_code)] // not every test program that includes this module uses it
@@ -15,14 +16,14 @@ pub(crate) use object::*;
 /// Makes a client of an object over the path under test.
 pub(crate) type Make<'a> = &'a dyn Fn(Object) -> ContractClient;
 
-/// Runs all checks that hold on every path. They need A-stacks of the default size.
+/// Runs all checks that hold on every path. The checks need A-stacks (call frames) of the default size.
 #[allow(dead_code)] // not every test program uses it
 pub(crate) fn suite(make: Make<'_>) {
     suite_of_one_call(make);
     callers_and_nesting(make);
 }
 
-/// Runs all checks except those of procedures that call their own process.
+/// Runs all checks except `callers_and_nesting`, whose procedures call their own process.
 pub(crate) fn suite_of_one_call(make: Make<'_>) {
     values(make);
     lists_are_bounded(make);
@@ -92,7 +93,7 @@ fn values(make: Make<'_>) {
 
 fn lists_are_bounded(make: Make<'_>) {
     let client = make(Object::default());
-    // Interpreted stubs, as in a bridge, allow 256 nodes.
+    // Interpreted stubs allow lists of at most 256 nodes, and a bridge uses interpreted stubs.
     let long = Chain::of(250);
     assert_eq!(client.chain(long.clone()).unwrap(), long);
     let error = client.chain(Chain::of(limits::LIST_NODES_MAX)).unwrap_err();
@@ -266,7 +267,7 @@ fn panics_are_caught(make: Make<'_>) {
     }
 }
 
-/// Returns the kind of the error of a call, which must be reported as not executed.
+/// Checks that a call failed, and that it is reported as not executed. Returns the kind of the error.
 fn refused<T: std::fmt::Debug>(result: peregrine::Result<T>) -> Kind {
     let error = result.unwrap_err();
     assert_eq!(error.executed(), Executed::No, "{error}");

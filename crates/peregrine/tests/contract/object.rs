@@ -1,4 +1,5 @@
-//! The interface of the contract, with every kind of parameter, and the object that exports it.
+//! Defines the interface by which the contract is tested, and the object that implements this interface. The
+//! interface has every kind of parameter.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,7 +10,7 @@ use peregrine::{CallError, Executed, Kind, Lent, Out, Plain, Value, interface};
 /// The longest time that a call may take. A call that takes longer is considered hung.
 pub(super) const LONG: Duration = Duration::from_secs(20);
 
-/// A pair without padding, every bit pattern of which is a value.
+/// A pair of numbers without padding. Every bit pattern is a valid value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Plain)]
 #[repr(C)]
 pub(crate) struct Point {
@@ -17,7 +18,7 @@ pub(crate) struct Point {
     pub(crate) y: f64,
 }
 
-/// A byte of which only three patterns are values.
+/// A byte that has only three valid values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Plain)]
 #[repr(u8)]
 pub(crate) enum Colour {
@@ -27,7 +28,7 @@ pub(crate) enum Colour {
     Blue = 40,
 }
 
-/// A plain type of which not every bit pattern is a value.
+/// A plain type for which some bit patterns are not valid values.
 #[derive(Clone, Copy, Debug, PartialEq, Plain)]
 #[repr(C)]
 pub(crate) struct Pixel {
@@ -124,8 +125,8 @@ pub(crate) trait Contract {
     fn invert(&self, bits: &mut [bool], colours: &mut [Colour]) -> peregrine::Result<()>;
     fn birthday(&self, people: &mut [Person], years: u8) -> peregrine::Result<()>;
 
-    /// Takes plain and structured out and in-out parameters. Adjacent parameters differ in type, so a wrong
-    /// order is noticed.
+    /// Takes out parameters and in-out parameters, both of plain types and of structured types. Adjacent
+    /// parameters differ in type, so a wrong order is noticed.
     #[expect(clippy::too_many_arguments)]
     fn mixed(
         &self,
@@ -138,7 +139,7 @@ pub(crate) trait Contract {
         bits: &mut [bool],
     ) -> peregrine::Result<String>;
 
-    /// Changes and fills every parameter, then fails on request.
+    /// Changes or fills every out and in-out parameter. Then fails if `fail` is true.
     fn fails(
         &self,
         fail: bool,
@@ -159,7 +160,7 @@ pub(crate) trait Contract {
         #[max_len(2)] lent: Lent<'_, u8>,
     ) -> peregrine::Result<()>;
     fn bounded_out(&self, #[max_len(5)] into: Out<'_, u8>) -> peregrine::Result<u64>;
-    /// Copies `data` to `back`. These are the largest bounded buffers of the interface.
+    /// Copies `data` to `back`. These two buffers have the largest bounds of the interface.
     fn large(
         &self,
         #[max_len(1 << 20)] data: &[u8],
@@ -167,7 +168,7 @@ pub(crate) trait Contract {
     ) -> peregrine::Result<()>;
     fn repeat(&self, text: &str, times: u32) -> peregrine::Result<String>;
 
-    /// Returns the process of the caller, or `None` if the procedure runs without a caller.
+    /// Returns the number of the caller's process, or `None` if the procedure runs without a caller.
     fn who(&self) -> peregrine::Result<Option<u32>>;
     /// Calls [`Object::peer`], if there is one. Returns the text with a pair of angle brackets for each peer.
     fn through(&self, text: &str) -> peregrine::Result<String>;

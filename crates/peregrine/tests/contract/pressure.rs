@@ -1,5 +1,6 @@
-//! Calls that wait for each other, and that all succeed. Each call is within the declared bounds, but
-//! together they need more memory than a server keeps for one client at a time.
+//! Makes calls that must wait for each other, and that must all succeed. Each call is within the bounds that
+//! the interface declares. But together, the calls need more memory than a server has for one client at a
+//! time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Barrier, Mutex};
@@ -37,8 +38,8 @@ impl Pressure for Store {
     }
 }
 
-/// Makes calls by ten threads at once, with the largest messages that the interface allows. On every path,
-/// all calls must succeed, and each must run once.
+/// Makes calls from ten threads at once, with the largest messages that the interface allows. On every path,
+/// all calls must succeed, and each call must run once.
 pub(crate) fn calls_within_their_bounds_wait_for_each_other(
     make: &dyn Fn(Store) -> PressureClient,
 ) {

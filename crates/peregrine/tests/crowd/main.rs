@@ -1,11 +1,12 @@
-//! A crowd: more callers than A-stacks, and procedures that take about as long as the callers' time limits,
-//! on each path. A watchdog fails the test if a call exceeds its limit by a second, and prints the stacks of
-//! all threads of both processes.
+//! Tests crowds on each path: there are more callers than A-stacks (call frames), and the procedures take
+//! about as long as the callers' time limits. A watchdog fails the test if a call exceeds its limit by a
+//! second. It also prints the stacks of all threads of the client's and the server's process.
 //!
 //! In the tests that call `storm.rs`, the server is killed and restarted while the callers call.
 //!
-//! `PEREGRINE_SOAK=600 cargo test --release -p peregrine --test crowd` runs each path for 600 seconds.
-//! `PEREGRINE_SEED=n`, which each test prints, repeats the durations of the procedures.
+//! `PEREGRINE_SOAK=600 cargo test --release -p peregrine --test crowd` runs each path for 600 seconds. Each
+//! test prints a line `PEREGRINE_SEED=n`. With this setting, the test repeats the durations of the
+//! procedures.
 
 #[path = "../ledger/mod.rs"]
 mod ledger;
@@ -27,8 +28,8 @@ use queue::{null_calls, turns};
 use support::link::{ENDS, Link, at_near_end};
 use support::{Process, alone, own_directory, role};
 
-/// Runs the server in a child process. Its role is `ENDPOINT`, or `ledger ENDPOINT` to record the calls that
-/// run. In a process without a role, this does nothing.
+/// Runs the server in a child process. The role of the process is `ENDPOINT`, or `ledger ENDPOINT` to record
+/// the calls that run. In a process without a role, this does nothing.
 #[test]
 fn child() {
     let Some(role) = role() else { return };
@@ -76,7 +77,8 @@ fn on_every_path(what: impl Fn(&Process, &str) + Sync) {
     });
 }
 
-/// Runs the mix with a server at an address, which must lead to the path `path`.
+/// Runs the mix (threads that call with short and long time limits, see `mix.rs`) with the server at
+/// `address`. This address must lead to the path `path`.
 fn mix_to(server: &Process, address: &str, path: PathKind) {
     mix(&[std::process::id(), server.id()], &|options| {
         let work = WorkClient::bind_with(address, options).expect("a binding");
@@ -124,7 +126,8 @@ fn mix_over_raw_ethernet() {
         Err(why) => return println!("skipped: {why}"),
     };
     let (server, address) = serve_at(&link, directory.path());
-    // The mix starts threads. They are at the near end, too, because this thread has entered the link.
+    // The threads that the mix starts are at the near end, too, because they inherit this thread's network
+    // namespace.
     let at_near_end = std::thread::spawn(move || {
         link.enter();
         mix_to(&server, &address, PathKind::Ethernet);
@@ -133,7 +136,7 @@ fn mix_over_raw_ethernet() {
     at_near_end.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }
 
-/// Returns a free port below those that the kernel gives to clients.
+/// Returns a free port below the ports that the kernel assigns to clients.
 fn free_port() -> u16 {
     let first = 20_000 + (std::process::id() % 10_000) as u16;
     let is_free = |port: &u16| {
@@ -182,16 +185,17 @@ fn mix_while_servers_are_killed_over_raw_ethernet() {
 }
 
 /// Each of many threads waits for an A-stack once, and one thread is woken for each free A-stack. If all
-/// threads were woken for each free A-stack, or sent a message again while the server has no memory for it,
-/// each thread would sleep thousands of times.
+/// threads were woken for each free A-stack, or if they sent a message again and again while the server has
+/// no memory for this message, each thread would sleep thousands of times.
 #[test]
 fn ten_thousand_callers_sleep_a_few_times_each() {
     const CALLERS: usize = 10_000;
     const SLEEPS_EACH: u64 = 500;
     let _alone = alone();
     on_every_path(|_, address| {
-        // With 256 A-stacks, the socket of the local path may hold one unread ring for each A-stack. Over UDP
-        // and raw Ethernet, hundreds of threads bind their sockets at once.
+        // With 256 A-stacks, the socket of the local path may hold one unread ring (a message that wakes the
+        // server) for each A-stack. Over UDP and raw Ethernet, hundreds of threads bind their sockets at
+        // once.
         let most = BindOptions::default().astacks(256);
         for options in [BindOptions::default(), most] {
             let work = WorkClient::bind_with(address, &options).expect("a binding");
@@ -218,7 +222,7 @@ fn callers_are_served_in_the_order_of_arrival() {
     });
 }
 
-/// Returns whether a call in a crowd may fail with this kind.
+/// Returns whether a call in a crowd may fail with an error of this kind.
 fn is_expected(kind: Kind) -> bool {
     matches!(kind, Kind::TimedOut)
 }

@@ -1,4 +1,4 @@
-//! The mix: threads that call with short and long time limits, and the checks of their calls.
+//! Runs *the mix*: many threads make calls with short and long time limits, and each outcome is checked.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
@@ -72,7 +72,8 @@ pub(crate) const SHAPES: &[Shape] = &[
 /// A time limit that a call exceeds only if the call was lost.
 pub(crate) const PATIENT: Duration = Duration::from_secs(10);
 
-/// The number of bytes of a large call. It needs several packets, and may be cancelled in the middle.
+/// The number of bytes of a large call. Such a call needs several packets, and may be cancelled in the
+/// middle.
 pub(crate) const MANY_BYTES: usize = 20_000;
 
 /// The number of calls with each outcome.
@@ -104,7 +105,7 @@ fn from_environment(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
-/// Returns the seed of a test, which it prints: `PEREGRINE_SEED`, or the time.
+/// Chooses the seed of a test, and prints it: `PEREGRINE_SEED`, or the time if that variable is not set.
 pub(crate) fn seed() -> u64 {
     let seed = from_environment("PEREGRINE_SEED").unwrap_or_else(|| {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
@@ -114,7 +115,8 @@ pub(crate) fn seed() -> u64 {
     seed
 }
 
-/// Returns the time for which each shape runs: a part of `PEREGRINE_SOAK` seconds, or `unless_set`.
+/// Returns the time for which each shape runs: an equal part of `PEREGRINE_SOAK` seconds, or `unless_set` if
+/// that variable is not set.
 pub(crate) fn length_of_each(unless_set: Duration) -> Duration {
     let soak = from_environment("PEREGRINE_SOAK").map(Duration::from_secs);
     soak.map_or(unless_set, |all| all / SHAPES.len() as u32)
@@ -137,7 +139,7 @@ fn run(
     bind: &dyn Fn(&BindOptions) -> WorkClient,
 ) {
     let options = BindOptions::default().astacks(shape.astacks);
-    // Two bindings share the A-stacks.
+    // The two bindings share one set of A-stacks (call frames).
     let works = [bind(&options), bind(&options)];
     let watch = Arc::new(Watch::new(shape.callers));
     let (outcomes, going) = (Arc::<Outcomes>::default(), Arc::new(AtomicBool::new(true)));

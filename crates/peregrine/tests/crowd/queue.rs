@@ -1,4 +1,5 @@
-//! Callers that wait for an A-stack: how often they sleep, and in which order they are served.
+//! Measures how often callers sleep while they wait for an A-stack (a call frame), and in which order the
+//! callers are served.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{RwLock, mpsc};
@@ -54,8 +55,8 @@ pub(crate) fn turns(work: &WorkClient, server: &Process, callers: usize) -> Vec<
     })
 }
 
-/// Waits until a thread of this process has slept in system calls for a while. On a busy machine, a lock
-/// whose holder does not run may also make the thread sleep, but for a shorter time. A waiting caller wakes
+/// Waits until a thread of this process has slept in system calls for a while. On a busy machine, the thread
+/// may also sleep because the holder of a lock does not run. Such a sleep is shorter. A waiting caller wakes
 /// from time to time to check for released A-stacks, so its sleeps need not be consecutive.
 fn until_blocked(thread: i32) {
     /// How often the thread must be found asleep.

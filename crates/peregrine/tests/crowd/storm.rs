@@ -1,4 +1,5 @@
-//! The mix while the server is killed and restarted, with the checks of calls whose server has gone.
+//! Runs the mix (the threads of `mix.rs` with short and long time limits) while the server is killed and
+//! restarted. Calls whose server has gone may fail, and their outcomes are checked.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -62,7 +63,7 @@ fn run(
 ) -> (Process, String) {
     let _ = std::fs::remove_file(Book::of(directory).0);
     let options = BindOptions::default().astacks(shape.astacks).bind_timeout(BINDING);
-    // Two bindings share the A-stacks.
+    // The two bindings share one set of A-stacks (call frames).
     let works = [(); 2].map(|()| WorkClient::bind_with(&address, &options).expect("a binding"));
     assert_eq!(works[0].binding().path(), path);
     let storm = Arc::new(Storm {
@@ -111,7 +112,7 @@ fn run(
         look(&server);
     }
     callers.into_iter().for_each(|caller| caller.join().expect("a caller without a panic"));
-    // Abandoned calls that still run end with their server.
+    // The kill also ends procedures that still run for calls that were given up.
     server.kill();
     let [returned, not_executed, maybe] =
         Outcomes::check(&storm.outcomes.lock().expect("no panic"), directory);
@@ -131,7 +132,7 @@ fn run(
 }
 
 impl Storm {
-    /// Makes the calls of one thread. After some failures it makes a new binding.
+    /// Makes the calls of one thread. After some of the failures, the thread makes a new binding.
     fn call(&self, mut work: WorkClient, caller: usize, mut noise: Noise) {
         let bytes = vec![7; MANY_BYTES];
         let mut outcomes = Outcomes::default();

@@ -1,4 +1,4 @@
-//! `Watch`: detects calls that exceed their limits, and prints what each thread does then.
+//! `Watch`: detects calls that exceed their limits, and prints what each thread does at that time.
 
 use std::fmt::Write as _;
 use std::io::{Read as _, Seek as _};
@@ -68,7 +68,7 @@ impl Watch {
     }
 }
 
-/// Returns what each thread of a process does: its state in the kernel, and its stack if `gdb` is
+/// Returns what each thread of a process does: the thread's state in the kernel, and its stack if `gdb` is
 /// installed.
 fn stacks(process: u32) -> String {
     let mut text = format!("threads of process {process}:\n");
@@ -84,9 +84,10 @@ fn stacks(process: u32) -> String {
     text
 }
 
-/// Returns the stacks from `gdb`, if it is installed and may trace processes.
+/// Returns the stacks of a process from `gdb`, if `gdb` is installed and may trace processes.
 fn stacks_by_gdb(process: u32) -> std::io::Result<String> {
-    // The output goes to a file. If it went to a pipe, gdb might have halted the process that reads the pipe.
+    // The output goes to a file. If the output went to a pipe, gdb might have halted the process that reads
+    // the pipe.
     let mut said = tempfile::tempfile()?;
     let gdb = Command::new("timeout")
         .args(["60", "gdb", "-p", &process.to_string(), "-batch", "-nx"])

@@ -1,4 +1,5 @@
-//! The cases: how each is caused, and what the outcome of the call must be.
+//! Defines the cases of the failure matrix: how each failure is caused, and what the outcome of the call must
+//! be.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ use super::world::{Way, World};
 /// A failure, and the outcomes that it must have.
 pub(crate) struct Case {
     pub(crate) title: &'static str,
-    /// What happens.
+    /// What happens in this case, as the document says it.
     pub(crate) text: &'static str,
     /// The required outcomes of the call on the paths local, Ethernet, UDP and TCP, in this order.
     pub(crate) must: [Must; 4],
@@ -62,8 +63,8 @@ fn meanwhile<T: Send>(
     })
 }
 
-/// Checks that a call did not run. `what` is the note that its procedure would have left, and `cell` is the
-/// outcome of the call, which this returns.
+/// Checks that a call did not run. `what` is the note that the procedure of the call would have left. Returns
+/// `cell`, the outcome of the call.
 fn did_not_run(world: &World, what: &str, cell: Cell) -> Cell {
     assert!(!world.notes().say(what), "{what}, but the outcome is {cell:?}");
     cell
@@ -100,8 +101,8 @@ fn with_one_running<T>(world: &World, client: &SubjectClient, what: impl FnOnce(
     })
 }
 
-/// Waits until the client knows that the server has gone, on the paths on which a client is notified of the
-/// end of its server.
+/// Waits until the client knows that the server has gone. Returns at once on a path that does not notify a
+/// client of the end of its server.
 fn is_known_to_be_gone(world: &World, client: &SubjectClient) {
     // Over datagrams there is no notification.
     if matches!(world.way, Way::Local | Way::Tcp) {
@@ -191,8 +192,8 @@ pub(crate) static CASES: [Case; 26] = [
         run: |world| {
             let mut cell = killed_before_it_takes_the_call(world);
             // Over datagrams, a client that has received nothing for some milliseconds probes before it sends
-            // a call. The halted server does not answer the probe, so the call is not sent. That is another
-            // case, so this case is run again.
+            // a call. The halted server does not answer the probe, so the call is not sent. That outcome
+            // belongs to another case, so this case is run again.
             for _ in 0..5 {
                 let asked = matches!(world.way, Way::Ethernet | Way::Udp)
                     && matches!(cell, Cell::Failed { executed: No, .. });
@@ -466,7 +467,8 @@ pub(crate) static CASES: [Case; 26] = [
             let _server = world.server(2, 10);
             let client = world.client(&plain());
             world.narrow(1400);
-            // While packets are not acknowledged, the client's socket buffers much less than this message.
+            // The network drops the large packets, so they are not acknowledged, and the client's socket
+            // keeps them. The buffer of the socket is much smaller than this message.
             let cell = Cell::of(client.swallow(&vec![7; 4 << 20]));
             world.narrow(0);
             cell

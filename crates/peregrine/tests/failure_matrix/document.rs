@@ -1,4 +1,5 @@
-//! The document: a section for each case, with a line for each path.
+//! Makes the document `docs/FAILURES.md`. It has a section for each case of the failure matrix, with a line
+//! for each path.
 
 use core::fmt::Write as _;
 
@@ -40,8 +41,8 @@ impl Cell {
         }
     }
 
-    /// Returns the outcome. If its text contains one of `texts`, the returned text has both in its place,
-    /// because the one that occurs differs between runs.
+    /// Returns the outcome. If the text of the outcome contains one of `texts`, that part is replaced by both
+    /// of `texts`, because different runs report different ones.
     pub(crate) fn one_of(self, texts: [&str; 2]) -> Self {
         match self {
             Self::Failed { executed, kind, text } => {
@@ -92,7 +93,7 @@ pub(super) fn plain(text: &str) -> String {
     either(plain, deaths).replace('|', "/")
 }
 
-/// Returns `text`. If it contains one of `texts`, the returned text has both in its place.
+/// Returns `text`. If it contains one of `texts`, that part is replaced by both of `texts`.
 fn either(text: String, texts: [&str; 2]) -> String {
     match texts.into_iter().find(|one| text.contains(one)) {
         Some(one) => text.replace(one, &texts.join(", or: ")),

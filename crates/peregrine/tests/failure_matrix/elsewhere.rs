@@ -1,4 +1,5 @@
-//! Cases and calls that run in other processes, and how those processes report the outcomes.
+//! Runs cases and calls of the failure matrix in other processes. These processes report the outcomes as
+//! lines of text.
 
 use std::io::BufRead as _;
 use std::path::Path;
@@ -65,7 +66,8 @@ pub(crate) fn outcomes_of(way: Way, directory: &Path) -> Vec<Cell> {
     cells
 }
 
-/// Runs as the client: binds, calls when a line arrives, and prints the outcome.
+/// Runs the role of a client process. The client binds, makes a call when a line arrives on its standard
+/// input, and prints the outcome.
 pub(crate) fn call(address: &str) {
     let client = SubjectClient::bind_with(address, &plain()).expect("a binding");
     assert_eq!(client.echo(7).expect("a result"), 7);

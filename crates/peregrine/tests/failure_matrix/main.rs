@@ -1,5 +1,6 @@
-//! The failure matrix: everything that can go wrong with a call, on every path, with real processes, and
-//! networks of namespaces. The observed outcomes must equal those in `docs/FAILURES.md`, word for word.
+//! Tests the failure matrix: causes every kind of failure of a call, on every path, with real processes and
+//! with networks between namespaces. The observed outcomes must equal those in `docs/FAILURES.md`, word for
+//! word.
 //!
 //! `PEREGRINE_WRITE=1 cargo test --test failure_matrix` rewrites the document.
 
@@ -70,7 +71,7 @@ fn every_outcome_matches_the_document() {
     }
 }
 
-/// A server over datagrams keeps the result for a minute after it has presumed the caller dead.
+/// A server over datagrams keeps the result for a minute after the server has presumed the caller dead.
 #[test]
 fn client_paused_beyond_result_retention_gets_correct_outcome() {
     let _alone = support::alone();

@@ -1,4 +1,4 @@
-//! The interface that is called, and the process that serves it.
+//! Defines the interface that the failure matrix calls, and the process that serves this interface.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -20,9 +20,10 @@ pub(crate) const FILLED_BYTES: u32 = 16 << 20;
 #[interface]
 pub(crate) trait Subject {
     fn echo(&self, x: u32) -> peregrine::Result<u32>;
-    /// Notes that it has begun, and waits for `ms` milliseconds, or until `end` is noted.
+    /// Writes a note (see [`Notes`]) that it has begun. Then waits for `ms` milliseconds, or until there is a
+    /// note `end`.
     fn wait(&self, ms: u32) -> peregrine::Result<u32>;
-    /// Ends the process when the procedure has ended, before its result is sent.
+    /// Ends the process after the procedure has returned, and before the result is sent.
     fn last(&self) -> peregrine::Result<Deadly>;
     fn panic(&self) -> peregrine::Result<()>;
     /// Calls a server that does not exist.
@@ -32,11 +33,11 @@ pub(crate) trait Subject {
     /// filled.
     fn fill(&self, half: bool, #[max_len(FILLED_BYTES)] into: Out<'_, u8>)
     -> peregrine::Result<()>;
-    /// Notes that it has begun, and waits until its call is cancelled.
+    /// Writes a note that it has begun, and waits until its call is cancelled.
     fn outlive(&self) -> peregrine::Result<()>;
 }
 
-/// Another interface with the same name.
+/// An incompatible interface with the same name.
 pub(crate) mod other {
     #[peregrine::interface]
     pub(crate) trait Subject {
@@ -64,7 +65,7 @@ impl Value for Deadly {
 /// Ends this process as if another process had killed it.
 fn die() {
     let own = i32::try_from(std::process::id()).expect("a process number");
-    // SAFETY: `kill` accesses no memory of this process, and ends it at once.
+    // SAFETY: `kill` accesses no memory of this process, and ends the process at once.
     unsafe { libc::kill(own, libc::SIGKILL) };
 }
 
@@ -89,7 +90,7 @@ impl Notes {
         noted.unwrap_or_else(|error| panic!("noting `{what}`: {error}"));
     }
 
-    /// Returns how often something was noted.
+    /// Returns how often the note `what` was written.
     pub(crate) fn times(&self, what: &str) -> u64 {
         std::fs::metadata(self.0.join(what)).map_or(0, |file| file.len())
     }
@@ -161,8 +162,9 @@ impl Subject for Answer {
     }
 }
 
-/// Serves on the paths of a place. `part` is the role `PLACE THREADS QUEUE`: the place, the number
-/// of threads, and the largest number of waiting calls.
+/// Serves [`Subject`] in this process. `part` is the role `PLACE THREADS QUEUE`. The place `near` is the
+/// local path, and the places `far` and `beside` are addresses at the far end of the link. `THREADS` is the
+/// number of threads, and `QUEUE` is the largest number of waiting calls.
 pub(crate) fn serve(part: &str) {
     let numbers: Vec<usize> = part.split(' ').skip(1).map(|word| word.parse().unwrap()).collect();
     let directory = crate::support::directory();

@@ -1,4 +1,5 @@
-//! The environment of a path: a runtime directory, or two namespaces and the link between them.
+//! Makes the environment in which the failure matrix tests a path: a runtime directory, or two network
+//! namespaces and the link between them.
 
 use core::fmt;
 use std::sync::atomic::Ordering;
@@ -16,7 +17,7 @@ use super::{Process, support};
 pub(crate) const NAME: &str = "subject";
 const _: () = assert!(matches!(ENDS[1].as_bytes(), b"10.213.77.2"));
 pub(crate) const PLACE: &str = "10.213.77.2:7000";
-/// The place of another server with the same name.
+/// The host and port of another server that exports the same name.
 pub(crate) const PLACE_BESIDE: &str = "10.213.77.2:7001";
 
 /// The address that the near end changes to.
@@ -122,7 +123,7 @@ impl World {
         SubjectClient::bind_with(&self.address(), options)
     }
 
-    /// Returns a client that has made a call before, like most clients.
+    /// Returns a bound client that has already made a call, like most clients.
     pub(crate) fn client(&self, options: &BindOptions) -> SubjectClient {
         use super::subject::Subject as _;
         let client = self.bind(options).unwrap_or_else(|error| panic!("{error}"));
@@ -169,7 +170,7 @@ impl World {
         client
     }
 
-    /// Starts another server at the far end, at another place.
+    /// Starts another server at the far end, at the port of [`PLACE_BESIDE`].
     pub(crate) fn server_beside(&self) -> Process {
         let (_, link) = self.link.as_ref().expect("a network");
         let home = self.home.path().join("beside");
@@ -177,8 +178,8 @@ impl World {
         link.start(1, "child", "beside 2 1000", &home)
     }
 
-    /// Puts a balancer before both servers, and returns the balancer and a client that is bound through the
-    /// balancer.
+    /// Puts a load balancer in front of both servers. Returns the balancer, and a client that is bound
+    /// through the balancer.
     pub(crate) fn balanced(&self, options: &BindOptions) -> (Nat, SubjectClient) {
         let balancer =
             Nat::start([PLACE, PLACE_BESIDE].map(|at| at.parse().expect("one")).to_vec());

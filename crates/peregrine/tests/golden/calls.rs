@@ -1,4 +1,5 @@
-//! Calls and replies: what client stubs write, and what server stubs answer, in both byte orders.
+//! Compares the calls that client stubs write, and the replies that server stubs write, with the bytes in the
+//! documents. Does this in both byte orders.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -182,7 +183,7 @@ fn words(name: &str) -> Vec<u32> {
 /// The cases for which the document also has the message that a big-endian server receives.
 pub(crate) const BIG_CASES: &[&str] = &["add", "mixed", "lend", "read", "change", "fail", "stop"];
 
-/// A big-endian server that answers with the vectors of the document.
+/// A big-endian server that answers with the vectors (named byte sequences) of the document.
 struct Big;
 
 impl Serve for Big {

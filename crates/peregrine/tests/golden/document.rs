@@ -1,5 +1,5 @@
-//! The vectors in `docs/REPRESENTATION.md`, `docs/PROTOCOL.md` and `docs/STAT.md`, in blocks marked
-//! `golden`.
+//! Reads the vectors of `docs/REPRESENTATION.md`, `docs/PROTOCOL.md` and `docs/STAT.md`. A vector is a name
+//! and the bytes that belong to it, in a block marked `golden`.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! The server's side of the local path, written from the documents only, and a client that calls it.
+//! A hand-written server of the local path, and a client that calls this server. The server is written from
+//! the documents only.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -39,7 +40,7 @@ pub(crate) const HANDSHAKE: &[&str] = &[
     "counters lane",
 ];
 
-/// The time that each of the counted calls took. It is the middle of a histogram bucket.
+/// The duration of each of the nine calls in the server's counters. It is the middle of a histogram bucket.
 const LATENCY: Duration = Duration::from_nanos(100);
 /// How long the client waits for a call that is not answered.
 const LIMIT: Duration = Duration::from_millis(500);
@@ -59,7 +60,7 @@ impl Foreign {
         Self { listener }
     }
 
-    /// Accepts a client and checks its request.
+    /// Accepts a connection, and checks that the client's first message is the vector `request`.
     fn asked(&self, request: &str) -> OwnedFd {
         let socket = rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC).unwrap();
         check(request, &received(&socket));
@@ -77,8 +78,8 @@ impl Foreign {
         send(&refused, &bytes("refused", 0), None);
 
         let socket = self.asked("bind");
-        // The region begins with 4096 reserved bytes. Each half of an A-stack has 32 + 2^20 + 2^21 bytes,
-        // rounded up to a multiple of 128.
+        // The region begins with 4096 reserved bytes. An A-stack has one half for the call and one for the
+        // reply. Each half has 32 + 2^20 + 2^21 bytes, rounded up to a multiple of 128.
         let half = 3 * (1 << 20) + 128;
         let (call, reply, taken) = (4096, 4096 + half, 4096 + 2 * half);
         let (memory, file) = sys::Memory::shared(6_299_648).unwrap();
@@ -120,12 +121,13 @@ impl Foreign {
             if reply_word.swap(posted, Ordering::AcqRel) == 2 {
                 sys::futex_wake(reply_word);
             }
-            // After its reply, the server stops attending to the A-stack, so the next call rings. If
-            // the next call is already posted, its caller rings when it sees that the call is not taken.
+            // After a reply, the server no longer polls the A-stack, so the client rings for the next call.
+            // If the next call is already posted, its caller rings later, when it sees that the server has
+            // not taken the call.
             let _ = call_word.compare_exchange(posted, 0, Ordering::AcqRel, Ordering::Acquire);
         }
-        // A call with a time limit carries its caller's remaining time, in an extension after a message
-        // without bytes.
+        // This call has a time limit, and its message has no bytes. An extension after the message contains
+        // the remaining time.
         let posted = rung_for(calls + 1);
         memory.word(taken).store(posted, Ordering::Relaxed);
         let manner = memory.word(call + 28).load(Ordering::Relaxed);
@@ -147,7 +149,7 @@ impl Foreign {
         memory.word(reply).swap(posted, Ordering::AcqRel);
         memory.word(call).store(0, Ordering::Release);
         taken_all.recv().expect("the client took the last reply");
-        // A second binding joins the session. The server revokes it, and the client releases it.
+        // A second binding joins the session. The server revokes this binding, and the client releases it.
         let second = self.asked("bind again");
         send(&second, &bytes("bound again", 0), None);
         drop(second);
@@ -169,7 +171,7 @@ fn counters() -> (sys::Memory, OwnedFd) {
         (20_480, "export"),
         (36_864, "session"),
         (1_085_440 + 64 * 128, "binding"),
-        // The lane of the second thread, for the binding above.
+        // The lane (the counts of one thread for one binding) of the second thread, for the binding above.
         (2_134_016 + (8_192 + 64) * 64, "lane"),
     ] {
         let vector = bytes(&format!("counters {name}"), 0);

@@ -1,4 +1,4 @@
-//! The canonical text of an interface and its digest.
+//! Checks the canonical text of an interface, and the digest of this text.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -108,8 +108,8 @@ trait Words {
     fn say(&self, word: &[String]) -> peregrine::Result<()>;
 }
 
-/// A `&str` travels as a block. A `String` and a `&[String]` travel in the head, the latter with an
-/// additional count. Their canonical texts differ, so that no client takes one for another.
+/// A `&str` travels as a block. A `String` and a `&[String]` travel in the head, and a `&[String]` begins
+/// with an additional count. Their canonical texts differ, so that no client mistakes one for another.
 #[test]
 fn text_in_a_block_and_texts_in_the_head_are_distinguished() {
     let lines = block("REPRESENTATION.md", "words");

@@ -1,5 +1,5 @@
-//! Values of the types of libraries. If types of different crates mean the same, their values have the same
-//! bytes.
+//! Checks the bytes of values whose types are defined in libraries. If types of different crates mean the
+//! same, their values have the same bytes.
 
 use std::time::{self as std_time, SystemTime};
 

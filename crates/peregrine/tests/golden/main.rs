@@ -1,4 +1,5 @@
-//! The bytes of `docs/REPRESENTATION.md`, `docs/PROTOCOL.md` and `docs/STAT.md`.
+//! Checks that the code writes and reads the bytes in `docs/REPRESENTATION.md`, `docs/PROTOCOL.md` and
+//! `docs/STAT.md`.
 //!
 //! A vector is a name and the bytes that belong to it. The vectors are in the documents, in blocks marked
 //! `golden`, and these tests read them there. [`values`] encodes and decodes values, and [`libraries`] does

@@ -1,4 +1,4 @@
-//! Values in both byte orders, and bytes that are no value.
+//! Checks the bytes of values in both byte orders, and bytes that are not a valid value.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
@@ -276,7 +276,7 @@ pub(crate) const INVALID: &[&str] = &[
     "long u16",
 ];
 
-/// Asserts that the bytes are no value, for a server of either byte order.
+/// Asserts that the bytes of the vector `name` are not a valid value of the type `T`, in either byte order.
 pub(crate) fn refused<T: Value + Debug>(name: &str, why: Invalid) {
     assert_eq!(decode::<T>(&bytes(name, 0)).err(), Some(why), "{name}");
     let big = format!("big {name}");

@@ -1,8 +1,8 @@
-//! Random interfaces, and random changes of them that the rules of docs/EVOLUTION.md allow or forbid.
+//! Makes random interfaces, and changes them at random. The rules of docs/EVOLUTION.md allow these changes.
 //!
 //! Each part of an interface has a name that no other part ever has, such as `f12`. A part that gets another
-//! name keeps the number: `f12_1`. So the reference conversion finds the corresponding parts without the
-//! rules that the tests check.
+//! name keeps the number: `f12_1`. So the reference conversion (`reference.rs`) finds corresponding parts by
+//! their numbers, without the rules that the tests check.
 
 use std::collections::HashMap;
 
@@ -60,7 +60,7 @@ const SIGNED: [DescribedType; 5] = [
 const OTHERS: [DescribedType; 4] =
     [DescribedType::Bool, DescribedType::Char, DescribedType::F32, DescribedType::F64];
 
-/// An interface at one time of its life.
+/// An interface as it is after zero or more changes.
 #[derive(Clone, Debug)]
 pub(crate) struct Age {
     pub(crate) whole: Described,
@@ -72,8 +72,8 @@ pub(crate) struct Age {
     names: usize,
 }
 
-/// Returns the first name of a part, such as `f12` for `f12_1`. It stays the same when the part gets another
-/// name.
+/// Returns the first name of a part, such as `f12` for `f12_1`. The first name stays the same when the part
+/// gets another name.
 pub(crate) fn id(name: &str) -> &str {
     name.split('_').next().unwrap_or(name)
 }
@@ -111,8 +111,8 @@ impl Age {
         DescribedProcedure { name, docs, idempotent, was, parameters, result, error }
     }
 
-    /// Makes the type of an error. It is used for errors only, because only enums of errors may grow without
-    /// an `#[other]` variant.
+    /// Makes the type of an error. This type is used for errors only, because only enums of errors may grow
+    /// without an `#[other]` variant.
     fn error(&mut self, chance: &mut Chance) -> DescribedType {
         let variants = self.variants(chance, 0);
         self.named(DescribedBody::Enum(variants))
@@ -154,7 +154,7 @@ impl Age {
         DescribedType::Named(self.whole.types.len() - 1)
     }
 
-    /// Returns a random type, which has at least one value.
+    /// Returns a random type that has at least one value.
     pub(crate) fn ty(&mut self, chance: &mut Chance, depth: usize) -> DescribedType {
         if depth > 3 {
             return chance.one(&UNSIGNED).clone();
@@ -205,8 +205,8 @@ impl Age {
         let number = chance.below(self.whole.types.len());
         let is_error =
             self.whole.procedures.iter().any(|one| one.error == DescribedType::Named(number));
-        // The error of the procedure that is being made is not yet in the list. So no enum with fields is
-        // used.
+        // The list does not yet contain the procedure that is being made, so this search misses its error
+        // type. Errors are enums with fields, so no such enum is returned.
         let is_struct = matches!(
             self.whole.types[number].body,
             DescribedBody::Struct(_)
@@ -372,7 +372,8 @@ impl Age {
         }
     }
 
-    /// Computes the size and the alignment of a plain type, after those of its parts.
+    /// Computes the size and the alignment of a plain type. The sizes and the alignments of its parts are
+    /// computed first.
     fn settle_size(&mut self, number: usize) {
         let DescribedBody::Plain { fields, .. } = self.whole.types[number].body.clone() else {
             return;
@@ -539,7 +540,7 @@ impl Age {
         }
     }
 
-    /// Returns a number that it has not returned before.
+    /// Returns a number that this function has not returned before.
     fn plain_values(&mut self) -> i128 {
         self.names += 1;
         self.names as i128

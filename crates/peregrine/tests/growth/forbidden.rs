@@ -1,4 +1,4 @@
-//! Random changes of interfaces that break a rule.
+//! Changes interfaces at random, so that each change breaks a rule of docs/EVOLUTION.md.
 
 use peregrine::interface::{
     DescribedBody, DescribedField, DescribedGrowth, DescribedParameter, DescribedPlainVariant,

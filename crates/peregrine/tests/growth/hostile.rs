@@ -1,6 +1,7 @@
-//! Hostile descriptions. A client that binds reads the description of the server, which may be anything. The
-//! client reads it, compares it, and makes the program of conversions. Each of these steps must end, and must
-//! use bounded memory.
+//! Tests hostile descriptions of interfaces. When a client binds, it receives the description of the server's
+//! interface, and a hostile server may send any text. The client parses the description, compares it with its
+//! own, and makes the program that converts messages. Each of these steps must end, and must use bounded
+//! memory.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -114,7 +115,7 @@ fn cycle(count: usize, more: &str) -> String {
     (0..count).map(line).collect()
 }
 
-// Reading.
+// Tests of how descriptions are read.
 
 #[test]
 fn default_of_a_type_without_alignment_is_refused() {
@@ -211,7 +212,7 @@ fn names_in_errors_are_cut() {
     }
 }
 
-// Comparing.
+// Tests of how descriptions are compared.
 
 /// Returns the description of a client. All its procedures use the same error type, and the same recursive
 /// type.
@@ -221,7 +222,8 @@ fn client(procedures: usize) -> String {
     format!("{lines}T#0 = struct {{value: u8, next: option<T#0>}}\nE#1 = enum A {{}}\n")
 }
 
-/// Returns the description of a server for that [`client`]. Here the recursive type has many more fields.
+/// Returns the description of a server for that [`client`]. In this description, the recursive type has many
+/// more fields.
 fn server(procedures: usize, field: impl Fn(usize) -> String) -> String {
     let line = |number| format!("p{number}(in list: T#0) -> T#0 or E#1\n");
     let lines: String = (0..procedures).map(line).collect();
@@ -256,14 +258,14 @@ fn cycles_of_different_lengths_are_compared() {
         &format!("{f}{}", cycle(101, &few(9_000))),
         "too intricate",
     );
-    // All pairs of 500 and 499 types, with a mebibyte on each side.
+    // A complete comparison would need all pairs of 500 and 499 types. Each description has about a mebibyte.
     let ours = format!("{f}{}", cycle(500, &few(1900)));
     let theirs = format!("{f}{}", cycle(499, &few(1900)));
     is_refused(&ours, &theirs, "too intricate");
     let ours = format!("{f}{}", cycle(20_000, ""));
     let theirs = format!("{f}{}", cycle(19_999, ""));
     is_refused(&ours, &theirs, "too intricate");
-    // Cycles through variants and results.
+    // These cycles go through variants and results.
     let ours = format!(
         "{f}T#0 = enum A {{x: result<T#0, [T#0; 3]>}} B {{y: tuple<T#0, sequence<T#0>>}}\n"
     );
@@ -283,7 +285,7 @@ fn many_procedures_with_a_common_type_are_compared() {
     is_refused(&ours, &ours.replace("f0: u8", "f0: u8, g: option<u8>"), "too intricate");
     is_bound(&ours, &ours);
     is_refused(&ours, &ours.replace("f0: u8", "f0: i8"), "ours is `u8`");
-    // The client and the server have no name of a procedure in common.
+    // None of the client's procedures has the name of one of the server's procedures.
     let theirs = filled(ROOM, |number| format!("q{number}() -> unit or unit\n"));
     is_refused(&lines.replace("T#0", "unit"), &theirs, "the server's has `q0`, `q1`");
 }
@@ -382,7 +384,7 @@ fn deep_types_are_compared() {
     }
 }
 
-// Making the program.
+// Tests of how the conversion program is made.
 
 #[test]
 fn arrays_of_plain_values_that_grew_are_compiled_once() {

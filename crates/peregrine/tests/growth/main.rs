@@ -1,5 +1,5 @@
-//! Random interfaces that grow: clients and servers of all their ages call each other. Clients read or refuse
-//! hostile descriptions and hostile results.
+//! Tests random interfaces that change step by step. The interface after each step is an *age*. Clients and
+//! servers of all ages call each other. Clients read or refuse hostile descriptions and hostile results.
 
 mod evolve;
 mod forbidden;

@@ -1,4 +1,5 @@
-//! Hostile servers of another age: results of random bytes are read or refused.
+//! Tests hostile servers that have another age (version) of the client's interface. They answer with random
+//! bytes, and the client must read or refuse these results.
 
 use std::sync::{Arc, Mutex};
 
@@ -17,7 +18,8 @@ struct Noise {
     chance: Mutex<Chance>,
 }
 
-/// Returns random bytes. Most are small, so that they are often counts, numbers of variants, and flags.
+/// Returns random bytes. Most of them are small, so that they are often valid as counts, numbers of variants,
+/// and flags.
 fn noise(chance: &mut Chance, most: usize) -> Vec<u8> {
     let count = chance.below(most + 1);
     (0..count)

@@ -1,5 +1,5 @@
-//! Clients and servers of random ages: the values of parts that both know arrive, and forbidden
-//! changes are refused.
+//! Tests clients and servers of random ages (versions) of an interface. The values of parts that both sides
+//! know arrive, and after a forbidden change the client is refused.
 
 use std::sync::{Arc, Mutex};
 
@@ -344,7 +344,8 @@ proptest! {
             .map(|difference| difference.rule)
             .filter(|rule| !rule.fits())
             .collect();
-        // A changed type that no value of this interface contains is not in the description.
+        // If no value of this interface contains the changed type, the description does not contain the type
+        // either, and the change has no effect.
         if old.whole.to_string() == new.whole.to_string() {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! Converts values between the ages of an interface, part by part, as docs/EVOLUTION.md says.
+//! Converts values between the ages (versions) of an interface, part by part, as docs/EVOLUTION.md says.
 
 use peregrine::Dynamic;
 use peregrine::interface::{Described, DescribedBody, DescribedField, DescribedType};
@@ -45,7 +45,7 @@ fn bits(value: &Dynamic) -> Option<u128> {
     })
 }
 
-/// A conversion from the sender's age to the receiver's.
+/// A conversion from the sender's age of the interface to the receiver's age.
 #[derive(Clone, Copy)]
 pub(crate) struct Conversion<'a> {
     pub(crate) from: &'a Age,
@@ -147,12 +147,12 @@ impl Conversion<'_> {
             Some((sent, value)) => self.value(&sent.ty, &receiver.ty, value),
             None => Ok(self.missing(&receiver.name)),
         };
-        // Fields that the receiver does not have are not converted. If a value cannot be converted,
-        // neither can the whole.
+        // Fields that the receiver does not have are not converted. If one field cannot be converted, the
+        // whole value cannot be converted.
         to.iter().map(field).collect()
     }
 
-    /// Returns the value of a part that the sender does not have.
+    /// Returns the default that the receiver uses for a part that the sender does not have.
     pub(crate) fn missing(self, name: &str) -> Dynamic {
         self.to.defaults.get(name).cloned().unwrap_or(Dynamic::Option(None))
     }

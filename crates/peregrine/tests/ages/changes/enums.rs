@@ -1,4 +1,4 @@
-//! Changes of enums, errors, names, widths and bounds.
+//! Defines the changes of enums, error types, names, widths of integers, and bounds of lengths.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Changes of procedures, fields and parameters.
+//! Defines the changes of procedures, fields and parameters.
 
 use super::*;
 

@@ -6,7 +6,7 @@
 #![deny(missing_debug_implementations, unused_results, let_underscore_drop)]
 #![allow(non_camel_case_types)]
 
-/// Items with names that the generated code also uses, and must not confuse with its own.
+/// The generated code uses the names of these items for other items, and must refer to the right ones.
 pub mod names {
     /// A module with the name of the crate `core`.
     pub mod core {}
