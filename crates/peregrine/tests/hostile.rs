@@ -703,8 +703,8 @@ fn client_of_a_flooding_server(directory: &Path) {
                 Err(_) => std::thread::yield_now(),
             }
         }
-        // The client still processes a message that follows all these withdrawals: the withdrawal of its own
-        // binding.
+        // After all these withdrawals, the server withdraws the client's own binding. The client must still
+        // process this message.
         while accepted.send(&words(&[wire::REVOKED, 1])).is_err() {}
         assert!(eventually(LIMIT, || !vault.is_alive()), "the binding was withdrawn");
         (received, vault)

@@ -166,8 +166,8 @@ fn confined(address: &str, path: &str) {
     assert_eq!(format!("{:?}", vault.binding().path()), path);
     let most = used();
     drop(vault);
-    // The test waits only until nine tenths of the frames' memory is unmapped, because the C library keeps 64
-    // MiB of address space for each thread that ever allocated.
+    // The test waits only until nine tenths of the frames' memory is unmapped. The C library keeps 64 MiB of
+    // address space for each thread that ever allocated.
     until("the frames are unmapped", || used() + frames * 9 / 10 < most);
     let used = used();
     let (mut refused, mut bound) = (0, 0);

@@ -253,7 +253,7 @@ fn killed_clients_do_not_affect_others() {
         stop.store(true, Ordering::Relaxed);
         assert!(honest.join().expect("no panic") > 0);
     });
-    // The sessions of killed clients are closed; this process's session remains.
+    // The server closes the sessions of killed clients. Only the session of this process remains.
     let until = Instant::now() + LIMIT;
     while peregrine::describe("ledger").unwrap().bindings != 1 {
         assert!(Instant::now() < until, "sessions of dead clients remain");

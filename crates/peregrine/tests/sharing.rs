@@ -1,6 +1,6 @@
-//! Tests one UDP binding with so many concurrent calls that there is not a socket for each calling thread.
-//! The first calls have one socket each. The remaining calls share one further socket, and one of their
-//! threads receives packets for all of them.
+//! Tests one UDP binding with many concurrent calls, more than there may be sockets. The first calls have one
+//! socket each. The remaining calls share one further socket, and one of their threads receives packets for
+//! all of them.
 
 mod support;
 

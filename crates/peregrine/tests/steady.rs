@@ -123,8 +123,8 @@ fn steady(scheme: &str, device: EthernetDevice, kind: PathKind) {
     // If a packet is lost, the client requests it again with a probe, and the server does not count a
     // retransmission. But such a call takes at least as long as the client waits before it probes.
     assert!(slowest < ASK_AFTER, "a call took {slowest:?}");
-    // A call takes the fast path if three things hold: it needs two packets, the thread that receives the
-    // first packet runs the call, and the caller sleeps at most once. Any other call adds a packet or a sleep
+    // A call takes the fast path if three things hold. The call needs two packets. The thread that receives
+    // the first packet runs the call. The caller sleeps at most once. Any other call adds a packet or a sleep
     // to these counts.
     let packets = if kind == PathKind::Udp { datagrams } else { 2 * calls };
     let others = woken_more + sleeps.saturating_sub(calls) + packets.saturating_sub(2 * calls);

@@ -671,8 +671,7 @@ fn tests_that_documents_name_exist() {
 }
 
 /// Returns the `pub` lines that name a crate below version 1, whose interface may change at any time.
-/// Optional features implement `Value` for types of `chrono` and `time`, but no `pub` item may name these
-/// crates.
+/// Optional features implement `Value` for types of `chrono` and `time`. No `pub` item may name these crates.
 fn exposed(path: &str, text: &str) -> Vec<String> {
     const YOUNG: [&str; 6] = ["libc::", "crc32c::", "chrono::", " time::", "(time::", "<time::"];
     let public = |line: &&str| line.trim_start().starts_with("pub ");

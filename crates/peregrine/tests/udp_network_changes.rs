@@ -1,6 +1,6 @@
-//! Tests network paths that change while a client makes calls over UDP. The client's address changes, a NAT
-//! forgets a flow, a load balancer hides several servers behind one address, or some addresses of a server do
-//! not answer.
+//! Tests network paths that change while a client makes calls over UDP. The client's address changes, or a
+//! NAT forgets a flow. A load balancer hides several servers behind one address, or some addresses of a
+//! server do not answer.
 
 mod ledger;
 mod support;

@@ -65,7 +65,7 @@ impl Relay {
         self.front.local_addr().expect("the socket is bound")
     }
 
-    /// Sends a datagram to the server as if it came from the client `from`: the server sees the address from
+    /// Sends a datagram to the server as if it came from the client `from`. The server sees the address from
     /// which the relay forwards that client's datagrams. Does nothing if the relay has forwarded nothing from
     /// this client.
     pub(crate) fn send_as(&self, from: SocketAddr, datagram: &[u8]) {

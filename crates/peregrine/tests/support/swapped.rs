@@ -1,7 +1,8 @@
 //! Provides `SwappedServer`, a server that behaves as if its machine had the other byte order.
 //!
-//! This server uses only the description of its interface. It swaps the bytes of each value in a received
-//! message, passes the message to a server with this machine's byte order, and then swaps the reply.
+//! This server uses only the description of its interface. First it swaps the bytes of each value in a
+//! received message. Then it passes the message to a server with this machine's byte order, and swaps the
+//! reply.
 
 use peregrine::call::{
     Answer, EStack, Incoming, Ran, Refusal, Reply, Request, Serve, Served, execute,

@@ -1,7 +1,9 @@
 //! The conformance cases of the packet exchange, by name. Systems of this family share a list of cases, and
-//! the numbers here are those of the list: loss (1 to 8), duplicates and delay (9 to 20), large messages (21
-//! to 28), crashes of the server (29 to 36) and of the client (38 to 43), partitions (44 to 48), long calls
-//! (49 to 53), abuse and limits (54 to 56), random faults (59, in `seeds`).
+//! the numbers here are those of the list:
+//!
+//! * 1 to 8: loss; 9 to 20: duplicates and delay; 21 to 28: large messages
+//! * 29 to 36: crashes of the server; 38 to 43: crashes of the client; 44 to 48: partitions
+//! * 49 to 53: long calls; 54 to 56: abuse and limits; 59: random faults (in `seeds`)
 //!
 //! Some cases have another meaning here, because the exchange has one mechanism for every loss and no server
 //! timer. The following cases are missing, are different, or are also tested elsewhere:
