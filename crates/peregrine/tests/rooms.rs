@@ -258,7 +258,7 @@ fn parts_of_a_path_use_only_those_below() {
     assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));
 }
 
-// The walk of a call.
+// Checks of the figure in "The walk of a call".
 
 /// One step of the figure in ARCHITECTURE.md.
 #[derive(Debug, PartialEq, Eq)]

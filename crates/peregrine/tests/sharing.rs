@@ -140,7 +140,7 @@ fn all_at_once(room: &RoomClient, todo: impl Fn(usize) + Sync) {
         for caller in 0..CALLERS {
             let (todo, together) = (&todo, &together);
             scope.spawn(move || {
-                // No call returns before all of them run.
+                // No call of `meet` returns before all calls run.
                 room.meet().unwrap();
                 together.wait();
                 todo(caller);

@@ -363,7 +363,7 @@ fn values_that_are_invalid_after_conversion_are_refused() {
     bad_result(odd(&[0, 0, 0, 1, b'x', b'y'], None).text());
 }
 
-// Values.
+// The conversion of single values.
 
 #[derive(Clone, Debug, PartialEq, Value)]
 enum Tree {

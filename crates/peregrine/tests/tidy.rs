@@ -481,7 +481,7 @@ fn files_that_may_have_unsafe_exist() {
     }
 }
 
-// Form and words.
+// The form of files, and words that are banned.
 
 fn without_purpose(path: &str, text: &str) -> Option<String> {
     (!text.starts_with("//!")).then(|| format!("{path}: does not begin with `//!`"))
