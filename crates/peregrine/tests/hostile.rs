@@ -1,8 +1,9 @@
-//! Hostile peers as real processes. Honest peers of the same server or client are not affected. When the
-//! hostile peers are gone, nothing of them remains in the server or client.
+//! Runs hostile clients and servers as real processes. They must not affect honest peers of the same server
+//! or client. When the hostile processes have ended, the server or client must have released everything that
+//! it held for them.
 //!
-//! `PEREGRINE_SOAK=600` sends noise for 600 seconds. `PEREGRINE_SEED`, set to the seed that a run printed,
-//! repeats the noise of that run.
+//! By default, the tests send random bytes (noise) for two seconds. `PEREGRINE_SOAK=600` sets 600 seconds.
+//! `PEREGRINE_SEED`, set to the seed that a run printed, repeats the noise of that run.
 
 mod attack;
 mod support;
@@ -23,7 +24,8 @@ use support::{Process, role};
 /// An interface whose procedure waits, perhaps in a nested call.
 #[interface]
 trait Waits {
-    /// Waits `ms` milliseconds, in a call to the server `nested` if that name is not empty.
+    /// Waits `ms` milliseconds. If `nested` is not empty, the procedure waits inside a nested call to the
+    /// server of that name.
     fn wait(&self, nested: &str, ms: u64) -> peregrine::Result<()>;
 }
 
@@ -42,10 +44,10 @@ impl Waits for Waiter {
 
 /// How long noise is sent by default.
 const NOISE: Duration = Duration::from_secs(2);
-/// The time limit of events that must happen, also on a busy machine.
+/// How long a test waits for an event that must happen. The limit allows for busy machines.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Runs in child processes with a role; in the test itself this does nothing.
+/// Does the work of a child process that has a role. In the test run itself, this function does nothing.
 #[test]
 fn child() {
     let Some(role) = role() else { return };
@@ -82,7 +84,7 @@ fn child() {
         "client-of-a-slow-server" => {
             let is_old = words[1] == "of-an-old-kernel";
             if is_old {
-                // This is SO_PASSRIGHTS, the option by which a newer kernel rejects descriptors.
+                // Option 83 is SO_PASSRIGHTS. With this option, newer kernels reject descriptors at a socket.
                 support::without_socket_option(83);
             }
             client_of_a_slow_server(&directory, is_old);
@@ -100,7 +102,7 @@ fn child() {
             println!("\nready");
             running.unwrap().wait();
         }
-        // A client that occupies both threads of a server, one of them with a nested call.
+        // Occupies both threads of a server. One of the two threads waits in a nested call.
         "keeps-threads" => {
             println!("\nready");
             let wait = |nested| WaitsClient::bind("waits").unwrap().wait(nested, 60_000);
@@ -115,7 +117,7 @@ fn child() {
     }
 }
 
-/// Returns the number that a child prints at its end.
+/// Returns the number that a child process prints before it ends.
 fn number(process: &mut Process) -> u64 {
     loop {
         if let Ok(number) = process.line().parse() {
@@ -166,7 +168,7 @@ fn noise_in_a_region_affects_only_its_own_client() {
 fn client_of_both(time: Duration) {
     let honest = VaultClient::bind("vault").unwrap();
     check(&honest, 0).unwrap();
-    // The first failed bind allocates state that its thread keeps.
+    // The first failed bind of a thread allocates state that the thread keeps.
     let _ = VaultClient::bind_with("trap", &impatient(Wait::Adaptive));
     let me = std::process::id();
     let mut before = Vitals::of(me);
@@ -198,12 +200,12 @@ fn impatient(wait: Wait) -> BindOptions {
 
 /// Calls the honest server on some threads, and the hostile one on others.
 fn call_both(honest: &VaultClient, time: Duration, served: &AtomicU64, failed: &AtomicU64) {
-    /// The time that a busy machine may add to a time limit.
+    /// By how much a busy machine may exceed a time limit.
     const SLACK: Duration = LIMIT;
     let start = Instant::now();
     let seen = |count: &AtomicU64| count.load(Ordering::Relaxed);
     let enough = [served, failed].map(|count| seen(count) + 50);
-    // On a busy machine this runs until there are enough calls to check.
+    // On a busy machine, the calls go on for up to `LIMIT` longer, until there are enough calls to check.
     let goes_on = || {
         let enough = seen(served) > enough[0] && seen(failed) > enough[1];
         start.elapsed() < if enough { time } else { time + LIMIT }
@@ -239,7 +241,7 @@ fn call_both(honest: &VaultClient, time: Duration, served: &AtomicU64, failed: &
     });
 }
 
-/// Makes calls whose results may be anything. Returns whether the first and the last call succeeded.
+/// Makes calls whose results may contain anything. Returns whether the first and the last call succeeded.
 fn call(vault: &VaultClient) -> bool {
     let mut buffer = [0; 32];
     let mut out = Out::from(&mut buffer);
@@ -248,7 +250,7 @@ fn call(vault: &VaultClient) -> bool {
     let mut offered = Vec::with_capacity(20);
     let _ = vault.copy("more", &[], Out::from(&mut offered));
     assert!(offered.len() <= offered.capacity());
-    // This buffer is so large that the client receives the result while the server is writing it.
+    // Because this buffer is large, the client receives the result while the server is still writing it.
     let mut large = Vec::with_capacity(50_000);
     let _ = vault.copy("more", &[], Out::from(&mut large));
     assert!(large.len() <= large.capacity());
@@ -299,8 +301,8 @@ fn invalid_client_handshakes_are_refused_without_side_effects() {
     }
 }
 
-/// Binds to each of the faulty servers, one after the other. The bind runs on another thread, and the server
-/// on this one.
+/// Binds to each of the faulty servers, one after the other. The bind runs on another thread, and the faulty
+/// server runs on the calling thread.
 fn client_of_wrong_servers(directory: &Path) {
     let options = BindOptions::default().bind_timeout(Duration::from_millis(150));
     let listener = wire::listen(directory, "wrong");
@@ -359,8 +361,9 @@ fn stop_process(process: &Process) {
     assert!(eventually(LIMIT, || is_halted(process.id())));
 }
 
-/// Only the keeper of a client writes `DEAD`, and not to the word on which a server waits. If a hostile
-/// client writes `DEAD` to that word, the server must still be able to sleep on it.
+/// A client's keeper (the thread that watches the process's sockets) writes `DEAD` only to the words on which
+/// the client waits. If a hostile client writes `DEAD` to a word on which the server waits, the server must
+/// still be able to sleep on that word.
 #[test]
 fn invalid_words_cost_the_server_no_processor_time() {
     let (directory, server, _canary) = stage();
@@ -388,8 +391,8 @@ fn descriptor_that_closes_slowly_does_not_block_the_server() {
     let (directory, server, mut canary) = stage();
     let (file, _reader) = tricks::slow_to_close(Duration::from_secs(30));
     let line = Line::connect(directory.path(), "vault").unwrap();
-    // The server is stopped, so that the server, and not this process, closes the last copy of the
-    // descriptor.
+    // While the server is stopped, this process closes its copy of the descriptor. The server then has to
+    // close the last copy.
     stop_process(&server);
     let sent = line.send_with(&wire::describe(), &[file.as_fd()]);
     if sent.is_ok() {
@@ -406,19 +409,19 @@ fn descriptor_that_closes_slowly_does_not_block_the_server() {
     }
 }
 
-/// A process that shares a futex word can move the threads that sleep on it to another word.
+/// Moves the server's sleeping thread to another futex word. Every process that shares the word can do this.
 #[test]
 fn requeued_thread_releases_its_session() {
     let (directory, server, mut canary) = stage();
     let before = Vitals::of(server.id());
     let mut after = before;
-    // The server's thread releases the session long before the thread would end for lack of work. A slow
-    // machine may need more than one attempt.
+    // The thread must release the session soon after the client has gone, long before a thread ends because
+    // it has no work. A slow machine may need more than one attempt.
     let gone = (0..3).any(|_| {
         let mut session = Session::new(directory.path(), "vault", 2).expect("a session");
         assert_eq!(session.ping(0, LIMIT), Some(0));
         assert!(tricks::falls_asleep(&session, 0));
-        // The word already says that the thread sleeps. The thread falls asleep a moment later.
+        // The word already says that the thread sleeps, but the thread falls asleep a moment later.
         let requeued = eventually(LIMIT, || tricks::requeue(&session, 0) > 0);
         assert!(requeued, "no thread sleeps on the word");
         drop(session);
@@ -457,8 +460,9 @@ fn flood_of_rings_does_not_delay_others() {
     assert!(worst < LIMIT, "{worst:?}");
 }
 
-/// All threads of a server wait inside procedures, one of them in a nested call. For each call that rings,
-/// the keeper therefore checks whether the call comes from inside the chain of that nested call.
+/// All threads of a server wait inside procedures, one of them in a nested call. If a client then asks for a
+/// thread with a `RING` message, the server's keeper checks whether the call belongs to that nested call. The
+/// many extensions make this check long.
 #[test]
 fn rings_of_calls_with_many_extensions_do_not_delay_others() {
     let directory = tempfile::tempdir().unwrap();
@@ -474,7 +478,7 @@ fn rings_of_calls_with_many_extensions_do_not_delay_others() {
             session.post_extended(astack, wire::PING, &tags);
         }
     }
-    // Only one thread floods the server, so that the server gets a processor.
+    // Only one thread floods the server. Otherwise the server might get no processor.
     let until = Instant::now() + soak(Duration::from_secs(2));
     let mut worst = Duration::ZERO;
     let rounds = std::thread::scope(|scope| {
@@ -500,7 +504,8 @@ fn rings_of_calls_with_many_extensions_do_not_delay_others() {
     println!("{rounds} rounds of rings; the longest honest request took {worst:?}");
 }
 
-/// The number of a user's sessions is limited. When the limit is reached, the existing sessions still work.
+/// The number of sessions of one user is limited. When the limit is reached, the existing sessions still
+/// work.
 #[test]
 fn sessions_of_a_user_are_bounded() {
     use rustix::process::{Resource, getrlimit, setrlimit};
@@ -522,7 +527,7 @@ fn sessions_of_a_user_are_bounded() {
     assert_eq!(canary.ping(0, LIMIT), Some(0));
     let last = sessions.last_mut().unwrap();
     assert_eq!(last.ping(0, LIMIT), Some(0));
-    // When a session is closed, another one can begin.
+    // When a session has been closed, a new one can begin.
     drop(sessions.swap_remove(0));
     assert!(eventually(LIMIT, || Session::new(directory.path(), "vault", 1).is_ok()));
 }
@@ -543,8 +548,8 @@ fn unbound_connections_are_closed_after_their_time() {
     for _ in 0..100 {
         assert_eq!(word(&talker.answer().0, 0), wire::DESCRIPTION);
     }
-    // Make more connections than are allowed at one time. If the time limit of the first connections ends
-    // before the last connection is made, the attempt is repeated.
+    // Make more connections than the server allows at one time. If the time limit of the first connections
+    // ends before the last connection is made, the attempt is repeated.
     let is_full = || {
         let begun = Instant::now();
         let unbound: Vec<Line> = (0..300).map(|_| connect()).collect();
@@ -569,7 +574,8 @@ fn unbound_connections_are_closed_after_their_time() {
     assert_eq!(late.ping(0, LIMIT), Some(0));
 }
 
-/// A token is valid only for the process that received it.
+/// The server gives each session a token, with which the client makes further bindings in the session. A
+/// token is valid only for the process that received it.
 #[test]
 fn stolen_token_is_useless() {
     let (directory, _server, mut canary) = stage();
@@ -591,7 +597,7 @@ fn thief(directory: &Path, token: &str) {
     println!("\n1");
 }
 
-/// How long it takes to close the descriptor that the slow server sends.
+/// How long the kernel takes to close the descriptor that the slow server sends.
 const SLOW: Duration = Duration::from_secs(8);
 
 /// Runs two servers and their clients. After its answer to a bind, one server sends a descriptor that takes
@@ -619,7 +625,7 @@ fn client_of_a_slow_server(directory: &Path, is_old: bool) {
             let bound = scope.spawn(|| VaultClient::bind("slow").unwrap());
             let trap = accept(&slow);
             let (_, region) = wrong::good();
-            // The token is that of a new session.
+            // The token identifies a new session.
             let message = wire::bound([100 + attempt; 16], 1, 1, 1 << 20);
             trap.send_with(&message, &[region.as_fd()]).unwrap();
             core::mem::forget(bound.join().unwrap());
@@ -627,8 +633,8 @@ fn client_of_a_slow_server(directory: &Path, is_old: bool) {
             core::mem::forget(reader);
             trap.send_with(&words(&[wire::REVOKED, 1]), &[file.as_fd()]).unwrap();
             core::mem::forget(trap);
-            // Closing the last copy of the descriptor blocks. The client must close that copy, so the attempt
-            // is invalid if this `drop` blocks.
+            // Closing the last copy of the descriptor blocks. The client must be the one that closes the last
+            // copy. So the attempt is invalid if this `drop` blocks.
             let closing = std::thread::spawn(|| drop(file));
             eventually(SLOW / 8, || closing.is_finished())
         };
@@ -647,7 +653,8 @@ fn client_of_a_slow_server(directory: &Path, is_old: bool) {
                 while trap.send_with(&message, &[region.as_fd()]).is_err() {}
                 let sent = trap.send_with(&words(&[wire::REVOKED, 1]), &[file.as_fd()]).is_ok();
                 if !sent {
-                    // The descriptor was not sent. Closing it here must not block either.
+                    // The client did not receive the descriptor. Closing the descriptor here must not block
+                    // either.
                     drop(reader);
                     rustix::net::sockopt::set_socket_linger(&file, None).unwrap();
                 }
@@ -661,7 +668,7 @@ fn client_of_a_slow_server(directory: &Path, is_old: bool) {
         assert!(eventually(LIMIT, || !other.is_alive()));
         println!("\n{}", start.elapsed().as_millis());
     });
-    // This also ends the thread that may still wait for the descriptor to close.
+    // The exit also ends the thread that may still wait for the descriptor to close.
     std::process::exit(0);
 }
 
@@ -677,8 +684,8 @@ fn server_with_slowly_closing_descriptors_blocks_only_its_own_clients() {
     }
 }
 
-/// Runs a server that sends withdrawals for a second without pause, most of them of bindings that never
-/// existed. Prints how many withdrawals its client has received.
+/// Runs a server that sends withdrawals of bindings for one second without pause. Most of these bindings
+/// never existed. Prints how many withdrawals the client has received.
 fn client_of_a_flooding_server(directory: &Path) {
     let listener = wire::listen(directory, "talking");
     println!("\nready");
@@ -696,7 +703,8 @@ fn client_of_a_flooding_server(directory: &Path) {
                 Err(_) => std::thread::yield_now(),
             }
         }
-        // The client still processes a message that follows all these withdrawals.
+        // After all these withdrawals, the server withdraws the client's own binding. The client must still
+        // process this message.
         while accepted.send(&words(&[wire::REVOKED, 1])).is_err() {}
         assert!(eventually(LIMIT, || !vault.is_alive()), "the binding was withdrawn");
         (received, vault)
@@ -721,6 +729,6 @@ fn flood_of_withdrawals_does_not_occupy_the_keeper() {
     let mut client = Process::start("child", "client-of-a-flooding-server", directory.path());
     let received = number(&mut client);
     println!("{received} messages in a second");
-    // The keeper reads at most 64 messages, and then rests for 5 ms.
+    // The client's keeper reads at most 64 messages, and then rests for 5 ms.
     assert!(received < 30_000, "the client received {received} messages in a second");
 }

@@ -1,4 +1,4 @@
-//! An idle server uses no processor time.
+//! Checks that an idle server uses no processor time.
 
 mod services;
 mod support;
@@ -9,7 +9,7 @@ use peregrine::Server;
 use services::{Nothing, Null, NullClient, NullServer};
 use support::{Process, alone, role};
 
-/// Runs the server as a child process; in the test itself this does nothing.
+/// Runs the server as a child process. In the test run itself, this function does nothing.
 #[test]
 fn child() {
     if let Some(role) = role() {
@@ -22,7 +22,7 @@ fn child() {
     }
 }
 
-/// Returns the processor time of all threads of a process, and how often they were scheduled.
+/// Returns the total processor time of all threads of a process, and how often these threads were scheduled.
 fn ran(pid: u32) -> (Duration, u64) {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let all = tasks.filter_map(|task| {
@@ -56,8 +56,9 @@ fn check_idle(kernel: &str) {
     for _ in 0..1000 {
         clients.iter().for_each(|client| client.null().unwrap());
     }
-    // The server polls for a moment, longer on a slow machine. Then it sleeps although clients are bound.
-    // A server that is woken without need is woken in every second, so one quiet second suffices.
+    // At first, the server polls for a moment, or for longer on a slow machine. Then the server sleeps,
+    // although clients are bound. If something woke the server without need, it would do so every second. So
+    // one second without a wake-up suffices.
     std::thread::sleep(Duration::from_millis(300));
     let mut seconds = Vec::new();
     while seconds.iter().all(|(times, _)| *times > 2) {

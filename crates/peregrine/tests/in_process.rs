@@ -1,4 +1,4 @@
-//! The contract of calls within one process.
+//! Runs the contract tests, which every path must pass, with calls within one process.
 
 mod contract;
 

@@ -1,5 +1,5 @@
-//! Large arguments and results. The receiver copies them while the sender is still writing them. The other
-//! side may stop or die meanwhile, and the memory of the messages is released afterwards.
+//! Tests large arguments and results. The receiver copies them while the sender is still writing them. The
+//! sender or the receiver may stop or die meanwhile. Afterwards, the memory of the messages is released.
 
 mod support;
 
@@ -10,7 +10,7 @@ use peregrine::{BindOptions, Executed, ExportOptions, Kind, Lent, Out, Server, W
 use support::{Process, alone, role};
 
 const MOST: u32 = 64 << 20;
-/// The time limit of events that must happen.
+/// How long a test waits for an event that must happen.
 const LIMIT: Duration = Duration::from_secs(20);
 
 #[interface]
@@ -21,11 +21,11 @@ trait Large {
     fn lend(&self, head: &str, #[max_len(MOST)] bytes: Lent<'_, u8>) -> peregrine::Result<u64>;
     /// Returns bytes that depend on a seed.
     fn give(&self, seed: u64, #[max_len(MOST)] into: Out<'_, u8>) -> peregrine::Result<()>;
-    /// Returns the bytes that `give` returns, in small pieces with pauses. The first byte is wrong until the
-    /// end.
+    /// Returns the bytes that `give` returns, but writes them in small pieces with pauses. The first byte is
+    /// wrong until the end.
     fn drip(&self, seed: u64, #[max_len(MOST)] into: Out<'_, u8>) -> peregrine::Result<()>;
-    /// Returns the bytes that `give` returns, once in each of two buffers. The procedure fills the buffers
-    /// alternately, up to three quarters of the smaller capacity.
+    /// Returns the bytes that `give` returns in each of two buffers. The procedure writes to the two buffers
+    /// alternately, and fills each of them up to three quarters of the smaller capacity.
     fn pair(
         &self,
         seed: u64,
@@ -70,7 +70,7 @@ fn sum<'a>(bytes: impl IntoIterator<Item = &'a u8>) -> u64 {
 
 fn sum_of_lent(lent: &Lent<'_, u8>) -> u64 {
     let mut all = vec![0; lent.len()];
-    // The pieces are read from the end, so that the first read waits for all bytes.
+    // The procedure reads the last piece first. So the first read waits until all bytes have arrived.
     let mut at = all.len();
     while at > 0 {
         let from = at.saturating_sub(100_000);
@@ -141,7 +141,7 @@ impl Large for Object {
     }
 }
 
-/// Runs in child processes with a role; in the test itself this does nothing.
+/// Does the work of a child process that has a role. In the test run itself, this function does nothing.
 #[test]
 fn child() {
     match role().as_deref() {
@@ -159,7 +159,7 @@ fn child() {
             for _ in 0..100_000 {
                 match client.take(&bytes) {
                     Ok(sum) => assert_eq!(sum, expected),
-                    // The server is gone, because the test has ended.
+                    // The test has ended, and the server with it.
                     Err(_) => return,
                 }
                 println!("once");
@@ -214,8 +214,8 @@ fn messages_of_every_size_arrive_intact_in_every_direction() {
     assert!(bytes.iter().map(|byte| !byte).eq(bytes_of(3, MOST as usize)));
 }
 
-/// Successive messages use the memory for large messages from beginning to end, and then from the beginning
-/// again. They arrive intact whatever that memory contained, and whatever their sizes.
+/// The memory for large messages is used from beginning to end, and then from the beginning again. Messages
+/// of all sizes arrive intact, whatever that memory contained before.
 #[test]
 fn room_for_large_messages_is_reused_in_both_directions() {
     let _alone = alone();
@@ -237,7 +237,7 @@ fn room_for_large_messages_is_reused_in_both_directions() {
             client.invert(&mut bytes).unwrap();
             assert!(bytes == inverted, "{seed}");
             if seed % 16 == 0 {
-                // Small messages between the large ones use other memory.
+                // Small messages between the large ones use different memory.
                 client.null().unwrap();
                 assert_eq!(client.take(&inverted[..100]).unwrap(), sum(&inverted[..100]));
             }
@@ -245,8 +245,8 @@ fn room_for_large_messages_is_reused_in_both_directions() {
     }
 }
 
-/// The client copies a result while the procedure is still filling it. Bytes that the procedure changes after
-/// the client has copied them are corrected at the end, and each buffer gets its own bytes.
+/// The client copies a result while the procedure is still filling it. If the procedure changes bytes that
+/// the client has already copied, these bytes are corrected at the end. Each buffer gets its own bytes.
 #[test]
 fn results_are_correct_however_they_are_filled() {
     let _alone = alone();
@@ -266,7 +266,7 @@ fn results_are_correct_however_they_are_filled() {
         assert_eq!((a.filled(), b.filled()), (filled, filled));
         assert!(one[..filled] == bytes_of(seed, filled), "{seed}");
         assert!(other[..filled] == one[..filled], "{seed}");
-        // After a failed call, the buffer may contain anything, and later calls work.
+        // After a failed call, the buffer may contain anything. Later calls still work.
         let error = client.spoil(Out::from(&mut given[..])).unwrap_err();
         assert_eq!((error.kind(), error.detail()), (Kind::Panicked, "spoilt"));
         // Later calls can also return results by value: first a large one, then a small one.
@@ -275,7 +275,7 @@ fn results_are_correct_however_they_are_filled() {
     }
 }
 
-/// A server process that is stopped in the middle of a result is treated as one that does not answer.
+/// If a server process is stopped in the middle of a result, the call ends as if the server had not answered.
 #[test]
 fn call_to_server_stopped_during_its_result_ends_at_the_deadline() {
     let _alone = alone();
@@ -285,7 +285,7 @@ fn call_to_server_stopped_during_its_result_ends_at_the_deadline() {
         let options = BindOptions::default().wait(wait);
         let client = LargeClient::bind_with("large", &options).unwrap();
         let mut buffer = vec![0; 1 << 20];
-        // After a large result, the client copies the next result while it is being written.
+        // This large result makes the client copy the next result while the server is writing it.
         client.give(1, Out::from(&mut buffer[..])).unwrap();
         let mut stopped = 0;
         for round in 0..50 {
@@ -316,7 +316,7 @@ fn call_to_server_stopped_during_its_result_ends_at_the_deadline() {
     }
 }
 
-/// A server that is killed in the middle of a result is detected like any dead server.
+/// If a server is killed in the middle of a result, the client detects the death as at any other time.
 #[test]
 fn death_of_server_during_its_result_is_detected() {
     let _alone = alone();
@@ -350,7 +350,7 @@ fn dies_during_result(directory: &Path, wait: Wait, after: u64) -> bool {
     error.executed() == Executed::Maybe
 }
 
-/// The largest message that is supported, in both directions.
+/// Sends a message of the largest supported size in both directions.
 #[test]
 #[ignore = "takes 4 GiB of memory"]
 fn message_of_a_gibibyte_arrives_intact() {
@@ -393,8 +393,8 @@ impl Huge for Object {
     }
 }
 
-/// The only thread of the server copies a message from a client that is stopped meanwhile. Other clients
-/// wait only for a moment, and the stopped client's call runs once its message is complete.
+/// The server has one thread, which copies the message of a client. Meanwhile, that client is stopped. Other
+/// clients wait only for a moment. The call of the stopped client runs once its message is complete.
 #[test]
 fn client_stopped_during_its_message_does_not_block_others() {
     let _alone = alone();
@@ -405,7 +405,8 @@ fn client_stopped_during_its_message_does_not_block_others() {
     let mut longest = Duration::ZERO;
     for round in 0..60u64 {
         while slow.line() != "once" {}
-        // Sleep until the client is somewhere in its next call.
+        // Sleep for a different time in each round, so that the client is stopped at different points of its
+        // next call.
         std::thread::sleep(Duration::from_micros(round * 97 % 4000));
         slow.signal(libc::SIGSTOP);
         let start = Instant::now();
@@ -418,7 +419,7 @@ fn client_stopped_during_its_message_does_not_block_others() {
     while slow.line() != "once" {}
 }
 
-/// Returns the resident bytes of the regions that this process maps.
+/// Returns how many bytes of the regions that this process maps are resident.
 fn resident() -> u64 {
     let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
     let mut ours = false;
@@ -444,7 +445,8 @@ fn memory_of_large_messages_is_released() {
     let before = resident();
     let bytes = bytes_of(1, 8 << 20);
     let expected = sum(&bytes);
-    // The memory must be observed before it is released, so a slow machine may need more than one attempt.
+    // The test must observe the occupied memory before the memory is released. So a slow machine may need
+    // more than one attempt.
     support::until("the message occupies the region", || {
         assert_eq!(client.take(&bytes).unwrap(), expected);
         resident() >= 8 << 20

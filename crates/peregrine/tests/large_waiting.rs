@@ -1,5 +1,6 @@
-//! Large calls of one client to a server in another process, on every path. Together the calls have more
-//! bytes than the server keeps for one client at a time. They wait for each other, and all of them succeed.
+//! Makes large calls of one client to a server in another process, on every path. Together, the calls have
+//! more bytes than the server keeps for one client at a time. So some calls wait for others, and all of them
+//! succeed.
 
 #[path = "contract/pressure.rs"]
 mod pressure;
@@ -15,7 +16,7 @@ use support::{Process, alone, own_directory, role};
 
 #[interface]
 trait Slow {
-    /// Sleeps for 100 ms and returns the number of bytes.
+    /// Sleeps for 100 ms, and returns the number of bytes that it received.
     fn put(&self, #[max_len(4 << 20)] bytes: &[u8]) -> peregrine::Result<u64>;
 }
 
@@ -28,8 +29,8 @@ impl Slow for Sleeper {
     }
 }
 
-/// Runs the server as a child process with the role `THREADS ENDPOINT`. 0 means the default number of
-/// threads. In the tests themselves this does nothing.
+/// Runs the server as a child process with the role `THREADS ENDPOINT`. If `THREADS` is 0, the server has the
+/// default number of threads. In the test run itself, this function does nothing.
 #[test]
 fn child() {
     let Some(role) = role() else { return };
@@ -49,7 +50,8 @@ fn child() {
     running.wait();
 }
 
-/// A case: a function whose arguments are the path, and a function from an export's name to its address.
+/// A case. Its first argument is the path of the calls. Its second argument is a function that returns the
+/// address of an export from the export's name.
 type Case = fn(PathKind, &dyn Fn(&str) -> String);
 
 fn run(case: Case, path: PathKind, mut server: Process) {
@@ -85,8 +87,8 @@ fn calls_within_their_bounds(path: PathKind, at: &dyn Fn(&str) -> String) {
     });
 }
 
-/// Sends more bytes than a server with one thread takes from one host at a time. The calls wait longer than a
-/// client waits for a silent server.
+/// Sends more bytes at once than a server with one thread accepts from one host. Some calls wait for longer
+/// than a client waits for a silent server.
 fn calls_of_slow_procedures(path: PathKind, at: &dyn Fn(&str) -> String) {
     const CALLERS: usize = 30;
     let options = BindOptions::default().astacks(CALLERS as u32);

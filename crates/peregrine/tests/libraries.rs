@@ -1,5 +1,5 @@
-//! Types of `uuid`, `bytes`, `chrono` and `time`: programs that use different types can call each other, and
-//! no bytes of a peer become a value that is out of range.
+//! Tests types of the crates `uuid`, `bytes`, `chrono` and `time` in interfaces. Programs that use different
+//! crates can call each other. Bytes that a peer sends never become a value that is out of range.
 
 mod support;
 
@@ -21,8 +21,8 @@ use uuid::Uuid;
 
 // Programs that use different types.
 
-/// The interface with types of the standard library. Where the standard library has no type, the interface
-/// has its own.
+/// The interface with types of the standard library. Where the standard library has no suitable type, this
+/// module defines one.
 mod with_std {
     use super::*;
 
@@ -90,8 +90,8 @@ fn tagged(ids: &[Uuid], text: &[u8]) -> Vec<u8> {
     [text, format!(" {}", ids.len()).as_bytes()].concat()
 }
 
-/// Puts an id for each letter of a text into `ids`, at most as many ids as `ids` can hold. Returns the nil
-/// id.
+/// Puts one id for each letter of a text into `ids`. If there are more letters than `ids` can hold, ignores
+/// the remaining ones. Returns the nil id.
 fn made(text: &[u8], ids: &mut Out<'_, Uuid>) -> Uuid {
     let of_letter = |letter: &u8| Uuid::from_bytes([*letter; 16]);
     let all: Vec<Uuid> = text.iter().map(of_letter).take(ids.capacity()).collect();
@@ -244,7 +244,7 @@ fn call_with_std(name: &str) {
     calendar.make(b"abcde".to_vec(), Out::from(&mut made)).unwrap();
     assert_eq!(made.len(), 4);
     assert_eq!(made[3].bytes, [b'd'; 16]);
-    // A day that does not exist reaches the server, which refuses it.
+    // The client can send a day that does not exist, but the server refuses it.
     let none = calendar.names(&[LocalDate { year: 2023, month: 2, day: 29 }]);
     assert_eq!(none.unwrap_err().kind(), peregrine::Kind::BadArguments);
 }
@@ -264,7 +264,7 @@ fn clients_with_std_call_servers_with_other_types() {
     for name in ["chrono", "time", "swapped"] {
         call_with_std(name);
     }
-    // A client with the types of one crate, and a server with those of the other.
+    // The client uses the types of `chrono`, and the server uses those of `time`.
     use with_chrono::Calendar as _;
     let calendar = with_chrono::CalendarClient::bind("swapped").unwrap();
     let at = DateTime::from_timestamp(86_399, 1_500_000_000).unwrap();
@@ -292,7 +292,7 @@ fn decoded<T: Value, R: Representation>(bytes: &[u8]) -> Result<T, Invalid> {
     reader.finish().map(|()| value)
 }
 
-/// Encodes a value of type `T` and decodes it as type `U`, in both byte orders.
+/// Encodes a value of type `T` and decodes its bytes as type `U`, in both byte orders.
 fn received<T: Value, U: Value + PartialEq + Debug>(sent: &T) -> Result<U, Invalid> {
     let native = encoded::<_, Native>(sent);
     let value = decoded::<U, Native>(&native);
@@ -303,8 +303,8 @@ fn received<T: Value, U: Value + PartialEq + Debug>(sent: &T) -> Result<U, Inval
     value
 }
 
-/// Receives `sent`, a value of type `S`, as type `T`. Returns the received value, or `None` if `T` has no
-/// such value. Checks that the received value is encoded as the same bytes as `sent`.
+/// Encodes `sent`, a value of type `S`, and decodes its bytes as type `T`. Returns the decoded value, or
+/// `None` if `T` has no such value. Checks that the decoded value is encoded as the same bytes as `sent`.
 fn accepted<T: Value + PartialEq + Debug, S: Value>(sent: &S) -> Option<T> {
     match received::<S, T>(sent) {
         Ok(value) => {
@@ -320,7 +320,7 @@ fn accepted<T: Value + PartialEq + Debug, S: Value>(sent: &S) -> Option<T> {
     }
 }
 
-/// Checks that a value is unchanged after it was sent and received.
+/// Checks that a value is unchanged after it was encoded and decoded.
 fn same<T: Value + PartialEq + Debug>(value: T) {
     assert_eq!(received::<T, T>(&value).as_ref(), Ok(&value));
 }
@@ -440,7 +440,7 @@ fn claimed_count_of_bytes_allocates_nothing() {
     assert_eq!(decoded::<Vec<NaiveDate>, Native>(&head), Err(Invalid::Short));
 }
 
-/// Generates values. About half of them are from `bounds`.
+/// Generates values: about half of them from `any`, and the others from `bounds`.
 fn near<T: Copy + Debug>(any: BoxedStrategy<T>, bounds: &'static [T]) -> BoxedStrategy<T> {
     prop_oneof![any, prop::sample::select(bounds)].boxed()
 }
@@ -459,8 +459,8 @@ fn small() -> BoxedStrategy<u8> {
     prop_oneof![0u8..62, any::<u8>()].boxed()
 }
 
-/// An instant as a peer may send it: seconds and nanoseconds. Its description allows numbers that are out of
-/// range.
+/// An instant as a peer may send it: seconds and nanoseconds. The description of the type also allows numbers
+/// that are out of range.
 type Instant = (i64, u32);
 /// A date as a peer may send it: year, month and day, perhaps out of range.
 type Day = (i32, u8, u8);

@@ -1,4 +1,5 @@
-//! Linked lists that are longer than the stack could hold, on every path and by every kind of stub.
+//! Tests linked lists so long that recursion over their nodes would overflow the stack. The tests use every
+//! path and every kind of stub.
 #![allow(clippy::use_self, reason = "some types must name themselves without `Self`")]
 
 mod support;
@@ -27,7 +28,7 @@ struct Long<T> {
     next: Option<Box<Long<T>>>,
 }
 
-/// A list as an enum.
+/// A list that is an enum.
 #[derive(Debug, Value)]
 enum Cons {
     Empty { reason: u16 },
@@ -35,7 +36,7 @@ enum Cons {
     Broken,
 }
 
-/// A tree: the right children form a list, and the left children are nested.
+/// A tree in which the right children form a list, and the left children are nested.
 #[derive(Debug, Value)]
 struct Tree {
     left: Option<Box<Tree>>,
@@ -43,7 +44,7 @@ struct Tree {
     right: Option<Box<Tree>>,
 }
 
-/// A tree: two variants end with a box.
+/// A tree. Two variants of the enum end with a box.
 #[derive(Debug, Value)]
 enum Term {
     Number(i64),
@@ -84,8 +85,8 @@ fn decoded<T: Value, R: Representation>(bytes: &[u8]) -> Result<T, Invalid> {
     reader.finish().map(|()| value)
 }
 
-/// Encodes and decodes a value in both byte orders, and returns the decoded value. Checks that both byte
-/// orders carry the same value, and that no truncated bytes are valid.
+/// Encodes and decodes a value in both byte orders. Returns the decoded value. Checks that both byte orders
+/// carry the same value, and that the bytes become invalid if they are truncated.
 fn round_trip<T: Value>(value: &T) -> T {
     let swapped = encoded::<T, Swapped>(value).unwrap();
     let native = encoded::<T, Native>(&decoded::<T, Swapped>(&swapped).unwrap()).unwrap();
@@ -115,8 +116,8 @@ fn lists_of_ten_thousand_nodes_are_sent_and_longer_ones_are_refused() {
     assert_eq!(round_trip(&node(most)), node(most));
     let error = encoded::<_, Native>(&node(most + 1)).unwrap_err();
     assert!(error.to_string().contains("`#[list]`"), "{error}");
-    // The bytes of a list that has one node too many. Without its first node, the list has the largest
-    // length.
+    // These are the bytes of a list that has one node too many. Without its first node, the list would have
+    // the largest allowed length.
     let mut longer = encoded::<_, Native>(&Long { value: 1u8, next: None }).unwrap();
     longer = longer[..1].iter().copied().chain([1]).collect::<Vec<_>>().repeat(most);
     longer.extend([1, 0]);
@@ -242,7 +243,7 @@ fn lists_of_a_million_nodes_are_arguments_and_results_on_every_path() {
     }
 }
 
-/// The interface of a client.
+/// The interface as an old client knows it.
 mod old {
     use super::*;
 
@@ -268,7 +269,7 @@ mod old {
     }
 }
 
-/// The interface of a server that grew: nodes have more fields, and the variants another order.
+/// The interface of a newer server: nodes have more fields, and the variants have another order.
 mod grown {
     use super::*;
 
@@ -343,7 +344,7 @@ fn lists_are_converted_for_a_server_that_grew() {
     let running = server.listen("127.0.0.1:0").unwrap().spawn().unwrap();
     let place = running.addresses()[0].place().clone();
     let sum = |nodes: u32| u64::from(nodes) * u64::from(nodes + 1) / 2;
-    // With `#[list]` a list may have any length. An enum has no such attribute, so it has the usual limit.
+    // A list with `#[list]` may have any length. The enum has no such attribute, so the usual limit applies.
     let (many, most) = (30_000, limits::LIST_NODES_MAX as u32 - 1);
     for address in ["local:chains".to_owned(), format!("udp:chains@{place}")] {
         let client = ChainsClient::bind(&address).unwrap();

@@ -1,4 +1,4 @@
-//! The contract of calls on the local path, through shared memory.
+//! Runs the contract tests, which every path must pass, on the local path. This path uses shared memory.
 
 mod contract;
 mod support;

@@ -1,5 +1,5 @@
-//! Hostile clients on the local path, as real processes with one attack each. Honest clients are answered
-//! promptly meanwhile.
+//! Runs hostile clients on the local path as real processes. Each hostile client makes one kind of attack.
+//! Meanwhile, the server must answer honest clients promptly.
 
 mod attack;
 mod support;
@@ -17,16 +17,16 @@ use attack::{eventually, no_longer_than, seed, stop, stopped, tricks};
 use peregrine::limits;
 use support::{Process, role};
 
-/// The time limit of an honest call. A call that takes longer was delayed by the attack. The limit allows for
-/// busy machines.
+/// The time limit of an honest call, which allows for busy machines. If a call takes longer, the attack has
+/// delayed it.
 const PROMPT: Duration = Duration::from_secs(2);
 /// The time for which the hostile clients send their bytes slowly.
 const ATTACK: Duration = Duration::from_secs(5);
 
-/// With this option Linux 6.16 and later reject descriptors at a socket.
+/// Linux 6.16 and later have this option, which rejects descriptors at a socket.
 const SO_PASSRIGHTS: u32 = 83;
 
-/// Runs in child processes with a role; in the test itself this does nothing.
+/// Does the work of a child process that has a role. In the test run itself, this function does nothing.
 #[test]
 fn child() {
     let Some(role) = role() else { return };
@@ -40,8 +40,8 @@ fn child() {
             }
             serve();
         }
-        // Makes calls until the test ends. Prints the number of calls, and the duration of the longest one in
-        // ms.
+        // Makes calls until the test ends. Then prints the number of calls, and the duration of the longest
+        // call in ms.
         "client" => {
             let vault = VaultClient::bind("vault").unwrap();
             println!("\nready");
@@ -54,8 +54,8 @@ fn child() {
             }
             println!("\ncalls {calls}\nlongest {}", longest.as_millis());
         }
-        // Makes calls in eight threads until the test ends, and ignores errors, because the memory of this
-        // process is overwritten.
+        // Makes calls in eight threads until the test ends. Ignores errors, because another process
+        // overwrites the memory of this process.
         "scribbled" => {
             println!("\nready");
             let calls = std::thread::scope(|scope| {
@@ -90,9 +90,9 @@ fn number(process: &mut Process, what: &str) -> u64 {
     process.until(what).parse().expect("a number")
 }
 
-/// Runs 70 sessions of one process, more than the server has threads. Each sends 1 or 64 bytes every 3 ms.
-/// Returns how many of their calls were answered before their messages were complete, and how many of these
-/// had begun to run.
+/// Runs 70 hostile sessions of one process. The server has fewer threads. Each session sends its message
+/// slowly, 1 or 64 bytes every 3 ms. Returns how many of the hostile calls were answered before their
+/// messages were complete, and how many of the answered calls had begun to run.
 fn trickling(what: &str) -> [u64; 2] {
     let directory = tempfile::tempdir().unwrap();
     let start = |what: &str| Process::start("child", what, directory.path());
@@ -129,14 +129,16 @@ fn slowly_written_buffers_do_not_block_procedures() {
     assert!(run > 0, "no procedure gave up waiting");
 }
 
-/// The time that it takes to close the descriptor that a client sends. It is longer than the test.
+/// How long the kernel takes to close the descriptor that a client sends. The test is shorter.
 const SLOW: Duration = Duration::from_secs(30);
 
-/// Sends messages to the server, and a descriptor that closes slowly with the final message. The only copy of
-/// the descriptor is then in the server's queue. The returned stream must live until the test has ended.
+/// Sends messages to the server. The last message carries a descriptor that takes long to close. Afterwards,
+/// the only copy of the descriptor is in the server's queue. The returned stream must live until the test has
+/// ended.
 fn send_slow(server: &Process, line: &Line, messages: &[&[u8]]) -> std::net::TcpStream {
     let (file, reader) = tricks::slow_to_close(SLOW);
-    // The server is stopped, so that it does not receive the message before this process closes its copy.
+    // The server is stopped until this process has closed its own copy of the descriptor. Otherwise the
+    // server could receive its copy first, and would not close the last one.
     server.signal(libc::SIGSTOP);
     let (last, others) = messages.split_last().expect("a message");
     others.iter().for_each(|message| line.send(message).expect("enough space"));
@@ -146,7 +148,7 @@ fn send_slow(server: &Process, line: &Line, messages: &[&[u8]]) -> std::net::Tcp
     reader
 }
 
-/// Checks that the server serves a bound client, and answers a new connection.
+/// Checks that the server serves a bound client, and that it answers a new connection.
 fn assert_responsive(directory: &Path, canary: &mut Session, what: &str) {
     assert_eq!(canary.ping(0, PROMPT), Some(0), "{what}: a bound client is not served");
     let late = Line::connect(directory, "vault").unwrap();
@@ -160,30 +162,31 @@ fn descriptors_that_close_slowly_do_not_block_a_server_on_an_old_kernel() {
     let connect = || Line::connect(directory.path(), "vault").unwrap();
     let mut canary = Session::new(directory.path(), "vault", 1).expect("a session");
     let mut readers = Vec::new();
-    // Send the descriptor with a request that the server knows, and with an empty message.
+    // Send the descriptor once with a request that the server knows, and once with an empty message.
     for message in [wire::describe(), Vec::new()] {
         let line = connect();
         readers.push(send_slow(&server, &line, &[&message]));
         assert_responsive(directory.path(), &mut canary, "descriptor of an unbound connection");
         assert!(line.receive_all().is_empty(), "the connection was answered");
     }
-    // Send the descriptor after messages that make the server close the connection, and then close our end.
+    // Send the descriptor after messages that make the server close the connection. Then close the client's
+    // end.
     let line = connect();
     let messages = [&wire::describe()[..], b"nonsense", b"", b"", b""];
     readers.push(send_slow(&server, &line, &messages));
     drop(line);
     assert_responsive(directory.path(), &mut canary, "descriptor after the end");
-    // Send the descriptor in a session.
+    // Send the descriptor on the socket of a session.
     let session = Session::new(directory.path(), "vault", 1).expect("a session");
     readers.push(send_slow(&server, &session.line, &[&wire::request(wire::RING, 0)]));
     assert_responsive(directory.path(), &mut canary, "descriptor of a session");
 }
 
-/// While the largest allowed number of sockets waits to be closed, the server accepts no new client. It
-/// still serves bound clients.
+/// The number of sockets that wait to be closed is limited. At the limit, the server accepts no new client,
+/// but still serves bound clients.
 #[test]
 fn server_accepts_no_client_while_too_many_sockets_wait_to_be_closed() {
-    /// The number of threads that close such sockets. All of them may be blocked.
+    /// The number of the server's threads that close such sockets. All of these threads may be blocked.
     const CLOSERS: usize = 16;
     let directory = tempfile::tempdir().unwrap();
     let server = Process::start("child", "server-of-an-old-kernel", directory.path());
@@ -201,8 +204,8 @@ fn server_accepts_no_client_while_too_many_sockets_wait_to_be_closed() {
     let slow = (0..CLOSERS).map(|_| (unbound(), tricks::slow_to_close(SLOW)));
     let (lines, slow): (Vec<_>, Vec<_>) = slow.unzip();
     let (files, readers): (Vec<_>, Vec<_>) = slow.into_iter().unzip();
-    // The server is stopped, as in `send_slow`, but only once: a second SIGSTOP would interrupt the blocked
-    // threads.
+    // The server is stopped as in `send_slow`, but only once, because a second SIGSTOP would interrupt the
+    // threads that are blocked while they close a descriptor.
     server.signal(libc::SIGSTOP);
     lines.iter().zip(files).for_each(|(line, file)| send_file(line, file));
     server.signal(libc::SIGCONT);
@@ -222,14 +225,15 @@ fn server_accepts_no_client_while_too_many_sockets_wait_to_be_closed() {
     assert!(eventually(PROMPT * 5, refuses), "a client is accepted although the limit is reached");
     assert_eq!(canary.ping(0, PROMPT), Some(0), "a bound client is not served");
     assert_eq!(closers(), CLOSERS);
-    // Dropping the readers resets the slow sockets, so that the server's threads finish closing them.
+    // When the readers are dropped, the slow sockets are reset. The server's threads can then close them at
+    // once.
     drop(readers);
     let accepts = || tricks::is_answered(&connect(), PROMPT);
     assert!(eventually(PROMPT * 5, accepts), "no client is accepted although no socket waits");
 }
 
-/// The calls have no time limits. In the end, each thread of a client whose memory is overwritten gets an
-/// error.
+/// Another process overwrites the memory of a client, whose calls have no time limits. Even so, each thread
+/// of that client gets an error in the end.
 #[test]
 fn calls_end_although_another_process_overwrites_their_memory() {
     let directory = tempfile::tempdir().unwrap();
@@ -238,11 +242,12 @@ fn calls_end_although_another_process_overwrites_their_memory() {
     let mut honest = start("client");
     let mut victim = start("scribbled");
     let written = scribble(victim.id(), seed(), Instant::now() + Duration::from_secs(3));
-    // No event wakes a thread that waits on an overwritten word. Its call must end nevertheless.
+    // No event wakes a thread that waits on an overwritten word. The call of this thread must end
+    // nevertheless.
     std::thread::sleep(Duration::from_millis(200));
     stop(directory.path());
     let begun = Instant::now();
-    // A child that hangs is killed by its own timer, and prints nothing.
+    // A child that hangs is killed by its own timer. It then prints no numbers.
     let calls = number(&mut victim, "calls");
     let ended = begun.elapsed();
     let worst = number(&mut honest, "longest");
@@ -251,8 +256,9 @@ fn calls_end_although_another_process_overwrites_their_memory() {
     assert!(ended < PROMPT * 5, "the last call ended after {ended:?}");
 }
 
-/// Calls that claim more copied bytes than the whole message, or more than the export accepts. The server
-/// must not read memory that its client never wrote, because reading allocates it.
+/// Makes calls that claim more copied bytes than the whole message has, or more than the export accepts. The
+/// server must not read memory that its client never wrote, because the kernel would allocate pages for the
+/// read.
 #[test]
 fn contradictory_lengths_make_the_server_read_nothing() {
     const LARGE: u32 = limits::MESSAGE_BYTES as u32;
@@ -270,7 +276,7 @@ fn contradictory_lengths_make_the_server_read_nothing() {
         }
     }
     let more = shared_kib(server.id()) - before;
-    // The lines of each A-stack are resident, but no message is.
+    // The header lines of each A-stack are resident, but the memory of the messages is not.
     assert!(more < 4096, "the server has touched {more} KiB more of its client's memory");
 }
 

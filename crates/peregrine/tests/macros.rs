@@ -1,4 +1,4 @@
-//! Tests what the macros generate for a trait and for a type: descriptions, identities, stubs, layouts.
+//! Tests what the macros generate for a trait and for a type: descriptions, identities, stubs and layouts.
 
 use proptest::prelude::*;
 use std::collections::HashSet;
@@ -200,7 +200,7 @@ fn identity_depends_on_neither_documentation_nor_module() {
     assert_eq!(documented::PairClient::INTERFACE.digest(), pair);
     assert_eq!(renamed::CoupleClient::INTERFACE.digest(), pair);
     assert_ne!(other::PairClient::INTERFACE.digest(), pair);
-    // This identity must never change, because client and server may be built years apart.
+    // The identity of an interface must never change, because client and server may be built years apart.
     assert_eq!(pair.to_string(), "723fc96e0f9eb0e7d42b5db108f5a4c3");
 }
 
@@ -333,7 +333,7 @@ proptest! {
         let mut into = Vec::with_capacity(headers.len());
         client.headers(&headers, Out::from(&mut into)).unwrap();
         prop_assert_eq!(into, headers);
-        // A value that does not fit the A-stack is refused, never truncated.
+        // If a value does not fit the A-stack, the call fails. The value is never truncated.
         match client.tuple(&tuple) {
             Ok(back) => prop_assert_eq!(back, tuple),
             Err(error) => prop_assert_eq!(error.kind(), Kind::TooLarge),

@@ -14,10 +14,10 @@ use peregrine::{Executed, Kind, PathKind, Server};
 use support::link::{ENDS, Link, at_near_end};
 use support::{Process, role, until};
 
-/// The time limit of events that must happen, also on a busy machine.
+/// How long a test waits for an event that must happen. The limit allows for busy machines.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Runs in child processes with a role; in the test itself this does nothing.
+/// Does the work of a child process that has a role. In the test run itself, this function does nothing.
 #[test]
 fn child() {
     let Some(role) = role() else { return };
@@ -26,7 +26,7 @@ fn child() {
     let words: Vec<&str> = role.split(' ').collect();
     match words[0] {
         "server" => serve(),
-        // A server that also listens at an endpoint.
+        // Runs a server that also listens at an endpoint.
         "listens" => {
             let server = Server::new().export("vault", VaultServer::new(Honest)).unwrap();
             let running = server.listen_beyond_this_machine(words[1]).unwrap().spawn().unwrap();
@@ -74,7 +74,7 @@ fn on_a_full_disk(directory: &Path, late: bool) {
         return;
     }
     if late {
-        // The rest of the file system suffices only for the sockets and locks of the first server.
+        // The file system has just enough free space left for the sockets and locks of the first server.
         std::fs::write(directory.join("filling"), [7; 60 << 10]).unwrap();
     } else {
         fill(directory);
@@ -86,7 +86,7 @@ fn on_a_full_disk(directory: &Path, late: bool) {
     let _client = Process::start("child", "client", directory);
     let mut session = Session::new(directory, "vault", 1).expect("a session");
     assert_eq!(session.ping(0, LIMIT), Some(0));
-    // The pause is so long that the server's threads begin to poll, each on its processor.
+    // After this pause, the server's threads poll, each on a processor that it has claimed.
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(session.ping(0, LIMIT), Some(0));
     drop(server);
@@ -110,7 +110,7 @@ fn full_file_system_of_the_runtime_directory_harms_no_server() {
     }
 }
 
-/// Returns the flags of those mappings of a process that have `what` in their names.
+/// Returns the flags of each mapping of a process whose name contains `what`.
 fn flags_of(pid: u32, what: &str) -> Vec<String> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps")).expect("a child process");
     let mut flags = Vec::new();
@@ -148,25 +148,26 @@ fn shared_memory_stays_out_of_core_dumps() {
     }
 }
 
-/// Binds to an address while the address space is too small for all frames, and then while it is large
-/// enough. Each limit leaves some free address space. If none were free, the standard library could not start
-/// a thread, and would end the process.
+/// Binds to an address: first while the address space is too small for all call frames, and then while it is
+/// large enough. Each limit leaves some free address space. Without free space, the standard library could
+/// not start a thread, and would end the process.
 fn confined(address: &str, path: &str) {
     println!("\nready");
-    // In shared memory, each half of a frame has more space than its largest message needs.
+    // In shared memory, the two halves of a frame (call and reply) each have more space than the largest
+    // message needs.
     let frames: u64 = if path == "Local" { 144 << 20 } else { 128 << 20 };
     let used = || {
         let text = std::fs::read_to_string("/proc/self/statm").unwrap();
         text.split(' ').next().unwrap().parse::<u64>().unwrap() * 4096
     };
-    // Binding starts a thread, and the standard library ends the process if there is no space for the signal
-    // stack of that thread. So the thread is started before the limit is set.
+    // Binding starts a thread, which needs space for its signal stack. If there is no space, the standard
+    // library ends the process. So the thread is started before the limit is set.
     let vault = VaultClient::bind(address).unwrap();
     assert_eq!(format!("{:?}", vault.binding().path()), path);
     let most = used();
     drop(vault);
-    // The test waits until nine tenths of the frames are unmapped, because the C library keeps 64 MiB for
-    // each thread that ever allocated.
+    // The test waits only until nine tenths of the frames' memory is unmapped. The C library keeps 64 MiB of
+    // address space for each thread that ever allocated.
     until("the frames are unmapped", || used() + frames * 9 / 10 < most);
     let used = used();
     let (mut refused, mut bound) = (0, 0);
@@ -194,7 +195,7 @@ fn confined(address: &str, path: &str) {
     println!("\nrefused {refused}\nbound {bound}");
 }
 
-/// Checks the output of [`confined`]: some binds were refused, and some succeeded.
+/// Checks the output of [`confined`]: some of its binds were refused, and others succeeded.
 fn was_told(mut client: Process) {
     let [refused, bound] =
         ["refused ", "bound "].map(|what| client.until(what).parse::<u32>().expect("a number"));
@@ -208,8 +209,8 @@ fn client_without_address_space_gets_an_error_that_says_so() {
     was_told(Process::launch("child", "confined vault Local", directory.path()));
 }
 
-/// Checks that a client without address space gets an error when it binds to `endpoint` over `path`. Client
-/// and server are on this machine.
+/// Checks that a client without enough free address space gets an error when it binds to `endpoint` over
+/// `path`. Client and server are on this machine.
 fn client_without_address_space_gets_an_error(endpoint: &str, path: PathKind) {
     let directory = tempfile::tempdir().unwrap();
     let mut server = Process::launch("child", &format!("listens {endpoint}"), directory.path());

@@ -1,5 +1,6 @@
-//! Tests nested calls on the local path, over TCP and over UDP: through other processes and back, more deeply
-//! than there are threads, many at once, and with the death of a process in the middle.
+//! Tests nested calls on the local path, over TCP and over UDP. Calls pass through other processes and come
+//! back. They nest more deeply than there are threads, and many of them run at once. In one case, a process
+//! in the middle of a chain of calls dies.
 
 mod support;
 
@@ -12,12 +13,12 @@ use support::{Process, role};
 
 #[interface]
 trait Node {
-    /// Makes a call through the nodes that `route` names, one letter each. Returns the processes through
-    /// which the call has reached the last node.
+    /// Makes a call through the nodes that `route` names, with one letter for each node. Returns the
+    /// processes through which the call came to the last node, beginning with the first caller.
     fn pass(&self, route: &str) -> peregrine::Result<Vec<u32>>;
     /// Makes `times` calls like `pass`, one after the other. Only the first node repeats the call.
     fn bounce(&self, route: &str, times: u32) -> peregrine::Result<Vec<u32>>;
-    /// Makes a call like `pass`. The procedure of the last node runs for `ms` milliseconds.
+    /// Makes a call like `pass`, but the procedure of the last node runs for `ms` milliseconds.
     fn linger(&self, route: &str, ms: u32) -> peregrine::Result<()>;
 }
 
@@ -27,7 +28,8 @@ struct Relay {
     clients: [OnceLock<NodeClient>; 3],
 }
 
-/// Returns the address of a node: the one that it wrote to a file, or else its name.
+/// Returns the address of a node. This is the address that the node wrote to a file. If there is no such
+/// file, the name of the node is its address.
 fn address(directory: &Path, name: &str) -> String {
     let written = std::fs::read_to_string(directory.join(format!("{name}.at")));
     written.unwrap_or_else(|_| name.to_owned())
@@ -69,7 +71,8 @@ impl Node for Relay {
     }
 }
 
-/// Runs in child processes with the role `CARRIER THREADS NAME`. In the test itself this does nothing.
+/// Runs a node as a child process with the role `CARRIER THREADS NAME`. In the test run itself, this function
+/// does nothing.
 #[test]
 fn child() {
     let Some(role) = role() else { return };
@@ -91,18 +94,19 @@ fn child() {
     running.wait();
 }
 
-/// The time limit of each nested call. Without it, a call would never end if threads waited for each other.
+/// The time limit of each nested call. Without this limit, a call would never end if threads waited for each
+/// other.
 const LIMIT: Duration = Duration::from_secs(20);
 
 fn calls_that_nest_find_a_thread_and_know_their_way(carrier: &str) {
     let _alone = support::alone();
     let directory = support::own_directory();
-    // Each server has one thread. Without a further thread, a call that comes back to a process of its chain
-    // would wait for itself.
+    // Each server has one thread. A call may come back to a process that already waits in the same chain of
+    // calls. If the server did not start another thread, that call would wait for itself.
     let start = |name| Process::start("child", &format!("{carrier} 1 {name}"), directory.path());
     let mut nodes = ["a", "b", "c"].map(start);
     let [a, b, c] = [nodes[0].id(), nodes[1].id(), nodes[2].id()];
-    // Over datagrams, the process of the first caller cannot be verified.
+    // Over datagrams, the server cannot verify the process of the first caller, and reports 0.
     let own = if carrier == "udp" { 0 } else { std::process::id() };
     let client = NodeClient::bind(&address(directory.path(), "a")).unwrap().with_timeout(LIMIT);
 
@@ -126,11 +130,13 @@ fn calls_that_nest_find_a_thread_and_know_their_way(carrier: &str) {
 
     // Several calls at once, each through all nodes and back.
     at_once(400, || client.pass("ba"), &[own, a, b]);
-    // Each call may return before the thread of the previous call has noticed the end of that call.
+    // A call may already return while the thread of the previous call has not yet noticed the end of that
+    // call.
     at_once(20, || client.bounce("ba", 25), &[own, a, b]);
 
-    // The process in the middle dies. Its caller gets an error, and the result of the last node is
-    // discarded. Over datagrams, the caller learns of the death only from an unanswered probe.
+    // The process in the middle of the chain is killed. Its caller gets an error, and the result of the last
+    // node is discarded. Over datagrams, the caller learns of the death only because its probes are not
+    // answered.
     let (ms, soon) = if carrier == "udp" { (7000, 6300) } else { (4000, 3600) };
     let call = std::thread::spawn({
         let client = client.clone();
@@ -152,8 +158,8 @@ fn calls_that_nest_find_a_thread_and_know_their_way(carrier: &str) {
     assert_eq!(client.pass("c").unwrap(), [own, a]);
 }
 
-/// Makes `times` calls on each of four threads, at the same time. Each call returns `expected`, or is refused
-/// because the server is overloaded.
+/// Makes `times` calls on each of four threads, at the same time. Each call must return `expected`, or must
+/// be refused because the server is overloaded.
 fn at_once(times: u32, call: impl Fn() -> Result<Vec<u32>, CallError> + Sync, expected: &[u32]) {
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -169,8 +175,8 @@ fn at_once(times: u32, call: impl Fn() -> Result<Vec<u32>, CallError> + Sync, ex
     });
 }
 
-/// Each call needs a thread at each level, alternately in both processes. Together, the calls need more
-/// threads than the limit permits, and more threads than wait for calls.
+/// Each call needs a thread at each level of nesting, alternately in both processes. Together, the calls need
+/// more threads than the limit permits, and more threads than are idle.
 fn deeply_nested_calls_find_threads(carrier: &str) {
     let _alone = support::alone();
     let directory = support::own_directory();

@@ -1,5 +1,5 @@
-//! Packets of calls over UDP, observed by a relay: how many packets a call takes, and how packets are
-//! handled that are corrupted although their UDP checksum is valid.
+//! Observes the packets of calls over UDP with a relay. The tests count the packets of a call. They also
+//! check how corrupted packets are handled that have a valid UDP checksum.
 
 mod services;
 mod support;
@@ -39,20 +39,20 @@ impl Stay for Guest {
     }
 }
 
-/// The kind of a packet that carries a call. Byte 3 of a packet has the kind.
+/// The kind of a packet that carries a call. Byte 3 of a packet contains its kind.
 const CALL: u8 = 1;
 /// The kind of a packet that carries a result.
 const RESULT: u8 = 2;
 /// The size of a packet's header in bytes.
 const HEADER: usize = 64;
 
-/// The numbers of packets that a relay has counted, and of corruptions that it still has to make.
+/// What a relay has counted, and how many corruptions it still has to make.
 #[derive(Default)]
 struct Seen {
     packets: AtomicU64,
     calls: AtomicU64,
     results: AtomicU64,
-    /// How many fragments of calls, and of results, are still to be corrupted.
+    /// How many fragments of calls, and how many fragments of results, are still to be corrupted.
     damage: [AtomicU64; 2],
     stopped: AtomicBool,
 }
@@ -79,7 +79,8 @@ impl Seen {
     }
 }
 
-/// Forwards datagrams over one socket for each sender. The kernel computes their checksums again.
+/// A relay that forwards datagrams, with one socket for each sender. The kernel computes new checksums for
+/// the forwarded datagrams.
 struct Relay {
     seen: Arc<Seen>,
     address: SocketAddr,
@@ -152,10 +153,11 @@ fn bind(to: SocketAddr, options: &BindOptions) -> BytesClient {
     BytesClient::bind_with(&format!("udp:{to}/bytes"), options).unwrap()
 }
 
-/// Checks that a call takes `due` packets: in total, for the message of the call, and for its result. On a
-/// busy machine a client sometimes sends a probe, so one exact round of several is enough. A superfluous
-/// packet of every call appears in every round. An occasional superfluous packet is detected by
-/// `tests/steady.rs`, which allows no retransmission at all.
+/// Checks the numbers of packets that a call takes. `due` has three numbers: all packets, the packets of the
+/// call's message, and the packets of its result. On a busy machine, a client sometimes sends a probe. So it
+/// is enough if one of several rounds has exactly these numbers. If every call has a superfluous packet, no
+/// round has them. An occasional superfluous packet is detected by `tests/steady.rs`, which allows no
+/// retransmission at all.
 #[track_caller]
 fn packets_are(due: [u64; 3], seen: &Seen, mut call: impl FnMut()) {
     const CALLS: u64 = 20;
@@ -188,8 +190,8 @@ fn small_call_takes_two_packets() {
     }
 }
 
-/// The environment variable that makes a child process run `narrow`. The child has its own network namespace,
-/// where a packet has at most 1,500 bytes, as on Ethernet.
+/// The environment variable that makes a child process run `narrow`. The child has a separate network
+/// namespace, where a packet has at most 1,500 bytes, as on Ethernet.
 const NARROW: &str = "PEREGRINE_PACKETS_NARROW";
 
 #[test]
@@ -204,7 +206,8 @@ fn narrow() {
     let (mut into, seen) = ([0; 3000], &relay.seen);
     packets_are([2, 1, 1], seen, || client.null().unwrap());
     packets_are([2, 1, 1], seen, || assert_eq!(client.sum(&[1; 1024]).unwrap(), 1024));
-    // A fragment has at most 1408 bytes. The fragments of one batch need no acknowledgement between them.
+    // A fragment has at most 1408 bytes. Several fragments are sent as one batch, without an acknowledgement
+    // between them.
     packets_are([3, 2, 1], seen, || assert_eq!(client.sum(&[1; 2500]).unwrap(), 2500));
     packets_are([4, 3, 1], seen, || assert_eq!(client.sum(&[1; 3000]).unwrap(), 3000));
     packets_are([4, 1, 3], seen, || client.fill(3, Out::from(&mut into)).unwrap());
@@ -226,14 +229,15 @@ fn payload_checks_detect_corruption_that_udp_checksums_miss() {
         relay.seen.damage[0].store(call, Ordering::SeqCst);
         relay.seen.damage[1].store(result, Ordering::SeqCst);
     };
-    // The clients bind and make their first calls before any packet is corrupted.
+    // The clients bind and make their first calls before the relay corrupts any packet.
     let plain = bind(relay.address, &BindOptions::default());
     let checked = bind(relay.address, &BindOptions::default().payload_check(true));
     for client in [&plain, &checked] {
         assert_eq!(client.sum(&[1; 1000]).unwrap(), 1000);
     }
-    // Without payload checks a corrupted payload is delivered, which shows that the relay corrupts packets.
-    // On a busy machine it may corrupt a retransmitted packet instead, which has no effect: try again.
+    // Without payload checks, the server receives a corrupted payload. This shows that the relay corrupts
+    // packets. On a busy machine, the relay may corrupt a retransmitted packet instead. This has no effect,
+    // so try again.
     support::until("corrupted arguments arrive", || {
         damage(1, 0);
         let sum = plain.sum(&[0; 1000]).unwrap();
@@ -248,7 +252,7 @@ fn payload_checks_detect_corruption_that_udp_checksums_miss() {
         assert!([0, 4].contains(&sum), "{sum}");
         sum == 4
     });
-    // Corrupted packets of small and of large messages are retransmitted, in both directions.
+    // Clients and servers retransmit corrupted packets of small and of large messages, in both directions.
     for bytes in [1000, 200_000] {
         let sent: Vec<u8> = (0..bytes).map(|at| (at * 7) as u8).collect();
         let sum: u64 = sent.iter().copied().map(u64::from).sum();
@@ -273,7 +277,7 @@ fn payload_checks_detect_corruption_that_udp_checksums_miss() {
     assert_eq!(relay.seen.damage[1].load(Ordering::SeqCst), 0);
 }
 
-/// A call that is cancelled while it waits for a thread does not run.
+/// If a call is cancelled while it waits for a thread, the server does not run it.
 #[test]
 fn call_cancelled_while_queued_is_not_run() {
     let _alone = support::alone();
@@ -284,7 +288,8 @@ fn call_cancelled_while_queued_is_not_run() {
     let running = server.listen("udp:127.0.0.1:0").unwrap().spawn().unwrap();
     let address = format!("{}/stay", running.addresses()[0]);
     let client = StayClient::bind(&address).unwrap();
-    // This client has one frame, which is released when the server has released the call.
+    // This client has only one call frame. The frame is free again when the server has released the cancelled
+    // call.
     let other = StayClient::bind_with(&address, &BindOptions::default().astacks(1)).unwrap();
     let patient = StayClient::bind(&address);
     std::thread::scope(|scope| {
@@ -305,7 +310,8 @@ fn call_cancelled_while_queued_is_not_run() {
     });
 }
 
-/// A binding recognizes that another server has started at the address of the server that it bound to.
+/// A binding notices when the server to which it was bound has been replaced by another server at the same
+/// address.
 #[test]
 fn restarted_server_is_distinguished_from_its_predecessor() {
     let _alone = support::alone();
@@ -314,12 +320,13 @@ fn restarted_server_is_distinguished_from_its_predecessor() {
     let client = bind(server, &BindOptions::default().rebind(Rebind::Never));
     client.null().unwrap();
     running.stop();
-    // A thread that is about to end may keep the socket open for a moment.
+    // A thread of the stopped server may keep the socket open for a moment.
     support::until("the address is free", || UdpSocket::bind(server).is_ok());
     let (_running, again) = serve(&format!("udp:{server}"));
     assert_eq!(again, server);
-    // When a server has run for longer than a packet of a call can be in flight, it reports that an unknown
-    // handle is not one of its own.
+    // A handle identifies a client at the server that granted it. Once a server has run for longer than a
+    // packet can be in flight, it reports that an unknown handle was granted by another server. So the test
+    // waits.
     std::thread::sleep(Duration::from_secs(2));
     for _ in 0..3 {
         let error = client.null().unwrap_err();
@@ -339,7 +346,7 @@ fn invalid_packets_are_counted() {
         socket.send_to(b"what is this?", to).unwrap();
     }
     bind(to, &BindOptions::default()).null().unwrap();
-    // The thread that has received a packet may not have counted the packet yet.
+    // The thread that has received the last packet may not have counted it yet.
     support::until("all are counted", || running.losses().rejected >= 7);
     let losses = running.losses();
     assert_eq!((losses.rejected, losses.overflowed), (7, 0));

@@ -1,4 +1,5 @@
-//! Servers and clients in separate processes: what the other processes observe when one process is killed.
+//! Runs servers and clients in separate processes. The tests check what the other processes observe when one
+//! process is killed.
 
 mod support;
 
@@ -12,8 +13,8 @@ use std::time::{Duration, Instant};
 use peregrine::{BindOptions, Executed, Kind, Rebind, Server, interface};
 use support::{Process, role};
 
-/// The interface of a server that writes the number of every call that it runs to a file. The test reads the
-/// file after the server's death.
+/// The interface of a server that writes the number of every call that it runs to a file. The test can read
+/// the file after the server's death.
 #[interface]
 trait Ledger {
     /// Records the number.
@@ -51,7 +52,8 @@ impl Ledger for Book {
     }
 }
 
-/// An object that forks a child without `exec` at each call of `linger`. The child keeps every socket open.
+/// An object whose procedure `linger` forks a child without `exec`. The child keeps every socket of the
+/// server open.
 struct Forking(Book);
 
 impl Ledger for Forking {
@@ -74,8 +76,8 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// How long a forked child outlives its parent.
 const LINGERS: Duration = Duration::from_secs(8);
 
-/// The entry point of child processes, each of which has a role. In the test run itself there is no role, and
-/// this test does nothing.
+/// Does the work of a child process, which has a role. In the test run itself there is no role, and this
+/// function does nothing.
 #[test]
 fn child() {
     let directory = support::directory;
@@ -107,7 +109,7 @@ fn child() {
     }
 }
 
-/// Tests of this file change the environment, so they run one at a time.
+/// Lets only one test of this file run at a time, because the tests change the environment.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -125,7 +127,7 @@ fn call_is_not_executed_if_the_server_dies_before_taking_it() {
     let ledger = LedgerClient::bind("ledger").unwrap();
     assert_eq!(ledger.enter(1).unwrap(), 2);
 
-    // The halted server cannot take the call. The server is killed after the call has been posted.
+    // The halted server cannot take the call. It is killed after the client has posted the call.
     server.signal(libc::SIGSTOP);
     let caller = std::thread::spawn(move || (ledger.enter(2), ledger));
     std::thread::sleep(Duration::from_millis(50));
@@ -165,8 +167,8 @@ fn call_may_be_executed_if_the_server_dies_while_running_it() {
     assert_eq!((error.kind(), error.executed()), (Kind::ServerGone, Executed::Maybe), "{error}");
 }
 
-/// Kills servers at random moments under load. The servers' file contains all calls that returned, and no
-/// call that was reported as not executed.
+/// Kills servers at random moments under load. The file of the servers must contain all calls that returned.
+/// It must contain no call that was reported as not executed.
 #[test]
 fn outcomes_are_true_when_servers_are_killed_under_load() {
     let _alone = alone();
@@ -251,7 +253,7 @@ fn killed_clients_do_not_affect_others() {
         stop.store(true, Ordering::Relaxed);
         assert!(honest.join().expect("no panic") > 0);
     });
-    // The sessions of killed clients are closed; this process's session remains.
+    // The server closes the sessions of killed clients. Only the session of this process remains.
     let until = Instant::now() + LIMIT;
     while peregrine::describe("ledger").unwrap().bindings != 1 {
         assert!(Instant::now() < until, "sessions of dead clients remain");

@@ -22,7 +22,7 @@ fn readme_contains_the_first_program() {
     assert_eq!(program, example);
     let lines = program.lines().count();
     assert!(lines <= 30, "{lines} lines are too many for a first program");
-    // The two most important commands are on the first screen.
+    // The first 20 lines, which fit the first screen, show the two most important commands.
     let screen: String = readme.lines().take(20).collect();
     assert!(screen.contains("cargo run --release") && screen.contains("cargo test"));
 }

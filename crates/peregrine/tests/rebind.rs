@@ -1,4 +1,5 @@
-//! Server processes that are killed and restarted: how a binding reacts under each policy, on every path.
+//! Kills and restarts server processes. The tests check how a binding reacts under each rebind policy, on
+//! every path.
 
 mod ledger;
 mod support;
@@ -17,8 +18,8 @@ use peregrine::{
 use support::link::{ENDS, Link, at_far_end, at_near_end};
 use support::{KeepGoing, Process, alone, own_directory, role, stream, until};
 
-/// Runs in child processes. The role is the interface exported as `growing`, and an endpoint at which the
-/// server listens. Without a role this does nothing.
+/// Does the work of a child process. Its role names the interface to export as `growing`, and an endpoint at
+/// which the server listens. In the test run itself there is no role, and this function does nothing.
 #[test]
 fn child() {
     let Some(role) = role() else { return };
@@ -42,11 +43,11 @@ fn child() {
 
 #[interface]
 trait Twice {
-    /// Ends its server process if no server process with the same runtime directory has received this call
+    /// Ends its server process unless a server process with the same runtime directory has received this call
     /// before.
     #[idempotent]
     fn perhaps(&self) -> peregrine::Result<u32>;
-    /// Does the same as `perhaps`, but is not idempotent.
+    /// Does the same as `perhaps`, but is not marked as idempotent.
     fn once(&self) -> peregrine::Result<u32>;
     fn process(&self) -> peregrine::Result<u32>;
 }
@@ -76,25 +77,25 @@ impl Twice for Counts {
     }
 }
 
-/// Stops a server process in an orderly way.
+/// Stops a server process by a signal, and waits until the server has ended in an orderly way.
 fn stop(mut server: Process) {
     server.signal(libc::SIGTERM);
     server.until("ended");
 }
 
-/// A place where a case starts its servers.
+/// Where a test case starts its servers, and how a client reaches them.
 struct Place<'a> {
     /// The address of an export of the server.
     address: &'a str,
     /// The path that a client uses for the address.
     path: PathKind,
-    /// Starts a server. The argument says which interface the server exports under the name `growing`.
+    /// Starts a server. The argument names the interface that the server exports as `growing`.
     launch: &'a dyn Fn(&str) -> Process,
 }
 
 impl Place<'_> {
-    /// Starts a server that exports an interface under the name "growing". The argument says which interface,
-    /// such as "before".
+    /// Starts a server, and waits until it is ready. The argument names the interface that the server exports
+    /// as `growing`, such as "before".
     fn serve(&self, growing: &str) -> Process {
         let mut server = (self.launch)(growing);
         server.until("ready");
@@ -106,7 +107,7 @@ impl Place<'_> {
     }
 }
 
-/// Runs a case on each path, with an address at which `name` is exported.
+/// Runs a test case on each path. `name` is the name of the export to which the case binds.
 fn on_every_path(name: &str, directory: &Path, case: impl Fn(&Place<'_>) + Sync) {
     let port = free_port();
     let at = format!("{name}@127.0.0.1:{port}");
@@ -127,7 +128,7 @@ fn on_every_path(name: &str, directory: &Path, case: impl Fn(&Place<'_>) + Sync)
     });
 }
 
-/// Returns a free port outside the range from which the kernel picks ports for clients.
+/// Returns a free port that is outside the range from which the kernel picks the ports of clients.
 fn free_port() -> u16 {
     let first = 20_000 + (std::process::id() % 10_000) as u16;
     let free = |port: &u16| {
@@ -152,10 +153,10 @@ fn restarted_server_is_found_again() {
         assert_eq!(again.process().unwrap(), server.id());
         assert!(again.is_alive());
         server.kill();
-        // While no server runs, calls fail, and the error says why the client could not bind again.
+        // While no server runs, calls fail. Their errors say why the client could not bind again.
         let mut error = again.process().unwrap_err();
         while error.executed() == Executed::Maybe {
-            // This call was sent before the client noticed that the server had ended.
+            // The client sent this call before it noticed that the server had ended.
             error = again.process().unwrap_err();
         }
         assert!(matches!(error.kind(), Kind::ServerGone | Kind::Unreachable), "{error}");
@@ -175,7 +176,7 @@ fn restarted_server_is_found_again() {
         assert_eq!(again.binding().path(), path);
         assert!(again.is_alive());
         assert!(is_fast(&again), "{address}");
-        // Existing and new clones of the binding call the new server, too.
+        // Clones of the binding, existing ones and new ones, call the new server, too.
         for client in [&early, &again.clone(), &again.with_timeout(Duration::from_secs(20))] {
             assert_eq!(client.process().unwrap(), server.id(), "{address}");
         }
@@ -186,14 +187,14 @@ fn restarted_server_is_found_again() {
     });
 }
 
-/// Returns whether the next call takes the same branch as the first call after a bind.
+/// Returns whether the next call takes the fast branch, as the first call after a bind does.
 fn is_fast(client: &TwiceClient) -> bool {
     peregrine::__rt::target(client.binding()).is_straight()
 }
 
 #[test]
 fn calls_take_the_fast_branch_again_after_a_rebind() {
-    // Other tests of this program change the runtime directory.
+    // Other tests of this program change the runtime directory, so this test must not run beside them.
     let _alone = alone();
     let _directory = own_directory();
     let start = || {
@@ -208,8 +209,9 @@ fn calls_take_the_fast_branch_again_after_a_rebind() {
     for rebinds in 1..=20 {
         let running = start();
         assert_eq!(client.process().unwrap(), std::process::id());
-        // Calls in other threads may still use the data of an earlier server. A binding keeps these data for
-        // at most eight servers. After eight rebinds only a new clone takes the fast branch.
+        // Calls in other threads may still use the data of an earlier server, so a binding keeps these data.
+        // It keeps them for at most eight servers. After eight rebinds, only a new clone takes the fast
+        // branch.
         assert_eq!(is_fast(&client), rebinds <= 8, "{rebinds}");
         let clone = client.clone();
         assert_eq!(clone.process().unwrap(), std::process::id());
@@ -224,7 +226,7 @@ fn calls_take_the_fast_branch_again_after_a_rebind() {
     running.stop();
 }
 
-/// Answers with the number of a server when the call has passed the door.
+/// An object that answers each call with the number of its server, once the call has passed the door.
 struct Numbered(u32, Door);
 
 impl Twice for Numbered {
@@ -240,8 +242,8 @@ impl Twice for Numbered {
     }
 }
 
-/// Calls the export `name`. Its server stops while the call runs, after another server has started.
-/// Checks whether the call is repeated. Without an endpoint, the servers use the local path.
+/// Calls the export `name`. While the call runs, a second server starts, and the first server stops. Checks
+/// whether the call is repeated at the second server. Without an endpoint, the servers use the local path.
 fn check_repeated(endpoint: Option<&str>, name: &str, policy: Rebind, idempotent: bool) {
     let (moving, doors) = (Moving::default(), [Door::default(), Door::default()]);
     let serve = |number: u32| {
@@ -324,7 +326,7 @@ fn uncertain_call_stays_uncertain_if_no_server_is_left() {
                 let mut server = place.start();
                 let twice =
                     TwiceClient::bind_with(address, &options.clone().rebind(policy)).unwrap();
-                // The call ends its server process, and no other server is started.
+                // The procedure ends its server process, and the test starts no other server.
                 let failed = std::thread::scope(|scope| {
                     let caller = scope.spawn(|| match idempotent {
                         true => twice.perhaps().unwrap_err(),
@@ -336,7 +338,8 @@ fn uncertain_call_stays_uncertain_if_no_server_is_left() {
                     });
                     caller.join().unwrap()
                 });
-                // No server is left for a second attempt, so the outcome stays uncertain with every policy.
+                // No server is left for a second attempt. So the outcome of the call stays uncertain under
+                // every policy.
                 assert_eq!(failed.executed(), Executed::Maybe, "{address}: {failed}");
                 assert_eq!(failed.kind(), Kind::ServerGone, "{address}: {failed}");
                 let tried = failed.to_string().contains(": binding")
@@ -348,8 +351,8 @@ fn uncertain_call_stays_uncertain_if_no_server_is_left() {
     });
 }
 
-/// Servers are killed and restarted while threads call through clones of one binding. The reported outcome of
-/// every call is true, and no call runs twice.
+/// Kills and restarts servers while threads call through clones of one binding. The reported outcome of every
+/// call must be true, and no call may run twice.
 #[test]
 fn concurrent_callers_all_rebind_to_the_next_server() {
     let _alone = alone();
@@ -404,7 +407,8 @@ fn concurrent_callers_all_rebind_to_the_next_server() {
     });
 }
 
-/// An interface, its next version with more procedures, and an incompatible interface of the same name.
+/// Versions of one interface: the first version, the next version with one more procedure, a later version,
+/// and an incompatible interface of the same name.
 mod growing {
     #[peregrine::interface(name = "Growing")]
     pub(crate) trait Before {
@@ -419,7 +423,7 @@ mod growing {
         fn version(&self) -> peregrine::Result<u32>;
     }
 
-    /// Has no procedure `more`, but has a parameter that older clients do not send.
+    /// Has no procedure `more`. Its procedure `version` has a parameter that older clients do not send.
     #[peregrine::interface(name = "Growing")]
     pub(crate) trait Later {
         #[idempotent]
@@ -437,7 +441,7 @@ mod growing {
         }
     }
 
-    /// A version number, and the door that each call passes before it returns.
+    /// An object with a version number, and with the door that each call passes before it returns.
     pub(crate) struct Version(pub(crate) u32, pub(crate) super::Door);
 
     impl Before for Version {
@@ -490,7 +494,7 @@ impl Door {
     }
 }
 
-/// A directory whose entry can change.
+/// A directory service whose only entry can change.
 #[derive(Clone, Debug, Default)]
 struct Moving(Arc<Mutex<String>>);
 
@@ -524,8 +528,8 @@ fn server_restarted_with_a_larger_interface_is_called_as_before() {
     });
 }
 
-/// The servers of a binding are of different ages. The client converts the calls to one of these servers, and
-/// knows which procedures that server lacks.
+/// A binding is bound to servers of different ages, one after the other. The client converts its calls to the
+/// interface of the current server, and knows which procedures that server lacks.
 #[test]
 fn binding_goes_on_with_servers_of_other_ages() {
     let _alone = alone();
@@ -554,7 +558,8 @@ fn binding_goes_on_with_servers_of_other_ages() {
     });
 }
 
-/// The next server exports another interface under the same name. Waiting cannot help, and the error says so.
+/// The restarted server exports another interface under the same name. Waiting cannot help, and the error
+/// says so.
 #[test]
 fn restarted_server_with_another_interface_has_a_distinct_error() {
     let _alone = alone();
@@ -620,7 +625,8 @@ fn call_that_was_sent_only_in_part_is_repeated() {
     let (moving, place) = (Moving::default(), server.addresses()[0].place().clone());
     let first = stream::reads_a_part({
         let moving = moving.clone();
-        // The end of the closure closes the connection. The client then binds again, to the other server.
+        // When the closure ends, the connection is closed. The client then binds again, now to the other
+        // server.
         move |_stream| moving.to(format!("tcp:ledger@{place}"))
     });
     moving.to(format!("tcp:ledger@{first}"));
@@ -630,8 +636,8 @@ fn call_that_was_sent_only_in_part_is_repeated() {
     assert_eq!(ledger.swallow(&bytes).unwrap(), stream::UNREAD as u64);
 }
 
-/// The first attempt of a call may have run. The error must say so, although the second attempt certainly did
-/// not run.
+/// The first attempt of a call may have run, but the second attempt certainly did not run. The error must say
+/// that the call may have run.
 #[test]
 fn uncertain_first_attempt_stays_uncertain_after_a_retry() {
     let _alone = alone();
@@ -650,7 +656,7 @@ fn uncertain_first_attempt_stays_uncertain_after_a_retry() {
     std::thread::scope(|scope| {
         let caller = scope.spawn(|| client.version());
         until("the call has begun", || first.passed() == 1);
-        // The next server starts before the first one stops, and the only thread of the next server is busy.
+        // The next server starts before the first one stops. The only thread of the next server is busy.
         one.withdraw("growing");
         let other = serve(&second, 1);
         let place = other.addresses()[0].place().clone();

@@ -1,5 +1,5 @@
-//! A rolling upgrade: two servers of a service are replaced by newer ones, one after the other, while old
-//! and new clients call them. No call fails.
+//! Tests a rolling upgrade: two servers of a service are replaced by newer servers, one after the other.
+//! Meanwhile, old and new clients call the service. No call may fail.
 
 mod support;
 
@@ -36,7 +36,7 @@ mod old {
 
     #[interface]
     pub(crate) trait Shop {
-        /// Returns the age of the server.
+        /// Returns the version of the server: 1 if it is old, 2 if it is new.
         fn age(&self) -> Result<u32>;
         fn add(&self, items: &[Item]) -> Result<u64>;
         fn find(&self, name: &str) -> std::result::Result<Item, Trouble>;
@@ -93,7 +93,7 @@ mod new {
 
     #[interface]
     pub(crate) trait Shop {
-        /// Returns the age of the server.
+        /// Returns the version of the server: 1 if it is old, 2 if it is new.
         fn age(&self) -> Result<u32>;
         fn count(&self) -> Result<u32>;
         fn add(&self, items: &[Item], #[default(1)] times: u64) -> Result<u64>;
@@ -121,7 +121,8 @@ mod new {
     }
 }
 
-/// Runs a server process with the role `AGE NAME PORT`. Without a role this does nothing.
+/// Runs a server process with the role `AGE NAME PORT`. In the test run itself there is no role, and this
+/// function does nothing.
 #[test]
 fn child() {
     let Some(role) = role() else { return };
@@ -137,7 +138,7 @@ fn child() {
     println!("ended");
 }
 
-/// Offers every name at two addresses, as a line of a hosts file does.
+/// A directory service that offers every name at the same two addresses, as a line of a hosts file does.
 #[derive(Debug)]
 struct Places([String; 2]);
 
@@ -150,7 +151,7 @@ impl Directory for Places {
     }
 }
 
-/// Returns two free ports outside of the range from which the kernel picks ports for clients.
+/// Returns two free ports that are outside the range from which the kernel picks the ports of clients.
 fn free_ports() -> [u16; 2] {
     let first = 20_000 + (std::process::id() % 10_000) as u16;
     let is_free = |port: &u16| {
@@ -169,7 +170,8 @@ struct Service<'a> {
 }
 
 impl Service<'_> {
-    /// Ends the server at a place, if there is one, and starts one of another age.
+    /// Ends the server at a place, if there is one. Then starts a server there that is old or new, as `age`
+    /// says.
     fn replace(&mut self, place: usize, age: &str) {
         if let Some(mut server) = self.servers[place].take() {
             server.signal(libc::SIGTERM);
@@ -180,8 +182,8 @@ impl Service<'_> {
     }
 }
 
-/// Makes calls while `going` is set. Counts rounds of calls in `answered`, by the age of the server that
-/// answered the first call of the round.
+/// Makes rounds of calls while `going` is set. In each round, the age of the server that answers the first
+/// call selects the counter in `answered`.
 fn call_old(client: &old::ShopClient, going: &AtomicBool, answered: &[AtomicU64; 2]) {
     use old::Shop as _;
     let item = |price| old::Item { name: "tea".into(), price };
@@ -199,14 +201,14 @@ fn call_old(client: &old::ShopClient, going: &AtomicBool, answered: &[AtomicU64;
     }
 }
 
-/// Does the same as [`call_old`], with the new interface.
+/// Does the same as [`call_old`], but with the new interface.
 fn call_new(client: &new::ShopClient, going: &AtomicBool, answered: &[AtomicU64; 2]) {
     use new::Shop as _;
     let item = |price| new::Item { name: "tea".into(), unit: "kg".into(), price };
     while going.load(Ordering::Relaxed) {
         let age = client.age().expect("the age");
         let sum = client.add(&[item(3), item(4)], 2).expect("the sum");
-        // An old server does not get `times`.
+        // A new server doubles the sum because of `times`. An old server does not receive `times`.
         assert!(sum == 7 || sum == 14, "{sum}");
         let found = client.find("tea").expect("an item");
         let by_old = new::Item { unit: "piece".into(), ..item(3) };
@@ -226,8 +228,8 @@ fn call_new(client: &new::ShopClient, going: &AtomicBool, answered: &[AtomicU64;
     }
 }
 
-/// Replaces both servers while clients of both ages make calls. `address` returns the address of a place from
-/// its number and its port.
+/// Replaces both servers while old and new clients make calls. `address` returns the address of a server from
+/// its number (0 or 1) and its port.
 fn upgrade(directory: &Path, address: impl Fn(usize, u16) -> String) {
     let ports = free_ports();
     let mut service = Service { directory, servers: [None, None], ports };
@@ -250,7 +252,7 @@ fn upgrade(directory: &Path, address: impl Fn(usize, u16) -> String) {
                 }
             });
         }
-        // Waits until servers of this age have answered each client again.
+        // Waits until each client has received further answers from servers of this age.
         let goes_on = |age: usize| {
             let before = answered.each_ref().map(|one| one[age].load(Ordering::Relaxed));
             until("every client is answered", || {
@@ -259,7 +261,7 @@ fn upgrade(directory: &Path, address: impl Fn(usize, u16) -> String) {
             });
         };
         goes_on(0);
-        // Clients of the first server go to the second one, which is still old.
+        // Clients of the first server now use the second server, which is still old.
         service.replace(0, "new");
         goes_on(0);
         service.replace(1, "new");
@@ -276,7 +278,7 @@ fn no_call_fails_while_servers_are_replaced() {
     upgrade(directory.path(), |place, port| format!("tcp:shop-{place}@127.0.0.1:{port}"));
 }
 
-/// A client that does not fit the first server of its list uses the next one.
+/// If the first server of the list does not fit a client, the client binds to the next server.
 #[test]
 fn client_binds_to_the_server_that_fits_it() {
     mod other {

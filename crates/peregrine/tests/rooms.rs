@@ -1,5 +1,6 @@
-//! Compares ARCHITECTURE.md with the imports of the source files. Each part of `path/` may use only the parts
-//! that the document allows, and each step of the figure in "The walk of a call" must exist in the code.
+//! Compares ARCHITECTURE.md with the imports of the source files. The folder `path/` consists of parts, and
+//! each part may use only the parts that the document allows. Each step of the figure in "The walk of a call"
+//! must exist in the code.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -7,8 +8,7 @@ use std::path::Path;
 use syn::visit::{self, Visit};
 use syn::{Attribute, Item, ItemMod, UseTree, Visibility};
 
-/// The parts of each path, lowest first, each with the parts that it may use. A part uses only parts of
-/// earlier lines.
+/// The parts of each call path, each with the parts that it may use. A part uses only parts of earlier lines.
 const PARTS: &[(&str, &[&str])] = &[
     ("region", &[]),
     ("wire", &[]),
@@ -18,7 +18,7 @@ const PARTS: &[(&str, &[&str])] = &[
     ("server", &["peer", "region", "wire"]),
 ];
 
-/// The folders of `path/` that consist of these parts.
+/// The folders below `path/` that are divided into these parts.
 const FAMILIES: &[&str] = &["local", "stream", "datagram"];
 
 /// The modules of `path/` that each of these folders may use.
@@ -33,7 +33,7 @@ struct Module {
     children: BTreeSet<String>,
     /// Names that the module gives to items of other modules, public or private.
     aliases: BTreeMap<String, Segments>,
-    /// The names that its code uses, outside of tests.
+    /// The names that the module's code uses, outside of tests.
     named: BTreeSet<Segments>,
 }
 
@@ -60,7 +60,8 @@ struct Collector<'a> {
 }
 
 impl Collector<'_> {
-    /// Returns the absolute path of a name as it is written in this module.
+    /// Converts a name, as it is written in this module, to an absolute path. Returns `None` if that is
+    /// impossible.
     fn absolute(&self, written: &[String]) -> Option<Segments> {
         let (first, rest) = written.split_first()?;
         let mut base = match &**first {
@@ -129,7 +130,7 @@ impl<'ast> Visit<'ast> for Collector<'_> {
         if is_for_tests(&item.attrs) {
             return;
         }
-        // A re-export is not a use. The modules that use the new name are counted.
+        // A re-export does not count as a use. Instead, a module that uses the new name counts as a user.
         let named = self.module.named.clone();
         self.add_use(&mut Vec::new(), &item.tree);
         if !matches!(item.vis, Visibility::Inherited) {
@@ -223,7 +224,7 @@ impl Modules {
     }
 }
 
-/// Returns the folder below `path/` and the part of it to which a file belongs.
+/// Returns the folder below `path/` to which a file belongs, and the part of that folder.
 fn part(file: &str) -> Option<(&str, &str)> {
     let inside = file.strip_prefix("path/")?;
     let (family, rest) = match inside.split_once('/') {
@@ -233,7 +234,7 @@ fn part(file: &str) -> Option<(&str, &str)> {
     Some((family, rest.split('/').next().unwrap_or(rest).trim_end_matches(".rs")))
 }
 
-/// Returns why a file inside of `path/` must not use another one, or `None` if it may.
+/// Returns why the file `from` inside `path/` must not use the file `to`. Returns `None` if it may.
 fn wrong(from: &str, to: &str) -> Option<String> {
     let ((family, own), (other, used)) = (part(from)?, part(to)?);
     let is_shared = SHARED.contains(&other);
@@ -257,7 +258,7 @@ fn parts_of_a_path_use_only_those_below() {
     assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));
 }
 
-// The walk of a call.
+// Checks of the figure in "The walk of a call".
 
 /// One step of the figure in ARCHITECTURE.md.
 #[derive(Debug, PartialEq, Eq)]
@@ -268,7 +269,8 @@ struct Step {
     is_virtual: bool,
 }
 
-/// Returns the steps of a figure: lines of places with arrows between them.
+/// Returns the steps of a figure. Each line of the figure consists of files or folders with arrows between
+/// them.
 fn steps(figure: &str) -> Vec<Step> {
     let mut steps = Vec::new();
     for line in figure.lines() {
@@ -286,14 +288,14 @@ fn steps(figure: &str) -> Vec<Step> {
     steps
 }
 
-/// Returns whether a place of the figure contains a file. A place can be a whole folder,
-/// such as `call/` or `path/local/client`.
+/// Returns whether a place in the figure contains a file. The place can be a file or a whole folder, such as
+/// `path/local/client` or `call/`.
 fn has(place: &str, file: &str) -> bool {
     let rest = file.strip_prefix(place.trim_end_matches(".rs"));
     rest.is_some_and(|rest| place.ends_with('/') || rest == ".rs" || rest.starts_with('/'))
 }
 
-/// Returns what is wrong with a step. `edges` contains pairs of files, of which the first uses the second.
+/// Returns what is wrong with a step, or `None`. In each pair of `edges`, the first file uses the second one.
 fn misstep(step: &Step, edges: &BTreeSet<(String, String)>) -> Option<String> {
     let uses = |a: &str, b: &str| edges.iter().any(|(from, to)| has(a, from) && has(b, to));
     let Step { from, to, is_virtual } = step;

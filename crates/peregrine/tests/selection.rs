@@ -1,5 +1,5 @@
-//! Which path binding selects, and what it reports about the other paths. One unchanged client program uses
-//! four paths, depending only on what its server offers.
+//! Tests which path binding selects, and what it reports about the other paths. One unchanged client program
+//! uses four paths, depending only on what its server offers.
 
 mod support;
 
@@ -16,7 +16,7 @@ use support::{alone, own_directory, until};
 
 #[interface]
 trait Way {
-    /// Returns the path over which the call came.
+    /// Returns the name of the path over which the server received the call.
     fn path(&self) -> peregrine::Result<String>;
 }
 
@@ -40,8 +40,8 @@ fn port(running: &Running) -> u16 {
     running.addresses()[0].place().port()
 }
 
-/// Binds and calls, and checks that client and server report the same path. Returns the path, and the
-/// verdict and reason of each candidate.
+/// Binds, makes a call, and checks that client and server report the same path. Returns the path, and the
+/// verdict and reason for each candidate path.
 fn bound(address: &str, options: &BindOptions) -> (PathKind, [Verdict; 4], [String; 4]) {
     let way = WayClient::bind_with(address, options).unwrap_or_else(|error| panic!("{error}"));
     let explanation = way.binding().explain();
@@ -62,7 +62,8 @@ fn bound(address: &str, options: &BindOptions) -> (PathKind, [Verdict; 4], [Stri
 
 use Verdict::{Chosen, Excluded, Failed, NotNeeded};
 
-/// These checks are in one test, because they change the environment, which all tests of a process share.
+/// These checks are in one test, because they change the environment. All tests of a process share the
+/// environment.
 #[test]
 fn fastest_working_path_is_selected() {
     let _alone = alone();
@@ -73,7 +74,7 @@ fn fastest_working_path_is_selected() {
 
     let all = server("way", &["127.0.0.1:0"]);
     let at = format!("way@127.0.0.1:{}", port(&all));
-    // Bind on this machine, by name and by address.
+    // Bind on this machine, first by name and then by address.
     let (chosen, verdicts, reasons) = bound("way", &options);
     assert_eq!((chosen, verdicts), (PathKind::Local, [Chosen, Excluded, Excluded, Excluded]));
     assert!(reasons[0].contains("process"), "{reasons:?}");
@@ -86,7 +87,8 @@ fn fastest_working_path_is_selected() {
         assert_eq!(chosen, path);
         assert!(reasons[0].contains(&format!("asks for {scheme}")), "{reasons:?}");
     }
-    // Without the server's name in the runtime directory, only the server's endpoints are left.
+    // If the runtime directory does not contain the server's name, binding can use only the server's
+    // endpoints.
     let other = tempfile::tempdir().unwrap();
     std::fs::rename(directory.path().join("way"), other.path().join("way")).unwrap();
     let (chosen, verdicts, reasons) = bound(&at, &options);
@@ -94,7 +96,8 @@ fn fastest_working_path_is_selected() {
     assert!(reasons[1].contains("does not speak raw Ethernet"), "{reasons:?}");
     std::fs::rename(other.path().join("way"), directory.path().join("way")).unwrap();
 
-    // Another local server has the same name. The address means the server that listens at the port.
+    // Two local servers have the name `other`. An address with a port means the server that listens at that
+    // port.
     let tcp = server("other", &["tcp:127.0.0.1:0"]);
     for file in ["other", ".other.lock"] {
         std::fs::rename(directory.path().join(file), other.path().join(file)).unwrap();
@@ -104,7 +107,7 @@ fn fastest_working_path_is_selected() {
     assert_eq!((chosen, verdicts), (PathKind::Tcp, [Excluded, Failed, Failed, Chosen]));
     assert!(reasons[0].contains("does not listen at"), "{reasons:?}");
 
-    // Bind to a name that only the hosts file has. The export has another name.
+    // Bind to a name that only the hosts file contains. The export itself has another name.
     let file = directory.path().join("hosts");
     std::fs::write(&file, format!("far tcp:way@127.0.0.1:{}\n", port(&all))).unwrap();
     let known = options.clone().directory(Hosts::of([file.clone()]));
@@ -116,7 +119,7 @@ fn fastest_working_path_is_selected() {
     let (chosen, verdicts, _) = bound("far", &known);
     assert_eq!((chosen, verdicts), (PathKind::Local, [Chosen, NotNeeded, NotNeeded, NotNeeded]));
 
-    // A directory that the program implements.
+    // Use a directory service that the program implements.
     #[derive(Debug)]
     struct Central(String);
     impl Directory for Central {
@@ -130,7 +133,7 @@ fn fastest_working_path_is_selected() {
     let central = options.clone().directory(Central(format!("udp:{at}")));
     assert_eq!(bound("central", &central).0, PathKind::Udp);
 
-    // No server is left: one error lists what failed on each path.
+    // No server is left. One error must list what failed on each path.
     all.stop();
     let error = WayClient::bind_with(&at, &options).unwrap_err();
     assert_eq!((error.kind(), error.executed()), (Kind::Unreachable, Executed::No));
@@ -143,7 +146,7 @@ fn fastest_working_path_is_selected() {
     assert_eq!(explanation.candidates()[0].verdict, Failed);
     assert!(explanation.candidates()[3].reason.contains("not in the centre"), "{explanation}");
     assert_eq!(explanation.to_string().lines().count(), 4);
-    // An invalid hosts file does not affect names of this machine.
+    // An invalid hosts file does not affect names that are exported on this machine.
     std::fs::write(&file, "nobody x\nother x\n").unwrap();
     let (explanation, bound_to) = peregrine::explain("nobody", &known);
     let error = bound_to.unwrap_err();
@@ -175,13 +178,13 @@ fn in_namespace(name: &str, program: &str, arguments: &[&str], directory: &Path)
     command
 }
 
-/// Runs the client program, which knows only a name.
+/// Runs the client program. It knows only the name of the export.
 fn call(link: &Link, directory: &Path) -> Output {
     in_namespace(link.ends()[0], "anywhere_client", &[], directory).output().unwrap()
 }
 
-/// Checks that the guide shows this output of the client, with an example address, a common interface
-/// name and an example process number.
+/// Checks that the guide shows this output of the client. Before the comparison, replaces the address and the
+/// process number by those of the guide, and removes the interface name.
 fn check_output_in_guide(output: &str) {
     let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/GUIDE.md");
     let guide = std::fs::read_to_string(guide).unwrap();
@@ -215,7 +218,7 @@ fn one_client_program_uses_the_path_that_its_server_offers() {
         (1, &tcp, "tcp"),
         (1, &udp, "udp"),
         (1, &place, "ethernet"),
-        // This server serves only this machine.
+        // This server serves only its own machine.
         (0, &String::new(), "local"),
     ] {
         let home = if end == 0 { near.path() } else { far.path() };
@@ -239,7 +242,7 @@ fn one_client_program_uses_the_path_that_its_server_offers() {
     }
 }
 
-/// The UDP port receives but never answers. Binding still tries TCP within its time limit.
+/// The UDP port receives packets but never answers. Binding must still try TCP before the bind's time limit.
 #[test]
 fn silent_path_does_not_prevent_the_next_one() {
     let _alone = alone();
@@ -252,7 +255,8 @@ fn silent_path_does_not_prevent_the_next_one() {
     let Ok(_listener) = std::net::TcpListener::bind(("127.0.0.1", port)) else {
         return println!("skipped: TCP port {port} is in use");
     };
-    // TCP does not answer either, so binding takes the whole time. The test checks the explanation.
+    // TCP does not answer either. So binding uses up its whole time limit, and then the test checks the
+    // explanation.
     let options = options.bind_timeout(Duration::from_secs(3));
     let (explanation, bound) = peregrine::explain(&format!("way@127.0.0.1:{port}"), &options);
     assert_eq!(bound.unwrap_err().kind(), Kind::TimedOut);

@@ -1,5 +1,5 @@
-//! Each pair of processes shares one session, however many bindings it has. These tests count the
-//! descriptors on both sides, check which interfaces need a separate session, and check what remains
+//! Tests sessions: each pair of processes shares one session, however many bindings it has. The tests count
+//! the descriptors on both sides. They also check which interfaces need a separate session, and what remains
 //! after bindings are dropped.
 
 mod support;
@@ -14,7 +14,7 @@ use peregrine::{BindOptions, Kind, Server, interface};
 use support::wire::{self, Line, Region, Session};
 use support::{Process, alone, at_rest, role, until};
 
-/// The number of descriptors of a session on each side: a socket and a handle to the other process.
+/// The number of descriptors that each side has for a session: a socket, and a handle to the other process.
 const SESSION: usize = 2;
 
 #[interface]
@@ -33,7 +33,7 @@ impl Which for Number {
 
 #[interface]
 trait Large {
-    /// Takes an argument larger than an A-stack holds by default.
+    /// Takes an argument that may be larger than an A-stack holds by default.
     fn take(&self, #[max_len(18 << 20)] bytes: &[u8]) -> peregrine::Result<u64>;
 }
 
@@ -50,7 +50,7 @@ fn server_of(first: &str, second: &str) -> Server {
     server.export(second, WhichServer::new(Number(2))).unwrap()
 }
 
-/// Runs in child processes with a role; in the test itself this does nothing.
+/// Does the work of a child process that has a role. In the test run itself, this function does nothing.
 #[test]
 fn child() {
     match role().as_deref() {
@@ -79,8 +79,8 @@ struct Open {
 }
 
 impl Open {
-    /// Makes the initial count, when nothing is bound and each process already has the descriptors that it
-    /// needs only once.
+    /// Makes the initial count while nothing is bound. Before, a first binding makes each process open the
+    /// descriptors that it needs only once.
     fn begin(server: u32, directory: &Path) -> Self {
         drop(WhichClient::bind("one").unwrap());
         let processes = [std::process::id(), server];
@@ -93,12 +93,13 @@ impl Open {
         at_rest(&self.directory, "one", self.processes)
     }
 
-    /// Checks that both sides have exactly `count` sessions.
+    /// Checks that both sides have exactly the descriptors of `count` sessions.
     #[track_caller]
     fn sessions(&self, count: usize) {
         let sides = if self.processes[0] == self.processes[1] { 2 } else { 1 };
         let expected = self.before.map(|before| before + count * sides * SESSION);
-        // The server reads only now and then from a client that sends many requests at once.
+        // If a client sends many requests at once, the server pauses reading from it. So this check may have
+        // to wait.
         let limit = Instant::now() + Duration::from_secs(20);
         let mut now = self.now();
         while now != expected && Instant::now() < limit {
@@ -132,8 +133,8 @@ fn a_hundred_bindings_share_one_session() {
         assert_eq!(peregrine::describe("one").unwrap().bindings, 51);
         assert_eq!(peregrine::describe("two").unwrap().bindings, 50);
 
-        // Bindings may be dropped in any order: dropped bindings are released, and the remaining ones are
-        // served.
+        // Bindings may be dropped in any order. The server releases dropped bindings, and still serves the
+        // remaining ones.
         drop(first);
         let (kept, gone): (Vec<_>, Vec<_>) = (0u32..).zip(more).partition(|(x, _)| x % 5 == round);
         drop(gone);
@@ -235,7 +236,7 @@ fn interface_with_larger_messages_gets_a_separate_session() {
     drop((large, more.1));
     open.sessions(0);
 
-    // In the opposite order, the large session fits all bindings.
+    // In the opposite order, the large session has enough space for all bindings.
     let large = LargeClient::bind("large").unwrap();
     let small = WhichClient::bind("one").unwrap();
     open.sessions(1);
@@ -292,7 +293,8 @@ fn process_that_calls_itself_has_one_session() {
     running.stop();
 }
 
-/// A client stops waiting for a bind while the server is halted. The server must not keep that binding.
+/// A client stops waiting for a bind while the server is halted. The server must not keep the binding of that
+/// request.
 #[test]
 fn binding_whose_client_stopped_waiting_is_released() {
     let _alone = alone();
@@ -309,18 +311,18 @@ fn binding_whose_client_stopped_waiting_is_released() {
     }
     server.signal(libc::SIGCONT);
     open.sessions(1);
-    // When an answer of the server arrives too late, the client releases the binding that the answer grants.
+    // When an answer of the server arrives too late, the client releases the binding that the answer granted.
     let bindings = || ["one", "two"].map(|name| peregrine::describe(name).unwrap().bindings);
     until("bindings whose client stopped waiting are released", || bindings() == [1, 0]);
     assert_eq!(client.ask(2).unwrap(), (1, 2));
 }
 
-/// Returns how many bytes of a region occupy memory.
+/// Returns how many bytes of memory a region occupies.
 fn occupied(region: &OwnedFd) -> i64 {
     rustix::fs::fstat(region).expect("a region").st_blocks * 512
 }
 
-/// Reading an A-stack allocates memory for it. At the end of a session neither side reads the A-stacks
+/// Reading an A-stack allocates memory for it. So at the end of a session, neither side may read A-stacks
 /// that were never used.
 #[test]
 fn closing_a_session_allocates_no_memory() {
@@ -340,7 +342,7 @@ fn closing_a_session_allocates_no_memory() {
     until("the session has ended", gone);
     assert!(occupied(&files[0]) <= USED, "{} bytes", occupied(&files[0]));
 
-    // Now the server ends the session.
+    // In this second case, the server ends the session.
     let listener = wire::listen(directory.path(), "gone");
     let bound = std::thread::scope(|scope| {
         let bound = scope.spawn(|| WhichClient::bind("gone").unwrap());
@@ -358,7 +360,8 @@ fn closing_a_session_allocates_no_memory() {
     });
     let (client, region) = bound;
     until("the end is noticed", || !client.is_alive());
-    // The client is notified of the end more than once. After this pause, it has processed all notifications.
+    // The client is notified of the end more than once. After this pause, the client has processed all
+    // notifications.
     std::thread::sleep(Duration::from_millis(50));
     assert!(occupied(&region) <= USED, "{} bytes", occupied(&region));
 }

@@ -1,5 +1,6 @@
-//! One UDP binding with so many concurrent calls that only some of the calling threads have sockets of their
-//! own. The remaining calls share one further socket, and one of their threads receives for all of them.
+//! Tests one UDP binding with many concurrent calls, more than there may be sockets. The first calls have one
+//! socket each. The remaining calls share one further socket, and one of their threads receives packets for
+//! all of them.
 
 mod support;
 
@@ -24,7 +25,7 @@ trait Room {
     fn sleep(&self, ms: u32) -> peregrine::Result<u32>;
     /// Returns when the door is open.
     fn stay(&self) -> peregrine::Result<()>;
-    /// Returns when all calls run at the same time.
+    /// Returns when as many calls as the barrier waits for run at the same time.
     fn meet(&self) -> peregrine::Result<()>;
     fn read(&self, bytes: u32, into: Out<'_, u8>) -> peregrine::Result<()>;
     fn sum(&self, bytes: &[u8]) -> peregrine::Result<u64>;
@@ -54,7 +55,7 @@ impl Room for Inside {
         Ok(ms)
     }
     fn stay(&self) -> peregrine::Result<()> {
-        // The limit lets a failed test end, too.
+        // The limit ends the procedure even if the test fails before it opens the door.
         let limit = Instant::now() + 2 * LONG;
         while !self.door.load(Ordering::SeqCst) && Instant::now() < limit {
             std::thread::sleep(Duration::from_millis(1));
@@ -85,7 +86,7 @@ fn serve() -> (Running, String) {
 fn serve_behind(door: &Arc<AtomicBool>) -> (Running, String) {
     let (barrier, door) = (Barrier::new(CALLERS), Arc::clone(door));
     let room = Inside { barrier, ran: AtomicU32::new(0), door };
-    // The server has enough threads for all calls at the same time.
+    // The server has enough threads to run all calls at the same time.
     let server = Server::new().threads(CALLERS).wait(Wait::Block);
     let server = server.export("room", RoomServer::new(room)).unwrap();
     let running = server.listen("udp:127.0.0.1:0").unwrap().spawn().unwrap();
@@ -93,12 +94,13 @@ fn serve_behind(door: &Arc<AtomicBool>) -> (Running, String) {
     (running, address)
 }
 
-/// Makes a runtime directory for one test. The tests count sockets, so they run one at a time.
+/// Makes a runtime directory for one test. The tests count the sockets of this process, so they run one at a
+/// time.
 fn home() -> (std::sync::MutexGuard<'static, ()>, tempfile::TempDir) {
     (support::alone(), support::own_directory())
 }
 
-/// Runs in child processes with a role; in the test itself this does nothing.
+/// Does the work of a child process that has a role. In the test run itself, this function does nothing.
 #[test]
 fn child() {
     let Some(role) = role() else { return };
@@ -124,21 +126,21 @@ fn sockets(address: &str) -> usize {
     table.lines().filter(|line| line.split_whitespace().nth(2) == Some(&peer)).count()
 }
 
-/// Checks that concurrent calls use the maximum number of sockets.
+/// Checks that the concurrent calls use the largest allowed number of sockets.
 #[track_caller]
 fn assert_sockets_at_limit(address: &str) {
     assert_eq!(sockets(address), SOCKETS_PER_SERVER as usize + 1);
 }
 
-/// Runs `todo` on CALLERS threads at the same time, once on each thread. Each thread passes its number to
-/// `todo`, and uses its own frame.
+/// Runs `todo` on CALLERS threads at the same time, once on each thread. Each thread passes its own number to
+/// `todo`, and its calls use their own call frame.
 fn all_at_once(room: &RoomClient, todo: impl Fn(usize) + Sync) {
     let together = Barrier::new(CALLERS);
     std::thread::scope(|scope| {
         for caller in 0..CALLERS {
             let (todo, together) = (&todo, &together);
             scope.spawn(move || {
-                // No call returns before all of them run.
+                // No call of `meet` returns before all calls run.
                 room.meet().unwrap();
                 together.wait();
                 todo(caller);
@@ -272,7 +274,8 @@ fn deadlines_end_calls_whichever_thread_receives() {
                     assert_eq!(room.sleep(200).unwrap(), 200);
                 }
             });
-            // The frames are released when the procedures have ended; only then can all calls run at once.
+            // The frames are released when the procedures have ended. Only then can all calls run at once
+            // again.
             door.store(true, Ordering::SeqCst);
             all_at_once(&room, |_| room.null().unwrap());
         }
@@ -285,8 +288,9 @@ fn cancelled_frames_are_released_after_their_binding_is_dropped() {
     let _home = home();
     let door = Arc::default();
     let (_running, address) = serve_behind(&door);
-    // A client that does not receive the release of its calls presumes the server dead after two seconds.
-    // If a defect loses the release, every attempt takes that long. On a slow machine, only some attempts do.
+    // If a client does not learn that the server has released its calls, the client presumes the server dead
+    // after two seconds. If a defect loses this message, every attempt takes that long. On a slow machine,
+    // only some attempts do.
     let mut tries = Vec::new();
     while tries.iter().all(|took| *took >= Duration::from_secs(2)) {
         assert!(tries.len() < 5, "{tries:?}");
@@ -295,8 +299,8 @@ fn cancelled_frames_are_released_after_their_binding_is_dropped() {
         door.store(false, Ordering::SeqCst);
         all_at_once(&room, |_| assert_eq!(hasty.stay().unwrap_err().kind(), Kind::TimedOut));
         drop((room, hasty));
-        // At first, only some of the calls have frames. These calls wait in `meet` for the other calls, and
-        // one thread receives for all calls that wait.
+        // At first, only some of the calls have frames. These calls wait in `meet` for the other calls. One
+        // of the calling threads receives packets for all calls that wait.
         std::thread::scope(|scope| {
             let all = scope.spawn(|| all_at_once(&other, |_| other.null().unwrap()));
             std::thread::sleep(Duration::from_millis(300));
@@ -314,7 +318,7 @@ fn long_calls_over_a_shared_socket_return() {
     let (_running, address) = serve();
     let room = bind(&address, BindOptions::default().wait(Wait::Block));
     all_at_once(&room, |caller| {
-        // Each call sends probes meanwhile, whichever thread receives.
+        // Each call sends probes while it waits, whichever thread receives.
         assert_eq!(room.sleep(2500).unwrap(), 2500, "{caller}");
     });
     assert_eq!(room.ran().unwrap(), CALLERS as u32);
@@ -352,7 +356,7 @@ fn all_calls_fail_when_the_server_dies() {
     }
 }
 
-/// Opens all descriptors that this process may still open.
+/// Opens files until this process has no free descriptor left.
 fn all_descriptors() -> Vec<File> {
     std::iter::from_fn(|| File::open("/dev/null").ok()).collect()
 }
@@ -361,7 +365,8 @@ fn without_descriptors(address: &str) {
     let room = bind(address, BindOptions::default());
     let all = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(64), ..all }).unwrap();
-    // The first call uses the socket over which the binding was made. The second call needs another socket.
+    // The first call uses the socket over which the client bound. A second concurrent call needs another
+    // socket.
     let held = all_descriptors();
     room.null().unwrap();
     let mut errors = Vec::new();
@@ -378,7 +383,7 @@ fn without_descriptors(address: &str) {
     }
     drop(held);
     room.null().unwrap();
-    // The second call opens a socket, which further calls may share.
+    // The second concurrent call opens a socket, which further calls may share.
     support::until("two calls run concurrently", || {
         std::thread::scope(|scope| {
             for _ in 0..2 {

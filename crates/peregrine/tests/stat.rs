@@ -1,6 +1,6 @@
-//! The counters of a server agree exactly with the calls that were made: in shared pages and over networks,
-//! while procedures run, when callers abandon calls, and when clients are killed. Also tests which
-//! users may read the counters.
+//! Checks that the counters of a server agree exactly with the calls that were made. The tests read the
+//! counters in shared pages and over networks, while procedures run, when callers abandon calls, and when
+//! clients are killed. They also check which users may read the counters.
 
 mod support;
 
@@ -31,11 +31,11 @@ trait Work {
     fn size(&self, bytes: &[u8]) -> Result<u64, Refused>;
     fn fill(&self, bytes: u32, #[max_len(1 << 20)] into: Out<'_, u8>) -> peregrine::Result<()>;
     fn panic(&self) -> peregrine::Result<()>;
-    /// Runs until the door is opened.
+    /// Runs until the test opens the door.
     fn stay(&self) -> peregrine::Result<()>;
 }
 
-/// The error of `size`.
+/// The error that the procedure `size` returns.
 #[derive(Debug, peregrine::Value)]
 enum Refused {
     Empty,
@@ -87,7 +87,7 @@ impl Work for Object {
     }
 }
 
-/// Starts a server on the local path, TCP and UDP, with the disclosure `told`.
+/// Starts a server on the local path, over TCP and over UDP. `told` says which counters the server discloses.
 fn serve(told: Disclosure) -> (Running, Arc<Door>) {
     let door = Arc::<Door>::default();
     let server =
@@ -99,13 +99,13 @@ fn serve(told: Disclosure) -> (Running, Arc<Door>) {
     (server.listen("udp:127.0.0.1:0").unwrap().spawn().unwrap(), door)
 }
 
-/// Returns the addresses of the server, without the name of an export.
+/// Returns the addresses of the server's endpoints, without the name of an export.
 fn places(running: &Running) -> Vec<String> {
     let place = |one: &peregrine::Endpoint| one.to_string().replacen(':', ":@", 1);
     running.addresses().iter().map(place).collect()
 }
 
-/// Returns the counters once `is_so` holds for them.
+/// Waits until `is_so` holds for the counters, and returns them.
 #[track_caller]
 fn settled(is_so: impl Fn(&Stat) -> bool) -> Stat {
     let mut last = Stat::default();
@@ -141,7 +141,7 @@ fn counts_agree_with_calls_on_each_path() {
         assert_eq!(told.export("idle").unwrap().counts, Default::default());
         assert!(told.server.waits.any(), "{address}: {:?}", told.server.waits);
 
-        // The message of `size` has a head with the length, and the bytes follow.
+        // The message of `size` consists of a head, which contains the length, and of the bytes.
         let before = work.counts;
         assert_eq!(client.size(&[1; 5000]).unwrap(), 5000);
         let mut buffer = Vec::with_capacity(9000);
@@ -187,7 +187,7 @@ fn counts_agree_with_calls_on_each_path() {
     }
 }
 
-/// Reports whether threads have waited.
+/// Reports whether the counters contain any waits of threads.
 trait Waits {
     fn any(&self) -> bool;
 }
@@ -220,7 +220,8 @@ fn running_and_abandoned_calls_are_counted() {
             let error = client.with_timeout(Duration::from_millis(800)).stay().unwrap_err();
             assert_eq!(error.kind(), Kind::TimedOut);
         }
-        // Over datagrams, the server must first receive the cancellation.
+        // Over datagrams, the frame of a call counts as captured only after the server has received the
+        // cancellation.
         let told = settled(|stat| stat.server.captured == [1; 3]);
         assert_eq!(told.server.counts.in_flight, 6);
         door.open();
@@ -242,7 +243,7 @@ fn waiting_calls_are_counted() {
     let addresses: Vec<String> = ["work".to_owned()].into_iter().chain(network).collect();
     std::thread::scope(|scope| {
         for (number, address) in addresses.iter().enumerate() {
-            // On each path, one call runs, and two wait for it.
+            // On each path, one call runs, and two calls wait for the only thread.
             for _ in 0..3 {
                 let client = WorkClient::bind(address).unwrap();
                 scope.spawn(move || client.stay().unwrap());
@@ -279,13 +280,13 @@ fn refused_calls_are_counted() {
         assert_eq!((told.server.counts.calls, told.server.counts.in_flight), (2, 2));
         door.open();
     });
-    // No procedure has this number, so the server runs no procedure.
+    // The interface has no procedure 77, so the server runs nothing.
     let mut session = wire::Session::new(directory.path(), "work", 1).unwrap();
     let message = session.post(0, 77);
     assert_eq!(session.reply_to(message, 0, wire::LIMIT), Some(2), "not executed");
     let told = settled(|stat| stat.server.counts.refused == 3);
     assert_eq!((told.server.counts.calls, told.server.counts.in_flight), (2, 0));
-    // A withdrawn export is no longer listed, and calls of its bindings are refused.
+    // After the withdrawal, the export is no longer listed. Calls over its existing bindings are refused.
     let mut session = wire::Session::new(directory.path(), "idle", 1).unwrap();
     let endpoint = running.addresses()[0].to_string();
     let mut stream = TcpStream::connect(endpoint.strip_prefix("tcp:").unwrap()).unwrap();
@@ -443,12 +444,12 @@ fn retransmitted_packets_are_counted() {
         "no call ran twice, although packets arrived twice"
     );
     let (resent, again) = (told.server.resent, told.server.came_again);
-    // About a seventh of the results was lost, and a fifth of the calls arrived twice.
+    // The relay lost about a seventh of the results, and about a fifth of the calls arrived twice.
     assert!((10..CALLS).contains(&resent) && (10..CALLS).contains(&again), "{resent}, {again}");
     assert_eq!(stat("idle").unwrap().server.captured, [0; 3]);
 }
 
-/// Runs in child processes with a role; in the test itself this does nothing.
+/// Does the work of a child process that has a role. In the test run itself, this function does nothing.
 #[test]
 fn child() {
     let Some(role) = role() else { return };
@@ -485,7 +486,7 @@ fn killed_clients_are_removed_from_the_counters() {
         }
         process.kill();
         let told = settled(|stat| stat.sessions.is_empty() && stat.bindings.is_empty());
-        // The procedure still runs, so its call counts as in flight.
+        // The procedure still runs, so its call still counts as in flight.
         assert_eq!(told.export("work").unwrap().counts.in_flight, u64::from(runs));
     }
     door.open();

@@ -1,9 +1,9 @@
-//! Many calls over datagrams with client and server on one processor: no packet is retransmitted, and almost
-//! every call needs two packets, each of which wakes one thread.
+//! Makes many calls over datagrams with client and server on one processor. No packet may be retransmitted.
+//! Almost every call must need only two packets, each of which wakes one thread.
 //!
-//! Normally a client probes after 5 ms without an answer, so on one processor each preemption would look like
-//! a lost packet. In this test, a client probes after ten seconds. No preemption takes that long, so a
-//! retransmission shows that a packet was lost.
+//! Normally, a client probes if it gets no answer for 5 ms. On one processor, each preemption would then look
+//! like a lost packet. In this test, a client probes only after ten seconds. No preemption takes that long,
+//! so a retransmission shows that a packet was lost.
 //!
 //! `PEREGRINE_CALLS=1000000 cargo test -p peregrine --test steady -- --nocapture` makes more calls.
 
@@ -18,8 +18,8 @@ use support::link::{ENDS, Link, at_far_end};
 
 /// The default number of calls on each path.
 const CALLS: u64 = 6_000;
-/// A client probes after this time without an answer. A thread on a busy machine may wait for its processor
-/// for more than a second.
+/// How long a client waits for an answer before it probes. On a busy machine, a thread may wait for its
+/// processor for more than a second.
 const ASK_AFTER: Duration = Duration::from_secs(10);
 
 fn calls() -> u64 {
@@ -30,13 +30,13 @@ fn calls() -> u64 {
 /// What the calls of this process have cost so far.
 #[derive(Clone, Copy, Debug)]
 struct Costs {
-    /// How often the threads that serve calls have slept.
+    /// How often the threads that serve calls have gone to sleep.
     sleeps: u64,
     /// How many packets the server retransmitted, and how many duplicate packets it received.
     again: [u64; 2],
-    /// The number of datagrams that both namespaces have received.
+    /// The number of datagrams that the two network namespaces have received together.
     datagrams: u64,
-    /// The number of datagrams that both namespaces have discarded.
+    /// The number of datagrams that the two network namespaces have discarded together.
     overflowed: u64,
 }
 
@@ -53,7 +53,7 @@ impl Costs {
     }
 }
 
-/// Returns the numbers of datagrams that the namespace of this thread has received, and has discarded.
+/// Returns two numbers for this thread's network namespace: the received datagrams, and the discarded ones.
 fn datagrams() -> [u64; 2] {
     let text = std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp: "));
@@ -79,10 +79,11 @@ fn sleeps() -> u64 {
     sleeps
 }
 
-/// Makes calls over one path from the near namespace of a link. The server is in the far one.
+/// Makes calls over one path. The client is in the network namespace at the near end of a link, and the
+/// server is in the namespace at the far end.
 fn steady(scheme: &str, device: EthernetDevice, kind: PathKind) {
     let calls = calls();
-    // All threads that are started after this line run on this processor.
+    // All threads that are started from here on run on processor 0.
     sys::pin_to(0).unwrap();
     let server = Server::new().wait(Wait::Block).ethernet_device(device);
     let server = server.export("bytes", BytesServer::new(Object)).unwrap();
@@ -119,12 +120,12 @@ fn steady(scheme: &str, device: EthernetDevice, kind: PathKind) {
     );
     assert_eq!(again, [0, 0], "retransmitted packets, and duplicate packets");
     assert_eq!((of(|costs| costs.overflowed), running.losses().overflowed), (0, 0));
-    // If a packet is lost, a probe of the client requests it, and the server does not count a retransmission.
-    // But the call then takes as long as the client waits before it probes.
+    // If a packet is lost, the client requests it again with a probe, and the server does not count a
+    // retransmission. But such a call takes at least as long as the client waits before it probes.
     assert!(slowest < ASK_AFTER, "a call took {slowest:?}");
-    // A call takes the fast path if it needs two packets, if the thread that receives the first packet runs
-    // the call, and if the caller sleeps at most once. Any other call adds a packet or a sleep to these
-    // counts.
+    // A call takes the fast path if three things hold. The call needs two packets. The thread that receives
+    // the first packet runs the call. The caller sleeps at most once. Any other call adds a packet or a sleep
+    // to these counts.
     let packets = if kind == PathKind::Udp { datagrams } else { 2 * calls };
     let others = woken_more + sleeps.saturating_sub(calls) + packets.saturating_sub(2 * calls);
     let fast = 1.0 - others as f64 / calls as f64;

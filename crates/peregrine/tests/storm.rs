@@ -1,8 +1,8 @@
-//! Hundreds of clients and servers are killed at random moments. Other processes observe only that the killed
-//! processes are gone, and no resources of the killed processes remain.
+//! Kills hundreds of clients and servers at random moments. Other processes may observe only that the killed
+//! processes are gone. No resources of the killed processes may remain.
 //!
-//! `PEREGRINE_SOAK=600` sets the duration of each test in seconds. `PEREGRINE_SEED=n` repeats the moments
-//! of an earlier run; each test prints its seed.
+//! `PEREGRINE_SOAK=600` sets the duration of each test in seconds. Each test prints its seed.
+//! `PEREGRINE_SEED=n` repeats the random moments of the run with that seed.
 
 mod attack;
 mod support;
@@ -26,7 +26,7 @@ const STORM: Duration = Duration::from_secs(4);
 /// The minimum number of kills in each test, however long the test takes.
 const KILLS_MIN: u64 = 200;
 
-/// The interface of a server that writes the number of every call of `enter` to a file. The test reads the
+/// The interface of a server that writes the number of every call of `enter` to a file. The test can read the
 /// file after the server's death.
 #[interface]
 trait Ledger {
@@ -57,7 +57,7 @@ impl Ledger for Book {
     }
 }
 
-/// Runs in child processes with a role; in the test itself this does nothing.
+/// Does the work of a child process that has a role. In the test run itself, this function does nothing.
 #[test]
 fn child() {
     let Some(role) = role() else { return };
@@ -72,7 +72,8 @@ fn child() {
             running.wait();
         }
         "client" => {
-            // Several threads share few A-stacks. Some calls time out, which captures their A-stacks.
+            // Several threads share few A-stacks. Some calls time out, and keep their A-stacks until the
+            // server releases them.
             let ledger = LedgerClient::bind_with("ledger", &BindOptions::default().astacks(3));
             let ledger = ledger.unwrap();
             println!("\nready");
@@ -94,7 +95,8 @@ fn child() {
     }
 }
 
-/// Returns the files of a directory except `book.bin` and `.processors`, which all servers share.
+/// Returns the names of the files in a directory. Leaves out `book.bin` and `.processors`, which all servers
+/// share.
 fn files(directory: &Path) -> HashSet<String> {
     let names = std::fs::read_dir(directory).expect("a directory").flatten();
     let names = names.map(|file| file.file_name().into_string().expect("a name in UTF-8"));
@@ -122,7 +124,7 @@ fn clients_killed_at_any_moment_leave_no_resources() {
             while going.load(Ordering::Relaxed) {
                 assert_eq!(ledger.enter(calls).expect("an honest call"), calls + 1);
                 calls += 1;
-                // The pause limits the number of calls, all of which are recorded in a file.
+                // All calls are recorded in a file. The pause limits their number.
                 std::thread::sleep(Duration::from_micros(200));
             }
             calls
@@ -152,7 +154,7 @@ fn clients_killed_at_any_moment_leave_no_resources() {
     assert!(eventually(LIMIT, || peregrine::describe("ledger").unwrap().bindings == 1));
     let before = before.expect("a quarter of the clients were killed");
     let mut after = before;
-    // Idle threads end after five seconds.
+    // Idle threads end only after five seconds.
     let back = eventually(LIMIT, || {
         after = Vitals::of(server.id());
         after.is_back_to(before, 2, 8 << 10)
@@ -164,9 +166,9 @@ fn clients_killed_at_any_moment_leave_no_resources() {
     assert_eq!(files(directory.path()), named(&["ledger", ".ledger.lock"]));
 }
 
-/// Returns the server's resources once the sessions of dead clients are closed.
+/// Waits until the server has closed the sessions of dead clients. Then returns the server's resources.
 fn settled(pid: u32) -> Vitals {
-    // Only this process's region remains.
+    // Only the region that the server shares with this process remains.
     assert!(eventually(LIMIT, || Vitals::of(pid).regions <= 1), "{:?}", Vitals::of(pid));
     let quiet = || {
         let first = Vitals::of(pid);
@@ -177,7 +179,7 @@ fn settled(pid: u32) -> Vitals {
     Vitals::of(pid)
 }
 
-/// Outcomes of the calls of one thread.
+/// The outcomes of the calls of one thread.
 #[derive(Default)]
 struct Outcomes {
     returned: Vec<u64>,
@@ -186,7 +188,7 @@ struct Outcomes {
     binds: u64,
 }
 
-/// The numbers of binds and calls of all threads that have succeeded so far.
+/// How many binds, and how many calls, of all threads have succeeded so far.
 #[derive(Default)]
 struct Seen {
     binds: AtomicU64,
@@ -201,7 +203,7 @@ impl Seen {
     }
 }
 
-/// Binds, calls until the server is gone, and binds again, until `going` is false.
+/// Binds, makes calls until the server is gone, and binds again. Repeats this until `going` is false.
 fn caller(next: &AtomicU64, seen: &Seen, going: &AtomicBool) -> Outcomes {
     let mut outcomes = Outcomes::default();
     while going.load(Ordering::Relaxed) {
@@ -251,7 +253,7 @@ fn outcomes_are_true_when_servers_are_killed_at_any_moment() {
     let book = directory.path().join("book.bin");
     let mut noise = Noise::new(seed());
     let (next, going) = (AtomicU64::new(0), AtomicBool::new(true));
-    // Measure the resources of this process after its first binding was dropped.
+    // The resources of this process are measured after its first binding was dropped.
     let mut first = Process::start("child", "server", directory.path());
     assert_eq!(LedgerClient::bind("ledger").unwrap().enter(u64::MAX - 1).unwrap(), u64::MAX);
     first.kill();
@@ -265,13 +267,12 @@ fn outcomes_are_true_when_servers_are_killed_at_any_moment() {
         let keep_going = KeepGoing::new(&going);
         let callers: Vec<_> =
             (0..3).map(|_| scope.spawn(|| caller(&next, &seen, &going))).collect();
-        // On a slow machine, the servers run for longer before they are killed, until enough calls have
-        // run.
+        // On a slow machine, servers may live longer before they are killed, until enough calls have run.
         let is_weak = || !seen.is_enough() && Instant::now() < until + LIMIT;
         while kills < KILLS_MIN || Instant::now() < until || is_weak() {
             let mut server = Process::launch("child", "server", directory.path());
-            // The server is killed at a random moment, from before it has started until long after all
-            // clients have bound again.
+            // The server is killed at a random moment. This may be before the server has started, or long
+            // after all clients have bound again.
             let longest = if kills >= KILLS_MIN && is_weak() { 250_000 } else { 25_000 };
             std::thread::sleep(Duration::from_micros(noise.below(longest)));
             server.kill();
@@ -310,10 +311,10 @@ fn outcomes_are_true_when_servers_are_killed_at_any_moment() {
     );
     assert!(seen.is_enough(), "too few binds and calls for a meaningful test");
 
-    // The records of millions of calls would count as memory growth.
+    // Millions of records of calls would count as memory growth, so they are dropped first.
     drop((outcomes, entered));
 
-    // The next export and the next bind remove the remains of dead servers.
+    // The next export and the next bind remove the files that dead servers left.
     let running = Server::new().export("ledger", LedgerServer::new(Book(book))).unwrap();
     let running = running.spawn().unwrap();
     assert_eq!(files(directory.path()), named(&["ledger", ".ledger.lock"]));

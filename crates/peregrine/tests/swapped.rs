@@ -1,4 +1,5 @@
-//! Calls to a server with the other byte order. The client converts in both directions, on each path.
+//! Tests calls to servers with the other byte order, on each path. The client converts the values in both
+//! directions.
 
 mod contract;
 mod support;
@@ -19,16 +20,17 @@ use proptest::prelude::*;
 use support::link::{ENDS, Link, at_far_end};
 use support::swapped::SwappedServer;
 
-// Servers on each path.
+// Servers on each path, and bindings to them.
 
-/// The path of the calls of a test.
+/// The path that the calls of a test use.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
     InProcess,
     Local,
     Tcp,
     Udp,
-    /// Raw Ethernet, from the near end of a link, which the thread has entered, to the far end.
+    /// Raw Ethernet. The client is at the near end of a link, which its thread has entered, and the server is
+    /// at the far end.
     Ethernet,
 }
 
@@ -38,7 +40,7 @@ const WAYS: [Way; 4] = [Way::InProcess, Way::Local, Way::Tcp, Way::Udp];
 /// Servers that run while a test runs.
 struct Servers {
     running: Mutex<Vec<Running>>,
-    // This field is dropped after the servers. No other test uses this runtime directory.
+    // This field is dropped after the servers. No other test uses the same runtime directory.
     _directory: tempfile::TempDir,
     _alone: MutexGuard<'static, ()>,
 }
@@ -88,7 +90,7 @@ impl Servers {
     }
 }
 
-/// Runs the contract over a path, with servers of the other byte order.
+/// Runs the contract tests, which every path must pass, over a path to servers with the other byte order.
 fn keeps_the_contract(way: Way) {
     let servers = Servers::new();
     let make = |object: Object| {
@@ -126,7 +128,7 @@ fn contract_holds_over_raw_ethernet() {
     on_a_link(keeps_the_contract);
 }
 
-/// Runs a case at the near end of a link.
+/// Runs a test case at the near end of a link.
 fn on_a_link(case: fn(Way)) {
     let link = match Link::new() {
         Ok(link) => link,
@@ -145,7 +147,7 @@ fn on_a_link(case: fn(Way)) {
 
 const MOST: u32 = 8 << 20;
 
-/// Numbers of different widths. The size of 24 bytes divides no power of two.
+/// Numbers of different widths. The size of 24 bytes is no divisor of a power of two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Plain)]
 #[repr(C)]
 struct Mixed {
@@ -156,7 +158,7 @@ struct Mixed {
     bytes: [u8; 4],
 }
 
-/// A plain type of which some bit patterns are invalid.
+/// A plain type for which some bit patterns are invalid.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Plain)]
 #[repr(C)]
 struct Marked {
@@ -229,7 +231,7 @@ impl Large for Thing {
         let all: Vec<u16> = (0..words.capacity()).map(|n| n as u16).collect();
         words.put(&all).expect("enough space");
         (0..many.capacity()).for_each(|n| many.put(&[mixed(n)]).expect("enough space"));
-        // This fills only half of the buffer.
+        // Fill only half of the buffer.
         (0..some.capacity() / 2).for_each(|n| some.put(&[marked(n)]).expect("enough space"));
         Ok(())
     }
@@ -244,8 +246,8 @@ impl Large for Thing {
     }
 }
 
-/// Numbers of elements. The sizes of such buffers are near the limits of pieces, chunks and packets, but are
-/// not multiples of these limits.
+/// Numbers of elements. Buffers of these lengths have sizes near the limits of pieces, chunks and packets,
+/// but their sizes are not multiples of these limits.
 const LENGTHS: [usize; 6] = [0, 1, 341, 342, 5_001, 43_691];
 
 fn large_messages(client: &LargeClient) {
@@ -293,13 +295,13 @@ fn large_messages_are_converted_over_raw_ethernet() {
 fn converts_large_messages(way: Way) {
     let servers = Servers::new();
     let binding = servers.bind(way, SwappedServer::new(LargeServer::new(Thing)));
-    // The calls are made several times, so that the local path uses each of its copy strategies.
+    // The calls are repeated, so that the local path uses each of its strategies to copy a message.
     for _ in 0..3 {
         large_messages(&LargeClient { binding: binding.clone() });
     }
 }
 
-// What a server may send.
+// Invalid values that a server may send.
 
 #[interface]
 trait Odd {
@@ -308,8 +310,8 @@ trait Odd {
     fn text(&self) -> peregrine::Result<String>;
 }
 
-/// A server of the other byte order. It sends the first field as the head of each reply, and the second
-/// field, if there is one, as a block.
+/// A server with the other byte order. It sends the first field as the head of each reply. It sends the
+/// second field, if there is one, as a block.
 struct Saying(&'static [u8], Option<&'static [u8]>);
 
 impl Serve for Saying {
@@ -349,18 +351,19 @@ fn values_that_are_invalid_after_conversion_are_refused() {
     let mut letters = ['_'; 2];
     odd(&[], Some(&[0, 0, 0, b'a', 0, 0, 0, b'b'])).letters(Out::from(&mut letters)).unwrap();
     assert_eq!(letters, ['a', 'b']);
-    // The first block begins with the code of a surrogate. The second block begins with a code that is a
-    // letter only if the client does not convert it.
+    // The first block begins with the code of a surrogate. The second block begins with a code that would be
+    // valid only if the client did not convert it.
     bad_result(odd(&[], Some(&[0, 0, 0xd8, 0, 0, 0, 0, 9])).letters(Out::from(&mut letters)));
     bad_result(odd(&[], Some(&[b'a', 0, 0, 0, 0, 0, 0, 9])).letters(Out::from(&mut letters)));
     assert_eq!(odd(&[0, 0, 0, 1, b'x'], None).text().unwrap(), "x");
-    // A count in the wrong byte order, text that is not UTF-8, and a byte too many.
+    // Three heads are refused: a count in the wrong byte order, text that is not UTF-8, and a head that is
+    // one byte too long.
     bad_result(odd(&[1, 0, 0, 0, b'x'], None).text());
     bad_result(odd(&[0, 0, 0, 1, 0xff], None).text());
     bad_result(odd(&[0, 0, 0, 1, b'x', b'y'], None).text());
 }
 
-// Values.
+// The conversion of single values.
 
 #[derive(Clone, Debug, PartialEq, Value)]
 enum Tree {
@@ -388,7 +391,7 @@ fn decoded<T: Value, R: Representation>(bytes: &[u8]) -> Result<T, Invalid> {
     Ok(value)
 }
 
-/// Returns an interface whose only procedure returns a value of type `T`.
+/// Returns the description of an interface whose only procedure returns a value of type `T`.
 fn described<T: Value>() -> Described {
     let (parameters, unit) = (&[], &Type::Unit);
     let (name, was) = ("get", &[]);
@@ -401,8 +404,9 @@ fn described<T: Value>() -> Described {
     Described::parse(&all.canonical_text()).expect("a description")
 }
 
-/// Checks that a value encoded in the other byte order equals its native bytes after a swap by the
-/// description. The swapped bytes can be decoded, but no truncated copy of them can.
+/// Encodes a value in the other byte order, and swaps the bytes by the description of the type. Checks that
+/// the result equals the native encoding. Also checks that the bytes can be decoded, but that no truncated
+/// copy of them can.
 fn swaps<T: Value + PartialEq + Debug>(value: &T) {
     let native = encoded::<T, Native>(value);
     let swapped = encoded::<T, Swapped>(value);

@@ -1,7 +1,8 @@
-//! Counts the system calls of a bound call on both sides together, with ptrace.
+//! Counts with ptrace how many system calls client and server together make for one call.
 //!
-//! A child process is both client and server, and its threads are traced. It makes calls between marks. The
-//! cost of one call follows from the difference between runs with two numbers of calls.
+//! A child process is both client and server, and its threads are traced. The child makes two runs with
+//! different numbers of calls, and marks the beginning and the end of each run. The difference between the
+//! two runs gives the cost of one call.
 
 mod services;
 mod support;
@@ -14,17 +15,18 @@ use services::{Nothing, Null, NullClient, NullServer};
 use support::link::{ENDS, Link, in_namespace};
 
 const PART: &str = "PEREGRINE_SYSCALLS_PART";
-/// The environment variable with the namespace at the far end of a link. The child is at the near end.
+/// The environment variable that names the network namespace at the far end of a link. The child is at the
+/// near end.
 const FAR: &str = "PEREGRINE_SYSCALLS_FAR";
 const CALLS: u64 = 500;
 
-/// Marks where counting begins and ends, by a system call that nothing else in this program makes.
+/// Marks where counting begins and ends. The mark is a system call that nothing else in this program makes.
 fn mark() {
     // SAFETY: `getpgrp` takes no arguments.
     unsafe { libc::syscall(libc::SYS_getpgrp) };
 }
 
-/// Runs in the traced process; in the test itself this does nothing.
+/// Does the work of the traced process. In the test run itself, this function does nothing.
 #[test]
 fn child() {
     let Ok(part) = std::env::var(PART) else { return };
@@ -36,14 +38,14 @@ fn child() {
         _ => (Wait::Block, [0, 0]),
     };
     let _directory = support::own_directory();
-    // The threads of the server run on the processor of the thread that starts the server.
+    // The threads of the server run on the same processor as the thread that starts the server.
     sys::pin_to(processors[0]).unwrap();
     let server = Server::new().wait(wait).export("null", NullServer::new(Nothing)).unwrap();
     let scheme = part.split_once(' ').map_or("", |(scheme, _)| scheme);
     let device = if scheme == "packet" { EthernetDevice::Packet } else { EthernetDevice::Any };
     let server = server.ethernet_device(device);
     let running = match std::env::var(FAR) {
-        // This process is at the near end of a link, and the threads of the server are at the far end.
+        // This process is at the near end of a link, but the threads of the server are at the far end.
         Ok(far) => {
             let at = format!("eth:{}:0", ENDS[1]);
             let server = server.listen_beyond_this_machine(&at).unwrap();
@@ -76,7 +78,7 @@ fn child() {
         }
         mark();
     }
-    // What follows is not counted. With a polling thread, an orderly end may take long.
+    // From here on, nothing is counted. An orderly end may take long if a thread polls, so the process exits.
     std::process::exit(0);
 }
 
@@ -101,11 +103,11 @@ fn start(part: &str, far: Option<&str>) -> io::Result<Child> {
 /// The purpose of a system call.
 #[derive(Clone, Copy)]
 enum What {
-    /// Checks whether something has arrived.
+    /// Checks whether a packet or a message has arrived.
     Look,
     /// Yields the processor.
     Yield,
-    /// Waits for another thread, or wakes one.
+    /// Waits for another thread, or wakes another thread.
     Thread,
     Other,
 }
@@ -119,7 +121,8 @@ fn what(number: u64) -> What {
     }
 }
 
-/// Counts the system calls of all threads, by purpose, in each of the two parts between marks.
+/// Counts the system calls of all threads of the child, by purpose, separately for each of the two marked
+/// runs.
 fn count(part: &str, far: Option<&str>) -> io::Result<[[u64; 4]; 2]> {
     use libc::{PTRACE_O_EXITKILL, PTRACE_O_TRACECLONE, PTRACE_O_TRACESYSGOOD};
     let child = start(part, far)?;
@@ -141,7 +144,7 @@ fn count(part: &str, far: Option<&str>) -> io::Result<[[u64; 4]; 2]> {
     unsafe { libc::ptrace(libc::PTRACE_SETOPTIONS, pid, 0, libc::c_long::from(options)) };
     keep_going(pid, 0);
     let (mut counts, mut marks) = ([[0u64; 4]; 2], 0usize);
-    // Each thread stops at the entry and at the exit of a system call.
+    // Each thread stops at the beginning and at the end of a system call.
     let mut inside = std::collections::HashSet::new();
     loop {
         let thread = wait(-1, &mut status);
@@ -196,15 +199,16 @@ fn count(part: &str, far: Option<&str>) -> io::Result<[[u64; 4]; 2]> {
     Ok(counts)
 }
 
-/// Tracing and a busy machine may add up to half a system call to each call: interrupted sleeps that are
-/// repeated, timers that are set again because round trips became longer, and retransmitted packets. A
-/// system call that each call makes would add one, in each attempt.
+/// Tracing and a busy machine may add up to half a system call to each call. The reasons are interrupted
+/// sleeps that are repeated, timers that are set again because round trips became longer, and retransmitted
+/// packets. If each call made one more system call, the count would be higher by one in each attempt.
 const SLACK: f64 = 0.5;
 const TRIES: usize = 10;
 
 /// Checks that in at least one attempt, `part` makes fewer than `most` + [`SLACK`] system calls per call.
-/// `counted` returns the number of system calls to compare. Its argument has the numbers of checks, of
-/// yields, of system calls for other threads, and of all other calls. The server may be in another namespace.
+/// `counted` gets the numbers of checks, of yields, of system calls for other threads, and of all other
+/// system calls. It returns the number to compare. `far` is the namespace of the server, if the server is in
+/// another namespace.
 fn at_most(part: &str, far: Option<&str>, most: f64, counted: impl Fn([f64; 4]) -> f64) {
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         println!("skipped: needs two processors");
@@ -242,21 +246,22 @@ fn polling_call_makes_no_system_call_and_blocking_call_makes_four() {
     // The parts run one after the other, because all of them use the same processors.
     at_most("spin", None, 0.0, all);
     at_most("block", None, 4.0, all);
-    // The deadline needs clocks that are read without a system call.
+    // To check a deadline, a call reads a clock. On the machine of the test, this must not need a system
+    // call.
     at_most("limited spin", None, 0.0, all);
     at_most("limited block", None, 4.0, all);
     at_most("hand over", None, 4.0, all);
-    // A call needs two system calls to send and two to receive.
+    // A call needs two system calls to send, and two to receive.
     at_most("tcp block", None, 4.0, all);
     at_most("udp block", None, 4.0, all);
-    // Tracing makes procedures so slow that each call wakes a second thread of the server, which receives
-    // meanwhile. `tests/counts.rs` tests that no thread sleeps without tracing.
+    // Tracing makes procedures slow. So each call wakes a second thread of the server, which receives packets
+    // meanwhile. `tests/counts.rs` checks without tracing that no thread sleeps.
     at_most("udp spin", None, 2.0, neither_look_nor_wake);
 }
 
-/// A call over raw Ethernet needs one system call in each direction, to send. Packets that arrive are found
-/// in memory. Yields and system calls for other threads are not counted: only slow procedures, such as traced
-/// ones, cause them, as over UDP. Each check by a system call is counted.
+/// A call over raw Ethernet needs one system call in each direction, to send. Both sides find the packets
+/// that arrive in memory. Yields and system calls for other threads are not counted, because only slow
+/// procedures, such as traced ones, cause them (as over UDP). Each check that is a system call is counted.
 #[test]
 fn polling_call_over_raw_ethernet_makes_system_calls_only_to_send() {
     let _alone = support::alone();

@@ -1,5 +1,5 @@
-//! A client that changes its arguments in shared memory while the server copies them, and while the procedure
-//! runs. A procedure never sees an argument change, except through `Lent`.
+//! Tests a client that changes its arguments in shared memory. It does so while the server copies them, and
+//! while the procedure runs. A procedure must never see an argument change, except through `Lent`.
 
 mod support;
 
@@ -17,7 +17,7 @@ use support::wire::{self, RING, Session, request, words};
 
 #[interface]
 trait Look {
-    /// The arguments fit the header's cache line and are copied in registers.
+    /// Takes arguments that fit the cache line of the header. Such arguments are copied in registers.
     fn small(&self, a: u64, b: u64) -> peregrine::Result<()>;
     /// Takes one parameter of every kind and direction.
     #[allow(clippy::too_many_arguments)]
@@ -36,11 +36,12 @@ trait Look {
     ) -> peregrine::Result<()>;
 }
 
-/// What a procedure does besides reading its arguments.
+/// What a procedure does between and after the two times that it reads its arguments.
 trait Pause: Send + Sync + 'static {
     /// Runs between the two reads.
     fn between(&self);
-    /// Receives the results of both reads: all arguments except the lent ones, then the lent ones.
+    /// Receives what the procedure read: `looks` has all arguments except the lent ones, and `lent` has the
+    /// lent ones. The first element is from the first read, and the second element is from the second read.
     fn seen(&self, looks: [String; 2], lent: [Vec<u8>; 2]);
 }
 
@@ -54,14 +55,14 @@ fn look_twice(pause: &impl Pause, view: impl Fn() -> String, lent: impl Fn() -> 
 
 fn bytes_of(lent: &Lent<'_, u8>) -> Vec<u8> {
     let mut bytes = vec![0; lent.len()];
-    // An incomplete message yields no bytes, at the first read and at the second.
+    // If the message is incomplete, both reads return no bytes.
     if lent.copy_to(0, &mut bytes).is_err() {
         bytes.clear();
     }
     bytes
 }
 
-/// Validates the text's bytes once more, which detects a `str` that has changed.
+/// Checks again that a text is UTF-8. This detects a `str` whose bytes have changed.
 fn text(text: &str) -> String {
     core::str::from_utf8(text.as_bytes())
         .expect("text stays UTF-8 while a procedure uses it")
@@ -89,7 +90,7 @@ impl<P: Pause> Look for Compiled<P> {
         lent: Lent<'_, u8>,
         mut into: Out<'_, u8>,
     ) -> peregrine::Result<()> {
-        // The procedure's own output must not change either.
+        // The output that the procedure has written must not change either.
         words[0] = 77;
         into.put(&[5; 3]).expect("enough space");
         let view = || {
@@ -136,7 +137,7 @@ fn interpreted(pause: Arc<impl Pause>) -> GenericServer {
     })
 }
 
-/// A call message as an honest client marshals it.
+/// A call message with the bytes that an honest client would send.
 #[derive(Clone, Debug)]
 struct Message {
     procedure: u32,
@@ -145,7 +146,7 @@ struct Message {
     copied: usize,
 }
 
-/// Keeps the message that it receives, and refuses the call.
+/// A server that keeps the message that it receives, and refuses the call.
 #[derive(Default)]
 struct Keeps(Mutex<Option<Message>>);
 
@@ -187,8 +188,8 @@ fn small(n: u64) -> Message {
     marshalled(|client| client.small(n, !n).map_or((), |()| unreachable!("it is refused")))
 }
 
-/// Returns the message of a call of `all` with blocks of about `length` elements, whose values depend on `n`.
-/// Calls of the same length have messages of the same shape.
+/// Returns the message of a call of `all`. Its blocks have about `length` elements, whose values depend on
+/// `n`. If the lengths of two calls are equal, their messages have the same size.
 fn all(n: u8, length: usize) -> Message {
     let letter = char::from(b'a' + n % 26);
     let string: String = (0..length).map(|_| letter).collect();
@@ -224,7 +225,7 @@ struct Client {
 }
 
 const HEADER_BYTES: usize = 32;
-/// The flag of a message that is still being written.
+/// The flag in the header that says that the message is still being written.
 const ARRIVING: u32 = 0x8000;
 
 impl Client {
@@ -233,7 +234,7 @@ impl Client {
         Self { session, sequence: AtomicU32::new(0) }
     }
 
-    /// Returns the offset at which the message of a call begins.
+    /// Returns the offset in the region at which the message of a call begins.
     fn message_at(&self) -> usize {
         self.session.region.call(0) + HEADER_BYTES
     }
@@ -243,8 +244,8 @@ impl Client {
         space.write(self.message_at() + at, bytes).expect("inside the region");
     }
 
-    /// Posts a call. If `there` is given, only the first `there` bytes of the message are in place. Otherwise
-    /// the whole message is in place.
+    /// Posts a call. If `there` is given, announces that only the first `there` bytes of the message have
+    /// been written. Otherwise announces the whole message.
     fn post(&self, message: &Message, there: Option<usize>) -> u32 {
         let Self { session, sequence } = self;
         let posted = (sequence.fetch_add(1, Ordering::Relaxed) + 1) << 3 | 1;
@@ -272,7 +273,7 @@ impl Client {
         posted
     }
 
-    /// Changes each byte of the header, of every place where a message can be, and of the reply.
+    /// Inverts each byte of the header, of the whole space for messages, and of the reply.
     fn change_everything(&self) {
         let region = &self.session.region;
         let (call, reply, taken) = (region.call(0), region.reply(0), region.taken(0));
@@ -289,10 +290,10 @@ impl Client {
     }
 }
 
-/// The results of two reads of all arguments except the lent ones, and of two reads of the lent ones.
+/// What a procedure saw in its two reads: all arguments except the lent ones, and the lent arguments.
 type Seen = ([String; 2], [Vec<u8>; 2]);
 
-/// Makes a procedure wait after its first read until the client has changed everything.
+/// Lets a procedure wait between its two reads until the client has changed everything.
 #[derive(Default)]
 struct Waits {
     stage: Mutex<u32>,
@@ -373,14 +374,14 @@ fn running_procedure_sees_only_lent_arguments_change() {
             let (looks, lent) = seen.expect("the procedure ran");
             assert_eq!(looks[0], looks[1], "{name}: a call of {whole} bytes");
             assert_eq!(lent[0].len(), whole - message.copied, "{name}");
-            // This proves that the client changed the memory that the procedure received.
+            // This check proves that the client really changed the memory that the procedure received.
             let lent_changed = lent[0].iter().zip(&lent[1]).all(|(one, other)| *one == !*other);
             assert!(lent_changed && lent[0].len() == lent[1].len(), "{name}: {whole} bytes");
         }
     }
 }
 
-/// Lets a procedure read twice with a short pause, while the client changes the arguments all the time.
+/// Lets a procedure pause for a moment between its two reads. The client changes the arguments all the time.
 #[derive(Default)]
 struct Races {
     calls: AtomicU32,
@@ -389,7 +390,7 @@ struct Races {
 
 impl Pause for Races {
     fn between(&self) {
-        // The pause lets the client write the message a few times.
+        // The pause is long enough for the client to write the message a few times.
         let until = Instant::now() + Duration::from_micros(20);
         while Instant::now() < until {
             core::hint::spin_loop();
@@ -404,7 +405,8 @@ impl Pause for Races {
     }
 }
 
-/// Writes two messages alternately, with noise in between: the server must use the bytes that it checked.
+/// Writes two messages alternately, and changes some bytes (noise) in between. The procedure must get the
+/// bytes that the server checked.
 fn keep_changing(client: &Client, messages: &[Message], going: &AtomicBool) -> u64 {
     let mut noise: Vec<u8> = messages[0].bytes.clone();
     noise.iter_mut().step_by(7).for_each(|byte| *byte ^= 0xc3);
@@ -413,8 +415,8 @@ fn keep_changing(client: &Client, messages: &[Message], going: &AtomicBool) -> u
         for message in messages {
             client.put(0, &message.bytes);
         }
-        // The noise overwrites at most 64 bytes of the message, so that the lengths in the message are
-        // sometimes valid.
+        // The noise overwrites at most 64 bytes of the message. So the lengths in the message sometimes stay
+        // valid.
         let (from, to) = (rounds as usize % noise.len(), noise.len());
         client.put(from, &noise[from..to.min(from + 64)]);
         rounds += 1;
@@ -461,7 +463,7 @@ fn procedure_gets_the_bytes_that_were_checked() {
             println!("{name}: {calls} calls, answers {answers:?}, changed {rounds} times");
             let differ = races.differ.lock().unwrap();
             assert!(differ.is_empty(), "{name}: {:?}", differ.first());
-            // A procedure that panics on its arguments is reported as possibly executed.
+            // A panic of the procedure would be reported as answer 3, "may have executed".
             assert_eq!(answers[3], 0, "{name}: a procedure failed");
             assert!(answers[0] > 0 && calls == answers[0], "{name}: {calls} of {answers:?}");
         }

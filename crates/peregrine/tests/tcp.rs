@@ -1,4 +1,5 @@
-//! The TCP path: the contract, many calls on one connection, deadlines, stopping, limits.
+//! Tests the TCP path: the contract of all paths, many calls on one connection, deadlines, stopping, and
+//! limits.
 
 mod contract;
 mod room;
@@ -115,8 +116,8 @@ fn congestion_controls_are_those_of_the_kernel() {
     RoomClient::bind_with(&address, &reno).unwrap().null().unwrap();
 }
 
-/// Returns the number of descriptors of this process, once the servers of earlier tests have closed their
-/// descriptors.
+/// Waits until the servers of earlier tests have closed their descriptors. Then returns the number of
+/// descriptors of this process.
 fn settled() -> usize {
     let (mut last, mut same) = (0, 0);
     while same < 20 {
@@ -135,7 +136,7 @@ fn bindings_share_a_connection_and_end_it() {
     let before = settled();
     let rooms: Vec<_> = (0..50).map(|_| RoomClient::bind(&address).unwrap()).collect();
     rooms.iter().for_each(|room| room.null().unwrap());
-    // Both ends of one connection are in this process.
+    // This process has both ends of the one connection, so it has two more descriptors.
     assert_eq!(support::descriptors(std::process::id()), before + 2);
     assert_eq!(peregrine::describe(&address).unwrap().bindings, 50);
     let few: Vec<_> = rooms.into_iter().take(3).collect();

@@ -1,4 +1,4 @@
-//! Connections that violate the protocol: the server still answers honest clients.
+//! Tests connections that violate the protocol. The server must still answer honest clients.
 
 mod support;
 
@@ -13,7 +13,7 @@ use support::stream::{self, BIND, BOUND, CALL, REFUSED, REPLY, bind, header, rec
 #[interface]
 trait Echo {
     fn echo(&self, bytes: Vec<u8>) -> peregrine::Result<Vec<u8>>;
-    /// Returns when two calls run at the same time.
+    /// Returns when two calls of this procedure run at the same time.
     fn meet(&self) -> peregrine::Result<()>;
 }
 
@@ -43,7 +43,7 @@ impl Random {
     }
 }
 
-/// The time limit of events that must happen.
+/// How long a test waits for an event that must happen.
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// Returns the message of a call of `echo` with an argument of `bytes` bytes.
@@ -91,7 +91,7 @@ impl Target {
         (stream, u32::from_le_bytes(told.body[8..12].try_into().unwrap()))
     }
 
-    /// Checks that an honest client is served without waiting for other clients.
+    /// Checks that the server answers an honest client without waiting for other clients.
     #[track_caller]
     fn serves(&self) {
         let begun = Instant::now();
@@ -132,7 +132,7 @@ fn invalid_message_closes_only_its_connection() {
     let mut http = target.connect();
     http.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     assert!(closes(&mut http));
-    // Valid messages in which some bytes are corrupted.
+    // Send valid messages in which some bytes are corrupted.
     for _ in 0..300 {
         let (mut stream, binding) = target.bound();
         let mut message = call(binding, 3, 100);
@@ -154,7 +154,7 @@ fn calls_received_together_run_concurrently() {
     let target = Target::new(Server::new());
     let (mut stream, binding) = target.bound();
     for round in 0..20 {
-        // The server receives both calls at once, and the first call ends when the second runs.
+        // The server receives both calls at once. The first call ends only when the second call runs, too.
         let calls = [2 * round + 1, 2 * round + 2];
         let messages = calls.map(|number| header(CALL, 0, [number, binding, 1, 0, 0, 0]));
         stream.write_all(&messages.concat()).unwrap();
@@ -188,7 +188,7 @@ fn announced_lengths_are_not_trusted() {
     let _alone = support::alone();
     let target = Target::new(Server::new());
     let (mut stream, binding) = target.bound();
-    // A call above the size limit is refused, and its bytes are discarded.
+    // A call above the size limit is refused, and the server discards its bytes.
     let mut large = call(binding, 1, 3 << 20);
     large.extend(call(binding, 2, 10));
     stream.write_all(&large).unwrap();
@@ -196,7 +196,7 @@ fn announced_lengths_are_not_trusted() {
     assert_eq!((told.kind, told.words[0], told.words[2]), (REPLY, 1, 2), "not executed");
     let told = receive(&mut stream).unwrap();
     assert_eq!((told.kind, told.words[0], told.words[2]), (REPLY, 2, 0));
-    // Head and blocks that lie outside the message, and an invalid binding.
+    // These messages have a head or blocks that lie outside the message, or an invalid binding.
     for (at, what) in [(20, u32::MAX), (24, u32::MAX), (20, 4000), (12, 77)] {
         let mut message = call(binding, 3, 100);
         message[at..at + 4].copy_from_slice(&what.to_le_bytes());
@@ -209,8 +209,8 @@ fn announced_lengths_are_not_trusted() {
         let pages: usize = text.split(' ').nth(1).unwrap().parse().unwrap();
         pages * 4096
     };
-    // A call that announces 4 GiB is refused before its body arrives. A request that announces 4 GiB, and a
-    // call with 4 GiB of extensions, close the connection.
+    // A call that announces 4 GiB is refused before its body arrives. The server closes the connection if a
+    // bind request announces 4 GiB, or if a call announces 4 GiB of extensions.
     let before = memory();
     let refused: Vec<_> = (0..100)
         .map(|_| {
@@ -228,7 +228,7 @@ fn announced_lengths_are_not_trusted() {
         stream.write_all(&header(kind, body, [1, binding, 0, 0, 0, extensions])).unwrap();
         assert!(closes(&mut stream), "kind {kind}");
     }
-    // Many connections announce a body of almost 1 MiB, and send only 32 bytes of the body.
+    // Each of many connections announces a body of almost 1 MiB, but sends only 32 bytes of the body.
     let many: Vec<_> = (0..100)
         .map(|_| {
             let (mut stream, binding) = target.bound();
@@ -248,7 +248,7 @@ fn announced_lengths_are_not_trusted() {
 #[test]
 fn slow_senders_and_unbound_connections_occupy_no_thread() {
     let _alone = support::alone();
-    // The queue has a place for each call: all calls may arrive completely before the first one runs.
+    // The queue has space for each call, because all calls may arrive completely before the first one runs.
     let target = Target::new(Server::new().threads(2).queue(60));
     let mut slow: Vec<_> = (0..60).map(|_| target.bound()).collect();
     let message = call(slow[0].1, 1, 200);
@@ -260,7 +260,7 @@ fn slow_senders_and_unbound_connections_occupy_no_thread() {
             target.serves();
         }
     }
-    // A call whose last bytes arrive late still runs.
+    // A call still runs if its last bytes arrive late.
     for (stream, _) in &mut slow {
         stream.write_all(&message[40..]).unwrap();
     }
@@ -268,7 +268,7 @@ fn slow_senders_and_unbound_connections_occupy_no_thread() {
         let told = receive(stream).unwrap();
         assert_eq!((told.kind, told.words[0], told.words[2]), (REPLY, 1, 0));
     }
-    // A silent unbound connection is closed after a while; a bound one is not.
+    // The server closes a silent connection after a while if it is unbound, but not if it is bound.
     let mut guest = target.connect();
     assert!(closes(&mut guest));
     assert_eq!(slow.len(), 60);
@@ -283,7 +283,7 @@ fn client_that_reads_no_replies_is_disconnected() {
     for (stream, binding) in &mut deaf {
         stream.set_nonblocking(true).unwrap();
         let message = call(*binding, 1, 900_000);
-        // Send until the server stops reading, because many megabytes of replies are pending.
+        // Send until the server stops reading. It stops because many megabytes of its replies are pending.
         for _ in 0..20 {
             if stream.write_all(&message).is_err() {
                 break;
@@ -307,16 +307,16 @@ fn connections_of_one_host_are_bounded() {
             assert_eq!(told.map(|told| told.kind), Some(REFUSED));
             refused += 1;
         } else {
-            // The connections are bound: an unbound one would be closed after its time limit, and the server
-            // would then accept another one.
+            // These connections are bound. The server would close an unbound connection after its time limit,
+            // and would then accept another one.
             kept.push(target.bound());
         }
     }
     assert!(refused > 1700, "{refused}");
     let error = peregrine::describe(&target.address).unwrap_err();
     assert_eq!(error.kind(), Kind::Exhausted, "{error}");
-    // The connections that are already open are served. When those of `kept` close, the server accepts new
-    // connections again.
+    // The server serves the connections that are already open. It accepts new connections again when those in
+    // `kept` have closed.
     assert_eq!(echo.echo(vec![1]).unwrap(), [1]);
     drop(kept);
     support::until("a new connection is accepted", || peregrine::describe(&target.address).is_ok());
@@ -339,7 +339,7 @@ fn server_option_allows_more_connections_of_one_host() {
     assert!(error.to_string().contains("`Server::connections`"), "{error}");
 }
 
-/// Runs a server in a separate process, so that its memory is measured apart from the clients'.
+/// Runs a server in a separate process, so that its memory can be measured without the memory of the clients.
 #[test]
 fn server() {
     let Some(_) = support::role() else { return };
@@ -349,7 +349,7 @@ fn server() {
     running.wait();
 }
 
-/// Starts the server process and returns it with its socket address and directory.
+/// Starts the server process. Returns the process, the address of its socket, and its runtime directory.
 fn server_process() -> (support::Process, SocketAddr, tempfile::TempDir) {
     let directory = support::own_directory();
     let mut server = support::Process::start("server", "", directory.path());
@@ -364,7 +364,7 @@ fn resident(process: u32) -> usize {
     line.trim().strip_suffix(" kB").unwrap().parse::<usize>().unwrap() << 10
 }
 
-/// Returns a connection from the address 127.0.0.`host`, bound to `echo`.
+/// Returns a connection from the address 127.0.0.`host`. The connection is bound to the export `echo`.
 fn bound_from(host: u8, at: SocketAddr) -> (TcpStream, u32) {
     use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
@@ -377,7 +377,8 @@ fn bound_from(host: u8, at: SocketAddr) -> (TcpStream, u32) {
     (stream, u32::from_le_bytes(told.body[8..12].try_into().unwrap()))
 }
 
-/// Sends a message with several pauses of 50 ms. Returns `false` if the server closes the connection.
+/// Sends a message with several pauses of 50 ms, and waits for the reply. Returns false if the server closes
+/// the connection.
 fn pauses_and_is_served(stream: &mut TcpStream, binding: u32, bytes: usize) -> bool {
     let message = call(binding, 3, bytes);
     for part in message.chunks(message.len().div_ceil(4)) {
@@ -398,8 +399,8 @@ fn announced_bytes_take_no_memory_and_disconnect_no_client() {
     let (mut honest, binding) = bound_from(1, at);
     assert!(pauses_and_is_served(&mut honest, binding, LARGE));
     let before = resident(server.id());
-    // These connections, from four hosts, send only the header of a call, without the bytes that it
-    // announces.
+    // These connections come from four hosts. They send only the header of a call, without the bytes that the
+    // header announces.
     let silent: Vec<_> = (0..1000)
         .map(|i| {
             let (mut stream, binding) = bound_from(2 + i as u8 % 4, at);
@@ -424,7 +425,7 @@ fn host_that_fills_its_memory_share_delays_only_itself() {
     let (server, at, _directory) = server_process();
     let before = resident(server.id());
     let (mut honest, binding) = bound_from(1, at);
-    // Each of many connections sends a large message without its last bytes.
+    // Each of many connections sends a large message, but keeps back the last bytes.
     let message = call(0, 1, LARGE);
     let mut hostile: Vec<_> = (0..240)
         .map(|_| {
@@ -442,13 +443,13 @@ fn host_that_fills_its_memory_share_delays_only_itself() {
             "an honest client is disconnected"
         );
     }
-    // Small calls of the same host are not delayed either.
+    // Small calls from the hostile host are not delayed either.
     let (mut small, binding) = bound_from(2, at);
     assert!(pauses_and_is_served(&mut small, binding, 1000));
     let grown = resident(server.id()).saturating_sub(before);
-    // The bound is the host's share, plus one message for each thread.
+    // The memory is bounded by the host's share, plus one message for each thread.
     assert!(grown < limits::PARTIAL_BYTES_PER_HOST + (64 << 20), "{grown} bytes of one host");
-    // No waiting call is lost.
+    // All calls that had to wait are still executed.
     for (stream, message) in &mut hostile {
         stream.write_all(&message[900_000..]).unwrap();
     }
@@ -458,13 +459,13 @@ fn host_that_fills_its_memory_share_delays_only_itself() {
     }
 }
 
-/// Starts a server that answers a bind request and then one call. It answers the call with the bytes that
-/// `told` returns for the number of the call.
+/// Starts a false server that answers a bind request and then one call. It answers the call with the bytes
+/// that `told` returns for the number of the call.
 fn liar(told: impl Fn(u32) -> Vec<u8> + Send + 'static) -> String {
     liar_of(1, told)
 }
 
-/// Does the same as [`liar`], with a server that announces `representation` as that of its values.
+/// Does the same as [`liar`], but the server announces `representation` as that of its values.
 fn liar_of(representation: u32, told: impl Fn(u32) -> Vec<u8> + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
@@ -488,7 +489,8 @@ fn unknown_representation_is_refused() {
     }
 }
 
-/// The client sends only a part of a call. The server never gets the rest, and executes only complete calls.
+/// The client sends only a part of a call, and the server never gets the rest. A server executes only
+/// complete calls, so the client must report that the call was not executed.
 #[test]
 fn partly_sent_call_is_not_executed() {
     let _alone = support::alone();
@@ -498,7 +500,7 @@ fn partly_sent_call_is_not_executed() {
         let echo = EchoClient::bind_with(&format!("tcp:{at}/echo"), options).unwrap();
         echo.echo(vec![1; stream::UNREAD]).unwrap_err()
     };
-    // The deadline passes while the server does not read.
+    // In the first case, the deadline passes while the server does not read.
     let (read, has_read) = channel();
     let (end, ends) = channel::<()>();
     let at = stream::reads_a_part(move |_stream| {
@@ -510,7 +512,7 @@ fn partly_sent_call_is_not_executed() {
     assert!(error.to_string().contains("only a part of the call"), "{error}");
     has_read.recv_timeout(LIMIT).expect("the server has read a part of the call");
     drop(end);
-    // The server closes the connection.
+    // In the second case, the server closes the connection.
     let error = fails(stream::reads_a_part(drop), &options.timeout(LIMIT));
     assert_eq!((error.kind(), error.executed()), (Kind::ServerGone, Executed::No), "{error}");
     assert!(error.to_string().contains("only a part of the call"), "{error}");

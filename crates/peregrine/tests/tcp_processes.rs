@@ -1,5 +1,5 @@
-//! Servers and clients over TCP in separate processes: what the other processes observe when one process is
-//! killed.
+//! Runs servers and clients over TCP in separate processes. The tests check what the other processes observe
+//! when one process is killed.
 
 mod ledger;
 mod support;
@@ -14,7 +14,7 @@ use support::{Process, role};
 
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Runs in child processes with a role; in the test itself this does nothing.
+/// Does the work of a child process that has a role. In the test run itself, this function does nothing.
 #[test]
 fn child() {
     let directory = support::directory;
@@ -72,7 +72,7 @@ fn calls_running_when_the_server_dies_are_uncertain_at_once() {
         assert!(error.to_string().contains(&address), "{error}");
     }
     assert!(killed.elapsed() < 2 * LIMIT, "{:?}", killed.elapsed());
-    // The outcome of later calls is certain.
+    // Later calls are certainly not executed.
     let error = ledger.enter(9, 0).unwrap_err();
     assert_eq!((error.kind(), error.executed()), (Kind::ServerGone, Executed::No), "{error}");
     assert!(error.to_string().contains("nothing was sent"), "{error}");
@@ -179,8 +179,8 @@ fn calls_to_a_halted_server_end_at_their_deadline() {
     let error = hasty.enter(2, 0).unwrap_err();
     assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::Maybe), "{error}");
     server.signal(libc::SIGCONT);
-    // The late reply is not taken for the reply of another call.
+    // The late reply to the earlier call is not taken for the reply to this call.
     assert_eq!(ledger.enter(3, 0).unwrap(), 4);
-    // The server received the call together with its cancellation, so the call did not run.
+    // The server received the earlier call together with its cancellation, so this call did not run.
     assert_eq!(Book::read(directory.path()), [1, 3]);
 }

@@ -1,5 +1,5 @@
-//! Calls over TCP that wait for other calls to end: the server bounds the memory that they occupy, and no
-//! deadlock occurs.
+//! Tests calls over TCP that wait for other calls to end. The server must bound the memory that the waiting
+//! calls occupy. No deadlock may occur.
 
 mod support;
 
@@ -12,7 +12,7 @@ use peregrine::{BindOptions, Server, interface, limits};
 use support::stream::{BOUND, CALL, REPLY, bind, header, receive};
 use support::{Process, role, until};
 
-/// The time limit of events that must happen.
+/// How long a test waits for an event that must happen.
 const LIMIT: Duration = Duration::from_secs(30);
 /// The size in bytes of the argument of a large call.
 const LARGE: usize = 1_000_000;
@@ -24,8 +24,8 @@ trait Work {
     fn put_slowly(&self, #[max_len(4 << 20)] bytes: &[u8]) -> peregrine::Result<u64>;
     /// Waits until the file `file` exists.
     fn wait_for(&self, file: &str) -> peregrine::Result<()>;
-    /// Waits until the file `file` exists. Then calls the server at `by`, which calls this server, at `own`,
-    /// with a large argument.
+    /// Waits until the file `file` exists. Then calls the server at the address `by`. That server calls this
+    /// server back, at the address `own`, with a large argument.
     fn wait_and_nest(&self, file: &str, by: &str, own: &str) -> peregrine::Result<u64>;
     /// Calls the server at `back` with a large argument.
     fn call_back(&self, back: &str) -> peregrine::Result<u64>;
@@ -77,7 +77,7 @@ fn server() {
     running.wait();
 }
 
-/// Returns the server's process, its socket address and the address of its export.
+/// Starts the server process. Returns the process, the address of its socket, and the address of its export.
 fn start(directory: &Path) -> (Process, SocketAddr, String) {
     let mut server = Process::start("server", "", directory);
     let endpoint = server.line();
@@ -92,14 +92,14 @@ fn resident(process: u32) -> usize {
     line.trim().strip_suffix(" kB").unwrap().parse::<usize>().unwrap() << 10
 }
 
-/// Sends a whole large call over a new connection, however long the server takes to read it.
+/// Sends a large call completely over a new connection, however long the server takes to read it.
 fn large_call(at: SocketAddr) -> TcpStream {
     let (mut stream, message) = unsent_call(at);
     stream.write_all(&message).unwrap();
     stream
 }
 
-/// Returns a new connection and the bytes of a large call for it.
+/// Returns a new connection, and the bytes of a large call that has not been sent yet.
 fn unsent_call(at: SocketAddr) -> (TcpStream, Vec<u8>) {
     let mut stream = TcpStream::connect(at).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -127,7 +127,7 @@ fn answers(streams: Vec<TcpStream>) -> Vec<u32> {
     streams.into_iter().map(answer).collect()
 }
 
-/// Returns the highest resident memory of a process during the time `within`.
+/// Returns the largest resident memory of a process during a time of `within`.
 fn most_resident(process: u32, within: Duration) -> usize {
     let begun = Instant::now();
     let mut most = 0;
@@ -154,12 +154,12 @@ fn calls_waiting_for_a_permit_are_bounded_in_bytes() {
     assert!(grown < limits::PARTIAL_BYTES_PER_HOST + (48 << 20), "{grown} bytes");
     std::fs::write(directory.path().join("gate"), "").unwrap();
     busy.join().unwrap().unwrap();
-    // All calls waited, whether the server had read them or not, and none was refused.
+    // All calls had to wait. The server had read some of them, but not others. None was refused.
     assert_eq!(answers(streams), vec![0; CALLS]);
 }
 
-/// A connection that stalls in the middle of a message occupies memory for which other connections wait. The
-/// time limit for the message is 10 seconds, plus one second for each 16 KiB received.
+/// A connection that stalls in the middle of a message occupies memory, for which other connections wait. The
+/// server closes such a connection after 10 seconds, plus one second for each 16 KiB that it has received.
 #[test]
 fn stalled_message_is_closed_while_others_wait_for_memory() {
     const CALLS: usize = 150;
@@ -176,19 +176,19 @@ fn stalled_message_is_closed_while_others_wait_for_memory() {
     until("calls that wait have taken their share", || {
         resident(server.id()).saturating_sub(before) > limits::PARTIAL_BYTES_PER_HOST / 4 * 3
     });
-    // The read fails if the server does not close the connection within `LIMIT`. The only permit is still
-    // taken.
+    // The read succeeds only if the server closes the connection within `LIMIT`. Until then, the only permit
+    // to run a procedure is taken.
     let ended = stalled.read(&mut [0; 64]);
     let ended = ended.map_err(|error| error.kind());
     assert!(matches!(ended, Ok(0) | Err(ErrorKind::ConnectionReset)), "{ended:?}");
     std::fs::write(directory.path().join("gate"), "").unwrap();
     busy.join().unwrap().unwrap();
-    // The time limit does not run for connections that the server does not read.
+    // While the server does not read a connection, the time limit of that connection does not run.
     assert_eq!(answers(streams), vec![0; CALLS]);
 }
 
-/// The calls need more memory than the server grants to one host. Some of them wait longer than a client
-/// tolerates a silent server, and must still succeed.
+/// The calls need more memory than the server grants to one host. Some calls wait for longer than a client
+/// waits for a silent server, and must still succeed.
 #[test]
 fn large_calls_of_one_client_wait_for_each_other() {
     const CALLERS: usize = 30;
@@ -207,8 +207,8 @@ fn large_calls_of_one_client_wait_for_each_other() {
     println!("{:?}", begun.elapsed());
 }
 
-/// A procedure makes a nested call that needs memory. At the same time, calls that wait for the procedure
-/// occupy all the memory that the server grants to their host.
+/// A procedure makes a nested call, which needs memory. At the same time, other calls wait for this procedure
+/// to end, and occupy all the memory that the server grants to their host.
 #[test]
 fn nested_call_does_not_wait_for_memory_of_calls_that_wait_for_it() {
     const CALLS: usize = 150;
@@ -227,14 +227,15 @@ fn nested_call_does_not_wait_for_memory_of_calls_that_wait_for_it() {
     until("calls that wait have taken their share", || {
         resident(server.id()).saturating_sub(before) > share / 4 * 3
     });
-    // The server reads connections in the order in which data arrived. Once it answers one more connection,
-    // it has read at least the beginning of all the large calls.
+    // The server reads connections in the order in which their data arrived. So when it answers one more
+    // connection, it has read at least the beginning of each large call.
     WorkClient::bind(&address).unwrap();
     std::fs::write(directory.path().join("go"), "").unwrap();
     assert_eq!(nests.join().unwrap().expect("a nested call that succeeds"), LARGE as u64);
-    // A message that arrived before the procedure began its nested call cannot be the nested call, so the
-    // server never refuses it. A later message may be the nested call, so the server may receive it beyond
-    // the host's share. If it is another call that would have to wait, the server refuses it as not executed.
+    // The server never refuses a message that arrived before the procedure began its nested call, because
+    // such a message cannot be the nested call. A later message may be the nested call, so the server may
+    // receive it beyond the host's share. If it turns out to be another call that would have to wait, the
+    // server refuses the call as not executed.
     let answers = answers(streams);
     let ran = answers.iter().filter(|answer| **answer == 0).count();
     let refused = answers.iter().filter(|answer| **answer == 2).count();

@@ -1,4 +1,5 @@
-//! Many threads call through one client: no result is lost, and none goes to another caller.
+//! Tests many threads that call through one client. No result may be lost, and no result may reach another
+//! caller.
 
 mod support;
 
@@ -28,7 +29,7 @@ fn results_of_eight_threads_are_not_mixed_up() {
     const CALLS: u64 = 1_000_000 / THREADS as u64;
     let _directory = support::own_directory();
     let running = Server::new().export("echo", EchoServer::new(Same)).unwrap().spawn().unwrap();
-    // There are fewer A-stacks than threads, so each A-stack serves many threads in turn.
+    // There are fewer A-stacks than threads. So each A-stack is used by many threads, one after the other.
     let options = peregrine::BindOptions::default().astacks(5);
     let echo = EchoClient::bind_with("echo", &options).unwrap();
     std::thread::scope(|scope| {

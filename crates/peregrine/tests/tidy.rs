@@ -1,14 +1,14 @@
-//! Checks rules by reading the files of the workspace, for example which rooms (top-level modules) a room may
+//! Checks rules by reading the files of the workspace. Examples: which rooms (top-level modules) a room may
 //! use, where `unsafe` is allowed, and which names are banned.
 //!
-//! Each rule is a function over text. A test also passes it a text that violates the rule. So the test fails
-//! if the function detects nothing.
+//! Each rule is a function over text. A test also passes text that violates the rule to the function. So the
+//! test fails if the function detects nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// The rooms of `crates/peregrine/src`, lowest first, each with the rooms that it may use. A room uses only
-/// rooms of earlier lines, except for [`UPWARD`].
+/// The rooms of `crates/peregrine/src`, each with the rooms that it may use. A room may use only rooms of
+/// earlier lines, except for [`UPWARD`].
 const EDGES: &[(&str, &[&str])] = &[
     ("digest", &[]),
     ("error", &[]),
@@ -98,12 +98,12 @@ const EDGES: &[(&str, &[&str])] = &[
     ("fuzzing", &["binding", "device", "interface", "path", "protocol", "value"]),
 ];
 
-/// The edges that close a cycle, each with its reason.
+/// The edges (uses of one room by another) that close a cycle, each with its reason.
 const UPWARD: &[(&str, &str, &str)] =
     &[("binding", "stub", "`ping` is a call like any other, and `Binding` makes it")];
 
-/// The calls that surround the run of a procedure, each with the only files outside of `call/` that may
-/// contain it.
+/// Names that belong to the code that runs a procedure. Each has the only files outside of `call/` that may
+/// contain the name.
 const SERVING: &[(&str, &[&str])] = &[
     ("tell_caller(", &["serving/procedure.rs"]),
     ("serve_call(", &["serving/procedure.rs"]),
@@ -177,7 +177,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Returns the text files of the workspace, by their path from its root.
+/// Returns the text files of the workspace: the path from the workspace's root, and the text.
 fn files() -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut todo = vec![root()];
@@ -215,7 +215,7 @@ fn none(violations: Vec<String>) {
     assert!(violations.is_empty(), "\n{}\n", violations.join("\n"));
 }
 
-/// Returns whether `text` has `word` at `at` with no letter, digit or `_` around it.
+/// Returns whether `word` is at the offset `at` of `text`, with no letter, digit or `_` directly around it.
 fn is_word(text: &str, at: usize, word: &str) -> bool {
     let part = |c: char| c.is_alphanumeric() || c == '_';
     !text[..at].ends_with(part) && !text[at + word.len()..].starts_with(part)
@@ -230,7 +230,7 @@ fn code(line: &str) -> &str {
     line.find("//").map_or(line, |at| &line[..at])
 }
 
-/// Returns the rooms that a file names with `crate::`: in `use` declarations, also with braces, and inline.
+/// Returns the rooms that a file names with `crate::`: in `use` declarations, also with braces, and in paths.
 fn rooms_used(text: &str) -> BTreeSet<String> {
     let code: String = text.lines().map(code).collect::<Vec<_>>().join("\n");
     let mut rooms = BTreeSet::new();
@@ -252,7 +252,7 @@ fn ident(text: &str) -> String {
     text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
 }
 
-/// Returns `a`, `c` and `d` for the group `a::b, c, d::{e, f}}`, which begins after the opening brace.
+/// Returns the first names of a `use` group after its opening brace: `a`, `c`, `d` of `a::b, c, d::{e, f}}`.
 fn group_heads(group: &str) -> BTreeSet<String> {
     let (mut heads, mut depth, mut start) = (BTreeSet::new(), 0, 0);
     for (at, c) in group.char_indices() {
@@ -273,7 +273,7 @@ fn group_heads(group: &str) -> BTreeSet<String> {
     heads
 }
 
-/// Returns the room of a file: `value` of `crates/peregrine/src/value/plain.rs`, and `None` for `lib.rs`.
+/// Returns the room of a file: `value` for `crates/peregrine/src/value/plain.rs`, `None` for `lib.rs`.
 fn room(path: &str) -> Option<&str> {
     let inside = path.strip_prefix("crates/peregrine/src/")?;
     let room = inside.split('/').next()?;
@@ -310,7 +310,7 @@ fn rooms_use_only_those_below() {
     assert_eq!(wrong_edges(&unknown).len(), 1);
 }
 
-// No callback runs under the lock of the frames.
+// No callback may run while the lock of the call frames is held.
 
 /// Returns the lines of code in which a function or a closure is a parameter.
 fn functions_taken(text: &str) -> Vec<String> {
@@ -321,7 +321,7 @@ fn functions_taken(text: &str) -> Vec<String> {
     text.lines().filter(taken).map(|line| format!("takes a function: {}", line.trim())).collect()
 }
 
-/// Returns the items of [`SERVING`] that a file contains but may not contain.
+/// Returns the names of [`SERVING`] that a file contains although it may not.
 fn ceremonies(path: &str, text: &str) -> Vec<String> {
     let Some(file) = path.strip_prefix("crates/peregrine/src/") else { return Vec::new() };
     let text = text.split("\nmod tests {").next().unwrap_or(text);
@@ -356,7 +356,7 @@ fn no_function_is_passed_to_the_file_with_the_lock_of_the_frames() {
     assert_eq!(functions_taken("// Fn(u32)\nfn f(index: u32) {}").len(), 0);
 }
 
-/// Returns uses of the standard library's locks. Only the locks of `sync` check the order of locking.
+/// Returns uses of the standard library's locks. Only the locks in `sync` check the order of locking.
 fn unchecked_locks(path: &str, text: &str) -> Vec<String> {
     let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
     let wrong = |line: &&str| {
@@ -371,8 +371,8 @@ fn unchecked_locks(path: &str, text: &str) -> Vec<String> {
     code.lines().filter(wrong).map(|line| format!("{path}: {}", line.trim())).collect()
 }
 
-/// Returns whether a line declares a static lock. A forked child inherits such a lock, perhaps while it is
-/// held by a thread that does not exist in the child.
+/// Returns whether a line declares a static lock. A forked child inherits such a lock. If a thread held the
+/// lock during the fork, that thread does not exist in the child.
 fn is_static_lock(line: &str) -> bool {
     has_word(line, "static") && line.contains(": Mutex<")
 }
@@ -394,7 +394,7 @@ fn only_checked_locks_are_used() {
     assert_eq!(unchecked_locks("x", "use crate::sync::Mutex;\nuse std::sync::Arc;").len(), 0);
 }
 
-/// Returns the edges that point to the same line of the list or to a later one.
+/// Returns the edges from a room to itself or to a room of a later line.
 fn upward(edges: &[(&str, &[&str])]) -> BTreeSet<(String, String)> {
     let place = |room: &str| edges.iter().position(|(one, _)| *one == room);
     let mut upward = BTreeSet::new();
@@ -430,7 +430,7 @@ fn misplaced_unsafe(files: &[(String, String)]) -> Vec<String> {
     wrong
 }
 
-/// Returns the `unsafe` blocks without an argument for their safety within the three preceding lines.
+/// Returns the `unsafe` blocks that have no `SAFETY` comment within the three lines before them.
 fn unargued(path: &str, text: &str) -> Vec<String> {
     let lines: Vec<&str> = text.lines().collect();
     let mut wrong = Vec::new();
@@ -444,7 +444,7 @@ fn unargued(path: &str, text: &str) -> Vec<String> {
     wrong
 }
 
-/// Returns whether the comment that ends at most three lines above contains `SAFETY:`.
+/// Returns whether a comment that ends at most three lines above contains `SAFETY:`.
 fn safety_above(lines: &[&str]) -> bool {
     let comment = |line: &&&str| line.trim_start().starts_with("//");
     let near = lines.iter().rev().take(3);
@@ -481,7 +481,7 @@ fn files_that_may_have_unsafe_exist() {
     }
 }
 
-// Form and words.
+// The form of files, and words that are banned.
 
 fn without_purpose(path: &str, text: &str) -> Option<String> {
     (!text.starts_with("//!")).then(|| format!("{path}: does not begin with `//!`"))
@@ -508,8 +508,8 @@ fn no_file_is_too_long() {
     assert!(too_long("x", &"\n".repeat(LINES_MAX)).is_none());
 }
 
-/// Returns an error if a test program exports names without a runtime directory of its own. When such a
-/// program is killed, the names stay in the runtime directory of the machine.
+/// Returns an error if a test program exports names without a separate runtime directory. If such a program
+/// is killed, its names stay in the runtime directory of the machine.
 fn without_directory(path: &str, text: &str) -> Option<String> {
     let is_test = ["/peregrine/tests/", "/peregrine-cli/tests/"].iter().any(|at| path.contains(at));
     let is_program =
@@ -532,8 +532,8 @@ fn test_programs_have_their_own_runtime_directories() {
     assert!(without_directory(path, "server.export(name, it)").is_some());
 }
 
-/// Returns banned parts of type names, and `get_` functions, in code and comments. Names of other projects
-/// may be imported under a better name.
+/// Returns names with banned parts, and functions whose names begin with `get_`, in code and comments. Names
+/// of other projects may be imported under a better name.
 fn banned_words(path: &str, text: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     for (i, line) in text.lines().enumerate() {
@@ -587,8 +587,8 @@ fn banned_names_and_macros_do_not_occur() {
     assert_eq!(banned_macros("x", "eprintln!(); // todo!").len(), 0);
 }
 
-/// Returns paths and hosts that exist on one machine only. Their names are in parts here, because this
-/// file is checked, too.
+/// Returns paths and hosts that exist on one machine only. This file is checked, too, so it contains their
+/// names only in parts.
 fn of_one_machine(path: &str, text: &str) -> Vec<String> {
     let places = [["/wo", "rk/"], ["/ro", "ot/"], ["crates", ".io"], ["artifact", "ory"]];
     let mut wrong = Vec::new();
@@ -613,7 +613,7 @@ fn nothing_names_a_single_machine() {
     assert_eq!(of_one_machine("Cargo.toml", &locked.concat()).len(), 1);
 }
 
-/// Returns which of the two commands that a new user needs are missing.
+/// A new user needs two commands. Returns which of them are missing.
 fn missing_commands(readme: &str) -> Vec<&'static str> {
     let commands = ["cargo run --release", "cargo test"];
     commands.into_iter().filter(|command| !readme.contains(command)).collect()
@@ -627,7 +627,7 @@ fn readme_names_the_two_commands() {
 }
 
 /// Returns the tests that a document names and that `has` does not find. A test is named as `tests/FILE.rs`
-/// or `tests/FILE.rs::FUNCTION`, in the crate of the library unless a longer path is given.
+/// or `tests/FILE.rs::FUNCTION`. Without a longer path, the test belongs to the crate of the library.
 fn missing_tests(document: &str, has: impl Fn(&str, Option<&str>) -> bool) -> Vec<String> {
     let named = document.split('`').skip(1).step_by(2).filter(|name| name.contains("tests/"));
     let named = named.flat_map(|name| {
@@ -655,7 +655,7 @@ fn has_test(file: &str, function: Option<&str>) -> bool {
 
 #[test]
 fn tests_that_documents_name_exist() {
-    // The changelog describes earlier states.
+    // The changelog describes earlier states of the project, so it may name tests that are gone.
     let is_judged = |path: &str| path.ends_with(".md") && path != "CHANGELOG.md";
     let documents: Vec<_> = files().into_iter().filter(|(path, _)| is_judged(path)).collect();
     assert!(documents.iter().any(|(path, _)| path == "SECURITY.md"));
@@ -671,7 +671,7 @@ fn tests_that_documents_name_exist() {
 }
 
 /// Returns the `pub` lines that name a crate below version 1, whose interface may change at any time.
-/// Optional features implement `Value` for types of `chrono` and `time`. No item may name these crates.
+/// Optional features implement `Value` for types of `chrono` and `time`. No `pub` item may name these crates.
 fn exposed(path: &str, text: &str) -> Vec<String> {
     const YOUNG: [&str; 6] = ["libc::", "crc32c::", "chrono::", " time::", "(time::", "<time::"];
     let public = |line: &&str| line.trim_start().starts_with("pub ");
@@ -689,9 +689,9 @@ fn no_public_item_names_a_crate_below_version_1() {
     assert_eq!(exposed("x", "pub(crate) x: libc::y\n// pub libc::y\npub core::time::A").len(), 0);
 }
 
-// What some rooms must not use.
+// What some rooms must not use: sockets, clocks, threads and randomness.
 
-/// Rooms without sockets, clocks, threads and randomness.
+/// The rooms to which this rule applies.
 const PURE: [&str; 3] = ["interface", "protocol", "value"];
 /// Names of sockets, clocks, threads and randomness. Only `value` may use `sys`, to read and write files.
 const IMPURE: [&str; 10] = [
@@ -707,7 +707,7 @@ const IMPURE: [&str; 10] = [
     "SystemTime::now",
 ];
 
-/// Imports of standard library types that are values. `value/library.rs` only converts them to bytes.
+/// Imports of standard library types that are mere values. `value/library.rs` only converts them to bytes.
 const VALUES: [&str; 2] = ["use std::time::SystemTime;", "use std::os::unix::ffi::"];
 
 fn impure(path: &str, text: &str) -> Vec<String> {
@@ -739,7 +739,7 @@ fn pure_rooms_use_no_socket_clock_thread_or_randomness() {
 
 // Documents name only files that exist, and the code map names every directory of the library.
 
-/// Returns the places in the code that a document names: names in backticks that end in `.rs`, `.c` or `/`.
+/// Returns the places that a document names. A place is a name in backticks that ends in `.rs`, `.c` or `/`.
 fn places_named(text: &str) -> impl Iterator<Item = &str> {
     let quoted = text.split('`').skip(1).step_by(2);
     quoted.filter(|name| [".rs", ".c", "/"].iter().any(|end| name.ends_with(end)))
@@ -751,8 +751,8 @@ fn is_there(name: &str, bullet: &str) -> bool {
     from.iter().any(|from| root().join(from).join(name).exists())
 }
 
-/// Returns the places that a document names but that do not exist. A list item may begin with a directory.
-/// Its files may then be named relative to this directory.
+/// Returns the places that a document names but that do not exist. If a list item begins with a directory,
+/// its files may be named relative to that directory.
 fn missing_places(document: &str) -> Vec<String> {
     let mut missing = Vec::new();
     for item in document.split("\n* ") {
@@ -767,7 +767,7 @@ fn missing_places(document: &str) -> Vec<String> {
     missing.into_iter().map(|name| format!("`{name}` is not there")).collect()
 }
 
-/// Returns directories and single files of the library that a map does not name.
+/// Returns the directories, and the files directly in the library's folder, that a map does not name.
 fn unmapped(map: &str, files: &[(String, String)]) -> BTreeSet<String> {
     let named: BTreeSet<&str> = places_named(map).collect();
     let inside = files.iter().filter_map(|(path, _)| path.strip_prefix("crates/peregrine/src/"));

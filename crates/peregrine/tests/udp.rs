@@ -1,4 +1,5 @@
-//! The UDP path: the contract, large messages, deadlines, many callers, stopping, limits.
+//! Tests the UDP path: the contract of all paths, large messages, deadlines, many callers, stopping, and
+//! limits.
 
 mod contract;
 mod room;

@@ -1,5 +1,5 @@
-//! Several messages of many packets over UDP at the same time. A packet that is received directly into
-//! the memory of one call may belong to another call; each message must still arrive whole.
+//! Sends several messages of many packets over UDP at the same time. A packet may be received directly into
+//! the memory of one call although it belongs to another call. Each message must still arrive intact.
 
 mod support;
 
@@ -12,7 +12,7 @@ use peregrine::{BindOptions, Server, Wait, interface};
 trait Bytes {
     /// Returns a digest of all bytes in their order.
     fn digest(&self, bytes: &[u8]) -> peregrine::Result<u64>;
-    /// Combines each byte with its position, in place.
+    /// Combines each byte with its index, in place.
     fn mark(&self, #[max_len(400_000)] bytes: &mut [u8]) -> peregrine::Result<()>;
     fn add(&self, a: u32, b: u32) -> peregrine::Result<u32>;
 }
@@ -55,7 +55,7 @@ fn bytes_of(state: &mut u64, most: usize) -> Vec<u8> {
     (0..length).map(|at| (seed.wrapping_mul(at as u64 | 1) >> 24) as u8).collect()
 }
 
-/// Runs several clients with large messages and several with small ones concurrently.
+/// Runs several clients with large messages and several clients with small messages at the same time.
 fn all_at_once(wait: Wait, checked: bool) {
     const CALLERS: u64 = 4;
     const CALLS: u64 = 25;
@@ -107,8 +107,8 @@ fn messages_of_large_packets_arrive_whole() {
     in_every_mode();
 }
 
-/// The environment variable that makes a child process run `narrow`. The child has its own network namespace,
-/// where a packet has at most 1,500 bytes, as on Ethernet.
+/// The environment variable that makes a child process run `narrow`. The child has a separate network
+/// namespace, where a packet has at most 1,500 bytes, as on Ethernet.
 const NARROW: &str = "PEREGRINE_TRAINS_NARROW";
 
 #[test]

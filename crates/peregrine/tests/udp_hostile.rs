@@ -1,9 +1,9 @@
-//! A flood of random, forged, truncated, corrupted and repeated datagrams, sent while honest clients
-//! call. The honest clients get their results, no call runs twice, and the server's resources return to
-//! their initial level.
+//! Sends a flood of random, forged, truncated, corrupted and repeated datagrams while honest clients make
+//! calls. The honest clients must get their results, and no call may run twice. Afterwards, the server must
+//! use no more resources than before.
 //!
-//! `PEREGRINE_SOAK=600` sets the duration in seconds. `PEREGRINE_SEED=n` repeats the datagrams of an
-//! earlier run; each run prints its seed.
+//! `PEREGRINE_SOAK=600` sets the duration in seconds. Each run prints its seed. `PEREGRINE_SEED=n` repeats
+//! the datagrams of the run with that seed.
 
 #[path = "attack/mod.rs"]
 mod attack;
@@ -33,7 +33,7 @@ const FIRST: u64 = 1 << 40;
 /// A datagram and its sender.
 type Sent = (SocketAddr, Vec<u8>);
 
-/// The most recent datagrams that the relay saw on their way to the server.
+/// The most recent datagrams that the relay has seen on their way to the server.
 #[derive(Default)]
 struct Seen(Mutex<(Vec<Sent>, usize)>);
 
@@ -61,7 +61,8 @@ impl Seen {
     }
 }
 
-/// Runs in child processes with a role: `server`, `flood SEED ADDRESS`. In the test itself this does nothing.
+/// Does the work of a child process with the role `server` or `flood SEED ADDRESS`. In the test run itself,
+/// this function does nothing.
 #[test]
 fn child() {
     let Some(role) = role() else { return };
@@ -83,9 +84,9 @@ fn relay(server: SocketAddr, seed: u64) -> Relay {
     Relay::new("127.0.0.1:0".parse().unwrap(), server, Impairments::default(), seed)
 }
 
-/// Relays the datagrams of honest clients and of an accomplice, and sends datagrams derived from both. Also
-/// repeats datagrams of honest clients with the addresses of these clients, as an attacker in the network
-/// can.
+/// Relays the datagrams of honest clients and of an accomplice (a hostile client with valid handles). Sends
+/// hostile datagrams that are derived from both. Also repeats datagrams of honest clients from the clients'
+/// own addresses, as an attacker inside the network could.
 fn flood(seed: u64, server: &str) {
     let server: SocketAddr = server.parse().unwrap();
     let (honest, own) = (Seen::default(), Seen::default());
@@ -97,7 +98,7 @@ fn flood(seed: u64, server: &str) {
     let goes = || going.load(Ordering::Relaxed);
     std::thread::scope(|scope| {
         let _keep_going = KeepGoing::new(&going);
-        // The relay runs until this process is killed.
+        // This relay runs until the process is killed.
         scope.spawn(|| {
             let mut noise = Noise::new(!seed);
             loop {
@@ -130,7 +131,7 @@ fn flood(seed: u64, server: &str) {
             }
         });
         let mut noise = Noise::new(seed);
-        // Different loopback addresses represent different machines.
+        // The different loopback addresses stand for different machines.
         let sockets: Vec<_> = (1..9)
             .map(|host| UdpSocket::bind(("127.0.0.".to_owned() + &host.to_string(), 0)).unwrap())
             .collect();
@@ -144,7 +145,7 @@ fn flood(seed: u64, server: &str) {
                     Ordering::Relaxed,
                 );
             }
-            // The honest clients need processor time, too.
+            // This pause leaves processor time for the honest clients.
             std::thread::sleep(Duration::from_micros(500));
         }
         let repeated = repeated.load(Ordering::Relaxed);
@@ -154,12 +155,13 @@ fn flood(seed: u64, server: &str) {
     });
 }
 
-/// Returns a hostile datagram: a copy of an earlier datagram, perhaps changed, or random bytes.
+/// Returns a hostile datagram: a copy of an earlier datagram, perhaps changed, or random bytes. `own` has the
+/// datagrams of the accomplice.
 fn hostile(noise: &mut Noise, honest: &Seen, own: &Seen) -> Vec<u8> {
     match noise.below(8) {
         // A datagram of an honest client, repeated from another address.
         0 | 1 => honest.one(noise),
-        // A datagram of an honest client that is truncated, or longer than its header states.
+        // A datagram of an honest client that is truncated, or that is longer than its header says.
         2 => {
             let mut datagram = honest.one(noise);
             let bytes = noise.below(datagram.len() as u64 + 32) as usize;
@@ -186,7 +188,7 @@ fn hostile(noise: &mut Noise, honest: &Seen, own: &Seen) -> Vec<u8> {
             forge(noise, &mut datagram);
             datagram
         }
-        // A datagram of the accomplice, which the server knows, with false fields.
+        // A datagram of the accomplice with false fields. The server knows the accomplice's handle.
         5 | 6 => {
             let mut datagram = own.one(noise);
             forge(noise, &mut datagram);
@@ -273,7 +275,7 @@ fn who_repeats_an_old_call_gets_no_result() {
         stranger.set_nonblocking(true).unwrap();
         let long = scope.spawn(move || ledger.enter(2, 500));
         assert!(eventually(LIMIT, || Book::read(directory.path()) == [1, 2]), "the long call runs");
-        // The client sends probes now and then, which show the server the client's address again.
+        // The client sends probes now and then. Each probe shows the server the client's true address again.
         while !long.is_finished() {
             stranger.send_to(&old, place).unwrap();
             std::thread::sleep(Duration::from_millis(1));

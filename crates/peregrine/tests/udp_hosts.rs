@@ -1,7 +1,8 @@
-//! A server's UDP socket with several addresses, and with clients on several hosts. The server answers from
-//! the address that received the request, and answers to hosts that do not exist delay no other client.
+//! Tests a UDP socket of a server that has several addresses and clients on several hosts. The server must
+//! answer from the address to which the request was sent. Answers to hosts that do not exist must not delay
+//! other clients.
 
-// The whole packet exchange is compiled in, but this test uses only a small part of it.
+// This program compiles the whole packet exchange into itself, but uses only a small part of it.
 #[allow(dead_code)]
 #[path = "../src/protocol/exchange/mod.rs"]
 mod exchange;
@@ -21,14 +22,15 @@ use support::link::{self, ENDS, Link, at_far_end};
 use support::spoof::{Spoofer, shrink_send_buffer};
 use support::{KeepGoing, Process, role};
 
-/// Runs a case at the near end of a link, with its own runtime directory.
+/// Runs a test case at the near end of a link, with a separate runtime directory.
 fn at_near_end(case: impl FnOnce(&Link) + Send) {
     let _alone = support::alone();
     let _directory = support::own_directory();
     link::at_near_end(Link::new(), case);
 }
 
-/// Runs in a child process, and serves at the address that its role names. Without a role this does nothing.
+/// Runs a server as a child process whose role is the server's address. In the test run itself there is no
+/// role, and this function does nothing.
 #[test]
 fn child() {
     let Some(at) = role() else { return };
@@ -38,14 +40,14 @@ fn child() {
     running.wait();
 }
 
-/// Starts a server process at the far end and returns its port.
+/// Starts a server process at the far end of the link. Returns the process and its port.
 fn start(link: &Link, directory: &Path, at: &str) -> (Process, u16) {
     let mut server = link.launch(1, "child", at, directory);
     let port = server.until("at ").rsplit_once(':').map(|(_, port)| port.trim().parse());
     (server, port.expect("an address").expect("its port"))
 }
 
-/// Starts a server at the far end and returns its port.
+/// Starts a server of this process at the far end of the link. Returns the server and its port.
 fn serve(at: &str) -> (Running, u16) {
     let server = Server::new().export("hosts", BytesServer::new(Object)).unwrap();
     let server = server.listen_beyond_this_machine(at).unwrap();
@@ -55,7 +57,8 @@ fn serve(at: &str) -> (Running, u16) {
     (running, port.parse().unwrap())
 }
 
-/// Binds to an address, and calls with small messages and with large ones, which travel in GSO batches.
+/// Binds to an address. Makes calls with small messages, and with large ones, which the kernel splits into
+/// packets (GSO).
 fn call_at(address: &str) {
     let hosts = BytesClient::bind(address).unwrap_or_else(|error| panic!("{address}: {error}"));
     assert_eq!(hosts.binding().path(), PathKind::Udp);
@@ -93,7 +96,7 @@ fn server_answers_from_the_address_that_was_asked_over_ipv6() {
     });
 }
 
-/// Returns the first packet of a bind request.
+/// Returns the first packet that a client sends to bind.
 fn hello(number: u64) -> [u8; BIND_BYTES] {
     let mut nonce = [0; 12];
     nonce[..8].copy_from_slice(&number.to_le_bytes());
@@ -103,13 +106,14 @@ fn hello(number: u64) -> [u8; BIND_BYTES] {
     out
 }
 
-/// A sender on the link sends the first packets of binds, with spoofed addresses of hosts that do not exist.
-/// Each answer waits in the server's send buffer until the kernel gives up resolving the address of its host.
+/// A sender on the link sends the first packets of binds. Their source addresses are forged, and belong to
+/// hosts that do not exist. The server's answers wait in its send buffer until the kernel gives up resolving
+/// these addresses.
 #[test]
 fn answers_to_nonexistent_hosts_do_not_delay_calls() {
     const LONG: Duration = Duration::from_secs(5);
-    /// A lost packet is retransmitted within 200 ms. An answer to a host that does not exist waits for
-    /// seconds.
+    /// A lost packet is retransmitted within 200 ms, which this limit allows. An answer to a host that does
+    /// not exist waits for seconds, which this limit does not allow.
     const WORST: Duration = Duration::from_secs(1);
     at_near_end(|_| {
         let far: Ipv4Addr = ENDS[1].parse().unwrap();

@@ -1,5 +1,6 @@
-//! Network paths that change while a client calls over UDP: the client's address changes, a NAT forgets
-//! a flow, a balancer hides several servers behind one address, or addresses do not answer.
+//! Tests network paths that change while a client makes calls over UDP. The client's address changes, or a
+//! NAT forgets a flow. A load balancer hides several servers behind one address, or some addresses of a
+//! server do not answer.
 
 mod ledger;
 mod support;
@@ -21,8 +22,8 @@ use support::{Process, alone, role, until};
 /// A call that takes longer than this is considered hung.
 const LONG: Duration = Duration::from_secs(20);
 
-/// Runs in child processes with a role: `ENDPOINT...` (serves there), `binds`, or `fetches ADDRESS`. Without
-/// a role this does nothing.
+/// Does the work of a child process with one of three roles: `ENDPOINT...` (serves at these endpoints),
+/// `binds`, or `fetches ADDRESS`. In the test run itself there is no role, and this function does nothing.
 #[test]
 fn child() {
     let Some(role) = role() else { return };
@@ -67,7 +68,7 @@ impl Wide for Bytes {
     }
 }
 
-/// Sends `bytes` bytes to the server, and fetches the same number of bytes from it.
+/// Sends `bytes` bytes to the server, and then fetches `bytes` bytes from the server.
 fn to_and_fro(wide: &WideClient, bytes: usize) {
     let all: Vec<u8> = (0..bytes).map(byte).collect();
     let begun = Instant::now();
@@ -120,12 +121,13 @@ fn large_messages_pass_a_router_with_a_narrow_link() {
     for which in 0..3 {
         assert_eq!(fragments(&link, which), 0, "fragments at {which}");
     }
-    // Now the first large message goes in the opposite direction: it is the result of a small call.
+    // In this second case, the first large message has the opposite direction: it is the result of a small
+    // call.
     let link = Link::routed(1400).unwrap();
     let home = tempfile::tempdir().unwrap();
     let _server = link.start(1, "child", &format!("udp:{}:7014", ENDS[1]), home.path());
     let address = format!("udp:wide@{}:7014", ENDS[1]);
-    // The client is a process that has no information about the path yet.
+    // The client is a new process, which has no information about the path yet.
     let mut client = link.launch(0, "child", &format!("fetches {address}"), home.path());
     println!("received a result of 1 MiB in {}", client.until("ended"));
     for which in 0..3 {
@@ -133,7 +135,8 @@ fn large_messages_pass_a_router_with_a_narrow_link() {
     }
 }
 
-/// Large messages pass a router with a narrow link over IPv6, where only the sender may fragment packets.
+/// Over IPv6, only the sender may fragment packets. Large messages must still pass a router with a narrow
+/// link.
 #[test]
 fn large_messages_pass_a_router_with_a_narrow_link_over_ipv6() {
     let _alone = alone();
@@ -149,7 +152,7 @@ fn large_messages_pass_a_router_with_a_narrow_link_over_ipv6() {
     let endpoint = format!("udp:[{}]:7016", ends[1]);
     let _server = link.start(1, "child", &endpoint, home.path());
     let address = format!("udp:wide@[{}]:7016", ends[1]);
-    // A process that has no information about the path yet gets a large result.
+    // The result is large, and the client is a new process, which has no information about the path yet.
     let mut client = link.launch(0, "child", &format!("fetches {address}"), home.path());
     println!("received a result of 1 MiB in {}", client.until("ended"));
     at_near_end(&link, || {
@@ -158,9 +161,9 @@ fn large_messages_pass_a_router_with_a_narrow_link_over_ipv6() {
     });
 }
 
-/// The MTU of the server's own interface becomes smaller than the agreed fragments. The server's kernel
-/// reports this when the server sends its first packet. The server then informs the client, so no packet is
-/// lost.
+/// The MTU of the server's own interface becomes smaller than the agreed size of fragments. When the server
+/// sends the first packet that is too large, its kernel reports an error. The server then informs the client,
+/// so no packet is lost.
 #[test]
 fn results_fit_an_interface_that_became_narrower() {
     let _alone = alone();
@@ -172,8 +175,8 @@ fn results_fit_an_interface_that_became_narrower() {
     let _server = link.start(1, "child", &format!("udp:{}:7017", ENDS[1]), home.path());
     let address = format!("udp:wide@{}:7017", ENDS[1]);
     at_near_end(&link, || {
-        // The patient client sends its first probe after 10 s of silence, the longest time that `ask_after`
-        // accepts.
+        // The patient client sends its first probe only after 10 s without a packet. This is the longest time
+        // that `ask_after` accepts.
         let silence = Duration::from_secs(10);
         let options = BindOptions::default().ask_after(silence);
         let patient = WideClient::bind_with(&address, &options).unwrap();
@@ -191,8 +194,8 @@ fn results_fit_an_interface_that_became_narrower() {
             println!("received {bytes} bytes in {took:?}");
             took
         };
-        // The result is one packet at the agreed size, and two at the new size. The server sends these two
-        // packets without a probe.
+        // The result fits one packet of the agreed size, but needs two packets of the new size. The server
+        // must send these two packets without being asked by a probe.
         let took = fetch(&patient, 1250);
         assert!(took < silence, "{took:?}");
         fetch(&wide, 1 << 20);
@@ -221,8 +224,8 @@ fn server_listens_at_any_address_over_ipv4_and_ipv6() {
     }
 }
 
-/// Large messages pass a link that drops packets that are too large, without ICMP messages. The packet size
-/// that was found is kept for the host, and later bindings use it.
+/// Large messages pass a link that drops packets that are too large and sends no ICMP messages. The client
+/// keeps the packet size that it has found for the host, and later bindings use this size.
 #[test]
 fn large_messages_pass_a_link_that_drops_large_packets() {
     let _alone = alone();
@@ -254,7 +257,7 @@ fn large_messages_pass_a_link_that_drops_large_packets() {
     }
 }
 
-/// A server on loopback with its own directory and record of calls.
+/// A server on loopback with a separate runtime directory and a separate record of its calls.
 struct Served {
     process: Process,
     home: tempfile::TempDir,
@@ -296,14 +299,14 @@ fn calls_succeed_after_the_client_address_changed() {
         let ledger = LedgerClient::bind(&address).unwrap();
         assert_eq!(ledger.enter(1, 0).unwrap(), 2);
 
-        // The address changes between two calls: the next call succeeds without an error.
+        // The address changes between two calls. The next call must succeed without an error.
         change(ENDS[0], "10.213.77.5");
         let begun = Instant::now();
         assert_eq!(ledger.enter(2, 0).unwrap(), 3);
         within(LONG, begun);
 
-        // The address changes during a call: the result of this call cannot arrive, but the next call
-        // succeeds.
+        // The address changes during a call. The result of this call cannot arrive, but the next call must
+        // succeed.
         std::thread::scope(|scope| {
             let caller = scope.spawn(|| ledger.enter(3, 5_000));
             until("the call runs", || Book::read(home.path()).contains(&3));
@@ -315,13 +318,13 @@ fn calls_succeed_after_the_client_address_changed() {
         assert_eq!(ledger.enter(4, 0).unwrap(), 5);
         within(LONG, begun);
 
-        // Calls with short limits also detect that the network path is lost.
+        // Calls with short time limits also notice that the network path is lost.
         let hasty = ledger.with_timeout(Duration::from_millis(300));
         assert_eq!(hasty.enter(5, 0).unwrap(), 6);
         change("10.213.77.6", "10.213.77.7");
         assert_eq!(hasty.enter(6, 0).unwrap(), 7);
 
-        // A new binding does not use the old flow.
+        // A binding that is made after the change does not use the old flow.
         change("10.213.77.7", "10.213.77.8");
         let begun = Instant::now();
         let another = LedgerClient::bind(&address).unwrap();
@@ -350,14 +353,15 @@ fn calls_succeed_after_the_nat_forgot_the_flow() {
     assert_eq!(ledger.enter(3, 0).unwrap(), 4);
     within(LONG, begun);
 
-    // A new binding does not use the old flow either.
+    // A binding that is made after the NAT forgot the flow does not use the old flow either.
     nat.forget();
     let begun = Instant::now();
     let another = LedgerClient::bind(&address).unwrap();
     assert_eq!(another.enter(4, 0).unwrap(), 5);
     within(LONG, begun);
 
-    // Calls whose limit is shorter than the wait for a silent server find a new flow, too.
+    // The time limit of these calls is shorter than the time after which a client gives up a silent server.
+    // Even so, they find a new flow.
     nat.forget();
     let hasty = ledger.with_timeout(Duration::from_millis(200));
     let mut number = 10;
@@ -371,8 +375,8 @@ fn calls_succeed_after_the_nat_forgot_the_flow() {
     assert!(!entered.contains(&2));
 }
 
-/// A call that is cancelled while it probes the server keeps its handle until the server has answered.
-/// The next call then uses the same handle.
+/// A call is cancelled while the client probes the server. The call keeps its handle until the server has
+/// answered, and the next call then uses the same handle.
 #[test]
 fn call_cancelled_while_probing_keeps_its_handle() {
     let _alone = alone();
@@ -385,7 +389,7 @@ fn call_cancelled_while_probing_keeps_its_handle() {
     let binds = nat.binds();
     assert!(binds > 0);
     for number in 2..7 {
-        // After this time without a packet from the server, the client probes before it sends its next call.
+        // If a client gets no packet from the server for this time, it probes before it sends its next call.
         std::thread::sleep(Duration::from_millis(100));
         nat.forget();
         let hasty = ledger.with_timeout(Duration::from_millis(20));
@@ -401,8 +405,8 @@ fn call_cancelled_while_probing_keeps_its_handle() {
 }
 
 /// A thread has a flow to the server through one binding. The NAT forgets that flow before the thread makes
-/// its first call through another binding. So the thread has to bind, with a limit shorter than the wait for
-/// a silent server.
+/// its first call through another binding. So the thread has to bind again. Its time limit is shorter than
+/// the time after which a client gives up a silent server.
 #[test]
 fn short_limits_find_a_new_flow_when_only_the_bind_fails() {
     let _alone = alone();
@@ -427,7 +431,8 @@ fn short_limits_find_a_new_flow_when_only_the_bind_fails() {
     assert!(entered.windows(2).all(|pair| pair[0] != pair[1]), "a call ran twice");
 }
 
-/// A name has several addresses, most of which do not answer. Each path finds the address that answers.
+/// A name has several addresses, and most of them do not answer. Each path must find the address that
+/// answers.
 #[test]
 fn dead_addresses_of_a_name_do_not_hide_the_live_one() {
     let _alone = alone();
@@ -446,14 +451,14 @@ fn dead_addresses_of_a_name_do_not_hide_the_live_one() {
         link.start(1, "child", &format!("udp:{0}:7012 tcp:{0}:7012", ENDS[1]), home.path());
     let mut client = link.with_hosts(0, "child", "binds", &home.path().join("hosts"), home.path());
     client.until("ended");
-    // This makes `fd00:213::9` of the hosts file routable, though no host has this address.
+    // This address makes `fd00:213::9` of the hosts file routable, although no host has that address.
     link.add_address(0, "fd00:213::1/64");
     let mut client = link.with_hosts(0, "child", "binds", &home.path().join("hosts"), home.path());
     client.until("ended");
 }
 
-/// Binds to a name that has several addresses, by each scheme. Then binds to a name for which a directory
-/// offers many addresses. Most of these addresses do not answer.
+/// Binds to a name with several addresses, once by each scheme. Then binds to a name for which a directory
+/// service offers many addresses. Most of the addresses do not answer.
 fn binds_by_several_addresses() {
     for scheme in ["udp:", "tcp:", ""] {
         let begun = Instant::now();
@@ -475,8 +480,9 @@ fn binds_by_several_addresses() {
     println!("\nended");
 }
 
-/// Calls with short limits to a halted server end at their limits or report that the server is gone. No
-/// call reports an exhausted resource. Once the server continues, calls return again.
+/// Makes calls with short time limits to a halted server. These calls end at their time limits, or report
+/// that the server is gone. No call may report an exhausted resource. Once the server continues, calls must
+/// return again.
 #[test]
 fn calls_to_a_halted_server_report_no_exhausted_resource() {
     let _alone = alone();
@@ -509,8 +515,9 @@ fn calls_to_a_halted_server_report_no_exhausted_resource() {
     assert!(entered.windows(2).all(|pair| pair[0] != pair[1]), "a call ran twice");
 }
 
-/// Checks that the number of each call that returned is in exactly one of the records, and that the records
-/// contain no other numbers. Returns how many numbers each record contains.
+/// Compares the calls that returned with the records of the servers. The number of each such call must be in
+/// exactly one record, and the records must contain no other numbers. Returns how many numbers each record
+/// contains.
 fn hold_books(outcomes: &[Outcomes], homes: &[&Path]) -> Vec<usize> {
     let mut returned: Vec<u64> = outcomes.iter().flat_map(|one| one.returned.clone()).collect();
     returned.sort_unstable();
@@ -521,8 +528,9 @@ fn hold_books(outcomes: &[Outcomes], homes: &[&Path]) -> Vec<usize> {
     books.iter().map(Vec::len).collect()
 }
 
-/// Calls through a balancer from many threads over two bindings. Checks that each call succeeds and runs
-/// once, at one of the servers. Returns the bindings and the number of calls that ran at each server.
+/// Makes calls through a balancer from many threads over two bindings. Checks that each call succeeds, and
+/// that it runs once, at one of the servers. Returns the bindings, and the number of calls that ran at each
+/// server.
 fn calls_succeed(address: &str, nat: &Nat, servers: &[&Served]) -> (Vec<LedgerClient>, Vec<usize>) {
     const CALLS: u64 = 10_000;
     // There are more threads than sockets, so some threads share a socket.
@@ -571,15 +579,15 @@ fn calls_behind_a_balancer_all_succeed() {
     }
 }
 
-/// Returns a binding's verdict about a path, and its reason.
+/// Returns a binding's verdict about a path, and the reason for the verdict.
 fn said_of(ledger: &LedgerClient, path: PathKind) -> (Verdict, String) {
     let explanation = ledger.binding().explain();
     let rung = explanation.candidates().iter().find(|rung| rung.path == path).expect("every path");
     (rung.verdict, rung.reason.clone())
 }
 
-/// A name without a scheme also selects UDP through the balancer, although a server answers over TCP at the
-/// balancer's address. The binding reports that TCP was not needed.
+/// A client binds by a name without a scheme. A server answers over TCP at the balancer's address. Even so,
+/// the client must use UDP through the balancer, and must report that TCP was not needed.
 #[test]
 fn calls_by_a_plain_name_behind_a_balancer_all_succeed() {
     let _alone = alone();
@@ -599,7 +607,7 @@ fn calls_by_a_plain_name_behind_a_balancer_all_succeed() {
     assert!(nat.flows() > 2, "the balancer saw too few flows");
 }
 
-/// The balancer forwards nothing over UDP: calls use TCP, and the binding reports why.
+/// The balancer forwards nothing over UDP. So calls must use TCP, and the binding must report why.
 #[test]
 fn calls_by_a_plain_name_behind_a_balancer_without_servers_take_tcp() {
     let _alone = alone();

@@ -1,4 +1,4 @@
-//! Servers and clients over UDP in separate processes, which are killed, restarted and closed.
+//! Runs servers and clients over UDP in separate processes, and kills, restarts and closes them.
 
 #[path = "attack/mod.rs"]
 mod attack;
@@ -17,12 +17,12 @@ use ledger::{Book, Ledger as _, LedgerClient, LedgerServer, Outcomes};
 use peregrine::{Executed, Kind, Server};
 use support::{KeepGoing, Process, role};
 
-/// The time limit of events that are expected at once.
+/// How long a test waits for an event that should happen at once.
 const LIMIT: Duration = Duration::from_secs(30);
 const LARGE: usize = 64 << 20;
 
-/// Runs in child processes with a role: `server PORT`, `blaster ADDRESS`, `caller ADDRESS`. Without a role
-/// this does nothing.
+/// Does the work of a child process with the role `server PORT`, `blaster ADDRESS` or `caller ADDRESS`. In
+/// the test run itself there is no role, and this function does nothing.
 #[test]
 fn child() {
     let Some(role) = role() else { return };
@@ -56,14 +56,15 @@ fn child() {
     }
 }
 
-/// Starts a server at a port (any free port if zero) and returns it with its address.
+/// Starts a server at a port, or at any free port if `port` is 0. Returns the process and the address of its
+/// export.
 fn server(port: u16, directory: &Path) -> (Process, String) {
     let mut process = Process::launch("child", &format!("server {port}"), directory);
     let address = process.until("at ");
     (process, address)
 }
 
-/// Returns a free port outside the range from which the kernel picks ports.
+/// Returns a free port that is outside the range from which the kernel picks the ports of clients.
 fn free_port() -> u16 {
     let first = 20_000 + (std::process::id() % 10_000) as u16;
     let is_free = |port: &u16| UdpSocket::bind(("127.0.0.1", *port)).is_ok();
@@ -93,7 +94,8 @@ fn calls_running_when_the_server_dies_are_uncertain() {
     assert!(killed.elapsed() < LIMIT, "{:?}", killed.elapsed());
     let error = ledger.enter(9, 0).unwrap_err();
     assert!([Kind::ServerGone, Kind::Unreachable].contains(&error.kind()), "{error}");
-    // If the call used a frame that no earlier call had used, the client sent the call to a closed port.
+    // If the call used a call frame that no earlier call had used, the client sent the call to a closed port.
+    // The call may then count as possibly executed.
     let sent = error.kind() == Kind::ServerGone;
     assert!(sent || error.executed() == Executed::No, "{error}");
 }
@@ -112,11 +114,11 @@ fn outcomes_are_true_when_servers_restart_at_the_same_port() {
         let keep_going = KeepGoing::new(&going);
         let one = || ledger::caller(&address, &next, &answered, &going);
         let callers: Vec<_> = (0..3).map(|_| scope.spawn(one)).collect();
-        // A slow machine needs more time until enough calls have run.
+        // On a slow machine, it takes longer until enough calls have run.
         let is_weak = || answered.load(Ordering::Relaxed) <= 100 && Instant::now() < until + LIMIT;
         while kills < 12 || Instant::now() < until || is_weak() {
             let (mut server, _) = server(port, directory.path());
-            // About one server in six lives longer than the others.
+            // About one server in six lives for 500 ms. The others are killed earlier.
             let ms = if noise.once_in(6) { 500 } else { noise.below(200) };
             std::thread::sleep(Duration::from_millis(ms));
             server.kill();
@@ -142,7 +144,7 @@ fn server_frees_the_resources_of_clients_killed_while_sending() {
     let honest = vec![3; 1 << 20];
     assert_eq!(ledger.swallow(&honest).unwrap(), 1 << 20);
     let before = Vitals::of(server.id());
-    // Together, these clients send more bytes than the server keeps at one time.
+    // Together, these clients send more bytes than the server keeps for unfinished messages at one time.
     let mut largest = 0;
     for _ in 0..12 {
         let mut client = Process::start("child", &format!("blaster {address}"), directory.path());
@@ -153,8 +155,8 @@ fn server_frees_the_resources_of_clients_killed_while_sending() {
     println!("{} KiB became {largest}", before.resident_kib);
     let bound = peregrine::limits::PARTIAL_BYTES_MAX as u64 / 1024;
     assert!(largest < before.resident_kib + bound + (96 << 10), "{largest} KiB");
-    // Small calls succeed meanwhile. The eviction of the state of dead clients frees memory for other
-    // clients.
+    // Small calls succeed meanwhile. When the server evicts the state of dead clients, it frees memory for
+    // other clients.
     assert_eq!(ledger.enter(1, 0).unwrap(), 2);
     let begun = Instant::now();
     let mut room = Vec::new();
@@ -173,7 +175,8 @@ fn server_frees_the_resources_of_clients_killed_while_sending() {
     println!("large calls succeed again after {:?}", begun.elapsed());
     let mut after = before;
     let back = eventually(LIMIT, || {
-        // Each received packet makes the server check the unfinished messages of other clients.
+        // Each packet that arrives makes the server check the unfinished messages of other clients. So this
+        // test keeps sending.
         assert_eq!(ledger.swallow(&honest).unwrap(), 1 << 20);
         std::thread::sleep(Duration::from_millis(50));
         after = Vitals::of(server.id());
@@ -205,7 +208,7 @@ fn a_thousand_clients_leave_no_resources() {
     come_and_go(1, 400);
     let before = Vitals::of(server.id());
     come_and_go(401, 1000);
-    // Some clients exit without a close message.
+    // Some clients end without sending a close message.
     for _ in 0..6 {
         let mut client = Process::start("child", &format!("caller {address}"), directory.path());
         std::thread::sleep(Duration::from_millis(5));
@@ -221,8 +224,9 @@ fn a_thousand_clients_leave_no_resources() {
     entered.retain(|number| *number < 1 << 40);
     entered.sort_unstable();
     assert!(entered.iter().copied().eq(0..1401), "each call ran once");
-    // These bindings remain: that of this process, that of `describe`, and those of clients that sent no
-    // close message, or asked for handles twice because the answer was late.
+    // Some bindings remain: the one of this process, the one of `describe`, and those of clients that sent no
+    // close message. A client also leaves a binding if it asked for handles twice because the answer was
+    // late.
     let mut bindings = 0;
     let gone = eventually(LIMIT, || {
         bindings = peregrine::describe(&address).unwrap().bindings;

@@ -1,9 +1,9 @@
-//! Calls over UDP through a network that loses, duplicates, delays, reorders and corrupts packets, and is
-//! interrupted: two namespaces joined by a relay. No call runs twice, no loss goes unreported, and every
-//! reported outcome is true.
+//! Tests calls over UDP through a network that loses, duplicates, delays, reorders and corrupts packets, and
+//! that is interrupted. The network consists of two namespaces with a relay between them. No call may run
+//! twice, no loss may go unreported, and every reported outcome must be true.
 //!
-//! `PEREGRINE_SOAK` raises the number of calls to a million. `PEREGRINE_SEED=n` repeats the relay's
-//! decisions of an earlier run; each run prints its seed.
+//! `PEREGRINE_SOAK` raises the number of calls to a million. Each run prints its seed. `PEREGRINE_SEED=n`
+//! repeats the relay's decisions of the run with that seed.
 
 #[path = "attack/mod.rs"]
 mod attack;
@@ -22,15 +22,16 @@ use support::{Process, role};
 use tally::{Counts, Load, Tally as _, TallyClient, TallyServer, byte};
 
 const SERVER: &str = "127.0.0.1:7000";
-/// The port of the relay for many small calls. All relays listen at the link end where the server runs.
+/// The port of the relay for many small calls. All relays listen at the end of the link where the server
+/// runs.
 const STORM: u16 = 7001;
 /// The port of the relay for large results.
 const RAIN: u16 = 7002;
 /// The port of the relay that loses two packets of a large result.
 const TWO: u16 = 7003;
 
-/// The numbers of the fragments of a large result that are each lost once. The fragments between these two
-/// take more than half of all serial numbers.
+/// The numbers of two fragments of a large result. Each of the two is lost once. The fragments between them
+/// use more than half of all serial numbers.
 const LOST: [u32; 2] = [1000, 41_000];
 
 /// Impairments for small calls.
@@ -63,7 +64,7 @@ fn load() -> Load {
     Load { calls: if soaks() { 1_000_000 } else { 20_000 }, clients: 4, threads: 12 }
 }
 
-/// Runs in child processes with a role; in the test itself this does nothing.
+/// Does the work of a child process that has a role. In the test run itself, this function does nothing.
 #[test]
 fn child() {
     let Some(role) = role() else { return };
@@ -147,7 +148,7 @@ fn many_small_calls(link: &Link, path: &Path) {
     assert!(maybe > 0, "no call exceeded its deadline");
 }
 
-/// Reads `bytes` bytes through a relay and returns the time in milliseconds.
+/// Reads `bytes` bytes through the relay at `port`. Returns the time that this took, in milliseconds.
 fn read(link: &Link, path: &Path, bytes: usize, port: u16) -> u64 {
     let mut reader = link.launch(1, "child", &format!("reader {bytes} {port}"), path);
     let told = reader.until("ended");
@@ -161,8 +162,8 @@ fn a_large_result(link: &Link, path: &Path) {
 }
 
 /// Checks that the second loss is detected as fast as the first one, although serial numbers wrap around
-/// between the two. Otherwise only probes, which are 200 ms apart, would advance the transfer, and it would
-/// take minutes.
+/// between the two losses. If it were not detected, only probes would advance the transfer. Probes are 200 ms
+/// apart, so the transfer would take minutes.
 fn two_lost_packets(link: &Link, path: &Path) {
     let ms = read(link, path, 64 << 20, TWO);
     assert!(ms < 60_000, "{ms} ms");

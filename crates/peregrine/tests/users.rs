@@ -1,7 +1,7 @@
-//! Access control of exports by user and group. Unbound connections of one user do not keep other users
-//! out.
+//! Tests the access control of exports by user and group. Also checks that unbound connections of one user do
+//! not keep out other users.
 //!
-//! Only root can change its user, so these tests are skipped for other users.
+//! Only root can change its user. So these tests are skipped if another user runs them.
 
 mod attack;
 mod support;
@@ -24,7 +24,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 
 #[interface]
 trait Who {
-    /// Returns the user and the group of the caller, as the server sees them.
+    /// Returns the user and the group of the caller, as the server knows them.
     fn am_i(&self) -> peregrine::Result<(u32, u32)>;
 }
 
@@ -37,14 +37,14 @@ impl Who for Door {
     }
 }
 
-/// Reports the threads that run calls, and occupies them.
+/// Reports which threads run calls, and can occupy these threads.
 #[interface]
 trait Threads {
     /// Returns the number of the thread that runs this call.
     fn thread(&self) -> peregrine::Result<i32>;
-    /// Returns once `is_released` has been called.
+    /// Returns once the procedure `is_released` has been called.
     fn hold(&self) -> peregrine::Result<()>;
-    /// Makes all calls of `hold` return: those that wait now, and all later ones.
+    /// Ends all calls of `hold` that wait now. Later calls of `hold` return at once.
     fn is_released(&self) -> peregrine::Result<()>;
 }
 
@@ -72,17 +72,17 @@ impl Threads for Workshop {
     }
 }
 
-/// The number of threads of the server that exports a workshop.
+/// The number of threads of the server that exports `workshop`.
 const WORKERS: usize = 8;
 
 const USER: u32 = 61_001;
 const GROUP: u32 = 62_001;
 const OTHER: u32 = 61_999;
 
-/// The exports, named after the users that may bind to them.
+/// The names of the exports. Each name says which users may bind to the export.
 const NAMES: [&str; 5] = ["private", "public", "users", "groups", "both"];
 
-/// Runs in child processes with a role; in the test itself this does nothing.
+/// Does the work of a child process that has a role. In the test run itself, this function does nothing.
 #[test]
 fn child() {
     let Some(role) = role() else { return };
@@ -116,7 +116,7 @@ fn child() {
             become_user(OTHER, OTHER, &[]);
             holds();
         }
-        // A process whose environment names no runtime directory.
+        // Exports and binds in a process whose environment names no runtime directory.
         "alone" => {
             become_user(OTHER, OTHER, &[]);
             let exported = Server::new().export("alone", WhoServer::new(Door));
@@ -159,8 +159,8 @@ fn server() {
     running.wait();
 }
 
-/// Returns for each export whether this user may bind to it. An existing session grants no access: later
-/// binds use the session of the earlier ones and are checked, too.
+/// Returns, for each export, whether this user may bind to it. An existing session grants no access. So each
+/// later bind uses the session of the earlier binds, but is checked, too.
 fn outcomes(user: u32, group: u32) -> String {
     let mut bound = Vec::new();
     let outcomes = NAMES.map(|name| match WhoClient::bind(name) {
@@ -174,7 +174,7 @@ fn outcomes(user: u32, group: u32) -> String {
             assert_eq!(outcome, (Kind::Denied, Executed::No), "{name}: {error}");
             let text = error.to_string();
             assert!(text.contains(&format!("`{name}`")), "{text}");
-            // Unless the file's mode denies access, the server's error names the refused user.
+            // The server's error names the refused user, unless the mode of the file already denies access.
             let told = text.contains(&format!("user {user} ")) || name == "private";
             assert!(told, "{text}");
             "no"
@@ -200,7 +200,7 @@ fn exports_are_open_to_their_users_and_groups() {
     let _alone = alone();
     let Some(directory) = open_directory() else { return };
     let _server = Process::start("child", "server", directory.path());
-    // These are more groups than the first query of the kernel returns.
+    // These are more groups than the server gets with its first query to the kernel.
     let many: Vec<String> = (0..100).map(|i| (63_000 + i).to_string()).collect();
     let many = many.join(" ");
     for (who, may) in [
@@ -209,7 +209,7 @@ fn exports_are_open_to_their_users_and_groups() {
         (format!("{OTHER} {OTHER} {GROUP}"), "no yes no yes yes"),
         (format!("{OTHER} {OTHER} {many} {GROUP}"), "no yes no yes yes"),
         (format!("{USER} {GROUP}"), "no yes yes yes yes"),
-        // A group ID is not a user ID, and vice versa.
+        // A group ID does not count as a user ID, and a user ID does not count as a group ID.
         (format!("{GROUP} {USER} {USER}"), "no yes no no no"),
         (format!("{OTHER} {OTHER} {many}"), "no yes no no no"),
         ("0 0".to_owned(), "yes yes yes yes yes"),
@@ -219,16 +219,16 @@ fn exports_are_open_to_their_users_and_groups() {
     }
 }
 
-/// Opens as many connections as possible, and sends nothing.
+/// Opens more connections than the server allows, and sends nothing on them.
 fn guests(directory: &Path) {
-    // This is repeated if the first connections were closed before the last ones were open.
+    // The attempt is repeated if the first connections were closed before the last ones were open.
     let stay = || {
         let begun = Instant::now();
         let connect = || Line::connect(directory, "public").unwrap();
         let guests: Vec<Line> = (0..400).map(|_| connect()).collect();
         let refused = || guests.iter().filter(|guest| !guest.is_open()).count();
         assert!(eventually(LIMIT, || refused() > 0), "no connection is refused");
-        // Later connections are refused until the time limit of the open ones ends.
+        // The server refuses further connections until the time limit of the open ones ends.
         let (said, _) = connect().answer();
         let stay = guests.len() - refused();
         let late = begun.elapsed() >= limits::UNBOUND_TIME;
@@ -254,7 +254,7 @@ fn unbound_connections_of_one_user_keep_no_other_user_out() {
     assert!((1..=limits::UNBOUND_PER_USER).contains(&stay), "{stay} connections remain");
     let who = WhoClient::bind("public").expect("another user can bind");
     assert_eq!(who.am_i().unwrap(), (0, 0));
-    // The time limit of the unbound connections ends. Then the user that opened them can bind again.
+    // When the time limit of the unbound connections has ended, the user that opened them can bind again.
     assert_eq!(hostile.line(), "true");
     drop((hostile, who));
     let mut after = before;
@@ -265,11 +265,11 @@ fn unbound_connections_of_one_user_keep_no_other_user_out() {
     assert!(back, "{before:?} became {after:?}");
 }
 
-/// Takes and holds the lock of every name whose lock file this user may open.
+/// Takes the lock of every name whose lock file this user may open, and holds these locks.
 fn locks(directory: &Path) {
     let locks = NAMES.map(|name| {
         let file = std::fs::File::open(directory.join(format!(".{name}.lock"))).ok()?;
-        // This waits for the server to die if the server holds the lock.
+        // If the server holds the lock, this thread waits until the server dies.
         Some(std::thread::spawn(move || {
             file.lock_shared().expect("the lock");
             file
@@ -279,7 +279,7 @@ fn locks(directory: &Path) {
     std::thread::park_timeout(Duration::from_secs(50));
 }
 
-/// Prints for each line of input whether a listing reports each export as alive.
+/// For each line of input, prints for each export whether a listing reports the export as alive.
 fn lists() {
     println!("\nready");
     for _ in std::io::stdin().lines() {
@@ -300,9 +300,10 @@ fn another_user_cannot_hold_the_name_of_a_killed_server() {
     let mut hostile = Process::start("child", "locks", directory.path());
     assert_eq!(hostile.line(), "0", "locks of another user that may be opened");
     server.kill();
-    // The server reports that it is ready once it holds all its names.
+    // The server reports that it is ready once it holds the locks of all its names.
     let mut again = Process::start("child", "server", directory.path());
-    // The next server replaces a lock file of an earlier release, which every user may open.
+    // An earlier release of the library made lock files that every user may open. The next server must
+    // replace such a file.
     again.kill();
     let old = directory.path().join(".public.lock");
     std::fs::set_permissions(&old, std::fs::Permissions::from_mode(0o644)).unwrap();
@@ -324,7 +325,7 @@ fn listing_by_another_user_distinguishes_dead_from_unknown() {
     assert_eq!(other.line(), "None Some(false) Some(false) Some(false) Some(false)");
 }
 
-/// Uses a copy of this program that runs as root whichever user starts it.
+/// Uses a copy of this program with the set-user-ID bit. The copy runs as root, whichever user starts it.
 #[test]
 fn set_user_id_program_ignores_the_environment_of_its_user() {
     use std::os::unix::process::CommandExt as _;
@@ -354,7 +355,7 @@ fn set_user_id_program_ignores_the_environment_of_its_user() {
     assert!(!said.contains("/chosen"), "{said}");
 }
 
-/// Prints the directories that a program derives from its environment.
+/// Prints the directories that the library derives from the environment of this process.
 #[test]
 fn environment() {
     let Some(_) = role() else { return };
@@ -363,11 +364,11 @@ fn environment() {
     println!("{:?}", peregrine::directory::Hosts::of_environment());
 }
 
-/// Makes sessions with the maximum number of A-stacks until the server refuses one.
+/// Makes sessions with the largest allowed number of A-stacks until the server refuses one.
 fn regions(directory: &Path) {
     let (mut sessions, mut bytes) = (Vec::new(), 0);
     println!("\nready");
-    // Without a bound in the server the test still ends, at twice the allowed bytes.
+    // If the server has no bound, the test still ends, at twice the allowed number of bytes.
     while bytes < 2 * limits::REGION_BYTES_PER_USER {
         let line = Line::connect(directory, "public").unwrap();
         let (answer, files) = line.ask(&wire::bind(limits::ASTACKS_MAX, 4096, &[]));
@@ -410,7 +411,7 @@ fn workshop() {
     running.wait();
 }
 
-/// Calls repeatedly, and prints at the end which threads ran the calls.
+/// Makes calls repeatedly. At the end, prints which threads of the server ran the calls.
 fn calls(directory: &Path) {
     let client = ThreadsClient::bind("workshop").unwrap();
     let mut threads = BTreeSet::from([client.thread().unwrap()]);
@@ -466,16 +467,17 @@ fn blocking_calls_of_one_user_leave_threads_to_others() {
             .count()
     };
     assert!(eventually(LIMIT, || workers() >= WORKERS - WORKERS / 4), "{} threads", workers());
-    // In this time the other user could occupy more threads.
+    // During this pause, the other user could occupy more threads if the server allowed that.
     std::thread::sleep(Duration::from_millis(200));
     let client = ThreadsClient::bind("workshop").unwrap();
     client.with_timeout(LIMIT).is_released().expect("a thread for the server's own user");
     assert_eq!(other.until("held "), (2 * WORKERS).to_string());
 }
 
-/// Repeatedly frees the memory of this client's region, while the server reads that memory at each ring.
+/// Repeatedly frees the memory of this client's region. The server reads that memory each time the client
+/// rings (sends `RING`).
 fn punches(directory: &Path) {
-    /// The number of bytes that are freed. The more memory is freed, the longer a read there takes.
+    /// The number of bytes that are freed. The more memory is freed, the longer the server's read takes.
     const FILLED: u64 = 128 << 20;
     let line = Line::connect(directory, "workshop").unwrap();
     let (answer, files) = line.ask(&wire::bind(16, 1 << 20, &[]));
@@ -499,7 +501,7 @@ fn punches(directory: &Path) {
     });
 }
 
-/// Returns whether a thread, given by its directory in `/proc`, waits in the kernel for memory.
+/// Returns whether a thread waits in the kernel for memory. `thread` is the thread's directory in `/proc`.
 fn waits_for_memory(thread: &Path) -> bool {
     let stat = std::fs::read_to_string(thread.join("stat")).unwrap();
     stat.rsplit(") ").next().unwrap().starts_with('D')
@@ -518,7 +520,7 @@ fn freed_region_memory_costs_the_keeper_little_time() {
             name.starts_with("peregrine-keep").then_some(task)
         })
     };
-    // A thread sets its name when it begins to run, so the name may appear late.
+    // A thread sets its name only when it begins to run, so the name may appear late.
     let limit = Instant::now() + Duration::from_secs(20);
     let keeper = loop {
         match keeper() {
@@ -578,7 +580,7 @@ fn freed_region_memory_slows_no_call_of_another_user() {
     assert!(waits <= looks / 100, "{waits} of {looks}");
 }
 
-/// Containers, cron jobs and `su` leave a user without `XDG_RUNTIME_DIR`.
+/// Containers, cron jobs and `su` can run programs of a user without `XDG_RUNTIME_DIR`.
 #[test]
 fn user_without_a_runtime_directory_gets_a_private_one() {
     let _alone = alone();
@@ -595,7 +597,7 @@ fn user_without_a_runtime_directory_gets_a_private_one() {
     assert_eq!(told(), format!("Ok(({OTHER}, {OTHER}))"));
     let mode = std::fs::metadata(&own).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o700);
-    // Another user has created the directory before.
+    // In this case, another user has already created the directory.
     std::fs::remove_dir_all(&own).unwrap();
     std::fs::create_dir(&own).unwrap();
     let told = told();

@@ -1,4 +1,5 @@
-//! Exports that end while calls run: one export is withdrawn and the others continue, or the server drains.
+//! Tests exports that end while calls run. Either one export is withdrawn while the others continue, or the
+//! whole server drains (stops after the running calls).
 
 mod support;
 
@@ -22,7 +23,8 @@ trait Gate {
     fn wait(&self, x: u32) -> peregrine::Result<u32>;
 }
 
-/// A gate that the test opens; `_alive` lives as long as the object.
+/// A gate that the test opens. `_alive` lives as long as the object, so the test can notice that the object
+/// was dropped.
 struct Guarded {
     came: Mutex<Sender<u32>>,
     open: Mutex<Receiver<()>>,
@@ -41,7 +43,7 @@ impl Gate for Guarded {
 }
 
 const LIMIT: Duration = Duration::from_secs(40);
-/// The time limit of events that are expected at once.
+/// How long a test waits for an event that should happen at once.
 const SOON: Duration = Duration::from_secs(10);
 
 /// The test's side of a gate.
@@ -59,7 +61,7 @@ fn guarded() -> (GateServer<Guarded>, Keeper) {
     (GateServer::new(guarded), Keeper { came, open, alive })
 }
 
-/// Starts a server with two gates.
+/// Starts a server that exports two gates, `gate` and `other`.
 fn start(threads: usize) -> (Running, Keeper, Keeper) {
     let ((first, first_keeper), (second, second_keeper)) = (guarded(), guarded());
     let server = Server::new().threads(threads).export("gate", first).unwrap();
@@ -74,7 +76,7 @@ fn refused<T>(result: Result<T, CallError>) {
     assert_eq!(outcome, (Kind::Withdrawn, Executed::No), "{error}");
 }
 
-/// Checks that an open, unbound connection is refused when it asks for a binding now.
+/// Checks that the server refuses an open, unbound connection that asks for a binding now.
 #[track_caller]
 fn refused_guest(guest: &Line) {
     let start = Instant::now();
@@ -84,7 +86,7 @@ fn refused_guest(guest: &Line) {
     assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
 }
 
-/// Runs a client in a separate process. It calls until a call fails, and prints the error.
+/// Runs a client in a separate process. The client makes calls until one fails, and prints the error.
 #[test]
 fn child() {
     let Some(role) = role() else { return };
@@ -112,7 +114,8 @@ fn withdrawing_one_export_does_not_affect_the_other() {
     let _alone = alone();
     let directory = support::own_directory();
     let (running, keeper, other_keeper) = start(4);
-    // The session is made through the export that is withdrawn.
+    // The client binds to the export `gate` first. So the session is made through the export that is
+    // withdrawn later.
     let never = BindOptions::default().rebind(Rebind::Never);
     let gate = GateClient::bind_with("gate", &never).unwrap();
     let other = GateClient::bind("other").unwrap();
@@ -125,7 +128,7 @@ fn withdrawing_one_export_does_not_affect_the_other() {
         assert_eq!(keeper.came.recv_timeout(LIMIT), Ok(3));
         let inside_other = scope.spawn(|| other.wait(4));
         assert_eq!(other_keeper.came.recv_timeout(LIMIT), Ok(4));
-        // These calls keep threads of the server busy with both exports.
+        // These calls keep threads of the server busy, with calls to both exports.
         scope.spawn(|| {
             let mut both = true;
             while going.load(Ordering::Relaxed) {
@@ -149,7 +152,7 @@ fn withdrawing_one_export_does_not_affect_the_other() {
         assert_eq!(elsewhere.line(), "the other lives");
         assert_eq!(elsewhere.line(), "3");
 
-        // Another server takes the name while a call of the first one still runs.
+        // Another server takes the name of the export while a call to the first server still runs.
         let (second, second_keeper) = guarded();
         let second = Server::new().export("gate", second).unwrap().spawn().unwrap();
         let new = GateClient::bind("gate").unwrap();
@@ -162,7 +165,8 @@ fn withdrawing_one_export_does_not_affect_the_other() {
         assert_eq!(inside.join().unwrap().expect("a running call finishes"), 3);
         other_keeper.open.send(()).unwrap();
         assert_eq!(inside_other.join().unwrap().unwrap(), 4);
-        // The object is dropped although a client is bound to it and the threads continue.
+        // The object is dropped although a client is still bound to it, and although the server's threads
+        // continue.
         until("the object is dropped", || Arc::strong_count(&keeper.alive) == 1);
         drop(second);
     });
@@ -182,13 +186,14 @@ fn withdrawn_export_leaves_no_descriptor() {
     let own = || at_rest(directory.path(), "other", [std::process::id()]);
     let [before] = own();
     assert!(running.withdraw("gate"));
-    // The listening socket and the lock of the withdrawn export are closed, although the session was made
-    // through this export.
+    // The server closes the listening socket and the lock of the withdrawn export, although the session was
+    // made through this export.
     until("socket and lock are closed", || own() == [before - 2]);
     assert_eq!(other.pass(3).unwrap(), 3);
 }
 
-/// A client that binds while an export is withdrawn is refused, or its later calls are refused.
+/// A client binds while an export is being withdrawn. Either the bind is refused, or the client's later calls
+/// are refused.
 #[test]
 fn binding_during_withdrawal_yields_no_working_client() {
     let _alone = alone();
@@ -200,7 +205,7 @@ fn binding_during_withdrawal_yields_no_working_client() {
         let (server, second) = (server, guarded().0);
         let both = Server::new().export("early", server).unwrap().export("late", second).unwrap();
         let both = both.spawn().unwrap();
-        // This client connects now, and sends its bind request after the withdrawal.
+        // This client connects before the withdrawal, but sends its bind request afterwards.
         let guest = Line::connect(directory.path(), "early").unwrap();
         let _late = GateClient::bind("late").unwrap();
         let going = AtomicBool::new(true);
@@ -257,7 +262,7 @@ fn drain_finishes_running_calls_and_refuses_new_ones() {
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         assert_eq!(refusals.load(Ordering::Relaxed), 200);
 
-        // The names are free at once for the next server, and no client waits for the old one.
+        // The next server can use the names at once, and no client waits for the old server.
         let asked = Instant::now();
         for name in ["gate", "other"] {
             assert_eq!(GateClient::bind(name).unwrap_err().kind(), Kind::NotFound);
@@ -289,7 +294,7 @@ fn drain_waits_no_longer_than_its_limit() {
     let mut inside = Process::start("child", "inside", directory.path());
     assert_eq!(keeper.came.recv_timeout(LIMIT), Ok(7));
     std::thread::scope(|scope| {
-        // Two calls wait for the only thread, which runs a call of another process.
+        // The only thread runs a call of another process. Two further calls wait for this thread.
         let waiting = [&gate, &other].map(|client| scope.spawn(|| client.pass(1)));
         std::thread::sleep(Duration::from_millis(20));
         let start = Instant::now();
@@ -301,15 +306,15 @@ fn drain_waits_no_longer_than_its_limit() {
     assert_eq!(inside.line(), "ServerGone Maybe");
     assert_eq!(inside.line(), "ServerGone No");
     assert_eq!(inside.line(), "the other is dead");
-    // The procedure runs to its end, and no other call is served.
+    // The running procedure continues to its end, but the server serves no other call.
     keeper.open.send(()).unwrap();
     until("the object is dropped", || Arc::strong_count(&keeper.alive) == 1);
     drop(other_keeper);
     refused(gate.pass(2));
 }
 
-/// Runs a server in a separate process, which drains on request and prints the result. Its role is the
-/// endpoint at which it listens.
+/// Runs a server in a separate process. On request, the server drains and prints the result. The role of the
+/// process is the endpoint at which the server listens.
 #[test]
 fn drainer() {
     let Some(endpoint) = role() else { return };
@@ -324,12 +329,12 @@ fn drainer() {
     std::io::stdin().read_line(&mut String::new()).unwrap();
     println!("draining");
     println!("{}", running.drain(LIMIT));
-    // This thread waits until the test kills the process. If `_open` were dropped now, the procedures would
-    // return.
+    // This thread waits until the test kills the process. If `_open` were dropped earlier, the procedures
+    // would return.
     std::io::stdin().read_line(&mut String::new()).unwrap();
 }
 
-/// Returns whether a signal was sent to a process that has not handled it yet.
+/// Returns whether a signal was sent to a process and the process has not handled it yet.
 fn is_pending(process: u32, signal: i32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let pending = status.lines().filter_map(|line| line.split_once("Pnd:"));
@@ -337,8 +342,8 @@ fn is_pending(process: u32, signal: i32) -> bool {
     masks.any(|mask| mask & 1 << (signal - 1) != 0)
 }
 
-/// Checks that a second signal ends a drain that waits for calls. With `is_here`, one of the calls is on the
-/// local path.
+/// Checks that a second signal ends a drain that still waits for calls. If `is_here` is true, one of these
+/// calls is on the local path.
 fn second_signal_ends_the_drain_of(mut server: Process, is_here: bool, paths: &[PathKind]) {
     let addresses = server.line();
     let networks = addresses.split(' ').map(|address| format!("{address}/gate"));
@@ -352,7 +357,7 @@ fn second_signal_ends_the_drain_of(mut server: Process, is_here: bool, paths: &[
     assert!(by.len() == paths.len() && paths.iter().all(|path| by.contains(path)), "{by:?}");
     std::thread::scope(|scope| {
         for gate in &gates {
-            // The call ends with the server's process.
+            // This call ends only when the server's process ends.
             scope.spawn(|| gate.wait(1).unwrap_err());
             server.until("came");
         }
@@ -360,9 +365,9 @@ fn second_signal_ends_the_drain_of(mut server: Process, is_here: bool, paths: &[
         server.write_line("drain");
         assert_eq!(server.line(), "draining");
         until("calls are refused", || gates.iter().all(|gate| gate.pass(1).is_err()));
-        // The first signal requests a drain, which is already in progress.
+        // The first signal requests a drain, but a drain is already in progress.
         server.signal(libc::SIGTERM);
-        // A signal that arrives while one of the same kind is pending is lost.
+        // If a signal arrives while another signal of the same kind is pending, it is lost.
         until("the signal is taken", || !is_pending(server.id(), libc::SIGTERM));
         server.signal(libc::SIGTERM);
         assert_eq!(server.line(), "false", "procedures still run");

@@ -1,5 +1,5 @@
-//! A server that writes the number of every call that it runs to a file, so that a test can read the numbers
-//! after the server died.
+//! Provides a server that writes the number of every call that it runs to a file. A test can read the numbers
+//! even after the server has died.
 
 // Each test program uses only some of these items.
 #![allow(dead_code)]
@@ -24,7 +24,7 @@ pub(crate) trait Ledger {
 pub(crate) struct Book(pub(crate) PathBuf);
 
 impl Book {
-    /// Returns the file of the child processes that use this directory.
+    /// Returns the file that all child processes with this runtime directory use.
     pub(crate) fn of(directory: &Path) -> Self {
         Self(directory.join("book.bin"))
     }
@@ -77,8 +77,8 @@ impl Outcomes {
         }
     }
 
-    /// Checks all outcomes against the recorded numbers. Returns how many calls returned, how many were not
-    /// executed, and how many may have been executed.
+    /// Checks all outcomes against the recorded numbers. Returns three counts: the calls that returned, the
+    /// calls that were not executed, and the calls that may have been executed.
     pub(crate) fn check(all: &[Self], directory: &Path) -> [usize; 3] {
         let mut entered = Book::read(directory);
         entered.sort_unstable();
@@ -103,8 +103,8 @@ impl Outcomes {
     }
 }
 
-/// Binds to `address` and makes calls while `going` is set. After some failed calls it binds again. `next` is
-/// the number of the next call, and `answered` counts the calls that returned.
+/// Binds to `address`, and makes calls while `going` is set. After about half of the failed calls, binds
+/// again. `next` is the number of the next call, and `answered` counts the calls that returned.
 pub(crate) fn caller(
     address: &str,
     next: &AtomicU64,
@@ -134,8 +134,8 @@ pub(crate) fn caller(
                 }
                 Err(error) => {
                     outcomes.failed(number, &error);
-                    // Half of the failed bindings are used again, and must report the outcomes of further
-                    // calls correctly.
+                    // Half of the bindings that failed once are used further. They must report the outcomes
+                    // of later calls correctly, too.
                     if number.is_multiple_of(2) {
                         break;
                     }

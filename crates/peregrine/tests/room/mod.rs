@@ -1,5 +1,5 @@
-//! What tests of calls over a network share: an object to call, and cases that hold on every network
-//! path.
+//! Shared parts of the tests of calls over a network: an object to call, and test cases that hold on every
+//! network path.
 
 // Each test program uses only some of these items.
 #![allow(dead_code)]
@@ -20,7 +20,7 @@ use peregrine::{
 
 pub(crate) const LONG: Duration = Duration::from_secs(20);
 
-/// The path that carries the calls, and its name in addresses.
+/// The path that carries the calls, and the scheme of this path in addresses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Carrier {
     pub(crate) scheme: &'static str,
@@ -28,12 +28,12 @@ pub(crate) struct Carrier {
 }
 
 impl Carrier {
-    /// Returns an address of the host `host` with a port that the system chooses.
+    /// Returns an address of the host `host` whose port the system chooses.
     pub(crate) fn at(self, host: &str) -> String {
         format!("{}:{host}:0", self.scheme)
     }
 
-    /// Returns an address at which this process can listen, and to which it can also make calls.
+    /// Returns an address at which a server of this test can listen and a client of this test can call it.
     pub(crate) fn loopback(self) -> String {
         self.at(if self.scheme == "eth" { ENDS[1] } else { "127.0.0.1" })
     }
@@ -44,8 +44,8 @@ impl Carrier {
     }
 }
 
-/// Starts a server that listens at `at`. For raw Ethernet, it listens at the far end of the link that this
-/// thread has entered.
+/// Starts a server that listens at `at`. With raw Ethernet, the server listens at the far end of the link
+/// whose near end this thread has entered.
 fn start(server: Server, at: &str) -> Running {
     if !at.starts_with("eth:") {
         return server.listen(at).unwrap().spawn().unwrap();
@@ -58,7 +58,7 @@ fn start(server: Server, at: &str) -> Running {
 pub(crate) trait Room {
     fn null(&self) -> peregrine::Result<()>;
     fn sleep(&self, ms: u32) -> peregrine::Result<u32>;
-    /// Returns when all callers for which the barrier waits are inside.
+    /// Returns when as many callers are inside this procedure as the barrier waits for.
     fn meet(&self) -> peregrine::Result<()>;
     /// Returns when the door is open.
     fn stay(&self) -> peregrine::Result<()>;
@@ -70,7 +70,7 @@ pub(crate) trait Room {
     fn ran(&self) -> peregrine::Result<u32>;
 }
 
-/// Counts the calls that have entered the object, and ends the calls of `stay` when it opens.
+/// A door that counts the calls that have entered the object. The calls of `stay` end when the door opens.
 #[derive(Default)]
 struct Door {
     entered: AtomicU32,
@@ -126,7 +126,7 @@ impl Room for Inside {
     }
     fn stay(&self) -> peregrine::Result<()> {
         self.door.entered.fetch_add(1, Ordering::SeqCst);
-        // The limit ends the call if the test fails meanwhile.
+        // This limit ends the procedure if the test fails before it opens the door.
         let limit = Instant::now() + 2 * LONG;
         while !self.door.open.load(Ordering::SeqCst) && Instant::now() < limit {
             std::thread::sleep(Duration::from_millis(1));
@@ -159,8 +159,8 @@ pub(crate) fn serve(server: Server, room: Inside, at: &str) -> (Running, String)
     (running, address)
 }
 
-/// Makes a runtime directory for this test. The runtime directory belongs to the process, so tests run one at
-/// a time.
+/// Makes a runtime directory for this test. All threads of a process use the same runtime directory, so the
+/// tests run one at a time.
 pub(crate) fn home() -> (std::sync::MutexGuard<'static, ()>, tempfile::TempDir) {
     let alone = support::alone();
     (alone, support::own_directory())
@@ -187,7 +187,7 @@ fn check_contract(by: Carrier, options: &BindOptions, wait: Wait) {
     });
 }
 
-// The cases.
+// The test cases.
 
 pub(crate) fn contract_holds(by: Carrier) {
     let _home = home();
@@ -263,8 +263,8 @@ pub(crate) fn each_thread_gets_its_own_replies(by: Carrier) {
     }
 }
 
-/// Gives up a call while its procedure runs. The call keeps the only frame, so no other call can start
-/// while the door is closed.
+/// Makes a call that times out while its procedure runs. The call then keeps the client's only call frame. So
+/// no other call of this client can start while the door is closed.
 #[track_caller]
 fn give_up_call_inside(impatient: &RoomClient, door: &Door) {
     let (before, limit) = (door.entered(), Instant::now() + LONG);
@@ -277,8 +277,8 @@ fn give_up_call_inside(impatient: &RoomClient, door: &Door) {
             match impatient.null().map_err(|error| (error.kind(), error.executed())) {
                 Err((Kind::TimedOut, Executed::No)) if inside => return,
                 Err((Kind::TimedOut, Executed::No)) => {}
-                // On a slow machine the server may learn that the call is given up before it runs the
-                // call. Then the server does not run it, and the frame is free.
+                // On a slow machine, the server may learn that the call is given up before it has run the
+                // call. The server then does not run the call, and the frame is free.
                 outcome => {
                     let allowed = [Ok(()), Err((Kind::TimedOut, Executed::Maybe))];
                     assert!(allowed.contains(&outcome), "{outcome:?}");
@@ -300,7 +300,7 @@ pub(crate) fn late_reply_releases_frame_of_given_up_call(by: Carrier) {
         let room = RoomClient::bind_with(&address, &options).unwrap();
         door.set(false);
         give_up_call_inside(&room.with_timeout(Duration::from_millis(30)), &door);
-        // The only frame is captured until the late reply arrives.
+        // The given-up call keeps the only frame until its late reply arrives.
         door.set(true);
         assert!(room.null().is_ok());
         assert!(room.with_timeout(LONG).sleep(0).is_ok() && room.is_alive());
@@ -382,7 +382,7 @@ pub(crate) fn calls_of_withdrawn_export_fail_and_others_succeed(by: Carrier) {
     assert!(running.withdraw("room"));
     assert_eq!(refused(room.null()), Kind::Withdrawn);
     if by.path == PathKind::Tcp {
-        // A server announces a withdrawal on each connection.
+        // Over TCP, a server announces a withdrawal on each connection.
         support::until("the client learns of the withdrawal", || !room.is_alive());
     }
     assert_eq!(refused(RoomClient::bind(&address).map(drop)), Kind::NotFound);
@@ -411,7 +411,7 @@ pub(crate) fn stopping_server_finishes_calls_and_refuses_new_ones(by: Carrier) {
         assert!(stops.join().unwrap());
     });
     if by.path == PathKind::Tcp {
-        // A server announces on each connection that it stops.
+        // Over TCP, a server announces on each connection that it stops.
         support::until("the client learns of the stop", || !idle.is_alive());
         let error = idle.null().unwrap_err();
         assert_eq!((error.kind(), error.executed()), (Kind::Withdrawn, Executed::No), "{error}");
@@ -433,7 +433,7 @@ pub(crate) fn calls_cut_short_by_drain_may_have_executed(by: Carrier) {
         let runs = scope.spawn(|| room.stay());
         door.await_entered(1);
         assert!(!running.drain(Duration::from_millis(50)));
-        // Over datagrams no connection is closed, so the result may still reach the caller.
+        // Datagrams have no connection that the server could close. So the result may still reach the caller.
         door.set(by.is_datagrams());
         let outcome = runs.join().unwrap();
         door.set(true);
@@ -496,15 +496,15 @@ pub(crate) fn binding_error_gives_the_reason(by: Carrier) {
 
 pub(crate) fn caller_is_identified_by_its_address(by: Carrier) {
     let _home = home();
-    // Over datagrams, a client on a slow machine may request handles twice. The server then has two bindings
-    // for this client.
+    // Over datagrams, a client on a slow machine may send its request to bind twice. The server then counts
+    // two bindings of this client, so the smallest number of several attempts is compared.
     let tries = if by.is_datagrams() { 10 } else { 1 };
     let bindings = (0..tries).map(|_| bindings_after_asking_for_caller(by)).min().expect("a try");
     // Over datagrams, `peregrine::describe` also makes a binding.
     assert_eq!(bindings, if by.is_datagrams() { 2 } else { 1 });
 }
 
-/// Asks the server which caller it sees. Returns how many bindings the server reports afterwards.
+/// Asks the server what it knows about its caller. Returns how many bindings the server reports afterwards.
 fn bindings_after_asking_for_caller(by: Carrier) -> u32 {
     let (running, address) = serve(Server::new(), Inside::of(1), &by.at("[::1]"));
     assert!(address.starts_with(&format!("{}:[::1]:", by.scheme)), "{address}");
@@ -516,7 +516,7 @@ fn bindings_after_asking_for_caller(by: Carrier) -> u32 {
     assert_eq!(room.from(&format!("{:?}", by.path)).unwrap(), (true, process, u32::MAX));
     let description = peregrine::describe(&address).unwrap();
     assert_eq!((&*description.interface, description.process), ("Room", std::process::id()));
-    // The same export is also available under its name.
+    // The same export is also available on the local path, under its name.
     assert_eq!(RoomClient::bind("room").unwrap().binding().path(), PathKind::Local);
     drop(room);
     running.stop();
@@ -549,7 +549,7 @@ pub(crate) fn timed_out_call_keeps_its_frame_while_procedure_runs(by: Carrier) {
     let room = RoomClient::bind_with(&address, &BindOptions::default().astacks(1)).unwrap();
     give_up_call_inside(&room.with_timeout(Duration::from_millis(50)), &door);
     std::thread::scope(|scope| {
-        // The only frame is captured until the procedure has ended.
+        // The call keeps the only frame until its procedure has ended.
         let waits = scope.spawn(|| room.sleep(1));
         std::thread::sleep(Duration::from_millis(300));
         assert!(!waits.is_finished(), "the frame of a running call was released");
@@ -582,8 +582,8 @@ pub(crate) fn long_call_is_not_given_up(by: Carrier) {
     let _home = home();
     let (_running, address) = serve(Server::new().threads(1), Inside::of(1), &by.loopback());
     let room = RoomClient::bind(&address).unwrap();
-    // The call takes longer than a client waits for a silent server. With `PEREGRINE_SOAK` it takes longer
-    // still.
+    // The procedure runs longer than a client waits for a silent server. With `PEREGRINE_SOAK`, it runs even
+    // longer.
     let ms = if std::env::var_os("PEREGRINE_SOAK").is_some() { 10_000 } else { 3_500 };
     assert_eq!(room.sleep(ms).unwrap(), ms);
     assert_eq!(room.ran().unwrap(), 1);
@@ -599,7 +599,7 @@ pub(crate) fn unknown_export_and_stopped_server_are_reported(by: Carrier) {
     running.stop();
     let start = Instant::now();
     let error = room.null().unwrap_err();
-    // Over a connection, the client knows the reason if the server's last message has arrived.
+    // Over TCP, the client knows the reason if the last message of the server has arrived.
     let withdrawn = !by.is_datagrams() && error.kind() == Kind::Withdrawn;
     assert!(withdrawn || error.kind() == Kind::ServerGone, "{error}");
     assert!(by.is_datagrams() || error.executed() == Executed::No, "{error}");

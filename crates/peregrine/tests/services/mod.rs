@@ -1,4 +1,4 @@
-//! Small interfaces that several tests export, and their objects.
+//! Small interfaces that several tests export, and the objects that implement them.
 
 // Each test program uses only some of these items.
 #![allow(dead_code)]

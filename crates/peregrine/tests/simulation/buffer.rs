@@ -1,4 +1,5 @@
-//! A message that is being received: the ranges that have arrived, and the token of the message.
+//! The receive buffer of a simulated message: the ranges of bytes that have arrived, and the message's token,
+//! which represents the bytes.
 
 use core::ops::Range;
 use std::collections::BTreeMap;
@@ -10,7 +11,8 @@ use crate::oracle::Oracle;
 pub(crate) struct Buffer {
     total: u32,
     token: Option<Token>,
-    /// The received ranges, joined where they touch. There are few ranges, however large the message is.
+    /// The received ranges. Ranges that touch are joined, so there are few of them, however large the message
+    /// is.
     ranges: BTreeMap<u32, u32>,
 }
 
@@ -24,7 +26,7 @@ impl Buffer {
         self.total = total;
     }
 
-    /// Puts the bytes of a packet in their place.
+    /// Records the range of a packet's bytes as received.
     pub(crate) fn place(&mut self, packet: &Packet, at: Range<u32>, oracle: &mut Oracle) {
         let Some((token, range)) = &packet.data else {
             return oracle.violated("a piece was placed that no packet contained".into());

@@ -1,5 +1,5 @@
-//! The client of the simulation: what a driver and the keeper do around [`ClientEnd`] and
-//! [`BindExchange`].
+//! The client of the simulation. It does what a driver and the keeper do in the library: it drives a
+//! [`ClientEnd`] and a [`BindExchange`].
 
 use std::collections::VecDeque;
 
@@ -16,7 +16,7 @@ use crate::oracle::{Ending, Oracle};
 use crate::random::Random;
 use crate::server::{Shared, bitmap};
 
-/// After this time the keeper acknowledges a result that no call has acknowledged.
+/// If no further call has acknowledged a result after this time, the keeper acknowledges it.
 const ACKNOWLEDGE_AFTER: u64 = 100 * MILLISECOND;
 /// The pause after a failed bind.
 const REBIND_AFTER: u64 = 500 * MILLISECOND;
@@ -32,21 +32,21 @@ pub(crate) struct ClientOptions {
     pub(crate) bye: bool,
 }
 
-/// One thread of a client, which makes one call after another.
+/// An activity: one thread of a client, which makes one call after another.
 #[derive(Debug)]
 pub(crate) struct Activity {
     pub(crate) todo: VecDeque<Token>,
     binding: Option<BindExchange>,
-    /// Whether the last handle was refused, which shows that the socket reaches a server.
+    /// Whether a server refused the last handle. A refusal shows that the socket reaches a server.
     refused: bool,
     /// The incarnation of the server to which the activity was last bound.
     incarnation: Option<u64>,
     pub(crate) client_end: Option<ClientEnd>,
-    /// The number of the activity's socket, which changes when the socket cannot be used any more.
+    /// The number of the activity's socket. It changes when the socket can no longer be used.
     socket: u32,
-    /// Whether any packet of the call has left the machine.
+    /// Whether any packet of the current call has left the machine.
     left: bool,
-    /// The call that runs, and when the client cancels it.
+    /// The current call, and the time at which the client cancels it.
     current: Option<(Token, Option<u64>)>,
     result: Buffer,
     /// When the next call begins.
@@ -93,7 +93,7 @@ impl Client {
         Self { address, options, activities, flow, random, dropped: 0 }
     }
 
-    /// Delivers a packet. Returns the activity that it was for.
+    /// Delivers a packet. Returns the activity to which the packet belongs.
     pub(crate) fn receive(
         &mut self,
         now: Moment,
@@ -153,7 +153,7 @@ impl Client {
         Some(at)
     }
 
-    /// Notes the results of sending an activity's packets.
+    /// Handles the outcome of sending the packets of an activity.
     pub(crate) fn sent(
         &mut self,
         now: Moment,
@@ -184,8 +184,8 @@ impl Client {
         }
     }
 
-    /// Does what is due for an activity. Returns when to wake it again. `now` is the clock of the
-    /// machine.
+    /// Does everything that is due for an activity. Returns when to wake the activity again. `now` is the
+    /// time of the machine's clock.
     pub(crate) fn drive(
         &mut self,
         now: Moment,
@@ -233,7 +233,7 @@ impl Client {
         activity.next_wake()
     }
 
-    /// Crashes the machine or the process. Returns the calls that were not made.
+    /// Crashes the machine or the process. Returns the calls that the client had not begun.
     pub(crate) fn crash(&mut self, now: u64, oracle: &mut Oracle) -> Vec<VecDeque<Token>> {
         let mut left = Vec::new();
         for activity in &mut self.activities {
@@ -277,7 +277,7 @@ impl Activity {
                 oracle.violated(format!("call {token} received the result {whole:x}"));
             }
             if shape.what == 2 {
-                // The server refused the call before it was executed.
+                // The server refused the call before it executed the call.
                 outcome = Outcome::Failed { executed: Executed::No, why: FailureReason::Protocol };
             }
         }
@@ -286,7 +286,7 @@ impl Activity {
         self.ended = now.0;
     }
 
-    /// Does what the keeper does between calls.
+    /// Does what the keeper does for an activity between calls.
     fn maintain(&mut self, now: Moment, bye: bool) {
         let idle = self.current.is_none();
         let Some(client_end) = &mut self.client_end else { return };
@@ -298,7 +298,7 @@ impl Activity {
         }
     }
 
-    /// Continues to bind. Returns true once there is a client end.
+    /// Continues a bind. Returns true once the bind has made a client end.
     fn bind(
         &mut self,
         now: Moment,
@@ -348,7 +348,7 @@ impl Activity {
         bound
     }
 
-    /// Sends everything that is due.
+    /// Sends all packets of an activity that are due.
     fn send(&mut self, now: Moment, from: Address, flow: &Shared, out: &mut Vec<Packet>) {
         if let Some(binding) = &mut self.binding {
             let mut packet = [0; BIND_BYTES];
@@ -382,7 +382,7 @@ impl Activity {
                 .then_some(self.next);
         let owes = client_end.is_some_and(ClientEnd::owes_acknowledgement) && idle;
         let acknowledge = owes.then_some(self.ended + ACKNOWLEDGE_AFTER);
-        // A binding with an outcome has no timer, and is handled at once.
+        // A bind that already has an outcome has no timer. The outcome is handled at once.
         let due = |binding: &BindExchange| binding.next_timer().map_or(0, |due| due.0);
         let binding = self.binding.as_ref().map(due);
         [timer, more, quit, begin, acknowledge, binding].into_iter().flatten().min()
@@ -393,7 +393,7 @@ impl Activity {
     }
 }
 
-/// Returns whether the call failed. Any call may fail if the network or the server fails.
+/// Returns whether the call failed. A fault of the network or of the server can make any call fail.
 pub(crate) fn is_failure(ending: Ending) -> bool {
     matches!(ending, Ending::Failed(..))
 }

@@ -1,5 +1,5 @@
-//! The time that the protocol takes for a null call, both ends together. It is meaningful only in a release
-//! build.
+//! Measures the time that both ends of the protocol together take for a null call. The result is meaningful
+//! only in a release build.
 
 use std::hint::black_box;
 use std::time::Instant;

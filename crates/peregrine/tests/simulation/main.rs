@@ -1,12 +1,13 @@
-//! The protocols in virtual time: real state machines, a network with all kinds of faults, and an oracle that
-//! records what really happened.
+//! Runs the protocols in virtual time: the real state machines, a network with all kinds of faults, and an
+//! oracle that records what really happened.
 //!
-//! This program compiles the protocols from `src/` into itself. Compilation would fail if they used any part
-//! of the library other than `growing.rs` and `limits.rs`, which this program contains, too. So the protocols
-//! cannot use the sockets and clocks of the library, and nothing private becomes public for the tests.
+//! This program compiles the protocols from `src/` into itself. Apart from the protocols, it contains only
+//! `growing.rs` and `limits.rs` of the library. If the protocols used any other part of the library,
+//! compilation would fail. So the protocols cannot use the library's sockets and clocks. Nothing private
+//! becomes public for the tests.
 //!
 //! `PEREGRINE_SEED=n cargo test -p peregrine --test simulation -- seed` runs one seed. `PEREGRINE_TRACE=1`
-//! prints each packet. `PEREGRINE_SEEDS=n` sets the number of seeds. [`stream`] has the world of TCP
+//! prints each packet. `PEREGRINE_SEEDS=n` sets the number of seeds. The module [`stream`] simulates TCP
 //! connections.
 
 #[allow(dead_code)]

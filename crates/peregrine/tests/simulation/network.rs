@@ -1,4 +1,4 @@
-//! The network: the fate of each packet, by chance or by a script.
+//! The simulated network. It decides what happens to each packet, at random or by a script.
 
 use core::ops::Range;
 
@@ -6,9 +6,9 @@ use crate::exchange::header::{HEADER_BYTES, Header};
 use crate::exchange::time::{MICROSECOND, MILLISECOND, SECOND};
 use crate::random::Random;
 
-/// The source or destination of a packet. The low eight bits are the number of the machine. The number of the
-/// machine's address follows, and then the port. Machine 0 runs the servers, machines from 1 run
-/// the clients, and machine 255 is the attacker's.
+/// The source or destination of a packet. The low eight bits are the number of the machine. The next eight
+/// bits number the addresses of that machine, and the remaining bits are the port. Machine 0 runs the
+/// servers, the machines from 1 on run the clients, and machine 255 is the attacker's.
 pub(crate) type Address = u32;
 pub(crate) const SERVER: Address = 0;
 pub(crate) const ATTACKER: Address = 255;
@@ -18,21 +18,23 @@ pub(crate) const fn machine_of(address: Address) -> Address {
     address & 0xff
 }
 
-/// Returns an address without its port.
+/// Returns an address with port 0.
 pub(crate) const fn host_of(address: Address) -> Address {
     address & 0xffff
 }
 
-/// Represents the bytes of a message: the number of a call, plus [`RESULT`] for the call's result.
+/// Stands for the bytes of a message: the number of a call, plus [`RESULT`] if the message is the call's
+/// result.
 pub(crate) type Token = u64;
 pub(crate) const RESULT: Token = 1 << 32;
 
-/// The size in bytes of the headers around a packet on Ethernet.
+/// The number of bytes that the headers of Ethernet, IP and UDP add to a packet.
 const CARRIER: u64 = 42;
-/// The size in bytes of a full frame on Ethernet.
+/// The number of bytes of a full Ethernet frame.
 const FRAME: u64 = 1514;
 
-/// A packet in flight: the real header and control payload, and the token of the message.
+/// A packet in flight. The header and the control payload are real bytes. A token stands for the bytes of the
+/// message.
 #[derive(Clone, Debug)]
 pub(crate) struct Packet {
     pub(crate) from: Address,
@@ -56,7 +58,7 @@ impl Packet {
     }
 }
 
-/// What one direction between two machines does to packets. Probabilities are in thousandths, and times in
+/// What a link from one machine to another does to packets. Probabilities are in thousandths, and times in
 /// nanoseconds.
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
@@ -68,7 +70,7 @@ pub(crate) struct Link {
     pub(crate) reorder: u32,
     pub(crate) corrupt: u32,
     pub(crate) truncate: u32,
-    /// The probability that a duplicate arrives up to five minutes later.
+    /// The probability that an additional copy arrives up to five minutes later.
     pub(crate) late_duplicate: u32,
     /// The size in bytes of the largest packet that arrives.
     pub(crate) mtu: usize,
@@ -80,11 +82,11 @@ pub(crate) struct Link {
     pub(crate) no_route: bool,
     /// The size in bytes of the largest packet that can be sent. Sending a larger packet fails (`EMSGSIZE`).
     pub(crate) narrow: usize,
-    /// The rate in bytes per second. `None`: no limit.
+    /// The rate in bytes per second, or `None` if there is no limit.
     pub(crate) rate: Option<u64>,
-    /// The largest number of bytes that wait to be sent. A packet that exceeds it is lost.
+    /// The largest number of bytes that may wait to be sent. A packet for which there is no space is lost.
     pub(crate) queue: u64,
-    /// Burst losses: the probability that the packet after a lost one is lost, too.
+    /// The probability that the packet after a lost one is lost, too. This makes bursts of losses.
     pub(crate) streak: u32,
     pub(crate) state: LinkState,
 }
@@ -92,18 +94,18 @@ pub(crate) struct Link {
 /// Why a packet was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotSent {
-    /// The packet counts as lost.
+    /// The packet was not sent, and counts as lost on the way.
     Lost,
-    /// The packet has more bytes than this number.
+    /// The packet is larger than this number of bytes, the largest that can be sent.
     TooLarge(usize),
-    /// The machine has lost the address of the socket.
+    /// The machine no longer has the address of the socket.
     Moved,
 }
 
 /// The state of a link.
 #[derive(Clone, Debug)]
 pub(crate) struct LinkState {
-    /// When the last queued packet will have left.
+    /// The time at which all queued packets will have left.
     free: u64,
     /// Whether the last packet was lost.
     loses: bool,
@@ -135,10 +137,11 @@ impl Link {
     };
 
     /// Makes a link that carries `bits` bits per second, with a delay of `delay` nanoseconds in each
-    /// direction. Its queue holds the bandwidth-delay product, but at least a hundred packets.
+    /// direction. The queue of the link holds the bandwidth-delay product of the round trip, but at least a
+    /// hundred packets.
     pub(crate) fn shaped(bits: u64, delay: u64) -> Self {
         let rate = bits / 8;
-        // The delay counts in both directions.
+        // The round trip contains the delay twice.
         let under_way = rate * 2 * delay / SECOND;
         Self { delay, rate: Some(rate), queue: under_way.max(100 * FRAME), ..Self::PERFECT }
     }
@@ -154,8 +157,8 @@ impl Link {
         Ok(())
     }
 
-    /// Returns the arrivals of a packet: each has its delay and the contents that arrive. A packet may arrive
-    /// never, once or several times.
+    /// Returns the arrivals of a packet, each with its delay and with the contents that arrive. There are
+    /// none if the packet is lost, and several if it is duplicated.
     pub(crate) fn carry(
         &mut self,
         now: u64,
@@ -194,7 +197,8 @@ impl Link {
         self.state.loses
     }
 
-    /// Returns how long a packet waits for the packets before it, or `None` if the queue is full.
+    /// Returns how long it takes until a packet has left the queue. This is the time for the packets before
+    /// it and for the packet itself. Returns `None` if the queue is full.
     fn wait(&mut self, now: u64, bytes: u64) -> Option<u64> {
         self.state.carried += bytes;
         let Some(rate) = self.rate else { return Some(0) };
@@ -204,14 +208,15 @@ impl Link {
             self.state.overflowed += 1;
             return None;
         }
-        // The size includes the headers of IP, UDP and Ethernet.
+        // The time to send a packet includes the headers of IP, UDP and Ethernet.
         let departure = waits + (bytes + CARRIER) * SECOND / rate;
         self.state.free = now + departure;
         Some(departure)
     }
 }
 
-/// Flips up to three bits. Returns false if a checksum of the network or of the payload detects the damage.
+/// Flips up to three bits of a packet. Returns false if a checksum of the network or of the payload would
+/// detect the damage.
 fn damage(packet: &mut Packet, random: &mut Random) -> bool {
     for _ in 0..random.range(1..4) {
         let bit = random.below(packet.length() as u64 * 8) as usize;

@@ -1,5 +1,5 @@
-//! Records what really happened in a run: which calls were executed, and how they ended. Checks the rules
-//! that every run must obey.
+//! Records what really happened in a run: which calls were executed, and how they ended. Also checks the
+//! rules that every run must obey.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +12,11 @@ use crate::network::Token;
 pub(crate) struct Plan {
     pub(crate) total: u32,
     pub(crate) result: u32,
-    /// How long the procedure runs, in nanoseconds. `None`: it never ends.
+    /// How long the procedure runs, in nanoseconds, or `None` if it never ends.
     pub(crate) runs_for: Option<u64>,
     /// The time from the beginning of the call until the client cancels it, in nanoseconds.
     pub(crate) cancels_after: Option<u64>,
-    /// Whether the procedure checks for cancellation, and then ends.
+    /// Whether the procedure checks for cancellation, and ends when it is cancelled.
     pub(crate) checks_cancellation: bool,
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct Plan {
 pub(crate) enum Ending {
     Ok,
     Failed(Executed, FailureReason),
-    /// Like `Failed`, over a stream.
+    /// The call failed over a stream.
     StreamFailed(Executed, StreamFailure),
     /// The client that made the call crashed.
     Lost,
@@ -66,18 +66,17 @@ pub(crate) struct Call {
     pub(crate) cancelled: Option<u64>,
 }
 
-/// The records of a run. Each broken rule adds a line to `violations`.
+/// The records of a run. Each violation of a rule adds a line to `violations`.
 #[derive(Debug, Default)]
 pub(crate) struct Oracle {
     pub(crate) calls: Vec<Call>,
-    /// The calls that were sent over streams, by connection and number.
+    /// The calls that were sent over streams, by the number of the connection and the number of the call.
     sent: BTreeMap<(u64, u32), Token>,
-    /// The executed calls, by secret and number.
+    /// The executed calls, by the secret of the handle and the number of the call.
     executed: BTreeMap<([u8; 12], u32), Token>,
     pub(crate) violations: Vec<String>,
     pub(crate) resent: u32,
-    /// How often a client that bound again found the same server as before, and how often it found another
-    /// server.
+    /// How often a client that bound again found the previous server, and how often it found another server.
     pub(crate) bound_again: [u32; 2],
     pub(crate) packets: u64,
 }
@@ -101,7 +100,7 @@ impl Oracle {
         self.resent += u32::from(header.flags.has(Flags::RESENT));
     }
 
-    /// Notes that a call is sent over a stream.
+    /// Records that a call is sent over a stream.
     pub(crate) fn sends(&mut self, connection: u64, number: u32, token: Token) {
         self.sent.insert((connection, number), token);
     }
@@ -158,14 +157,14 @@ impl Oracle {
         }
     }
 
-    /// Notes that a client bound again. `before` is the incarnation of the server to which it was bound
-    /// before, and `now` is that of the server to which it is bound now. If the incarnations differ,
-    /// the client has found another server.
+    /// Records that a client bound again. `before` is the incarnation of the server to which the client was
+    /// bound before, and `now` is the incarnation of the current server. If they differ, the client has found
+    /// another server.
     pub(crate) fn binds_again(&mut self, before: u64, now: u64) {
         self.bound_again[usize::from(before != now)] += 1;
     }
 
-    /// Notes that the client of this call has crashed.
+    /// Records that the client of this call has crashed.
     pub(crate) fn loses(&mut self, now: u64, token: Token) {
         let call = self.call(token);
         if call.ended.is_none() {
@@ -173,7 +172,7 @@ impl Oracle {
         }
     }
 
-    /// Notes that the procedure of a call noticed its cancellation.
+    /// Records that the procedure of a call noticed its cancellation.
     pub(crate) fn cancels(&mut self, now: u64, token: Token) {
         self.call(token).cancelled.get_or_insert(now);
     }

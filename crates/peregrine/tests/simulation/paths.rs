@@ -1,31 +1,31 @@
-//! The path between clients and servers: addresses that change, address translation that forgets flows, and a
-//! load balancer that assigns each flow to one of several servers.
+//! The path between clients and servers. Addresses of machines change, and address translation (NAT) forgets
+//! flows. A load balancer assigns each flow to one of several servers.
 
 use std::collections::BTreeMap;
 
 use crate::network::{Address, host_of, machine_of};
 use crate::random::Random;
 
-/// The position of the lowest bit of the number of the machine's address, in an [`Address`].
+/// In an [`Address`], the lowest bit of the number that selects one of the machine's addresses.
 const HOME_AT: u32 = 8;
-/// The position of the lowest bit of the port, in an [`Address`].
+/// In an [`Address`], the lowest bit of the port.
 const PORT_AT: u32 = 16;
 
-/// The flow of a client's socket.
+/// The flow of a client's socket: how its packets leave, and how packets reach it.
 #[derive(Clone, Copy, Debug)]
 struct Flow {
-    /// The number of the socket's address among the addresses of the machine.
+    /// Which of the machine's addresses the socket has.
     home: u32,
     state: State,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Packets leave from this address, and packets to it arrive.
+    /// The packets of the flow leave from this address, and packets to this address reach the socket.
     Open(Address),
     /// The next packet of the socket begins a new flow, with another port.
     Expired,
-    /// No packet of the flow arrives any more.
+    /// All packets of the flow are dropped.
     Dropped,
 }
 
@@ -42,14 +42,14 @@ pub(crate) enum Departure {
 
 #[derive(Debug)]
 pub(crate) struct Paths {
-    /// The number of the current address of each machine.
+    /// Which of its addresses each machine currently has.
     homes: Vec<u32>,
     /// The flows, by machine and socket.
     flows: BTreeMap<(Address, u32), Flow>,
     /// The port of the newest flow.
     ports: u32,
-    /// Determines, with the address of a flow, which server the flow reaches. It changes when the balancer
-    /// changes its choice.
+    /// A number that the load balancer combines with the address of a flow to choose the flow's server. When
+    /// this number changes, flows are assigned to other servers.
     salt: u64,
 }
 
@@ -67,7 +67,8 @@ impl Paths {
             return Departure::AddressLost;
         }
         if flow.state == State::Expired {
-            // Ports are reused late, so that a late packet does not reach the next flow with its port.
+            // A port is not used again for a long time. So a late packet does not reach a newer flow with the
+            // same port.
             self.ports = (self.ports + 1) % (1 << (32 - PORT_AT));
             flow.state = State::Open(machine | home << HOME_AT | self.ports << PORT_AT);
         }
@@ -86,14 +87,14 @@ impl Paths {
         flow.map(|((_, socket), _)| *socket)
     }
 
-    /// Gives a machine another address, and removes its earlier address.
+    /// Replaces the address of a machine by another one.
     pub(crate) fn moves(&mut self, machine: Address) {
         let home = &mut self.homes[machine as usize];
         *home = (*home + 1) % (1 << (PORT_AT - HOME_AT));
     }
 
-    /// Forgets the flows of a machine. With `anew`, the next packets begin new flows; otherwise these packets
-    /// are lost.
+    /// Makes address translation forget the flows of a machine. If `anew` is true, the next packets begin new
+    /// flows. Otherwise these packets are lost.
     pub(crate) fn forget(&mut self, machine: Address, anew: bool) {
         for (_, flow) in self.flows.range_mut((machine, 0)..=(machine, u32::MAX)) {
             if let State::Open(_) = flow.state {
@@ -108,7 +109,7 @@ impl Paths {
         (mixed >> 32) as usize % servers
     }
 
-    /// Assigns flows to other servers from now on.
+    /// Changes the choice of the load balancer, so that flows lead to other servers from now on.
     pub(crate) fn rebalance(&mut self) {
         self.salt += 1 << 32;
     }

@@ -1,6 +1,6 @@
-//! The only source of randomness: one number determines a whole run.
+//! The only source of randomness: one number, the seed, determines a whole run.
 
-/// A generator (xorshift with multiplication). The seed may be any number.
+/// A pseudo-random number generator (xorshift with multiplication). The seed may be any number.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
@@ -20,7 +20,7 @@ impl Random {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// Returns a number of `0..end`, or 0 if `end` is 0.
+    /// Returns a number in `0..end`, or 0 if `end` is 0.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         (self.next() >> 11).checked_rem(end).unwrap_or(0)
     }
@@ -29,7 +29,7 @@ impl Random {
         range.start + self.below(range.end - range.start)
     }
 
-    /// Returns true with this probability in thousandths.
+    /// Returns true with a probability of `in_thousand` thousandths.
     pub(crate) fn chance(&mut self, in_thousand: u32) -> bool {
         self.below(1000) < u64::from(in_thousand)
     }

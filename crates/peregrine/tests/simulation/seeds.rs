@@ -1,4 +1,5 @@
-//! Random runs: what a seed determines, and what must hold afterwards.
+//! Random runs of the packet exchange. A seed determines all faults and calls of a run, and the checks
+//! afterwards must hold for every seed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,14 +13,14 @@ use crate::random::Random;
 use crate::server::ServerOptions;
 use crate::world::{CLIENT_OPTIONS, Change, Event, World};
 
-/// The faults of a run.
+/// The kinds of faults in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Weather {
-    /// No faults. Procedures may take any time.
+    /// There are no faults, but procedures may take any time.
     Fair,
     /// Packets are lost, delayed, duplicated and damaged.
     Rain,
-    /// Packets are impaired as in [`Rain`](Self::Rain), and machines and routes fail.
+    /// Packets are impaired as in [`Rain`](Self::Rain). In addition, machines and routes fail.
     Storm,
 }
 
@@ -38,7 +39,7 @@ fn link(random: &mut Random, weather: Weather) -> Link {
             let bits = *random.pick(&[1_000_000, 10_000_000, 100_000_000, 1_000_000_000]);
             link = Link::shaped(bits, delay);
             if random.chance(300) {
-                // Such a short queue overflows.
+                // Make the queue so short that it overflows.
                 link.queue = random.range(5..50) * 1514;
             }
         }
@@ -52,7 +53,7 @@ fn link(random: &mut Random, weather: Weather) -> Link {
         link.full = up_to(100);
         link.streak = if random.chance(300) { random.range(300..950) as u32 } else { 0 };
         if link.streak > 0 {
-            // On average, as many packets are lost as without bursts.
+            // Reduce the number of bursts, so that on average as many packets are lost as without bursts.
             link.loss = link.loss * (1000 - link.streak) / 1000;
         }
         link.jitter = if random.chance(500) { random.below(delay * 2) } else { 0 };
@@ -91,12 +92,13 @@ fn plan(random: &mut Random) -> Plan {
     }
 }
 
-/// One run in `LARGE` has a large message: between [`LARGE_BYTES`] and 256 MiB.
+/// One run in `LARGE` runs has a large message, with a size between [`LARGE_BYTES`] and 256 MiB.
 const LARGE: u64 = 1000;
 /// The smallest size of a large message in bytes.
 const LARGE_BYTES: u32 = 16 << 20;
 
-/// Gives the first call a large message, over links that carry it within hours of virtual time.
+/// Adds a large message to the first call. Improves the links so that they carry the message within hours of
+/// virtual time.
 fn large(world: &mut World, random: &mut Random, plans: &mut [Vec<Plan>], piece: u32) {
     let bytes = random.range(LARGE_BYTES.into()..(256 << 20) + 1) as u32;
     let call = &mut plans[0][0];
@@ -126,7 +128,8 @@ fn world(seed: u64) -> (World, Weather) {
     };
     let clients = random.range(1..5) as u32;
     let is_large = random.below(LARGE) == 0;
-    // A large message usually has pieces as on loopback or with jumbo frames, so that it has few packets.
+    // A large message usually has large pieces (fragments), as on loopback or with jumbo frames. So it has
+    // few packets.
     let large_piece =
         is_large.then(|| *random.pick(&[PIECE_MAX, PIECE_MAX, PIECE_MAX, 8928, 8928, 1408]));
     let crowded = weather == Weather::Storm && random.chance(300);
@@ -179,7 +182,7 @@ fn world(seed: u64) -> (World, Weather) {
     (world, weather)
 }
 
-/// Makes machines and routes fail at random times, each for a limited time.
+/// Schedules failures of machines and routes at random times, each for a limited time.
 fn storm(world: &mut World, random: &mut Random, clients: u32, servers: usize) {
     let (mtu, narrow) = (world.to_server.mtu, world.to_server.narrow);
     let horizon = *random.pick(&[50 * MILLISECOND, SECOND, 20 * SECOND, 100 * SECOND]);
@@ -225,7 +228,8 @@ fn storm(world: &mut World, random: &mut Random, clients: u32, servers: usize) {
     }
 }
 
-/// Cuts a client off so that its results are lost, for long enough that another client receives its place.
+/// Cuts off a client, so that its results are lost. The client is cut off for so long that the server gives
+/// its place to another client.
 fn siege(world: &mut World, random: &mut Random, clients: u32) {
     let at = random.below(100 * MILLISECOND);
     let until = at + random.range(61 * SECOND..150 * SECOND);
@@ -245,13 +249,13 @@ pub(crate) struct Run {
     pub(crate) ok: usize,
     pub(crate) failed: usize,
     pub(crate) packets: u64,
-    /// Whether the call with a message of 16 MiB or more returned, if there was one.
+    /// Whether the call with a message of 16 MiB or more returned, or `None` if the run has no such call.
     pub(crate) large: Option<bool>,
 }
 
 pub(crate) fn run(seed: u64) -> Run {
     let (mut world, weather) = world(seed);
-    // Before this time all faults have ended, and the longest calls have had enough time.
+    // At this time, all faults have ended long ago, and even the longest calls have had enough time.
     let mut end = 30_000 * SECOND;
     while !world.is_done() && world.now < end && world.steps < 20_000_000 {
         if world.run_until(world.now + SECOND) {
@@ -271,7 +275,7 @@ pub(crate) fn run(seed: u64) -> Run {
     end = world.now + 600 * SECOND;
     world.run_until(end);
     for server in world.servers.iter().flatten() {
-        // Procedures of crashed clients notice the cancellation, so no procedure runs for ever.
+        // A procedure whose client has crashed must notice the cancellation. So no procedure runs for ever.
         let calls = &world.oracle.calls;
         let orphans = server.running().filter(|token| {
             let call = &calls[*token as usize];
@@ -321,8 +325,7 @@ struct Total {
     ok: u64,
     failed: u64,
     packets: u64,
-    /// The number of runs with a large message, and the number of these runs in which the call with that
-    /// message returned.
+    /// The number of runs with a large message, and in how many of them the call with that message returned.
     large: [u64; 2],
     wrong: Vec<(u64, String)>,
 }
@@ -346,7 +349,8 @@ impl Total {
     }
 }
 
-/// Runs one seed, or many, starting from 1 or from a given seed.
+/// Runs seeds from `PEREGRINE_SEED` on, or from 1. `PEREGRINE_SEEDS` sets their number. By default, runs only
+/// the seed that is given, or many seeds if none is given.
 #[test]
 fn seeds() {
     let (first, count) = (number("PEREGRINE_SEED"), number("PEREGRINE_SEEDS"));

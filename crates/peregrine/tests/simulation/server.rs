@@ -1,5 +1,5 @@
-//! The server of the simulation: what a driver does around [`ServerEnd`], with procedures that only
-//! take time. It checks the invariants on which a real driver relies.
+//! The server of the simulation. It does what a driver does around [`ServerEnd`], with procedures that only
+//! take time. It also checks the invariants on which a real driver relies.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -30,11 +30,11 @@ pub(crate) struct ServerOptions {
     pub(crate) piece: u32,
     pub(crate) credits: u16,
     pub(crate) bytes_max: u32,
-    /// How many of a thousand multi-packet calls find no memory, and wait for it.
+    /// How many of a thousand multi-packet calls find no free memory, and have to wait for memory.
     pub(crate) memory_shortage: u32,
 }
 
-/// The flow that the handles of one peer share.
+/// The flow (congestion control) that all handles of one peer share.
 #[derive(Clone, Debug)]
 pub(crate) struct Shared(pub(crate) Rc<RefCell<Flow>>);
 
@@ -54,35 +54,35 @@ struct Record {
     server_end: ServerEnd,
     flow: Shared,
     address: Address,
-    /// The call that is being assembled.
+    /// The call whose packets are still arriving.
     buffer: Option<Buffer>,
-    /// The retained result.
+    /// The result that the server keeps until the client has acknowledged it.
     result: Option<(Token, u32)>,
     running: Option<Token>,
 }
 
-/// The shape of the result of a refused call, such as "overloaded, not executed".
+/// The sizes and the kind of a result that reports a refused call, such as "overloaded, not executed".
 const REFUSAL: Shape = Shape { what: 2, total: 0, head: 0, at: 0, extension: 0 };
 
-/// The factor that turns the number of a server into its incarnation. It is odd, so each server of the world
-/// has a distinct incarnation that looks random.
+/// The number of a server, multiplied by this factor, is the server's incarnation. The factor is odd. So each
+/// server of the world has a distinct incarnation, which looks random.
 const INCARNATIONS: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// An action that the server requests from the world.
 #[derive(Debug)]
 pub(crate) enum Request {
     Send(Packet),
-    /// The procedure of this record has begun. The world ends it after the time in the call's plan, if there
-    /// is one.
+    /// The procedure of this record has begun. The world ends it after the time in the plan of the call. If
+    /// the plan has no time, the procedure never ends.
     Run(u32, Token),
-    /// Let this record send more at this time.
+    /// Call [`Server::flush`] for this record at this time, because the record can then send more.
     Flush(u32, Moment),
 }
 
 pub(crate) struct Server {
     pub(crate) incarnation: u64,
     options: ServerOptions,
-    /// The number of the server's table.
+    /// The number of the server's table of records.
     number: u64,
     table: Table,
     cookies: Cookies,
@@ -140,10 +140,11 @@ impl Server {
         if header.kind.binds() {
             return self.bind(now, &header, packet);
         }
-        // A handle belongs to the address that bound it, with any port.
+        // A handle belongs to the host that bound it, but not to one port of that host.
         let peer = u64::from(host_of(packet.from));
         let Some(record) = self.records.get_mut(header.handle.place as usize) else {
-            // A packet for a place that does not exist is refused like one for a place that was never bound.
+            // A packet for a place that does not exist is refused in the same way as a packet for a place
+            // that was never bound.
             let vacant = ServerEnd::vacant(header.handle.place);
             return self.refuse(packet, vacant.refusal_of(&header, self.number));
         };
@@ -199,7 +200,7 @@ impl Server {
         self.check(place, oracle);
     }
 
-    /// Executes a complete call, queues it, or refuses it.
+    /// Executes a complete call, puts it into the queue, or refuses it.
     fn execute(&mut self, place: u32, token: Token, oracle: &mut Oracle) {
         let record = &mut self.records[place as usize];
         if self.busy < self.options.workers {
@@ -221,7 +222,7 @@ impl Server {
         self.requests.push(Request::Run(place, token));
     }
 
-    /// Ends a procedure.
+    /// Ends a procedure, and sends its result.
     pub(crate) fn finished(&mut self, now: Moment, place: u32, token: Token, oracle: &mut Oracle) {
         let total = oracle.call(token).plan.result;
         let record = &mut self.records[place as usize];
@@ -246,13 +247,14 @@ impl Server {
         }
     }
 
-    /// Skips a queued call that was cancelled. It is not executed, and the client is notified.
+    /// Removes a queued call that was cancelled. The call is not executed, and the client is notified.
     fn skip(&mut self, now: Moment, place: u32, oracle: &mut Oracle) {
         let record = &mut self.records[place as usize];
         let token = record.running.take();
         match record.server_end.complete(REFUSAL) {
-            // The call was cancelled because its client was presumed dead. The server keeps the refusal: if
-            // the client was only paused, it receives the refusal and learns that the call was not executed.
+            // The call was cancelled because its client was presumed dead. But the client may only have been
+            // paused. So the server keeps the refusal, from which the client learns that the call was not
+            // executed.
             Retain::Keep => record.result = token.map(|token| (token | RESULT, 0)),
             Retain::Drop => {}
             Retain::Forget => self.forget(place),
@@ -309,7 +311,8 @@ impl Server {
         Some(grant.with(&[record.server_end.granted_handle()]))
     }
 
-    /// Checks the clients of calls that run or wait. Returns whether there are any such calls.
+    /// Checks whether the clients of running and waiting calls are alive. Returns whether there are any such
+    /// calls.
     pub(crate) fn check_callers(&mut self, time: u64, now: Moment, oracle: &mut Oracle) -> bool {
         for place in 0..self.options.places {
             let record = &mut self.records[place as usize];
@@ -347,7 +350,8 @@ impl Server {
         self.requests.push(Request::Send(Packet { from: SERVER, to, socket: 0, bytes, data }));
     }
 
-    /// Sends what a record has to send, and asks to be called again for what is due later.
+    /// Sends all packets of a record that are due. If more packets become due later, requests another call of
+    /// this function.
     pub(crate) fn flush(&mut self, now: Moment, place: u32) {
         let mut out = [0; CONTROL_BYTES_MAX];
         loop {
@@ -370,8 +374,8 @@ impl Server {
         }
     }
 
-    /// Checks that what the driver keeps at a place agrees with the phase of the server end there. Otherwise
-    /// memory would leak.
+    /// Checks that what the driver keeps at a place agrees with the phase of the place's server end. A
+    /// difference would leak memory.
     fn check(&self, place: u32, oracle: &mut Oracle) {
         let record = &self.records[place as usize];
         let phase = record.server_end.phase();
@@ -391,7 +395,7 @@ impl Server {
         self.records.iter().filter_map(|record| record.running)
     }
 
-    /// Returns whether this procedure still runs at this place.
+    /// Returns whether the procedure of this call still runs at this place.
     pub(crate) fn runs(&self, place: u32, token: Token) -> bool {
         let waits = self.queue.iter().any(|(queued, _)| *queued == place);
         self.records[place as usize].running == Some(token) && !waits
@@ -404,7 +408,7 @@ impl Server {
     }
 }
 
-/// Returns the control payload of a packet, which is not a piece of a message.
+/// Returns the control payload of a packet. A control payload is not part of a message.
 pub(crate) fn bitmap(packet: &Packet) -> &[u8] {
     let behind = &packet.bytes[HEADER_BYTES..];
     &behind[..behind.len().min(BITMAP_BYTES_MAX)]

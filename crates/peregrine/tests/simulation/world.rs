@@ -1,4 +1,5 @@
-//! Virtual time, machines with their clocks, and the network between them.
+//! The world of a run of the packet exchange: virtual time, machines with their own clocks, and the network
+//! between the machines.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, VecDeque};
@@ -19,18 +20,19 @@ use crate::server::{Request, Server, ServerOptions};
 pub(crate) enum Event {
     Arrive(Packet),
     Wake(Address, usize),
-    /// A procedure ends. The fields are the incarnation of the server, the place of the record, and the call.
+    /// A procedure ends. The fields are the incarnation of the server, the place of the call's record, and
+    /// the call.
     Finish(u64, u32, Token),
-    /// A record has more to send. The fields are the incarnation of the server, and the place of the record.
+    /// A record can send more. The fields are the incarnation of the server, and the place of the record.
     Flush(u64, u32),
     Change(Change),
-    /// The server of this incarnation checks the clients of its procedures.
+    /// The server of this incarnation checks whether the clients of its procedures are alive.
     CheckCallers(u64),
     /// The attacker sends something.
     Attack,
 }
 
-/// A change that a script or a seed makes.
+/// A change of the world that a script or a seed makes.
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
     /// Crashes one of the servers that share the address.
@@ -41,26 +43,27 @@ pub(crate) enum Change {
     StartClient(Address),
     Stop(Address),
     Continue(Address),
-    /// Pauses the machine with its clock for this time, as a virtual machine can be paused.
+    /// Pauses the machine and its clock for this time, as a virtual machine can be paused.
     Freeze(Address, u64),
-    /// Sets whether all packets to the server are lost, and whether all packets to the client are lost.
+    /// Sets two flags: whether all packets to the server are lost, and whether all packets to the client are
+    /// lost.
     Cut(bool, bool),
-    /// Packets with more bytes than this are lost in both directions.
+    /// From now on, larger packets than this number of bytes are lost, in both directions.
     Mtu(usize),
-    /// Sending packets with more bytes than this fails on both sides.
+    /// From now on, sending larger packets than this number of bytes fails, on both sides.
     Narrow(usize),
-    /// Sets whether sending fails at the clients, and whether it fails at the server.
+    /// Sets two flags: whether sending fails at the clients, and whether it fails at the server.
     NoRoute(bool, bool),
-    /// Gives the client's machine another address.
+    /// Replaces the address of the client's machine by another one.
     Move(Address),
     /// Address translation forgets the flows of a client. With `true`, the client's next
     /// packets begin new flows. With `false`, these packets are lost.
     Forget(Address, bool),
-    /// The load balancer assigns flows to other servers.
+    /// The load balancer assigns the flows to other servers.
     Rebalance,
 }
 
-/// The clock of a machine. It begins at an arbitrary time and runs at a slightly wrong rate.
+/// The clock of a machine. It starts at an arbitrary value, and its rate is slightly wrong.
 #[derive(Clone, Copy, Debug)]
 struct Clock {
     offset: u64,
@@ -74,7 +77,7 @@ impl Clock {
         Moment((i128::from(self.offset) + i128::from(time) + wrong) as u64)
     }
 
-    /// Stops the clock at `time` for `nanoseconds`. The clock then continues as if no time had passed.
+    /// Stops the clock at `time` for `nanoseconds`. Afterwards the clock continues as if no time had passed.
     fn pause(&mut self, time: u64, nanoseconds: u64) {
         let passed = self.now(time + nanoseconds).0 - self.now(time).0;
         self.offset -= passed;
@@ -95,17 +98,17 @@ impl Clock {
 struct Machine {
     clock: Clock,
     stopped: bool,
-    /// The time until which the machine is paused with its clock. The clock must not be read before.
+    /// The time until which the machine and its clock are paused. Until then, the clock must not be read.
     frozen_until: u64,
-    /// Packets that arrived during the pause, at most as many as a socket keeps.
+    /// Packets that arrived during the pause. There are at most as many as a socket can hold.
     pending: VecDeque<Packet>,
 }
 
 const PENDING_MAX: usize = 200;
-/// How often a server checks the clients of running procedures.
+/// The interval at which a server checks the clients of running procedures.
 const CHECK_EVERY: u64 = 100 * MILLISECOND;
 
-/// An event with its time. Events at the same time keep their order.
+/// An event with its time. Events with the same time happen in the order in which they were added.
 struct Entry {
     at: (u64, u64),
     event: Event,
@@ -131,7 +134,7 @@ impl Ord for Entry {
     }
 }
 
-/// A sent packet, for counting.
+/// A packet that was sent. The log of these packets lets tests count them.
 #[derive(Clone, Debug)]
 pub(crate) struct Sent {
     pub(crate) at: u64,
@@ -150,17 +153,17 @@ pub(crate) struct World {
     pub(crate) to_server: Link,
     pub(crate) to_client: Link,
     machines: Vec<Machine>,
-    /// The servers that share the address, on one machine.
+    /// The servers that share one address. All of them run on one machine.
     pub(crate) servers: Vec<Option<Server>>,
     paths: Paths,
     server_options: ServerOptions,
     incarnations: u64,
     pub(crate) clients: Vec<Option<Client>>,
     client_options: ClientOptions,
-    /// Calls that crashed clients had not begun.
+    /// The calls that clients had not begun when they crashed.
     left: Vec<Vec<VecDeque<Token>>>,
     pub(crate) script: Option<Script>,
-    /// All sent packets, if they are logged.
+    /// All packets that were sent, or `None` if they are not logged.
     pub(crate) log: Option<Vec<Sent>>,
     pub(crate) trace: bool,
     /// Packets that the attacker has seen.
@@ -171,7 +174,7 @@ pub(crate) struct World {
     sent_to_attacker: usize,
     /// The number of bytes that the attacker has sent from its own address.
     sent_by_attacker: usize,
-    /// Whether closed ports are reported by ICMP.
+    /// Whether a closed port is reported to the sender by ICMP.
     pub(crate) icmp: bool,
     pub(crate) steps: u64,
 }
@@ -198,8 +201,8 @@ impl World {
         client_options: ClientOptions,
     ) -> Self {
         let mut random = Random::new(seed);
-        // The largest errors, in millionths, of a quartz clock, and of a virtual machine's clock that is
-        // being corrected.
+        // These are the largest errors of clocks, in millionths. The first is that of a quartz clock. The
+        // second is that of a virtual machine's clock while it is being corrected.
         let drift = *random.pick(&[500, 100_000]);
         let mut machine = |_| Machine {
             clock: Clock {
@@ -250,7 +253,8 @@ impl World {
         self.at(self.now + after, Event::Change(change));
     }
 
-    /// Gives a client its calls, one list for each activity, and starts it.
+    /// Starts a client with its calls. `plans` has one list of calls for each activity (thread) of the
+    /// client.
     pub(crate) fn start(&mut self, client: Address, plans: &[Vec<Plan>]) {
         let plans = plans.iter();
         self.left[client as usize - 1] =
@@ -258,7 +262,7 @@ impl World {
         self.change(Change::StartClient(client));
     }
 
-    /// Lets `servers` servers share the address.
+    /// Makes `servers` servers share one address.
     pub(crate) fn balance(&mut self, servers: usize) {
         while self.servers.len() < servers {
             self.servers.push(None);
@@ -271,7 +275,7 @@ impl World {
         self.servers[0].as_ref()
     }
 
-    /// Returns the index of the server of this incarnation, if it is alive.
+    /// Returns the index of the server with this incarnation, if the server is alive.
     fn index_of(&self, incarnation: u64) -> Option<usize> {
         let is = |server: &Option<Server>| {
             server.as_ref().is_some_and(|server| server.incarnation == incarnation)
@@ -310,11 +314,12 @@ impl World {
             Event::Finish(incarnation, place, token) => {
                 let stopped = self.machines[SERVER as usize].stopped;
                 if stopped {
-                    // The threads of a stopped machine do not run, so the procedure ends later.
+                    // The threads of a stopped machine do not run. So the procedure ends only after the
+                    // machine continues.
                     self.at(time + MILLISECOND, Event::Finish(incarnation, place, token));
                 } else if let Some(at) = self.index_of(incarnation)
                     && let Some(server) = &mut self.servers[at]
-                    // A cancelled procedure may have ended before.
+                    // A cancelled procedure may already have ended.
                     && server.runs(place, token)
                 {
                     let now = self.machines[SERVER as usize].clock.now(time);
@@ -371,8 +376,8 @@ impl World {
         }
     }
 
-    /// Reports to the client that a port on the server's machine is closed, if the path is open. The machine
-    /// itself is up.
+    /// Reports to the client that a port on the server's machine is closed. Does so only if the path is open.
+    /// The machine itself is running.
     fn port_unreachable(&mut self, packet: &Packet) {
         if !self.icmp || self.to_client.cut || packet.from == ATTACKER {
             return;
@@ -389,7 +394,8 @@ impl World {
     fn wake(&mut self, client: Address, activity: usize) {
         if let Some(one) = &mut self.clients[client as usize - 1]
             && let Some(one) = one.activities.get_mut(activity)
-            // A wake-up at another time than `wake` was replaced, and is ignored.
+            // Only a wake-up at the time `wake` is valid. A wake-up at another time is outdated, and is
+            // ignored.
             && one.wake == self.now
         {
             one.wake = u64::MAX;
@@ -421,7 +427,7 @@ impl World {
             }
             again |= matches!(outcome, Err(NotSent::TooLarge(_) | NotSent::Moved));
             if outcome == Err(NotSent::Moved) {
-                // The other packets are from the same socket, so they cannot be sent either.
+                // The other packets come from the same socket, so they cannot be sent either.
                 break;
             }
         }
@@ -468,7 +474,7 @@ impl World {
         for request in core::mem::take(&mut server.requests) {
             match request {
                 Request::Send(packet) => {
-                    // A packet that is not sent counts as lost.
+                    // If the machine does not accept the packet, the packet counts as lost.
                     if self.to_client.take(packet.length(), &mut self.random).is_ok() {
                         self.send(packet);
                     }
@@ -540,8 +546,8 @@ impl World {
         }
     }
 
-    /// Sends a hostile packet, either from the attacker's own address, at which it can receive, or from a
-    /// forged address.
+    /// Sends a hostile packet. Its source is either the attacker's own address, at which the attacker can
+    /// receive, or a forged address.
     fn attack(&mut self) {
         if self.now > self.attacks_until {
             return;
@@ -563,7 +569,7 @@ impl World {
         self.at(next, Event::Attack);
     }
 
-    /// Returns an earlier packet, with the attacker's address as its source.
+    /// Returns a copy of an earlier packet, with the attacker's address as its source.
     fn replayed(&mut self) -> Packet {
         let seen = self.seen.clone();
         Packet { from: ATTACKER, to: SERVER, ..self.random.pick(&seen).clone() }

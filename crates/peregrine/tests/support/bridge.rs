@@ -1,5 +1,5 @@
-//! A bridge in the middle of a link. It impairs Peregrine's frames as [`Impairments`] says, or drops all of
-//! them, and forwards all other frames unchanged.
+//! A bridge in the middle of a link. It impairs Peregrine's Ethernet frames as [`Impairments`] says, or drops
+//! all of them. It forwards all other frames unchanged.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -12,7 +12,8 @@ use super::impairments::{Impairments, InFlight};
 use super::link::Link;
 use super::tap::{PEREGRINE_TYPE, Tap, VNET_HEADER_BYTES, ether_type};
 
-/// The number of bytes of a frame before Peregrine's packet: the Ethernet header and Peregrine's link header.
+/// The number of bytes before Peregrine's packet in an Ethernet frame: the Ethernet header and Peregrine's
+/// link header.
 pub(crate) const LINK_HEADER_BYTES: usize = 18;
 const FRAME_MAX: usize = (1 << 16) + 64;
 
@@ -29,11 +30,11 @@ pub(crate) struct Seen {
     pub(crate) cut: AtomicBool,
     /// Whether the bridge drops all frames.
     pub(crate) dark: AtomicBool,
-    /// If not 0: the number of bytes for the near end that the bridge has still to receive before it drops
-    /// all frames.
+    /// If this is not 0: the bridge drops all frames once it has received this number of further bytes for
+    /// the near end.
     pub(crate) dark_after: AtomicUsize,
-    /// If not 0: the size in bytes of the largest IP packet that the bridge forwards. It drops larger
-    /// packets.
+    /// If this is not 0: the size in bytes of the largest IP packet that the bridge forwards. The bridge
+    /// drops larger packets.
     pub(crate) narrow: AtomicUsize,
     /// The number of packets that were dropped because they were larger than `narrow`.
     pub(crate) vanished: AtomicU64,
@@ -60,8 +61,8 @@ pub(crate) struct Bridge {
 }
 
 impl Bridge {
-    /// Joins the ends of a link that has a [middle](Link::with_middle). `tap` gets the destination (0 or 1)
-    /// and the bytes of each of Peregrine's frames, before the bridge impairs it.
+    /// Connects the two ends of a link that has a [middle](Link::with_middle). For each of Peregrine's
+    /// frames, `tap` gets the destination (end 0 or 1) and the bytes, before the bridge impairs the frame.
     pub(crate) fn new(
         link: &Link,
         impairments: Impairments,
@@ -82,7 +83,8 @@ impl Bridge {
         Self { seen, thread: Some(std::thread::spawn(run)) }
     }
 
-    /// Returns the numbers of Peregrine's frames so far: all, those of calls, those of results.
+    /// Returns three numbers of Peregrine's frames so far: all frames, frames with calls, and frames with
+    /// results.
     pub(crate) fn counted(&self) -> [u64; 3] {
         let Seen { frames, kinds, .. } = &*self.seen;
         [frames, &kinds[1], &kinds[2]].map(|count| count.load(Ordering::SeqCst))
@@ -98,8 +100,8 @@ impl Drop for Bridge {
     }
 }
 
-/// Returns the size in bytes of the largest IP packet in a frame. The frame may be a batch that segmentation
-/// offload has still to cut.
+/// Returns the size in bytes of the largest IP packet in a frame. The frame may be a batch of packets that
+/// segmentation offload has not cut yet.
 fn packet_bytes(frame: &[u8]) -> usize {
     const ETHERNET: usize = 14;
     const IP_AND_UDP: usize = 28;
@@ -109,7 +111,7 @@ fn packet_bytes(frame: &[u8]) -> usize {
     if frame[1] == 0 { whole } else { whole.min(piece + IP_AND_UDP) }
 }
 
-/// Waits at most 20 ms for frames, receives them, and forwards those that are due.
+/// Waits at most 20 ms for frames, receives them, and forwards the frames that are due.
 fn step(
     taps: &[Tap; 2],
     seen: &Seen,
@@ -156,7 +158,7 @@ fn step(
         }
     }
     while let Some((to, ours)) = in_flight.arrive() {
-        // The zeros are a `virtio_net_hdr` without offloads. Frames that the interface does not take are
+        // The zeros are a `virtio_net_hdr` without offloads. A frame that the interface does not accept is
         // lost.
         let _ = taps[to].send(&[&[0; VNET_HEADER_BYTES][..], &ours].concat());
     }

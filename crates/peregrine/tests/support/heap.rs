@@ -1,6 +1,6 @@
-//! The system's allocator with counters: number of allocations, and bytes in use.
+//! The system's allocator with two counters: the number of allocations, and the number of bytes in use.
 //!
-//! A test program uses it by making [`Counting`] its global allocator.
+//! To use it, a test program makes [`Counting`] its global allocator.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -16,18 +16,19 @@ pub(crate) fn allocations() -> u64 {
     ALLOCATIONS.load(Ordering::Relaxed)
 }
 
-/// Returns the number of bytes that are allocated.
+/// Returns how many bytes this process has allocated and not freed.
 pub(crate) fn bytes_in_use() -> i64 {
     IN_USE.load(Ordering::Relaxed)
 }
 
 thread_local! {
-    /// The number of bytes that this thread has allocated and not freed, and the largest value of this
+    /// Two numbers: how many bytes this thread has allocated and not freed, and the maximum of the first
     /// number.
     static OWN: Cell<(i64, i64)> = const { Cell::new((0, 0)) };
 }
 
-/// Runs `make`. Returns its result, and by how many bytes at most the memory of this thread grew meanwhile.
+/// Runs `make`. Returns its result, and the largest number of bytes by which this thread's memory grew
+/// meanwhile.
 pub(crate) fn peak_of<T>(make: impl FnOnce() -> T) -> (T, i64) {
     let before = OWN.get().0;
     OWN.set((before, before));
@@ -38,7 +39,7 @@ pub(crate) fn peak_of<T>(make: impl FnOnce() -> T) -> (T, i64) {
 fn count(bytes: usize, sign: i64) {
     let change = sign * bytes as i64;
     IN_USE.fetch_add(change, Ordering::Relaxed);
-    // While a thread ends, `OWN` may not be accessible. Its numbers then stay unchanged.
+    // While a thread ends, it may be unable to access `OWN`. The numbers in `OWN` then stay unchanged.
     let _ = OWN.try_with(|own| {
         let (in_use, peak) = own.get();
         own.set((in_use + change, peak.max(in_use + change)));

@@ -1,12 +1,11 @@
-//! Impairments of packets on their way, with decisions that a seed repeats.
+//! Impairs packets on their way. A seed determines all decisions, so a run can be repeated.
 //!
-//! Damage needs care. When a relay over UDP forwards a damaged packet, the kernel computes a correct checksum
-//! for it. Likewise, an interface computes a correct check sequence for a damaged frame. In a real network,
-//! UDP's checksum or Ethernet's check sequence detects the damage, and the packet is lost. Bits are therefore
-//! flipped only where the protocol has its own checks: in headers, and in payloads whose header says that
-//! they are checked. Such payloads are in binding packets, in reports of received fragments, and in messages
-//! with payload checks, which are the default on raw Ethernet. A packet that would be damaged elsewhere is
-//! dropped.
+//! Damage needs care. In a real network, the checksum of UDP or the check sequence of Ethernet detects most
+//! damage, and the packet is lost. But when a relay forwards a damaged datagram, the kernel computes a
+//! correct checksum for the damaged bytes. Likewise, an interface computes a correct check sequence for a
+//! damaged frame. Bits are therefore flipped only where the protocol has its own checks. These are all
+//! headers, and payloads whose header says that they are checked. Such payloads are in binding packets, in
+//! reports of received fragments, and in messages with payload checks, which are the default on raw Ethernet.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -17,21 +16,21 @@ use std::time::{Duration, Instant};
 pub(crate) struct Impairments {
     pub(crate) lost: u64,
     pub(crate) duplicated: u64,
-    /// The rate of packets that are delayed by up to `delayed_us` microseconds more, so that later packets
+    /// The rate of packets that are delayed by up to `delayed_us` additional microseconds. Later packets may
     /// overtake them.
     pub(crate) delayed: u64,
     pub(crate) delayed_us: u64,
     pub(crate) damaged: u64,
-    /// The least delay of every packet, in microseconds.
+    /// The minimum delay of every packet, in microseconds.
     pub(crate) delay_us: u64,
-    /// The interval in which all packets are lost, in milliseconds after the first packet.
+    /// The interval in which all packets are lost. It is given in milliseconds after the first packet.
     pub(crate) cut_ms: (u64, u64),
 }
 
-/// A packet that is to be forwarded: when it is due, its number, its direction, its bytes.
+/// A packet that is to be forwarded: the time when it is due, its number, its direction, and its bytes.
 type Later<W> = (Instant, u64, W, Vec<u8>);
 
-/// Packets that are in flight, each in some direction.
+/// Packets that are in flight, each in one direction.
 pub(crate) struct InFlight<W> {
     impairments: Impairments,
     random: u64,
@@ -42,14 +41,15 @@ pub(crate) struct InFlight<W> {
     before: usize,
 }
 
-/// The offset of the flags in a header.
+/// The offset of the flags in a packet's header.
 const FLAGS_AT: usize = 28;
-/// The flag that says that the payload has a check.
+/// The flag in a header that says that the payload has a check.
 const CHECKED: u8 = 4;
 const HEADER_BYTES: usize = 64;
 
 impl<W: Ord + Copy> InFlight<W> {
-    /// Starts with no packets. `before` is the number of bytes before a packet's header.
+    /// Makes a set of packets in flight that is empty. `before` is the number of bytes before a packet's
+    /// header.
     pub(crate) const fn new(impairments: Impairments, seed: u64, before: usize) -> Self {
         let later = BinaryHeap::new();
         Self { impairments, random: seed | 1, later, numbered: 0, first: None, before }
@@ -66,13 +66,13 @@ impl<W: Ord + Copy> InFlight<W> {
         self.below(1000) < of_thousand
     }
 
-    /// Returns the time until a packet is due, at most `limit`.
+    /// Returns the time until the next packet is due, but at most `limit`.
     pub(crate) fn rest(&self, limit: Duration) -> Duration {
         let due = self.later.peek().map(|Reverse((due, ..))| *due);
         due.map_or(limit, |due| due.saturating_duration_since(Instant::now()).min(limit))
     }
 
-    /// Decides what happens to a packet.
+    /// Decides whether a packet is lost, duplicated, damaged or delayed.
     pub(crate) fn begin(&mut self, direction: W, packet: &[u8]) {
         let now = Instant::now();
         let since = now - *self.first.get_or_insert(now);
@@ -100,7 +100,7 @@ impl<W: Ord + Copy> InFlight<W> {
         }
     }
 
-    /// Damages a packet such that one of the protocol's own checks has to detect the damage, or such that the
+    /// Damages a packet. Either one of the protocol's own checks has to detect the damage, or the damaged
     /// frame is addressed to another host.
     fn damage(&mut self, packet: &mut Vec<u8>) {
         let bytes = packet.len() as u64;
@@ -123,7 +123,7 @@ impl<W: Ord + Copy> InFlight<W> {
         }
     }
 
-    /// Returns a packet that is due now.
+    /// Removes a packet that is due now, and returns it.
     pub(crate) fn arrive(&mut self) -> Option<(W, Vec<u8>)> {
         let due = self.later.peek().is_some_and(|Reverse((due, ..))| *due <= Instant::now());
         let Reverse((.., direction, packet)) = due.then(|| self.later.pop()).flatten()?;

@@ -1,5 +1,5 @@
-//! A network for one test: two network namespaces joined by a pair of interfaces, perhaps with a third
-//! namespace in the middle.
+//! A network for one test. Two network namespaces are joined by a pair of interfaces, or by a third namespace
+//! in the middle.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -13,24 +13,24 @@ use rustix::thread::move_into_link_name_space;
 
 use super::{Process, program};
 
-/// The addresses of both ends, in one /24 network.
+/// The addresses of the two ends. Both are in one /24 network.
 pub(crate) const ENDS: [&str; 2] = ["10.213.77.1", "10.213.77.2"];
 
-/// Network namespaces and their connection, which are removed on drop. The near end is 0, the far end
-/// is 1, the middle is 2.
+/// Network namespaces and the connection between them. All of them are removed on drop. The near end has the
+/// number 0, the far end has 1, and the middle has 2.
 pub(crate) struct Link {
     names: Vec<String>,
     interfaces: [String; 2],
-    /// The interfaces of the middle, by the end to which they lead.
+    /// The two interfaces of the middle. The first leads to end 0, and the second leads to end 1.
     middle: [String; 2],
 }
 
 std::thread_local! {
-    /// The namespace at the other end of the link that this thread has entered.
+    /// The namespace at the far end of the link whose near end this thread has entered.
     static FAR: RefCell<Option<Arc<File>>> = const { RefCell::new(None) };
 }
 
-/// Runs `what` on a thread at the far end of the link that this thread has [entered](Link::enter).
+/// Runs `what` on a thread at the far end of the link that the calling thread has [entered](Link::enter).
 pub(crate) fn at_far_end<T: Send>(what: impl FnOnce() -> T + Send) -> T {
     let far = FAR.with_borrow(Clone::clone).expect("this thread has entered a link");
     std::thread::scope(|scope| {
@@ -42,7 +42,8 @@ pub(crate) fn at_far_end<T: Send>(what: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// Runs a case on a thread at the near end of a link, or prints why it is skipped.
+/// Runs a test case on a thread at the near end of a link. If there is no link, prints why the case is
+/// skipped.
 pub(crate) fn at_near_end(link: Result<Link, String>, case: impl FnOnce(&Link) + Send) {
     match link {
         Err(why) => println!("skipped: {why}"),
@@ -56,9 +57,8 @@ pub(crate) fn at_near_end(link: Result<Link, String>, case: impl FnOnce(&Link) +
     }
 }
 
-/// Runs the test function `name` of this program again in a new network namespace whose loopback has an MTU
-/// of 1,500 bytes. The environment variable `role` is set in this run. The output of the run must contain
-/// `done`.
+/// Runs the test function `name` of this program again, in a new network namespace. There, loopback has an
+/// MTU of 1,500 bytes, and the environment variable `role` is set. The output of the run must contain `done`.
 pub(crate) fn run_in_a_network_like_ethernet(name: &str, role: &str, done: &str) {
     let mut command = Command::new("unshare");
     command.args(["--net", "sh", "-c", "ip link set lo up mtu 1500 && exec \"$0\" \"$@\""]);
@@ -106,10 +106,10 @@ fn ip(arguments: &str) -> Result<(), String> {
 }
 
 impl Link {
-    /// Makes two ends. The interfaces and the loopbacks of both ends are up.
+    /// Makes a link with two ends. The interfaces and the loopbacks of both ends are up.
     ///
     /// # Errors
-    /// Says what is missing: root, `ip`, or a kernel with `veth`.
+    /// Fails if root, `ip`, or a kernel with `veth` is missing. The error says what is missing.
     pub(crate) fn new() -> Result<Self, String> {
         let link = Self::named(2)?;
         let ([a, b], [at_a, at_b]) = ([0, 1].map(|end| &link.names[end]), &link.interfaces);
@@ -117,8 +117,8 @@ impl Link {
         link.up()
     }
 
-    /// Makes two ends with several queues each. The kernel sends packets through the last queue of an end,
-    /// so they arrive at the last queue of the other end.
+    /// Makes a link with two ends that have several queues each. The kernel sends packets through the last
+    /// queue of an end, so they arrive at the last queue of the other end.
     ///
     /// # Errors
     /// As for [`new`](Self::new).
@@ -141,8 +141,8 @@ impl Link {
         link.up()
     }
 
-    /// Makes two ends that a third namespace in the middle joins. Frames pass from one end to the other only
-    /// if a program in the middle forwards them.
+    /// Makes a link whose two ends are joined by a third namespace in the middle. Frames pass from one end to
+    /// the other only if a program in the middle forwards them.
     ///
     /// # Errors
     /// As for [`new`](Self::new).
@@ -156,8 +156,8 @@ impl Link {
         link.up()
     }
 
-    /// Makes two ends that a router in the middle joins. Its routes to both ends take packets of at most
-    /// `mtu` bytes. The router reports longer packets to their sender by ICMP.
+    /// Makes a link whose two ends are joined by a router in the middle. The router forwards only packets of
+    /// at most `mtu` bytes. It reports longer packets to their sender by ICMP.
     ///
     /// # Errors
     /// As for [`new`](Self::new).
@@ -184,8 +184,8 @@ impl Link {
         Ok(link)
     }
 
-    /// Makes a [routed](Self::routed) link also forward IPv6 packets of at most `mtu` bytes. Returns the
-    /// IPv6 addresses of both ends.
+    /// Configures a [routed](Self::routed) link so that it also forwards IPv6 packets of at most `mtu` bytes.
+    /// Returns the IPv6 addresses of both ends.
     ///
     /// # Errors
     /// Fails if the kernel has no IPv6.
@@ -205,7 +205,7 @@ impl Link {
         Ok(ENDS)
     }
 
-    /// Makes an end send packets of at most `mtu` bytes, without segmentation offload.
+    /// Limits the packets that an end sends to `mtu` bytes, and turns off segmentation offload there.
     pub(crate) fn set_mtu(&self, end: usize, mtu: usize) {
         let (name, interface) = (&self.names[end], &self.interfaces[end]);
         ip(&format!("-n {name} link set {interface} mtu {mtu} gso_max_segs 1"))
@@ -235,22 +235,22 @@ impl Link {
         Ok(self)
     }
 
-    /// Runs `what` on a thread in one of the namespaces.
+    /// Runs `what` on a thread in the namespace with the number `which`.
     pub(crate) fn at<T: Send>(&self, which: usize, what: impl FnOnce() -> T + Send) -> T {
         in_namespace(&self.names[which], what)
     }
 
-    /// Returns the names of the namespaces at the ends.
+    /// Returns the names of the namespaces at the two ends.
     pub(crate) fn ends(&self) -> [&str; 2] {
         [&self.names[0], &self.names[1]]
     }
 
-    /// Returns the interfaces of the middle, by the end to which they lead.
+    /// Returns the two interfaces of the middle. The first leads to end 0, and the second leads to end 1.
     pub(crate) fn middle(&self) -> [&str; 2] {
         self.middle.each_ref().map(String::as_str)
     }
 
-    /// Moves this thread, and the threads that it starts, permanently to the near end.
+    /// Moves the calling thread permanently to the near end. Threads that it starts later are there, too.
     pub(crate) fn enter(&self) {
         FAR.set(Some(Arc::new(open(&self.names[1]))));
         move_into(&self.names[0]);
@@ -261,7 +261,7 @@ impl Link {
         &self.interfaces[end]
     }
 
-    /// Sets the interface of the near end `down` or `up`.
+    /// Sets the interface of the near end `up` or `down`.
     pub(crate) fn set(&self, how: &str) {
         ip(&format!("-n {} link set {} {how}", self.names[0], self.interfaces[0])).expect("a link");
     }
@@ -278,7 +278,7 @@ impl Link {
         }
     }
 
-    /// Replaces an address of an end.
+    /// Replaces an address of an end by another one.
     pub(crate) fn change_address(&self, end: usize, old: &str, new: &str) {
         let (name, interface) = (&self.names[end], &self.interfaces[end]);
         for (what, address) in [("del", old), ("add", new)] {
@@ -293,14 +293,15 @@ impl Link {
         ip(&format!("-n {name} addr add {address} dev {interface}")).expect("an address");
     }
 
-    /// Does the same as [`Process::launch`] at one of the ends.
+    /// Does the same as [`Process::launch`], but at one of the ends.
     pub(crate) fn launch(&self, end: usize, name: &str, role: &str, directory: &Path) -> Process {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.names[end]]).arg(program());
         Process::launch_by(command, name, role, directory)
     }
 
-    /// Does the same as [`launch`](Self::launch), with the file `hosts` in place of `/etc/hosts`.
+    /// Does the same as [`launch`](Self::launch), but the child sees the file `hosts` in place of
+    /// `/etc/hosts`.
     pub(crate) fn with_hosts(
         &self,
         end: usize,
@@ -317,7 +318,7 @@ impl Link {
         Process::launch_by(command, name, role, directory)
     }
 
-    /// Does the same as [`Process::start`] at one of the ends.
+    /// Does the same as [`Process::start`], but at one of the ends.
     pub(crate) fn start(&self, end: usize, name: &str, role: &str, directory: &Path) -> Process {
         let mut process = self.launch(end, name, role, directory);
         process.until("ready");

@@ -1,5 +1,5 @@
-//! Real processes for end-to-end tests: a test starts its own program again as a child process with a
-//! given role, and ends it as the test requires.
+//! Starts real processes for end-to-end tests. A test starts its own program again as a child process. An
+//! environment variable gives the child a role, which says what the child does.
 
 // Each test program uses only some of these items.
 #![allow(dead_code)]
@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The environment variable that names the child's role.
+/// The environment variable that contains the child's role.
 const ROLE: &str = "PEREGRINE_TEST_ROLE";
 
 /// A child process, which is killed when this value is dropped.
@@ -38,27 +38,27 @@ pub(crate) fn role() -> Option<String> {
 }
 
 impl Process {
-    /// Runs the test function `name` of this program in a child process, and waits until the child prints
-    /// the line `ready`. `directory` is the child's runtime directory.
+    /// Starts a child process that runs the test function `name` of this program. Waits until the child
+    /// prints the line `ready`. `directory` is the child's runtime directory.
     pub(crate) fn start(name: &str, role: &str, directory: &Path) -> Self {
         let mut process = Self::launch(name, role, directory);
         while process.line() != "ready" {}
         process
     }
 
-    /// Does the same as [`start`](Self::start), but does not wait for the child.
+    /// Does the same as [`start`](Self::start), but does not wait for the line `ready`.
     pub(crate) fn launch(name: &str, role: &str, directory: &Path) -> Self {
         Self::launch_by(Command::new(program()), name, role, directory)
     }
 
-    /// Does the same as [`launch`](Self::launch), with an environment that names no runtime directory.
+    /// Does the same as [`launch`](Self::launch), but the child's environment names no runtime directory.
     pub(crate) fn launch_alone(name: &str, role: &str) -> Self {
         let mut command = Command::new(program());
         command.env("XDG_RUNTIME_DIR", "");
         Self::launch_by(command, name, role, Path::new(""))
     }
 
-    /// Does the same as [`launch`](Self::launch), with a command that takes the test program's arguments.
+    /// Does the same as [`launch`](Self::launch), but with a given command, to which it adds the arguments.
     fn launch_by(mut command: Command, name: &str, role: &str, directory: &Path) -> Self {
         let mut child = command
             .args([name, "--exact", "--nocapture", "--test-threads=1"])
@@ -72,7 +72,7 @@ impl Process {
         Self { child, lines }
     }
 
-    /// Reads lines until one begins with `beginning`, and returns the rest of that line.
+    /// Reads lines until one begins with `beginning`. Returns the rest of that line.
     pub(crate) fn until(&mut self, beginning: &str) -> String {
         loop {
             if let Some(rest) = self.line().strip_prefix(beginning) {
@@ -99,7 +99,7 @@ impl Process {
         self.child.id()
     }
 
-    /// Returns whether the process holds an XDP program, and so the first queue of an interface.
+    /// Returns whether the process holds an XDP program, and therefore owns the first queue of an interface.
     pub(crate) fn holds_xdp_program(&self) -> bool {
         let files = std::fs::read_dir(format!("/proc/{}/fdinfo", self.id())).expect("a process");
         files.flatten().any(|file| {
@@ -108,13 +108,13 @@ impl Process {
         })
     }
 
-    /// Kills the child.
+    /// Kills the child, and waits until it has ended.
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("a child to kill");
         self.child.wait().expect("a child to wait for");
     }
 
-    /// Sends a signal. After SIGSTOP it waits until all threads of the child have stopped.
+    /// Sends a signal to the child. After SIGSTOP, waits until all threads of the child have stopped.
     pub(crate) fn signal(&self, signal: i32) {
         let pid = i32::try_from(self.child.id()).expect("a process number");
         // SAFETY: no memory is involved; the child is ours and not yet waited for.
@@ -132,7 +132,7 @@ fn is_stopped(pid: u32) -> bool {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return true };
     threads.flatten().all(|thread| {
         let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
-        // The state follows the name in parentheses, which may contain any character.
+        // In `stat`, the state follows the name, which is in parentheses. The name may contain any character.
         let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
         !matches!(state, Some('R' | 'S' | 'D'))
     })
@@ -149,17 +149,17 @@ impl Drop for Process {
     }
 }
 
-/// Returns the number of open descriptors of a process of this user.
+/// Returns the number of open descriptors of a process that belongs to this user.
 pub(crate) fn descriptors(pid: u32) -> usize {
     let entries =
         std::fs::read_dir(format!("/proc/{pid}/fd")).expect("the process is of this user");
-    // Listing our own directory opens one more descriptor.
+    // If a process lists its own directory, the listing opens one more descriptor.
     entries.count() - usize::from(pid == std::process::id())
 }
 
-/// Returns the number of descriptors of each process in `of`, while this process has one connection to a
-/// server. The answer on that connection proves that the server has seen the end of all connections
-/// that were closed before.
+/// Returns the number of descriptors of each process in `of`. While it counts, this process has one
+/// connection to a server. The answer on that connection proves that the server has seen the end of all
+/// connections that were closed before.
 pub(crate) fn at_rest<const N: usize>(directory: &Path, name: &str, of: [u32; N]) -> [usize; N] {
     let line = wire::Line::connect(directory, name).expect("a server");
     let (answer, _) = line.ask(&wire::describe());
@@ -167,7 +167,7 @@ pub(crate) fn at_rest<const N: usize>(directory: &Path, name: &str, of: [u32; N]
     of.map(descriptors)
 }
 
-/// Waits until `holds` returns true, which another process or thread must cause.
+/// Waits until `holds` returns true. Another process or thread must make it true.
 #[track_caller]
 pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let limit = Instant::now() + Duration::from_secs(20);
@@ -177,8 +177,8 @@ pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Sets a flag, and clears it when dropped. Threads that run while the flag is set therefore also end
-/// when the test fails.
+/// Sets a flag, and clears the flag when dropped. Threads that run while the flag is set therefore end even
+/// if the test fails.
 pub(crate) struct KeepGoing<'a>(&'a AtomicBool);
 
 impl<'a> KeepGoing<'a> {
@@ -194,13 +194,14 @@ impl Drop for KeepGoing<'_> {
     }
 }
 
-/// Serializes tests that change the environment or count resources of the process.
+/// Lets only one test of the process run at a time. Tests need this if they change the environment or count
+/// resources of the process.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes a runtime directory for all exports and bindings of this process. A test calls it once,
+/// Makes a runtime directory for all exports and bindings of this process. A test calls this function once,
 /// before anything else.
 pub(crate) fn own_directory() -> tempfile::TempDir {
     let directory = tempfile::tempdir().expect("a temporary directory");
@@ -209,7 +210,7 @@ pub(crate) fn own_directory() -> tempfile::TempDir {
     directory
 }
 
-/// Returns the runtime directory that [`own_directory`], or the parent of this child, has set.
+/// Returns the runtime directory that [`own_directory`] has set. In a child process, the parent has set it.
 pub(crate) fn directory() -> PathBuf {
     PathBuf::from(std::env::var_os("PEREGRINE_DIR").expect("set by the test"))
 }
@@ -224,8 +225,8 @@ pub(crate) fn become_user(user: u32, group: u32, groups: &[u32]) {
     assert_eq!(unsafe { libc::setresuid(user, user, user) }, 0);
 }
 
-/// Makes a system call fail with ENOSYS on this thread and on the threads that it starts, as on a
-/// kernel that lacks the call.
+/// Makes a system call fail with ENOSYS, as on a kernel that lacks the call. This applies to the calling
+/// thread and to the threads that it starts.
 pub(crate) fn without_system_call(number: libc::c_long) {
     let number = u32::try_from(number).expect("a number of a system call");
     filter(&mut [
@@ -237,7 +238,8 @@ pub(crate) fn without_system_call(number: libc::c_long) {
     ]);
 }
 
-/// Makes setting a socket option fail with ENOPROTOOPT on this thread and on the threads that it starts.
+/// Makes setting a socket option fail with ENOPROTOOPT. This applies to the calling thread and to the threads
+/// that it starts.
 pub(crate) fn without_socket_option(option: u32) {
     let number = u32::try_from(libc::SYS_setsockopt).expect("a number of a system call");
     // The arguments begin at byte 16. The filter compares the low word of the third argument.
@@ -260,7 +262,7 @@ const fn fail_with(error: i32) -> u32 {
     libc::SECCOMP_RET_ERRNO | error.cast_unsigned()
 }
 
-/// Applies a system call filter to this thread and to the threads that it starts.
+/// Applies a system call filter to the calling thread and to the threads that it starts.
 fn filter(instructions: &mut [libc::sock_filter]) {
     let program =
         libc::sock_fprog { len: instructions.len() as u16, filter: instructions.as_mut_ptr() };

@@ -1,5 +1,5 @@
-//! A relay that treats UDP flows as NATs and load balancers do. All packets from one port of a client are a
-//! flow. Each flow leads to one of the servers, and the relay can forget flows.
+//! A relay that treats UDP flows as NATs and load balancers do. All packets from one address and port of a
+//! client are one flow. Each flow leads to one of the servers. The relay can forget flows.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -10,29 +10,29 @@ use std::thread::JoinHandle;
 use rustix::event::{PollFd, PollFlags, poll};
 
 const BYTES_MAX: usize = 1 << 16;
-/// The offset of the kind in a packet's header.
+/// The offset of the kind of a packet in the packet's header.
 const KIND_AT: usize = 3;
-/// The kind of a packet that requests handles.
+/// The kind of a packet with which a client asks a server for handles.
 const BIND: u8 = 12;
-/// A number of flows that no test reaches.
+/// The largest number of flows. No test needs as many.
 const FLOWS_MAX: usize = 4096;
 
-/// What a test reads and changes while the relay runs.
+/// The state of the relay that a test reads and changes while the relay runs.
 #[derive(Debug, Default)]
 struct Shared {
-    /// The clients of the flows that were known at the last [`Nat::forget`]. The packets of these flows are
+    /// The clients of the flows that existed at the last [`Nat::forget`]. The packets of these flows are
     /// dropped.
     forgotten: Mutex<Vec<SocketAddr>>,
-    /// The clients of all flows so far.
+    /// The clients of all flows that there have been.
     known: Mutex<Vec<SocketAddr>>,
-    /// The number of packets of forgotten flows.
+    /// The number of packets of forgotten flows that were dropped.
     dropped: AtomicU64,
-    /// The number of packets that request handles from a server.
+    /// The number of packets with which clients asked a server for handles.
     binds: AtomicU64,
     stopped: AtomicBool,
 }
 
-/// The relay and its thread, which ends on drop.
+/// The relay and its thread. The thread ends when this value is dropped.
 pub(crate) struct Nat {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -42,8 +42,8 @@ pub(crate) struct Nat {
 impl Nat {
     /// Starts a relay on loopback. It assigns new flows to the servers in round-robin order.
     pub(crate) fn start(servers: Vec<SocketAddr>) -> Self {
-        // A test may also listen over TCP at the relay's port. At 127.0.0.1, a connection of another test
-        // could use that port.
+        // A test may also listen over TCP at the port of the relay. So the relay does not use 127.0.0.1,
+        // where a connection of another test could use that port.
         let front = bound(Ipv4Addr::new(127, 0, 7, 1));
         let address = front.local_addr().expect("the socket is bound");
         let shared = Arc::<Shared>::default();
@@ -57,7 +57,7 @@ impl Nat {
         self.address
     }
 
-    /// Drops all packets of the flows that exist now. New flows work.
+    /// Drops all packets of the flows that exist now. Flows that begin later are forwarded.
     pub(crate) fn forget(&self) {
         let known = self.shared.known.lock().unwrap().clone();
         *self.shared.forgotten.lock().unwrap() = known;
@@ -68,7 +68,7 @@ impl Nat {
         self.shared.forgotten.lock().unwrap().clear();
     }
 
-    /// Returns how many packets requested handles from a server.
+    /// Returns how many packets asked a server for handles.
     pub(crate) fn binds(&self) -> u64 {
         self.shared.binds.load(Ordering::SeqCst)
     }

@@ -1,5 +1,5 @@
-//! A relay of datagrams between clients and one server. It impairs them as [`Impairments`] says, with
-//! decisions that a seed repeats.
+//! Relays datagrams between clients and one server. The relay impairs the datagrams as [`Impairments`] says.
+//! A seed determines all its decisions, so a run can be repeated.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -21,18 +21,18 @@ pub(crate) struct Relay {
     server: SocketAddr,
     clients: Vec<(SocketAddr, UdpSocket)>,
     in_flight: InFlight<Direction>,
-    /// The numbers of the fragments of results that are still to be lost. Each is lost once.
+    /// The numbers of those fragments of results that the relay still has to lose. Each is lost once.
     once: Vec<u32>,
 }
 
-/// A number of clients that no test reaches.
+/// The largest number of clients. No test needs as many.
 const CLIENTS_MAX: usize = 512;
 const BYTES_MAX: usize = 1 << 16;
 
 fn socket(at: SocketAddr) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind(at)?;
     socket.set_nonblocking(true)?;
-    // The kernel caps this size for processes without CAP_NET_ADMIN.
+    // Without CAP_NET_ADMIN, this call fails, and the buffer keeps its size.
     let _ = rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, 8 << 20);
     Ok(socket)
 }
@@ -54,7 +54,7 @@ impl Relay {
         }
     }
 
-    /// Drops each of these fragments of a result when it arrives for the first time.
+    /// Makes the relay drop each of these fragments of a result when the fragment arrives for the first time.
     pub(crate) fn lose_once(mut self, fragments: &[u32]) -> Self {
         self.once = fragments.to_vec();
         self
@@ -65,17 +65,18 @@ impl Relay {
         self.front.local_addr().expect("the socket is bound")
     }
 
-    /// Sends a datagram to the server from the address that the server knows as that of the client `from`.
-    /// Does nothing if the relay has forwarded nothing from this client.
+    /// Sends a datagram to the server as if it came from the client `from`. The server sees the address from
+    /// which the relay forwards that client's datagrams. Does nothing if the relay has forwarded nothing from
+    /// this client.
     pub(crate) fn send_as(&self, from: SocketAddr, datagram: &[u8]) {
         if let Some((_, back)) = self.clients.iter().find(|(client, _)| *client == from) {
-            // A datagram that the socket does not take is lost.
+            // If the socket does not accept the datagram, the datagram is lost.
             let _ = back.send(datagram);
         }
     }
 
-    /// Waits at most 50 ms for datagrams, receives them, and forwards those that are due. `tap` gets the
-    /// datagrams of clients, with the addresses of their senders.
+    /// Waits at most 50 ms for datagrams, receives them, and forwards the datagrams that are due. `tap` gets
+    /// each datagram that a client sent, with the address of the client.
     pub(crate) fn step(&mut self, tap: &mut dyn FnMut(SocketAddr, &[u8])) {
         let wait = self.in_flight.rest(Duration::from_millis(50));
         let wait = rustix::time::Timespec { tv_sec: 0, tv_nsec: i64::from(wait.subsec_nanos()) };
@@ -90,7 +91,7 @@ impl Relay {
         self.pass_on();
     }
 
-    /// Receives from socket number `at`. Number 0 is the one to which clients send.
+    /// Receives datagrams from the socket with the number `at`. Clients send to socket number 0.
     fn take(&mut self, at: usize, tap: &mut dyn FnMut(SocketAddr, &[u8])) {
         let mut buffer = [0; BYTES_MAX];
         for _ in 0..256 {
@@ -100,7 +101,7 @@ impl Relay {
                 let Some(client) = self.client(from) else { continue };
                 (Direction::ToServer(client), bytes)
             } else {
-                // ICMP errors from the server's machine arrive as an error of `recv`.
+                // If the server's machine answers with an ICMP error, `recv` returns this error.
                 let Ok(bytes) = self.clients[at - 1].1.recv(&mut buffer) else { return };
                 (Direction::ToClient(at - 1), bytes)
             };
@@ -110,11 +111,11 @@ impl Relay {
         }
     }
 
-    /// Returns whether `packet` is a fragment that is to be lost now.
+    /// Returns whether `packet` is a fragment that the relay has to lose now.
     fn is_lost(&mut self, packet: &[u8]) -> bool {
-        /// The offset of the kind in a header.
+        /// The offset of the kind in a packet's header.
         const KIND_AT: usize = 3;
-        /// The offset of the number of the fragment in a header.
+        /// The offset of the fragment's number in a packet's header.
         const FRAGMENT_AT: usize = 48;
         /// The kind of a packet with a result.
         const RESULT: u8 = 2;
@@ -141,7 +142,7 @@ impl Relay {
 
     fn pass_on(&mut self) {
         while let Some((direction, datagram)) = self.in_flight.arrive() {
-            // Datagrams that the socket does not take are lost.
+            // If the socket does not accept a datagram, the datagram is lost.
             let _ = match direction {
                 Direction::ToServer(client) => self.clients[client].1.send(&datagram),
                 Direction::ToClient(client) => {

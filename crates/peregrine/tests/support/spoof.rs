@@ -3,7 +3,7 @@
 use std::net::SocketAddrV4;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
-/// The default send buffer, in bytes, as an unprivileged process gets it.
+/// The default size in bytes of the send buffer of an unprivileged process.
 const SEND_BUFFER: libc::c_int = 212_992;
 
 /// Finds this process's UDP socket that is bound to `port`, and shrinks its send buffer to the default size.
@@ -28,7 +28,7 @@ pub(crate) fn shrink_send_buffer(port: u16) {
         if !is_it {
             continue;
         }
-        // The kernel doubles the value.
+        // The kernel doubles the value that it gets.
         let half = SEND_BUFFER / 2;
         let length = size_of_val(&half) as libc::socklen_t;
         let value = (&raw const half).cast();

@@ -1,4 +1,5 @@
-//! Hand-written clients and servers of the stream path, as `docs/PROTOCOL.md` specifies it.
+//! Hand-written clients and servers of the stream path, which speak the protocol that `docs/PROTOCOL.md`
+//! specifies.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -14,7 +15,7 @@ pub(crate) const REPLY: u8 = 70;
 /// How long a test waits for an answer.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Makes a header. `words` are: number, binding, procedure or answer, head, split, extensions.
+/// Makes a header. `words` has six words: number, binding, procedure or answer, head, split, extensions.
 pub(crate) fn header(kind: u8, body: u32, words: [u32; 6]) -> Vec<u8> {
     let mut bytes = body.to_le_bytes().to_vec();
     bytes.extend([kind, 1, b'P', b'g']);
@@ -22,7 +23,8 @@ pub(crate) fn header(kind: u8, body: u32, words: [u32; 6]) -> Vec<u8> {
     bytes
 }
 
-/// Makes a bind request with number 7 for the export of that name, whatever its interface is.
+/// Makes a bind request with number 7. It asks for the export with this name, whatever the interface of the
+/// export is.
 pub(crate) fn bind(name: &str) -> Vec<u8> {
     let mut body = vec![0; 16];
     body.extend([0u32, 1].iter().flat_map(|word| word.to_le_bytes()));
@@ -43,13 +45,13 @@ pub(crate) fn call(binding: u32, number: u32, procedure: u32, extensions: &[u8])
     message
 }
 
-/// Makes the message that gives up the call of that number.
+/// Makes the message with which a client gives up the call with this number.
 pub(crate) fn abandon(number: u32) -> Vec<u8> {
     header(ABANDON, 0, [number, 0, 0, 0, 0, 0])
 }
 
-/// Makes the answer to the bind request `asked`. It grants binding 5 and messages of `bytes` bytes, and
-/// announces this representation of the server's values.
+/// Makes the answer to the bind request `asked`. The answer grants binding 5 and messages of `bytes` bytes.
+/// It announces `representation` as that of the server's values.
 pub(crate) fn bound(asked: &Message, representation: u32, bytes: u64) -> Vec<u8> {
     let mut body = 1u64.to_le_bytes().to_vec();
     body.extend([5, representation].iter().flat_map(|word| word.to_le_bytes()));
@@ -61,15 +63,15 @@ pub(crate) fn bound(asked: &Message, representation: u32, bytes: u64) -> Vec<u8>
     message
 }
 
-/// The number of bytes of an argument that does not fit into the buffers of a connection to a server of
-/// [`reads_a_part`].
+/// The size in bytes of a large argument. The buffers of a connection to a server of [`reads_a_part`] cannot
+/// hold all of it.
 pub(crate) const UNREAD: usize = 24 << 20;
 
-/// Starts a server that binds a client, and reads only the first bytes of its call. Then the server passes
-/// the connection to `then`. Returns the address of the socket.
+/// Starts a server that binds one client, and reads only the beginning of the client's call. Then the server
+/// passes the connection to `then`. Returns the address at which the server listens.
 pub(crate) fn reads_a_part(then: impl FnOnce(TcpStream) + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    // Accepted sockets inherit this size. The kernel rounds it up.
+    // Accepted sockets inherit this small buffer size. The kernel rounds the size up.
     rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 4096).unwrap();
     let at = listener.local_addr().unwrap();
     std::thread::spawn(move || {
@@ -89,7 +91,7 @@ pub(crate) struct Message {
     pub(crate) body: Vec<u8>,
 }
 
-/// Returns the next message, or `None` if it does not come in time.
+/// Returns the next message. Returns `None` if the message does not arrive in time.
 pub(crate) fn receive(stream: &mut TcpStream) -> Option<Message> {
     stream.set_read_timeout(Some(LIMIT)).unwrap();
     let mut header = [0; 32];

@@ -1,7 +1,8 @@
-//! `SwappedServer`: a server that behaves as if its machine had the other byte order.
+//! Provides `SwappedServer`, a server that behaves as if its machine had the other byte order.
 //!
-//! It uses only the description of its interface. It swaps a whole message by walking over the types,
-//! passes it to a server of this machine's byte order, and swaps the reply.
+//! This server uses only the description of its interface. First it swaps the bytes of each value in a
+//! received message. Then it passes the message to a server with this machine's byte order, and swaps the
+//! reply.
 
 use peregrine::call::{
     Answer, EStack, Incoming, Ran, Refusal, Reply, Request, Serve, Served, execute,
@@ -12,7 +13,7 @@ use peregrine::interface::{
 };
 use peregrine::value::{ByteOrder, Invalid, Space, Window, align_up};
 
-/// Serves as `S` does, with all values in the other byte order.
+/// Serves as the server `S` does, but with all values in the other byte order.
 pub(crate) struct SwappedServer<S> {
     serve: S,
     described: Described,
@@ -25,15 +26,17 @@ impl<S: Serve> SwappedServer<S> {
     }
 }
 
-/// The size in bytes of the memory for the head of a reply. A head may be as large as a whole message.
+/// The size in bytes of the memory for the head of a reply (the part before the blocks). A head may be as
+/// large as a whole message.
 const HEAD_BYTES_MAX: usize = 4 << 20;
 
-/// The bytes of a message that is being swapped in place. The bytes before `at` are swapped already.
+/// The bytes of a message that is being swapped in place. The bytes before `at` have already been swapped.
 struct Swapping<'w, 'b> {
     whole: &'w Described,
     bytes: &'b mut [u8],
     at: usize,
-    /// Whether the message is swapped to this machine's byte order. Otherwise it is swapped from this order.
+    /// Whether the values are swapped to this machine's byte order. Otherwise they are swapped from this
+    /// machine's order to the other one.
     inwards: bool,
 }
 
@@ -48,7 +51,7 @@ impl<'w> Swapping<'w, '_> {
         self.bytes.get_mut(at..self.at).ok_or(Invalid::Short)
     }
 
-    /// Swaps a number of a head, and returns its value if it has at most four bytes.
+    /// Swaps a number in a head. Returns the number's value if the number has at most four bytes.
     fn number(&mut self, width: usize) -> Result<u32, Invalid> {
         self.align(width);
         let inwards = self.inwards;
@@ -82,7 +85,7 @@ impl<'w> Swapping<'w, '_> {
         }
     }
 
-    /// Returns the size in bytes of a number, a character or a flag, or `None` for other types.
+    /// Returns the size in bytes of a number, of a character, or of a flag. Returns `None` for other types.
     fn number_bytes(&self, ty: &DescribedType) -> Option<usize> {
         let is_simple = !matches!(
             ty,
@@ -99,7 +102,7 @@ impl<'w> Swapping<'w, '_> {
     }
 
     fn values(&mut self, ty: &'w DescribedType, count: usize) -> Result<(), Invalid> {
-        // A unit has no bytes, so any number of units is valid.
+        // A unit value has no bytes, so any number of unit values is valid.
         if self.whole.bytes_max(ty) == Some(0) {
             Ok(())
         } else {
@@ -107,7 +110,7 @@ impl<'w> Swapping<'w, '_> {
         }
     }
 
-    /// Swaps a value of a head.
+    /// Swaps one value in a head.
     fn value(&mut self, ty: &'w DescribedType) -> Result<(), Invalid> {
         match ty {
             DescribedType::Unit => {}
@@ -149,12 +152,12 @@ impl<'w> Swapping<'w, '_> {
     }
 }
 
-/// Returns the size in bytes of a value of a plain type, or `None` for a structured type.
+/// Returns the size in bytes of a value of a plain type. Returns `None` for a structured type.
 fn plain_bytes(whole: &Described, ty: &DescribedType) -> Option<usize> {
     whole.plain_bytes(ty).and_then(|bytes| usize::try_from(bytes).ok())
 }
 
-/// Swaps the values of a block. If their type is structured, they are in the head, and the block is empty.
+/// Swaps the values of a block. Values of a structured type are in the head, and their block is empty.
 fn swap_block(whole: &Described, ty: &DescribedType, bytes: &mut [u8]) {
     let Some(size) = plain_bytes(whole, ty) else { return };
     let mut swapping = Swapping { whole, bytes, at: 0, inwards: true };
@@ -163,10 +166,11 @@ fn swap_block(whole: &Described, ty: &DescribedType, bytes: &mut [u8]) {
     }
 }
 
-/// The out and in-out blocks of a procedure: the type of the values and the size in bytes of each block.
+/// The out and in-out blocks of a procedure. Each entry has the type of the values and the size of the block
+/// in bytes.
 type Blocks<'a> = Vec<(&'a DescribedType, usize)>;
 
-/// Swaps a received message, and returns which blocks its reply has.
+/// Swaps a received message. Returns the blocks of its reply.
 fn swap_call<'a>(
     whole: &'a Described,
     procedure: &'a DescribedProcedure,
@@ -248,7 +252,7 @@ impl<S: Serve> Serve for SwappedServer<S> {
         raw.lent.read(&mut lent)?;
         let outs = swap_call(whole, procedure, &mut head, raw.copied, &mut lent)?;
 
-        // This is the message as a client of this machine's byte order sends it.
+        // Build the message that a client with this machine's byte order would send.
         let head_bytes = head.len();
         let mut message = head;
         let has = |direction| {
@@ -281,7 +285,7 @@ impl<S: Serve> Serve for SwappedServer<S> {
         reply.expect(outs.len());
         let mut blocks = Vec::new();
         for (_, bytes) in &outs {
-            // The block has the size that the caller offers. If the reply has less space, the caller gets an
+            // The block gets the size that the caller offers. If the reply has less space, the caller gets an
             // error.
             let block = reply.block(*bytes);
             blocks.push(block.ok_or(Invalid::TooLong)?);
@@ -315,7 +319,7 @@ impl<S: Serve> Serve for SwappedServer<S> {
     }
 }
 
-/// Swaps a head of one value from this machine's order to the other one.
+/// Swaps a head that consists of one value, from this machine's byte order to the other one.
 pub(crate) fn swap_value(
     whole: &Described,
     ty: &DescribedType,

@@ -1,18 +1,19 @@
-//! A raw socket at an interface: it receives what arrives there, and sends arbitrary frames.
+//! A raw socket at a network interface. It receives the frames that arrive there, and can send arbitrary
+//! frames.
 
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// The type (EtherType) of Peregrine's frames.
+/// The type (EtherType) of Peregrine's Ethernet frames.
 pub(crate) const PEREGRINE_TYPE: u16 = 0x88b5;
-/// A type that no program uses. It is reserved for experiments, as is Peregrine's.
+/// A frame type that no program uses. It is reserved for experiments, as is Peregrine's type.
 pub(crate) const UNUSED_TYPE: u16 = 0x88b6;
 /// Selects frames of all types.
 pub(crate) const ALL: u16 = libc::ETH_P_ALL as u16;
 
-/// The size in bytes of the `virtio_net_hdr` before each frame of a forwarding socket. This header says which
-/// offloads are still pending.
+/// The number of bytes of the `virtio_net_hdr` that precedes each frame of a forwarding socket. This header
+/// says which offloads the frame still needs.
 pub(crate) const VNET_HEADER_BYTES: usize = 10;
 const PACKET_VNET_HDR: libc::c_int = 15;
 const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
@@ -31,8 +32,8 @@ impl Tap {
         Self::open(interface, ether_type, false)
     }
 
-    /// Makes a tap for forwarding all frames. [`VNET_HEADER_BYTES`] bytes precede each frame, both in
-    /// `receive` and in `send`. These bytes say which checksums and segmentation are still to be done.
+    /// Makes a tap for forwarding all frames. In `receive` and in `send`, [`VNET_HEADER_BYTES`] bytes precede
+    /// each frame. These bytes say whether the frame still needs a checksum or segmentation.
     pub(crate) fn passing_on(interface: &str) -> io::Result<Self> {
         Self::open(interface, ALL, true)
     }
@@ -46,7 +47,7 @@ impl Tap {
         let tap = Self(unsafe { OwnedFd::from_raw_fd(fd) });
         tap.set(PACKET_VNET_HDR, libc::c_int::from(to_do))?;
         tap.set(PACKET_IGNORE_OUTGOING, 1)?;
-        // This fails without CAP_NET_ADMIN. The buffer then keeps its default size.
+        // Without CAP_NET_ADMIN, this call fails, and the buffer keeps its default size.
         let _ = rustix::net::sockopt::set_socket_recv_buffer_size_force(&tap, 16 << 20);
         let name = CString::new(interface)?;
         // SAFETY: the function reads a C string.
@@ -77,7 +78,7 @@ impl Tap {
         Ok(rustix::net::send(&self.0, frame, rustix::net::SendFlags::empty()).map(drop)?)
     }
 
-    /// Receives a frame into `into` and returns its length, or `None` if no frame has arrived.
+    /// Receives a frame into `into`, and returns the frame's length. Returns `None` if no frame has arrived.
     pub(crate) fn receive(&self, into: &mut [u8]) -> Option<usize> {
         let (bytes, _) = rustix::net::recv(&self.0, into, rustix::net::RecvFlags::empty()).ok()?;
         Some(bytes)

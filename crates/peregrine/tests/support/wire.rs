@@ -1,5 +1,5 @@
-//! A hand-written peer of the local path, as `docs/PROTOCOL.md` specifies it: sockets, messages, the
-//! region.
+//! A hand-written peer of the local path, which speaks the protocol that `docs/PROTOCOL.md` specifies. It has
+//! sockets, messages and the shared region.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -28,14 +28,15 @@ pub(crate) const DESCRIPTION: u32 = 103;
 pub(crate) const GOODBYE: u32 = 104;
 pub(crate) const REVOKED: u32 = 105;
 pub(crate) const COUNTERS: u32 = 106;
-/// The number of the procedure that does nothing. Every export has it.
+/// The number of the procedure that does nothing. Every export has this procedure.
 pub(crate) const PING: u32 = u32::MAX;
 /// How long a test waits for an answer.
 pub(crate) const LIMIT: Duration = Duration::from_secs(10);
 
 pub(crate) type Token = [u8; 16];
 
-/// One end of a session's socket. It never blocks: sending and receiving fail with `WouldBlock` instead.
+/// One end of a session's socket. The socket never blocks: instead, sending and receiving fail with
+/// `WouldBlock`.
 #[derive(Debug)]
 pub(crate) struct Line(pub(crate) OwnedFd);
 
@@ -44,7 +45,7 @@ fn socket() -> io::Result<OwnedFd> {
     Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
 }
 
-/// Listens at a name, as a server does.
+/// Listens under a name in the runtime directory, as a server does.
 pub(crate) fn listen(directory: &Path, name: &str) -> Line {
     let socket = socket().expect("a socket");
     let address = SocketAddrUnix::new(directory.join(name)).expect("a short path");
@@ -54,7 +55,7 @@ pub(crate) fn listen(directory: &Path, name: &str) -> Line {
 }
 
 impl Line {
-    /// Connects to a name. Waits while the backlog is full.
+    /// Connects to the server with this name. Waits while the server's backlog is full.
     pub(crate) fn connect(directory: &Path, name: &str) -> io::Result<Self> {
         let socket = socket()?;
         let address = SocketAddrUnix::new(directory.join(name))?;
@@ -79,7 +80,7 @@ impl Line {
         self.send_with(message, &[])
     }
 
-    /// Sends a message with descriptors, of which the kernel takes at most 253.
+    /// Sends a message with descriptors. The kernel accepts at most 253 descriptors.
     pub(crate) fn send_with(&self, message: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -91,7 +92,8 @@ impl Line {
         Ok(())
     }
 
-    /// Receives a message and its descriptors. The message is empty if the other side has closed.
+    /// Receives a message and its descriptors. An empty message means that the other side has closed the
+    /// socket.
     pub(crate) fn receive(&self) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
         let mut buffer = vec![0; 1 << 16];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
@@ -109,8 +111,8 @@ impl Line {
         Ok((buffer, files))
     }
 
-    /// Waits at most [`LIMIT`] for a message. The message is empty if the other side has closed or reset the
-    /// socket.
+    /// Waits at most [`LIMIT`] for a message. An empty message means that the other side has closed or reset
+    /// the socket.
     pub(crate) fn answer(&self) -> (Vec<u8>, Vec<OwnedFd>) {
         self.answer_within(LIMIT).expect("the answer comes in time")
     }
@@ -127,7 +129,7 @@ impl Line {
             match self.receive() {
                 Ok(heard) => return Some(heard),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // Messages that were sent before the reset can still be read.
+                // Messages that the other side sent before the reset can still be read.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
                     return Some(self.receive().unwrap_or_default());
                 }
@@ -139,12 +141,12 @@ impl Line {
 
     /// Sends a request and waits for the answer.
     pub(crate) fn ask(&self, request: &[u8]) -> (Vec<u8>, Vec<OwnedFd>) {
-        // If the server has closed meanwhile, its last message says why.
+        // If the server has closed the socket meanwhile, the server's last message says why.
         let _ = self.send(request);
         self.answer()
     }
 
-    /// Receives until the other side closes, and returns all messages.
+    /// Receives messages until the other side closes the socket. Returns all messages.
     pub(crate) fn receive_all(&self) -> Vec<Vec<u8>> {
         let mut all = Vec::new();
         let until = Instant::now() + LIMIT;
@@ -158,7 +160,7 @@ impl Line {
         panic!("the other side keeps sending");
     }
 
-    /// Returns whether the other side keeps the socket open and has sent nothing.
+    /// Returns whether the other side keeps the socket open and has sent nothing that is still unread.
     pub(crate) fn is_open(&self) -> bool {
         matches!(self.receive(), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
     }
@@ -186,7 +188,8 @@ pub(crate) fn describe() -> Vec<u8> {
 /// Makes a bind request for any interface.
 pub(crate) fn bind(count: u32, bytes: u64, tokens: &[Token]) -> Vec<u8> {
     let mut message = words(&[MAGIC, VERSION, BIND]);
-    // The first zero says that there is no digest. The other zeros are padding before `count` and `bytes`.
+    // The first zero says that the request contains no digest. The other zeros are padding before `count` and
+    // `bytes`.
     message.extend([0; 4]);
     message.extend(words(&[count, 0]));
     message.extend(bytes.to_ne_bytes());
@@ -205,7 +208,7 @@ pub(crate) fn bound(token: Token, binding: u32, count: u32, bytes: u64) -> Vec<u
     message
 }
 
-/// A session that was established without the library.
+/// A session that a test has established without the library.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) line: Line,
@@ -217,7 +220,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Connects and binds in a new session.
+    /// Connects to a server, and makes a binding in a new session.
     pub(crate) fn new(directory: &Path, name: &str, count: u32) -> io::Result<Self> {
         let line = Line::connect(directory, name)?;
         line.send(&bind(count, 4096, &[]))?;
@@ -237,21 +240,22 @@ impl Session {
         Some(Self { line, region, token, binding, sequence: vec![0; count as usize] })
     }
 
-    /// Posts a call without arguments on an A-stack and notifies the server. Returns the posted word.
+    /// Posts a call without arguments on an A-stack, and notifies the server. Returns the word that was
+    /// posted.
     pub(crate) fn post(&mut self, astack: u32, procedure: u32) -> u32 {
         self.post_extended(astack, procedure, &[])
     }
 
-    /// Does the same as [`post`](Self::post), with extensions.
+    /// Does the same as [`post`](Self::post), but with extensions.
     pub(crate) fn post_extended(&mut self, astack: u32, procedure: u32, extensions: &[u8]) -> u32 {
         let space = &self.region.memory;
         space.write(self.region.call(astack) + 32, extensions).expect("the region is large enough");
         self.post_header(astack, &[procedure, 0, 0, 0, u32::MAX, extensions.len() as u32])
     }
 
-    /// Posts a call that is still being written, and announces that its first `there` bytes are written.
-    /// `head` is its head. The header announces `copied` bytes before the lent blocks, and `total` bytes in
-    /// all.
+    /// Posts a call whose message is still being written, and announces that its first `there` bytes are
+    /// written. `head` is the head of the message. The header announces `copied` bytes before the lent
+    /// blocks, and `total` bytes for the whole message.
     pub(crate) fn post_arriving(
         &mut self,
         astack: u32,
@@ -269,8 +273,8 @@ impl Session {
     }
 
     /// Posts a call whose message the test has already written to the A-stack. `header` has the words that
-    /// follow the number of the binding. Rings if no thread of the server attends to the A-stack, and
-    /// otherwise wakes the thread.
+    /// follow the number of the binding. If no thread of the server waits at the A-stack, sends `RING` to the
+    /// server. Otherwise wakes the thread.
     pub(crate) fn post_header(&mut self, astack: u32, header: &[u32; 6]) -> u32 {
         let sequence = &mut self.sequence[astack as usize];
         *sequence += 1;
@@ -288,7 +292,7 @@ impl Session {
         message
     }
 
-    /// Restarts the numbers of calls on an A-stack, as a faulty client might.
+    /// Restarts the call numbers of an A-stack, as a faulty client might.
     pub(crate) fn restart_numbers(&mut self, astack: u32) {
         self.sequence[astack as usize] = 0;
     }
@@ -309,7 +313,7 @@ impl Session {
                 return None;
             }
             if rung.elapsed() > Duration::from_millis(20) {
-                // A client rings again if the server does not take its call.
+                // A client sends `RING` again if the server does not take its call.
                 let _ = self.line.send(&request(RING, astack));
                 rung = Instant::now();
             }
@@ -319,7 +323,7 @@ impl Session {
     }
 }
 
-/// The memory of a session, and the offsets in it.
+/// The shared memory of a session, and the offsets in this memory.
 #[derive(Debug)]
 pub(crate) struct Region {
     pub(crate) memory: Memory,
@@ -328,8 +332,8 @@ pub(crate) struct Region {
     half: usize,
 }
 
-/// Returns the size of a line in bytes: its header, a message, and 2 MiB more, because large messages begin
-/// at different offsets.
+/// Returns the size in bytes of one direction (call or reply) of an A-stack. It has space for a header, for a
+/// message, and for 2 MiB more, because large messages begin at different offsets.
 const fn half(bytes: usize) -> usize {
     (bytes + (2 << 20) + 32).next_multiple_of(128)
 }
@@ -345,7 +349,7 @@ impl Region {
         Some(Self { memory, count, bytes, half: half(bytes) })
     }
 
-    /// Makes a region that is to be sent to a client.
+    /// Makes a region that a server sends to its client.
     pub(crate) fn new(count: u32, bytes: usize) -> (Self, OwnedFd) {
         let (memory, file) = Memory::shared(region_bytes(count, bytes)).expect("memory");
         (Self { memory, count, bytes, half: half(bytes) }, file)

@@ -1,5 +1,5 @@
-//! Calls whose outcomes are compared with what the server ran: no call runs twice, no executed call is
-//! reported as not executed, only executed calls return, and messages arrive intact.
+//! Compares the outcomes of calls with what the server ran. No call may run twice. No executed call may be
+//! reported as not executed. Only executed calls may return. Messages must arrive intact.
 
 // Each test program uses only some of these items.
 #![allow(dead_code)]
@@ -12,15 +12,15 @@ use peregrine::{CallError, Executed, Kind, Out, interface};
 
 #[interface]
 pub(crate) trait Tally {
-    /// Counts the call, fills `into` with `back` bytes that depend on `id`, and returns a number that depends
+    /// Counts the call, and fills `into` with `back` bytes that depend on `id`. Returns a number that depends
     /// on `id` and `load`.
     fn enter(&self, id: u32, load: &[u8], back: u32, into: Out<'_, u8>) -> peregrine::Result<u64>;
-    /// Returns the number of all calls, and in `into` how often each call ran.
+    /// Returns the number of all calls. Fills `into` with the number of times that each call ran.
     fn counts(&self, #[max_len(1 << 20)] into: Out<'_, u8>) -> peregrine::Result<u64>;
     fn read(&self, bytes: u32, #[max_len(64 << 20)] into: Out<'_, u8>) -> peregrine::Result<()>;
 }
 
-/// How often each call ran, by its number.
+/// How often each call ran. The call with the number `id` has the index `id`.
 pub(crate) struct Counts {
     each: Vec<AtomicU8>,
     all: AtomicU64,
@@ -33,7 +33,7 @@ impl Counts {
     }
 }
 
-/// Returns the byte at a position of a call's payload or result.
+/// Returns the byte with the index `at` of a call's payload or result.
 pub(crate) fn byte(id: u32, at: usize) -> u8 {
     (id as usize ^ (at * 31 / 7)) as u8
 }
@@ -76,7 +76,8 @@ const RETURNED: u8 = b'r';
 const NOT_EXECUTED: u8 = b'n';
 const MAYBE: u8 = b'm';
 
-/// The number of calls, the number of clients that make them, and the number of threads of each client.
+/// The number of calls in total, the number of clients that share them, and the number of threads of each
+/// client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub(crate) calls: u32,
@@ -103,13 +104,15 @@ impl Load {
     }
 
     /// Asks the server over the local path which calls ran, and checks all outcomes against the answer.
-    /// Returns how many calls returned, how many were not executed, and how many may have been executed.
+    /// Returns three counts: the calls that returned, the calls that were not executed, and the calls that
+    /// may have been executed.
     pub(crate) fn check(self, directory: &Path) -> [u32; 3] {
         let outcomes: Vec<u8> = (0..self.clients)
             .flat_map(|client| std::fs::read(directory.join(format!("outcomes{client}"))).unwrap())
             .collect();
         assert_eq!(outcomes.len(), self.calls as usize, "every call has an outcome");
-        // A call that was given up may still run until the server releases it. Only the final counts matter.
+        // A call that was given up may still run until the server releases it. Only the counts after that
+        // matter.
         std::thread::sleep(Duration::from_millis(200));
         let mut counts = vec![0; self.calls as usize];
         let mut into = Out::from(&mut counts[..]);
@@ -129,7 +132,7 @@ impl Load {
 }
 
 fn call(tally: &TallyClient, id: u32) -> u8 {
-    // Some messages take several packets, in one direction or both. Some calls have short timeouts.
+    // Some messages take several packets, in one or in both directions. Some calls have short timeouts.
     let load = if id.is_multiple_of(8) { id % 4099 } else { id % 64 };
     let back = if (id / 8).is_multiple_of(8) { id % 6007 } else { id % 64 };
     let load: Vec<u8> = (0..load as usize).map(|at| byte(!id, at)).collect();

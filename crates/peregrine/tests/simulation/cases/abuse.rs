@@ -1,4 +1,5 @@
-//! Cases 54 to 56: invalid packets, and records under pressure.
+//! Simulates cases 54 to 56: invalid packets, and servers with too few places for the records of all clients.
+//! A record is what a server keeps about one client activity.
 
 use std::collections::HashSet;
 
@@ -37,7 +38,7 @@ fn case_55_damaged_packets_are_dropped() {
     assert!(dropped > 100, "{dropped}");
 }
 
-/// Noise, forged headers, and valid packets from forged addresses, during honest calls.
+/// During honest calls, the attacker sends noise, forged headers, and valid packets from forged addresses.
 #[test]
 fn host_without_a_handle_can_do_nothing() {
     let mut world = world(&[Plan { total: 3000, result: 3000, ..NULL }; 300]);
@@ -56,7 +57,7 @@ fn case_56_results_are_evicted_late_and_never_computed_again() {
     let server = ServerOptions { places: 2, share: 2, ..SERVER_OPTIONS };
     let client = ClientOptions { pause: 1, ..LASTING };
     let mut world = world_of(&[vec![NULL], vec![NULL]], server, client);
-    // Results do not arrive, and the client stops before it gives up.
+    // The results are lost, and the client's machine stops before the client gives up.
     world.script = Some(Box::new(|now, packet, header| {
         let lost =
             header.kind == PacketKind::Result && machine_of(packet.to) == 1 && now < 90 * SECOND;
@@ -66,7 +67,7 @@ fn case_56_results_are_evicted_late_and_never_computed_again() {
     world.run_until(10 * SECOND);
     world.start(2, &[vec![Plan { result: 10, ..NULL }]]);
     world.run_until(50 * SECOND);
-    // Both records belong to clients that may still ask for their results.
+    // Both records belong to clients that may still ask for their results, so the new client gets no place.
     assert_eq!(world.oracle.calls[2].began, None);
     world.run_until(100 * SECOND);
     assert_eq!(ending(&world, 2), Some(Ending::Ok));
@@ -74,7 +75,8 @@ fn case_56_results_are_evicted_late_and_never_computed_again() {
     world.run_until(200 * SECOND);
     check(&world);
     assert_eq!([executions(&world, 0), executions(&world, 1)], [1, 1]);
-    // One record was evicted, and its client gets a refusal. The server still has the other result.
+    // The server evicted one of the two records, and the client of that record gets a refusal. The server
+    // still has the result in the other record.
     let both = [ending(&world, 0), ending(&world, 1)];
     assert!(
         both.contains(&Some(Ending::Failed(Executed::Maybe, FailureReason::Refused))),
@@ -83,7 +85,8 @@ fn case_56_results_are_evicted_late_and_never_computed_again() {
     assert!(both.contains(&Some(Ending::Ok)), "{both:?}");
 }
 
-/// A client whose idle record was forgotten binds again, and knows that it is the same server.
+/// The server forgets a client's idle record. The client binds again, and recognizes that the server is the
+/// same one.
 #[test]
 fn forgotten_client_binds_to_the_same_server_again() {
     let server = ServerOptions { places: 1, share: 1, ..SERVER_OPTIONS };
@@ -105,8 +108,8 @@ fn forgotten_client_binds_to_the_same_server_again() {
     assert_eq!(world.oracle.bound_again, [1, 0]);
 }
 
-/// Returns a valid header, and the bitmap that follows it. The header has the right handle, and a number near
-/// the number `near` of the current call.
+/// Returns a random but valid header, and the bitmap that follows it. The header has the right handle. Its
+/// call number is close to `near`, the number of the current call.
 fn any_packet(random: &mut Random, near: u32) -> (Header, Vec<u8>) {
     let kinds = [
         PacketKind::Call,
@@ -157,8 +160,8 @@ fn any_packet(random: &mut Random, near: u32) -> (Header, Vec<u8>) {
     (header, if has_bitmap { bitmap } else { Vec::new() })
 }
 
-/// A host that knows a handle may send anything: nothing panics, nothing runs without end, and no
-/// number is executed twice.
+/// A host that knows a handle may send any packets. Nothing may panic or run without end, and no call number
+/// may be executed twice.
 #[test]
 fn host_with_a_handle_can_harm_only_that_handle() {
     for seed in 0..400 {

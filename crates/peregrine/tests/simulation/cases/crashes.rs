@@ -1,4 +1,4 @@
-//! Cases 29 to 43: the server or a client crashes, and is started again.
+//! Simulates cases 29 to 43: the server or a client crashes, and is started again.
 
 use super::*;
 use crate::exchange::time::MILLISECOND;
@@ -8,7 +8,7 @@ const START: Change = Change::StartServer(0);
 const NO: Ending = Ending::Failed(Executed::No, FailureReason::Refused);
 const MAYBE: Ending = Ending::Failed(Executed::Maybe, FailureReason::Refused);
 
-/// Crashes a server, and starts it again a little later.
+/// Crashes a server at the time `at`, and starts it again after `restart_after`.
 fn crash(world: &mut World, at: u64, restart_after: u64) {
     world.icmp = false;
     world.later(at, Change::CrashServer(0));
@@ -67,7 +67,8 @@ fn case_33_late_call_is_refused_by_the_next_server() {
     );
 }
 
-/// Also case 36: no clock decides whether a call was executed. The client probes before it sends the call.
+/// Also covers case 36: no clock decides whether a call was executed. The client probes before it sends the
+/// call.
 #[test]
 fn case_34_call_after_a_restart_is_not_executed_and_binds_again() {
     let client = ClientOptions { pause: 1, ..LASTING };
@@ -87,12 +88,12 @@ fn case_34_call_after_a_restart_is_not_executed_and_binds_again() {
     check(&world);
     assert_eq!((ending(&world, 1), executions(&world, 1)), (Some(NO), 0));
     assert_eq!((ending(&world, 2), executions(&world, 2)), (Some(Ending::Ok), 1));
-    // The new binding is to another server, and the client notices this.
+    // The new binding is to another server, and the client notices the difference.
     assert_eq!(world.oracle.bound_again, [0, 1]);
 }
 
-/// The report that the call arrived is lost, so the client depends on the refusal of the next
-/// server.
+/// The old server's report that the call arrived is lost. So the client knows only that the new server
+/// refuses the call.
 #[test]
 fn refusal_by_a_new_server_proves_nothing_about_the_old_one() {
     let mut world = world(&[Plan { runs_for: Some(SECOND), ..NULL }, NULL]);
@@ -108,7 +109,8 @@ fn refusal_by_a_new_server_proves_nothing_about_the_old_one() {
 }
 
 /// The client's machine is paused after its call was executed. The result is lost, and the server is
-/// restarted. By the client's clock the call is recent when the refusal arrives.
+/// restarted. The pause also stops the client's clock, so by this clock the call is recent when the refusal
+/// arrives.
 #[test]
 fn paused_client_does_not_report_an_executed_call_as_unexecuted() {
     for restart_after in [MILLISECOND, 100 * SECOND] {
@@ -125,8 +127,8 @@ fn paused_client_does_not_report_an_executed_call_as_unexecuted() {
     }
 }
 
-/// The client's machine is paused after its call was executed, and the result is lost. The server stays
-/// alive, presumes the client dead, and evicts the client's record.
+/// The client's machine is paused after its call was executed, and the result is lost. The server does not
+/// crash. It presumes the client dead, and evicts the client's record.
 #[test]
 fn client_paused_during_its_eviction_reports_doubt() {
     let server = ServerOptions { places: 1, share: 1, ..SERVER_OPTIONS };
@@ -160,7 +162,7 @@ fn case_38_record_of_a_crashed_client_can_be_evicted() {
     let mut world = world_of(&[vec![slow]], server, LASTING);
     world.later(50 * MILLISECOND, Change::CrashClient(1));
     world.run_until(SECOND);
-    // The server has sent the result. It does not send it again, although the crashed client never
+    // The server has sent the result. It does not send the result again, although the crashed client never
     // acknowledges it.
     let results = world.sent(PacketKind::Result);
     world.run_until(30 * SECOND);

@@ -1,4 +1,4 @@
-//! Cases 9 to 20: packets are duplicated, late, or reordered.
+//! Simulates cases 9 to 20: packets are duplicated, late, or reordered.
 
 use super::*;
 use crate::exchange::time::{MICROSECOND, MILLISECOND};
@@ -58,7 +58,7 @@ fn case_13_duplicate_after_eviction_is_refused() {
     });
     finish(&mut world);
     world.run_until(10 * SECOND);
-    // Another client takes the only place.
+    // Another client takes the only place for a record.
     world.start(2, &[vec![NULL]]);
     finish(&mut world);
     assert!(world.oracle.all_ok());
@@ -81,7 +81,7 @@ fn case_14_duplicate_result_does_not_answer_the_next_call() {
 #[test]
 fn case_15_fragments_in_any_order_cost_nothing() {
     let mut world = world(&[Plan { total: 50_000, result: 50_000, ..NULL }; 20]);
-    // The jitter is within the quarter of a round trip for which the receiver waits for late packets.
+    // A receiver waits a quarter of a round trip for late packets. The jitter is shorter than that.
     let jitter = Link { delay: 100 * MICROSECOND, jitter: 20 * MICROSECOND, ..Link::PERFECT };
     (world.to_server, world.to_client) = (jitter.clone(), jitter);
     finish(&mut world);
@@ -155,8 +155,8 @@ fn case_20_activities_do_not_interfere() {
     assert!(world.oracle.all_ok());
 }
 
-/// Answers take longer than the client waits before it binds again. With 800 ms they take nearly as long as a
-/// server waits for an answer of a silent client.
+/// With both delays, answers take longer than the client waits before it binds again. With 800 ms, they take
+/// nearly as long as a server waits for the answer of a silent client.
 #[test]
 fn long_round_trip_causes_no_retransmission_and_no_failure() {
     for delay in [250, 800] {

@@ -1,4 +1,4 @@
-//! The share of a link that large messages use, and how flows divide it.
+//! Measures which share of a link large messages use, and how several flows divide the link.
 
 use super::*;
 use crate::exchange::time::MILLISECOND;
@@ -7,7 +7,7 @@ use crate::network::Link;
 const MEBIBYTE: u32 = 1 << 20;
 
 /// Makes a world of two clients. `threads` has the number of threads of each client. Each thread makes
-/// `calls` calls of the plan.
+/// `calls` calls as `plan` says.
 fn shared(link: &Link, threads: [usize; 2], calls: usize, plan: Plan) -> World {
     let client = ClientOptions { result_bytes_max: 1 << 28, ..LASTING };
     let server = ServerOptions { bytes_max: 1 << 28, ..SERVER_OPTIONS };
@@ -21,8 +21,8 @@ fn shared(link: &Link, threads: [usize; 2], calls: usize, plan: Plan) -> World {
     world
 }
 
-/// Returns the part of the link's rate that the messages used, between the end of the first call and the end
-/// of the last call.
+/// Returns which part of the link's rate the messages used. The measured time begins at the end of the first
+/// call, and ends at the end of the last call.
 fn used(link: &Link, threads: usize, calls: usize, plan: Plan) -> f64 {
     let mut world = shared(link, [threads, 0], calls, plan);
     finish(&mut world);
@@ -35,8 +35,9 @@ fn used(link: &Link, threads: usize, calls: usize, plan: Plan) -> f64 {
     bytes / took / link.rate.expect("a rate") as f64
 }
 
-/// 500 Mbit/s over 300 ms need nearly all positions that may be in flight. 1 Gbit/s over 20 ms is
-/// nearly what a receiver with 1,024 credits accepts.
+/// A position is the number of a fragment, and credits say how many further positions a receiver accepts. A
+/// link of 500 Mbit/s with a round trip of 300 ms needs nearly all positions that may be in flight. A rate of
+/// 1 Gbit/s with 20 ms is nearly all that a receiver with 1,024 credits accepts.
 #[test]
 fn large_messages_use_most_of_a_link() {
     for (mbit, rtt, bytes) in [
@@ -64,8 +65,8 @@ fn large_messages_use_most_of_a_link() {
     }
 }
 
-/// Runs until `until`. Returns how many bytes of results each of two clients has received so far. The calls
-/// of the second client begin at index `first`.
+/// Runs the world until the time `until`. Returns how many bytes of results each of two clients has received
+/// so far. The calls of the second client begin at index `first`.
 fn received_bytes(world: &mut World, bytes: u32, first: usize, until: u64) -> [f64; 2] {
     world.run_until(until);
     check(world);
@@ -78,8 +79,8 @@ fn received_bytes(world: &mut World, bytes: u32, first: usize, until: u64) -> [f
     received_bytes
 }
 
-/// A result occupies the link for a third of a second, so the round trip between two calls of a single client
-/// costs the client little of its share.
+/// A result occupies the link for a third of a second. The client with one thread uses no link time during
+/// the round trip between two calls, but this costs it little of its share.
 #[test]
 fn eight_handles_of_one_peer_share_the_rate_of_one() {
     for (mbit, rtt) in [(20, 40), (100, 20)] {
@@ -95,9 +96,9 @@ fn eight_handles_of_one_peer_share_the_rate_of_one() {
     }
 }
 
-/// A receiver with 1,024 credits accepts 1,024 positions in 10 ms. So with a round trip of 300 ms, a
-/// sender may have 30 times as many positions in flight as with a round trip of 1 ms. A sender that still
-/// assumed the short round trip would use a third of the link.
+/// A receiver with 1,024 credits accepts 1,024 positions in 10 ms. So with a round trip of 300 ms, a sender
+/// may have 30 times as many positions in flight as with a round trip of 1 ms. If the sender still assumed
+/// the short round trip, it would use only a third of the link.
 #[test]
 fn large_messages_use_the_link_after_a_change_of_the_round_trip() {
     let bytes = 32 * MEBIBYTE;
@@ -107,7 +108,7 @@ fn large_messages_use_the_link_after_a_change_of_the_round_trip() {
         let mut world = shared(&near, [1, 0], 500, Plan { total, result, ..NULL });
         for (link, until) in [(&near, 20), (&far, 100), (&near, 140)] {
             (world.to_client, world.to_server) = (link.clone(), link.clone());
-            // CUBIC needs about 20 s to grow its window to what the longer path holds.
+            // CUBIC needs about 20 s to grow its window to the capacity of the longer path.
             world.run_until((until - 20) * SECOND);
             let carried = |world: &World| {
                 let link = if call { &world.to_server } else { &world.to_client };

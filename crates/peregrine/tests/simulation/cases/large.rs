@@ -1,4 +1,4 @@
-//! Cases 21 to 28: messages of many packets.
+//! Simulates cases 21 to 28: messages of many packets.
 
 use super::*;
 use crate::client::ClientOptions;
@@ -19,7 +19,7 @@ fn case_21_messages_of_all_sizes_arrive_whole() {
     finish(&mut world);
     assert!(world.oracle.all_ok());
     assert_eq!(world.oracle.resent, 0);
-    // A message of 4 MiB, with losses.
+    // Send a message of 4 MiB over a link that loses packets.
     let mut world = super::world(&[Plan { total: 4 << 20, result: 4 << 20, ..NULL }]);
     let lossy = Link { loss: 20, ..Link::PERFECT };
     (world.to_server, world.to_client) = (lossy.clone(), lossy);
@@ -48,14 +48,14 @@ fn case_22_only_the_lost_fragment_is_retransmitted() {
             finish(&mut world);
             assert!(world.oracle.all_ok());
             assert_eq!((resent(&world, kind), world.oracle.resent), (1, 1));
-            // No timer expired for the lost fragment.
+            // The loss was detected without a timer.
             assert_eq!(world.sent(PacketKind::Probe), 0);
         }
     }
 }
 
-/// More than half of all serials lie between the two losses. What the sender remembers about the first loss
-/// must not be compared with reports after the second.
+/// More than half of all serial numbers lie between the two losses. So a sender must not compare what it
+/// remembers about the first loss with reports that arrive after the second loss.
 #[test]
 fn distant_losses_cost_one_retransmission_each() {
     for kind in [PacketKind::Call, PacketKind::Result] {
@@ -155,7 +155,8 @@ fn case_28_duplicate_of_a_large_call_is_not_executed() {
     assert_eq!(world.sent(PacketKind::Result), 2);
 }
 
-/// The path stops carrying full pieces in both directions, also within a message.
+/// From some moment on, the path loses all packets with full pieces (fragments of the usual size), in both
+/// directions. This can happen in the middle of a message.
 #[test]
 fn pieces_shrink_when_the_path_becomes_narrow() {
     for (total, result) in [(100_000, 0), (0, 100_000), (50_000, 50_000), (1400, 0), (0, 1400)] {

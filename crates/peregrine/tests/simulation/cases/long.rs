@@ -1,4 +1,4 @@
-//! Cases 49 to 53: procedures that run long, wait long, or are cancelled.
+//! Simulates cases 49 to 53: procedures that run long, wait long, or are cancelled.
 
 use super::*;
 use crate::exchange::time::MILLISECOND;
@@ -10,7 +10,7 @@ fn case_49_procedure_may_run_for_an_hour() {
     let mut world = world(&[Plan { runs_for: Some(3600 * SECOND), ..NULL }]);
     finish(&mut world);
     assert_eq!((ending(&world, 0), executions(&world, 0)), (Some(Ending::Ok), 1));
-    // The client sends five probes every two seconds, except at the beginning.
+    // In every two seconds, the client sends five probes, except at the beginning.
     let probes = world.sent(PacketKind::Probe);
     assert!((8990..9010).contains(&probes), "{probes}");
     assert_eq!(world.sent(PacketKind::HaveCall), probes);
@@ -34,8 +34,8 @@ fn case_51_endless_procedure_is_waited_for_until_the_deadline() {
     world.run_until(1000 * SECOND);
     check(&world);
     assert_eq!(ending(&world, 0), None);
-    // The client cancels the first call after a second, so the call ends. The second call does not end,
-    // because the handle stays captured as long as the procedure of the first call runs.
+    // The client cancels the first call after a second, so this call ends. The second call needs the same
+    // handle. It does not end, because the handle is in use as long as the procedure of the first call runs.
     let mut world = super::world(&[Plan { cancels_after: Some(SECOND), ..stuck }, NULL]);
     world.run_until(100 * SECOND);
     check(&world);
@@ -52,7 +52,7 @@ fn case_52_calls_wait_for_a_free_worker() {
     finish(&mut world);
     assert!(world.oracle.all_ok());
     assert_eq!(world.oracle.resent, 0);
-    // Calls for which the queue has no place are refused, and not executed.
+    // If the queue has no space for a call, the call is refused and not executed.
     let server = ServerOptions { workers: 1, queue: 1, ..SERVER_OPTIONS };
     let mut world = world_of(&vec![vec![slow]; 8], server, LASTING);
     finish(&mut world);

@@ -1,4 +1,4 @@
-//! Cases 1 to 8: packets are lost.
+//! Simulates cases 1 to 8: packets are lost.
 
 use super::*;
 use crate::exchange::time::MILLISECOND;
@@ -21,7 +21,7 @@ fn case_2_call_lost_repeatedly_is_executed_in_the_end() {
     finish(&mut world);
     assert_eq!((ending(&world, 0), executions(&world, 0)), (Some(Ending::Ok), 1));
     assert_eq!(world.sent(PacketKind::Call), 7);
-    // Here probes are lost, too. The client sends them at growing intervals.
+    // In this run, probes are lost, too. The client sends the probes at growing intervals.
     let mut world = super::world(&[NULL]);
     let mut left = 6;
     script(&mut world, move |_, header| {

@@ -1,24 +1,27 @@
-//! Conformance cases by name. Their numbers are those of a list that systems of this family share:
-//! loss (1 to 8), duplicates and delay (9 to 20), large messages (21 to 28), crashes of the server
-//! (29 to 36) and of the client (38 to 43), partitions (44 to 48), long calls (49 to 53), abuse and
-//! limits (54 to 56), chance (59, which is `seeds`).
+//! The conformance cases of the packet exchange, by name. Systems of this family share a list of cases, and
+//! the numbers here are those of the list:
+//!
+//! * 1 to 8: loss; 9 to 20: duplicates and delay; 21 to 28: large messages
+//! * 29 to 36: crashes of the server; 38 to 43: crashes of the client; 44 to 48: partitions
+//! * 49 to 53: long calls; 54 to 56: abuse and limits; 59: random faults (in `seeds`)
 //!
 //! Some cases have another meaning here, because the exchange has one mechanism for every loss and no server
-//! timer. The following cases are missing, or are also elsewhere:
+//! timer. The following cases are missing, are different, or are also tested elsewhere:
 //!
-//! * 3: silence cannot prove that no packet of a call arrived, so the result is always *maybe*.
+//! * 3: silence cannot prove that no packet of a call arrived, so the outcome is always *maybe executed*.
 //! * 4, 10, 28: a duplicate never makes the server send a result again; the client requests the result.
 //! * 5: a server whose results are all lost is presumed dead after ten probes, like any other.
-//! * 6 (stop and wait), 31 (repeating idempotent calls), 37 (exactly once), 42 (cancelling calls
-//!   of crashed clients), 57 and 58 (exceptions that resume, callbacks) do not belong to this protocol.
-//! * 12, 13: records have no age; a packet of a forgotten handle is refused however late it is.
-//! * 19, 25, 54: also next to the code, in `header.rs`, `server_end/tests.rs` and `client_end/tests.rs`
-//!   (there all numbers have just wrapped around). 19 and 54 are repeated here with both ends, 25 with random
-//!   losses.
+//! * 6 (stop and wait), 31 (repeating idempotent calls), 37 (exactly once), 42 (cancelling calls of crashed
+//!   clients), 57 and 58 (exceptions that resume, callbacks) do not belong to this protocol.
+//! * 12, 13: records have no age. A packet of a forgotten handle is refused however late it is.
+//! * 19, 25, 54: also next to the code, in `header.rs`, `server_end/tests.rs` and `client_end/tests.rs`. In
+//!   those tests, all numbers have just wrapped around. 19 and 54 are repeated here with both ends, 25 with
+//!   random losses.
 //! * 35: withdrawing an export forgets its handles, see 13 and 56.
-//! * 36: no clock is compared with that of another incarnation, see 34.
-//! * 40: a cloned client with an old number never gets an old result. If number and shape equal those of the
-//!   original client's call, the call cannot be distinguished; the driver detects a fork.
+//! * 36: no clock is compared with the clock of another incarnation (run) of the server, see 34.
+//! * 40: a clone of a client that uses an old call number never gets an old result. If the number and the
+//!   shape (message sizes) equal those of the original client's call, the server cannot distinguish the two
+//!   calls. The driver detects a fork of the client's process.
 //! * 43: a forked child binds like any other process, see 39.
 
 mod abuse;
@@ -39,7 +42,7 @@ use crate::oracle::{Ending, Plan};
 use crate::server::ServerOptions;
 use crate::world::{CLIENT_OPTIONS, SERVER_OPTIONS, World};
 
-/// A call without argument and result bytes, executed at once.
+/// A call without argument and result bytes, whose procedure ends at once.
 const NULL: Plan = Plan {
     total: 0,
     result: 0,
@@ -50,8 +53,8 @@ const NULL: Plan = Plan {
 
 const LASTING: ClientOptions = ClientOptions { bye: false, ..CLIENT_OPTIONS };
 
-/// Makes a world with two clients. The first client makes the calls of `plans`, which has a list for each
-/// activity.
+/// Makes a world with two clients. The first client makes the calls of `plans`, which has one list of calls
+/// for each activity (thread) of the client.
 fn world_of(plans: &[Vec<Plan>], server: ServerOptions, client: ClientOptions) -> World {
     let mut world = World::new(7, 2, server, client);
     world.log = Some(Vec::new());
@@ -63,7 +66,7 @@ fn world(plans: &[Plan]) -> World {
     world_of(&[plans.to_vec()], SERVER_OPTIONS, LASTING)
 }
 
-/// Runs until all calls have ended, and a little longer.
+/// Runs the world until all calls have ended, and then for a little longer.
 fn finish(world: &mut World) {
     let end = world.now + 20_000 * SECOND;
     while !world.is_done() && world.now < end {
@@ -93,7 +96,7 @@ fn script(world: &mut World, mut script: impl FnMut(u64, &Header) -> Fate + 'sta
     world.script = Some(Box::new(move |now, _, header| script(now, header)));
 }
 
-/// Loses the first `count` packets of a kind.
+/// Drops the first `count` packets of a kind.
 fn lose(world: &mut World, kind: PacketKind, count: u32) {
     let mut left = count;
     script(world, move |_, header| {
@@ -120,11 +123,11 @@ fn short_call_is_two_packets_and_nothing_is_retransmitted() {
     finish(&mut world);
     assert!(world.oracle.all_ok());
     assert_eq!((world.sent(PacketKind::Call), world.sent(PacketKind::Result)), (100, 100));
-    // The other five packets are those of two exchanges to bind, and the last acknowledgement.
+    // The other five packets are two exchanges of two packets each to bind, and the last acknowledgement.
     assert_eq!((world.oracle.packets, world.oracle.resent), (205, 0));
 }
 
-/// Long procedures and large messages, in both directions, without faults.
+/// Makes calls with long procedures and large messages in both directions, without faults.
 #[test]
 fn without_faults_nothing_is_retransmitted() {
     let plan =

@@ -1,4 +1,4 @@
-//! Cases 44 to 48: the path is cut.
+//! Simulates cases 44 to 48: the path between client and server is cut.
 
 use super::*;
 use crate::exchange::time::MILLISECOND;
@@ -73,20 +73,20 @@ fn case_48_handle_survives_a_cut_during_a_cancellation() {
             Some(Ending::Failed(Executed::Maybe, FailureReason::Cancelled))
         );
         assert_eq!(ending(&world, 1), Some(Ending::Ok));
-        // Both calls use the same handle: nothing was bound again.
+        // Both calls use the same handle, because the client did not bind again.
         assert_eq!(world.sent(PacketKind::Bound), 1);
     }
 }
 
-/// Makes a world with one call, whose result takes about half a second over 10 Mbit/s.
+/// Makes a world with one call. At 10 Mbit/s, the result of this call takes about half a second.
 fn slow_result() -> World {
     let mut world = world(&[Plan { result: 600_000, ..NULL }]);
     world.to_client = Link::shaped(10_000_000, 5 * MILLISECOND);
     world
 }
 
-/// No packet arrives for a while, which does not show that the path became narrow. So the received pieces are
-/// kept, and so is the size of pieces.
+/// An outage does not show that the path became narrow. So the receiver keeps the pieces (fragments) that
+/// have arrived, and the sender keeps the size of pieces.
 #[test]
 fn outage_during_a_result_does_not_reduce_pieces() {
     for length in [300, 900, 1500] {
@@ -105,7 +105,7 @@ fn outage_during_a_result_does_not_reduce_pieces() {
     }
 }
 
-/// Measures how long after the cut a client presumes the server dead.
+/// Measures the time from the cut until the client presumes the server dead.
 #[test]
 fn death_during_a_result_is_noticed_as_early_as_any_other() {
     for at in [20, 100, 200, 400] {

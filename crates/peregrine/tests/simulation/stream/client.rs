@@ -1,4 +1,5 @@
-//! A client: callers that share one connection, like the threads of a process.
+//! A simulated client of the stream protocol. Its callers share one connection, as the threads of a process
+//! do.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -31,7 +32,7 @@ enum CallerState {
     /// The message of the caller's call is in the send queue.
     Sends(Token),
     Waits(Token),
-    /// The caller has given its call up. Its frame is not free before the reply arrives.
+    /// The caller has given up its call. Its call frame is not free until the reply arrives.
     Captured,
 }
 
@@ -40,11 +41,11 @@ enum CallerState {
 struct Caller {
     calls: VecDeque<Token>,
     state: CallerState,
-    /// The number of the caller's last call. A deadline of another call is ignored.
+    /// The number of the caller's last call. Deadlines of other calls are ignored.
     number: u32,
 }
 
-/// A message that is being sent, or waits for the send lock.
+/// A message that is being sent, or that waits for the send lock.
 struct Outgoing {
     caller: usize,
     bytes: Vec<u8>,
@@ -55,7 +56,7 @@ struct Outgoing {
 struct Connection {
     end: ClientEnd,
     assembly: Assembly,
-    /// The frames into which replies are received.
+    /// The call frames into which replies are received.
     frames: Vec<Vec<u8>>,
     queue: VecDeque<Outgoing>,
     keep_alive: KeepAlive,
@@ -65,15 +66,15 @@ struct Connection {
 /// An action that the client requests from the world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// Call [`Client::deadline`] at this time.
+    /// Call [`Client::deadline`] at the time `at`.
     Deadline { caller: usize, number: u32, at: u64 },
     /// Open another connection soon.
     Connect,
-    /// Close the client's end.
+    /// Close the client's end of the connection.
     Close,
 }
 
-/// What one step of a client has access to.
+/// The parts of the world that one step of a client can use.
 pub(crate) struct Context<'a> {
     /// The number of the connection.
     pub(crate) id: u64,
@@ -119,7 +120,7 @@ impl Client {
         self.callers.iter().all(is_done)
     }
 
-    /// Handles a new connection.
+    /// Handles the start of a new connection.
     pub(crate) fn connected(&mut self, context: &mut Context<'_>) {
         let count = self.callers.len();
         self.connection = Some(Connection {
@@ -148,7 +149,7 @@ impl Client {
         let number = connection.end.begin(at as u32);
         context.oracle.sends(context.id, number, token);
         let body = (plan.total as usize).clamp(8, BODY_MAX);
-        // The server admits no calls of binding 1.
+        // The server admits no calls with binding number 1.
         let binding = u32::from(context.random.chance(20));
         let header =
             Header { body: body as u32, binding, ..Header::new(MessageKind::Call, number) };
@@ -171,13 +172,13 @@ impl Client {
         }
     }
 
-    /// Sends as many bytes as the connection accepts.
+    /// Sends messages of the queue until the connection accepts no more bytes.
     pub(crate) fn send(&mut self, context: &mut Context<'_>) {
         while let Some(connection) = &mut self.connection {
             let Some(front) = connection.queue.front_mut() else { break };
             if connection.end.has_ended() && front.sent == 0 {
-                // The caller of the first message obtains the send lock, and finds that the connection has
-                // ended.
+                // The caller of the first message obtains the send lock. It then finds that the connection
+                // has ended.
                 self.not_sent(Executed::No, StreamFailure::NoConnection, context);
                 continue;
             }
@@ -208,7 +209,8 @@ impl Client {
         }
     }
 
-    /// Removes the first message of the queue, all of which has been sent. The send lock is free now.
+    /// Removes the first message of the queue after all of it has been sent. The send lock is free
+    /// afterwards.
     fn is_sent(&mut self, context: &mut Context<'_>) {
         let Some(connection) = &mut self.connection else { return };
         let Some(sent) = connection.queue.pop_front() else { return };
@@ -223,7 +225,7 @@ impl Client {
         self.send_cancels(context);
     }
 
-    /// Removes the first message of the queue, which will not be sent.
+    /// Removes the first message of the queue, because it will not be sent, or not to its end.
     fn not_sent(&mut self, executed: Executed, why: StreamFailure, context: &mut Context<'_>) {
         let Some(connection) = &mut self.connection else { return };
         let Some(unsent) = connection.queue.pop_front() else { return };
@@ -243,7 +245,7 @@ impl Client {
         }
     }
 
-    /// Handles a deadline.
+    /// Handles the deadline of a call.
     pub(crate) fn deadline(&mut self, caller: usize, number: u32, context: &mut Context<'_>) {
         let Some(connection) = &mut self.connection else { return };
         if self.callers[caller].number != number {
@@ -254,7 +256,7 @@ impl Client {
                 let at = connection.queue.iter().position(|one| one.caller == caller);
                 let Some(at) = at else { return };
                 if at > 0 || connection.queue[0].sent == 0 {
-                    // Either the caller did not obtain the lock, or the server accepts no bytes.
+                    // Either the caller has not obtained the send lock, or the server accepts no bytes.
                     let unsent = connection.end.fails_to_send(SendFailure::Late, false);
                     assert_eq!(unsent, Unsent::NotBegun);
                     connection.queue.remove(at);
@@ -335,7 +337,7 @@ impl Client {
         self.begin_calls(context);
     }
 
-    /// Handles a reply that is complete in the frame of its caller.
+    /// Handles a reply that has arrived completely in the call frame of its caller.
     fn answered(&mut self, index: u32, context: &mut Context<'_>) {
         let Some(connection) = &mut self.connection else { return };
         let caller = index as usize;
@@ -362,8 +364,8 @@ impl Client {
                 slot.moves(DONE, IDLE);
                 self.callers[caller].state = CallerState::Nothing;
             }
-            // A server may refuse a call as soon as it has read the header. The caller first sends the rest
-            // of the message.
+            // A server may refuse a call as soon as it has read the header. The caller must still send the
+            // rest of the message before it handles the reply.
             CallerState::Sends(_) => {}
             CallerState::Nothing => {
                 context.oracle.violated(format!("frame {caller} is not in use"))
@@ -387,7 +389,7 @@ impl Client {
                 CallerState::Sends(_) | CallerState::Nothing => {}
             }
         }
-        // The calls in the queue fail, because the connection has ended. The first one may have been sent in
+        // The connection has ended, so the calls in the queue fail. The first of them may have been sent in
         // part.
         while let Some(connection) = &mut self.connection {
             let Some(front) = connection.queue.front() else { break };
@@ -410,14 +412,14 @@ impl Client {
         self.send(context);
     }
 
-    /// Handles an acknowledgement.
+    /// Handles an acknowledgement from the server's kernel.
     pub(crate) fn acknowledged(&mut self, now: u64) {
         if let Some(connection) = &mut self.connection {
             connection.last_heard = now;
         }
     }
 
-    /// Lets the waiting callers examine the connection.
+    /// Lets the waiting callers check whether the connection is still alive.
     pub(crate) fn examine(&mut self, context: &mut Context<'_>) {
         let waits =
             |caller: &Caller| matches!(caller.state, CallerState::Waits(_) | CallerState::Sends(_));
@@ -455,7 +457,7 @@ impl Client {
         }
     }
 
-    /// Ends the client's process. Its calls are lost.
+    /// Crashes the client's process. All calls of the client are lost.
     pub(crate) fn crash(&mut self, now: u64, oracle: &mut Oracle) {
         self.connection = None;
         for caller in &mut self.callers {
@@ -473,7 +475,7 @@ fn caller_index(number: u32) -> usize {
     (number % crate::limits::ASTACKS_MAX) as usize
 }
 
-/// Sends a header if that is possible at once. Returns whether it was sent.
+/// Sends a header if the connection accepts it at once. Returns whether the header was sent.
 fn send_header(end: &ClientEnd, header: Header, context: &mut Context<'_>) -> bool {
     let bytes = header.to_bytes();
     let (sent, failure) = match context.up.write(context.now, context.delay, &bytes, context.random)

@@ -1,5 +1,6 @@
-//! Calls over TCP in virtual time: the two ends of the stream protocol, and connections that accept bytes in
-//! pieces, stall, are reset within a message, or become silent without an error.
+//! Simulates calls over TCP in virtual time, with the real state machines of both ends of the stream
+//! protocol. The simulated connections accept bytes in pieces, stall, are reset within a message, or become
+//! silent without an error.
 
 mod client;
 mod pipe;

@@ -1,4 +1,4 @@
-//! One direction of a TCP connection: ordered bytes, in pieces of any size.
+//! One direction of a simulated TCP connection. It carries ordered bytes in pieces of any size.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use crate::random::Random;
 /// Why an end can no longer use a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Broken {
-    /// The other end closed the connection, and all its bytes have been read.
+    /// The other end closed the connection, and this end has read all bytes.
     Closed,
     /// The connection was reset.
     Reset,
@@ -18,13 +18,13 @@ pub(crate) enum Broken {
 pub(crate) struct Pipe {
     /// The pieces in flight, each with its arrival time.
     in_flight: VecDeque<(u64, Vec<u8>)>,
-    /// The bytes in the receiver's kernel.
+    /// The bytes that the receiver's kernel holds and the receiver has not read.
     arrived: VecDeque<u8>,
-    /// The number of bytes that both kernels can hold.
+    /// The number of bytes that both kernels together can hold.
     capacity: usize,
     is_closed: bool,
     is_reset: bool,
-    /// Since when the sender has waited for an acknowledgement of bytes in flight.
+    /// The time since which the sender has waited for an acknowledgement of bytes in flight.
     waiting_since: Option<u64>,
 }
 
@@ -59,8 +59,8 @@ impl Pipe {
         self.arrived.len() >= self.capacity
     }
 
-    /// Writes as many bytes as both kernels can hold. Returns their number, and when the last of them
-    /// arrives.
+    /// Writes as many bytes as both kernels can still hold. Returns their number, and the arrival time of the
+    /// last one.
     pub(crate) fn write(
         &mut self,
         now: u64,
@@ -87,7 +87,7 @@ impl Pipe {
         Ok((taken, at))
     }
 
-    /// Delivers the pieces whose arrival time has come. Returns whether there were any.
+    /// Delivers the pieces whose arrival time has come. Returns whether any piece was delivered.
     pub(crate) fn arrive(&mut self, now: u64) -> bool {
         let mut any = false;
         while let Some((_, piece)) = self.in_flight.pop_front_if(|(due, _)| *due <= now) {
@@ -120,13 +120,13 @@ impl Pipe {
         Ok(Vec::new())
     }
 
-    /// Closes the sender's end: no more bytes follow.
+    /// Closes the sender's end. No more bytes follow.
     pub(crate) fn close(&mut self) {
         self.is_closed = true;
     }
 
-    /// Resets the connection. Bytes in flight are lost, and with `loses_arrived` also those that have
-    /// arrived.
+    /// Resets the connection. Bytes in flight are lost. If `loses_arrived` is true, bytes that have arrived
+    /// but are still unread are lost, too.
     pub(crate) fn reset(&mut self, loses_arrived: bool) {
         self.is_reset = true;
         self.in_flight.clear();

@@ -1,4 +1,4 @@
-//! Random runs, and cases with chosen faults.
+//! Random runs of the stream protocol, and single cases with chosen faults.
 
 use super::world::{Change, World};
 use crate::exchange::client_end::Executed;
@@ -40,7 +40,7 @@ fn world(seed: u64) -> (World, bool) {
     let is_fair = random.chance(100);
     let delay =
         *random.pick(&[20 * MICROSECOND, 300 * MICROSECOND, 5 * MILLISECOND, 80 * MILLISECOND]);
-    // With long round trips and small buffers a run would last for hours.
+    // Avoid long round trips with small buffers: such a run would last for hours.
     let capacities: &[usize] =
         if delay < MILLISECOND { &[40, 500, 100_000] } else { &[5000, 100_000] };
     let capacity = *random.pick(capacities);
@@ -71,11 +71,12 @@ fn world(seed: u64) -> (World, bool) {
             world.later(after, change);
         }
     }
-    // With small buffers, a cancellation may be sent only in part, which ends the connection.
+    // With small buffers, the client may send only a part of a cancellation. The connection then ends, so
+    // such a run counts as one with faults.
     (world, is_fair && capacity == 100_000)
 }
 
-/// Runs a seed. Returns the numbers of calls that returned and that failed, and all violations.
+/// Runs a seed. Returns how many calls returned, how many calls failed, and all violations of the rules.
 fn run(seed: u64) -> (usize, usize, Vec<String>) {
     let (mut world, is_fair) = world(seed);
     while !world.is_done() && world.now < 600 * SECOND && world.steps < 5_000_000 {
@@ -86,7 +87,7 @@ fn run(seed: u64) -> (usize, usize, Vec<String>) {
         let text = format!("after {} s call {open:?} has not ended", world.now / SECOND);
         world.oracle.violated(text + &world.describe());
     }
-    // Calls in flight may still be executed.
+    // Calls that are still in flight may be executed meanwhile.
     world.run_until(world.now + 60 * SECOND);
     let ok = world.oracle.count(|ending| ending == Ending::Ok);
     let failed = world.oracle.count(|ending| matches!(ending, Ending::StreamFailed(..)));
@@ -102,7 +103,8 @@ fn run(seed: u64) -> (usize, usize, Vec<String>) {
     (ok, failed, world.oracle.violations)
 }
 
-/// Runs one seed, or many, starting from 1 or from a given seed.
+/// Runs seeds from `PEREGRINE_SEED` on, or from 1. `PEREGRINE_SEEDS` sets their number. By default, runs only
+/// the seed that is given, or many seeds if none is given.
 #[test]
 fn stream_seeds() {
     let (first, count) = (number("PEREGRINE_SEED"), number("PEREGRINE_SEEDS"));
@@ -126,7 +128,7 @@ fn stream_seeds() {
     assert!(count < 100 || (ok > failed && failed > 0), "{ok} returned, {failed} failed");
 }
 
-/// Makes a world with one client and one caller, which makes these calls.
+/// Makes a world with one client and one caller. The caller makes the calls of `plans`.
 fn one(plans: &[Plan], capacity: usize) -> World {
     World::new(vec![vec![plans.to_vec()]], MILLISECOND, capacity, Random::new(1))
 }

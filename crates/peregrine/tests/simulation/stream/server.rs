@@ -1,4 +1,5 @@
-//! A server: its connections, the procedures that run, and the calls that wait for a permit.
+//! A simulated server of the stream protocol: its connections, the procedures that run, and the calls that
+//! wait for permission to run.
 
 use std::collections::VecDeque;
 
@@ -16,9 +17,9 @@ use crate::random::Random;
 const RUNNING_MAX: usize = 3;
 /// The largest number of waiting calls.
 const WAITING_MAX: usize = 6;
-/// The time for which a reply may stay unread before its connection is closed.
+/// How long a reply may stay unread before the server closes the connection.
 const UNREAD: u64 = limits::UNREAD_TIME[1].as_nanos() as u64;
-/// The time for which a stopping server waits for procedures.
+/// How long a stopping server waits for its procedures.
 const DRAIN: u64 = 2 * SECOND;
 
 /// The server's side of a connection.
@@ -28,9 +29,9 @@ pub(crate) struct Connection {
     unread: Unread,
     calls: Calls,
     output: VecDeque<u8>,
-    /// The time since which output has been blocked, or `None` if it is not blocked.
+    /// The time since which the client's kernel has accepted no output, or `None` if output is not blocked.
     stalled_since: Option<u64>,
-    /// Whether no further call is read.
+    /// Whether the server reads no further call from this connection.
     is_over: bool,
 }
 
@@ -47,13 +48,13 @@ struct Job {
 pub(crate) enum Request {
     /// End the procedure of this call after this time.
     Finish { connection: u64, number: u32, token: Token, after: u64 },
-    /// Examine the connection after this time, because its client reads nothing.
+    /// Check the connection again after this time, because its client does not read its replies.
     Examine { connection: u64, after: u64 },
     /// Close the server's end of a connection. If `in_good_order` is false, the connection is reset.
     Close { connection: u64, in_good_order: bool },
 }
 
-/// What one step of a server has access to, including the pipes of one connection.
+/// The parts of the world that one step of a server can use, including the pipes of one connection.
 pub(crate) struct Context<'a> {
     pub(crate) now: u64,
     pub(crate) delay: u64,
@@ -96,7 +97,7 @@ impl Server {
         });
     }
 
-    /// Returns the open connections.
+    /// Returns the numbers of the open connections.
     pub(crate) fn connections(&self) -> Vec<u64> {
         self.connections.iter().map(|one| one.id).collect()
     }
@@ -190,7 +191,7 @@ impl Server {
         false
     }
 
-    /// Answers a call that is not executed.
+    /// Answers that a call is not executed.
     fn refuse(&mut self, job: Job) {
         if let Some(connection) = self.connection(job.connection) {
             connection.calls.end(job.number);
@@ -198,7 +199,7 @@ impl Server {
         }
     }
 
-    /// Runs as many waiting calls as permitted.
+    /// Starts waiting calls until the limit of running procedures is reached.
     fn run_waiting(&mut self, now: u64, oracle: &mut Oracle) {
         while self.running.len() < RUNNING_MAX
             && let Some(job) = self.waiting.pop_front()
@@ -220,7 +221,7 @@ impl Server {
         let _ = now;
     }
 
-    /// Handles the end of a procedure. The reply is sent on this connection, if it still exists.
+    /// Handles the end of a procedure. Sends the reply on connection `id` if that connection still exists.
     pub(crate) fn finish(&mut self, number: u32, token: Token, id: u64, oracle: &mut Oracle) {
         self.running.retain(|job| (job.connection, job.number) != (id, number));
         if let Some(connection) = self.connection(id) {
@@ -263,18 +264,18 @@ impl Server {
         }
     }
 
-    /// Removes a connection. No caller waits for its calls any more.
+    /// Removes a connection. Afterwards, no caller waits for the calls of this connection.
     fn lose(&mut self, id: u64) {
         if let Some(connection) = self.connection(id) {
             connection.calls.cancel_all();
             connection.is_over = true;
         }
-        // Waiting calls are not executed.
+        // Calls of this connection that still wait are never executed.
         self.waiting.retain(|job| job.connection != id);
         self.connections.retain(|one| one.id != id);
     }
 
-    /// Begins to stop: no further call begins.
+    /// Begins to stop the server. No further call begins.
     pub(crate) fn stop(&mut self, now: u64) {
         self.stops_at = Some(now + DRAIN);
         for job in core::mem::take(&mut self.waiting) {
@@ -282,8 +283,8 @@ impl Server {
         }
     }
 
-    /// Returns whether the server is stopping and waits no longer: its procedures have ended and their
-    /// replies are written, or [`DRAIN`] has passed.
+    /// Returns whether a stopping server has finished waiting. It waits until all procedures have ended and
+    /// all replies are written, but at most until [`DRAIN`] has passed.
     pub(crate) fn is_drained(&self, now: u64) -> bool {
         let is_written = self.connections.iter().all(|one| one.output.is_empty());
         self.stops_at.is_some_and(|at| at <= now || self.running.is_empty() && is_written)
@@ -296,7 +297,7 @@ impl Server {
         if in_good_order {
             let bytes = Header::new(MessageKind::Goodbye, 0).to_bytes();
             let sent = context.down.write(context.now, context.delay, &bytes, context.random);
-            // A goodbye that cannot be sent at once is not sent.
+            // If a goodbye cannot be sent at once, the server does not send it.
             in_good_order = matches!(sent, Ok((0 | HEADER_BYTES, _)));
         }
         self.requests.push(Request::Close { connection: id, in_good_order });

@@ -1,4 +1,4 @@
-//! The world of a run: a server that may be restarted, clients, and the connections between them.
+//! The world of a stream run: a server that may be restarted, clients, and the connections between them.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -12,8 +12,8 @@ use crate::oracle::{Oracle, Plan};
 use crate::protocol::stream::keep_alive::EXAMINE_EVERY;
 use crate::random::Random;
 
-/// After this time without an acknowledgement, the kernels presume a host dead. It is long, because kernels
-/// probe rarely.
+/// If a kernel receives no acknowledgement for this time, it presumes the other host dead. The time is long,
+/// because kernels probe rarely.
 const KERNEL_KEEP_ALIVE: u64 = 60 * SECOND;
 
 /// A fault.
@@ -21,7 +21,7 @@ const KERNEL_KEEP_ALIVE: u64 = 60 * SECOND;
 pub(crate) enum Change {
     /// The connection of a client is reset.
     Reset(usize),
-    /// Nothing arrives any more on the connection of a client, and neither end receives an error.
+    /// Nothing arrives any more on the connection of a client, but neither end gets an error.
     Vanish(usize),
     /// A client reads nothing for this time.
     Freeze(usize, u64),
@@ -70,7 +70,7 @@ struct Connection {
     up: Pipe,
     down: Pipe,
     has_vanished: bool,
-    /// When the next arrival is scheduled.
+    /// The time for which the next arrival on this connection is scheduled.
     scheduled: u64,
 }
 
@@ -130,7 +130,7 @@ impl World {
         world
     }
 
-    /// Describes a run that has not ended.
+    /// Describes the state of a run that has not ended.
     pub(crate) fn describe(&self) -> String {
         let mut text = format!(" ({} steps, server: {})", self.steps, self.server.is_some());
         for one in &self.connections {
@@ -202,7 +202,7 @@ impl World {
                     let index = self.index(id).expect("the connection exists");
                     let one = &self.connections[index];
                     let client = one.client;
-                    // A kernel whose buffer is full answers every zero-window probe.
+                    // A receiving kernel whose buffer is full answers every zero-window probe.
                     if one.up.is_full() && !one.has_vanished {
                         self.clients[client].acknowledged(self.now);
                     }
@@ -264,7 +264,7 @@ impl World {
         self.at(self.now + EXAMINE_EVERY.as_nanos() as u64, Event::ExamineClient(id));
     }
 
-    /// Lets both ends read what has arrived, and write what they can.
+    /// Delivers what has arrived on a connection. Then lets both ends read, and write as much as they can.
     fn arrive(&mut self, id: u64) {
         let Some(index) = self.index(id) else { return };
         let one = &mut self.connections[index];
@@ -274,7 +274,7 @@ impl World {
         if !one.has_vanished {
             let client = one.client;
             if one.up.arrive(self.now) {
-                // The server's kernel acknowledges independently of the server.
+                // The server's kernel acknowledges bytes even if the server does not read them.
                 self.clients[client].acknowledged(self.now);
             }
             self.connections[index].down.arrive(self.now);
@@ -285,7 +285,7 @@ impl World {
         {
             self.with_client(id, |client, context| client.receive(context));
         }
-        // After the client's step, the server may be able to read and write more.
+        // The client's step may have read and written. So the server may now be able to write and read more.
         self.read_server(id);
         self.write_all();
         self.arrange(id);
@@ -296,7 +296,7 @@ impl World {
             return;
         }
         self.with_server(id, |server, id, context| server.receive(id, context));
-        // Calls that ended or were refused have replies, perhaps on other connections.
+        // Calls that have ended or were refused now have replies, perhaps on other connections.
         self.serve();
     }
 
@@ -372,7 +372,7 @@ impl World {
         self.arrange(id);
     }
 
-    /// Schedules the arrival of what was written.
+    /// Schedules the arrival of bytes that were written to a connection.
     fn arrange(&mut self, id: u64) {
         let Some(index) = self.index(id) else { return };
         let one = &mut self.connections[index];
@@ -426,7 +426,7 @@ impl World {
         let Some(index) = self.index(id) else { return };
         let mut one = self.connections.remove(index);
         if one.has_vanished {
-            // The close does not reach the server either, so the server does not learn of it.
+            // The connection has vanished, so the server does not learn that the client has closed its end.
             return;
         }
         // Bytes in flight may still arrive, and calls in them may be executed.
