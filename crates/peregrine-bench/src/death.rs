@@ -16,22 +16,22 @@ use crate::row::Row;
 use crate::statistics::percentile;
 use crate::subject::Failure;
 
-/// The cases of killed servers.
+/// The cases in which the server process is killed.
 pub(crate) const DEATHS: [&str; 2] = ["death-p50", "death-p99"];
-/// The cases of cut links.
+/// The cases in which the link is cut.
 pub(crate) const CUTS: [&str; 2] = ["cut-p50", "cut-p99"];
 
-/// The duration in milliseconds of a procedure during which its server fails.
+/// The duration, in milliseconds, of the procedure during which the server fails.
 const LONG_MS: u32 = 60_000;
 /// The shortest time from the call to the failure of its server. After this time, the procedure
 /// runs and its caller sleeps.
 const RUNS: Duration = Duration::from_millis(5);
 
-/// The longest time from a call across a network to the failure of its server. The first expirations of all
-/// timers of a call fall into this time.
+/// The longest time from a call across a network to the failure of its server. Within this time, every timer
+/// of a call expires for the first time.
 const RUNS_MAX: Duration = Duration::from_millis(1500);
 
-/// Kills some servers of this machine, and makes some servers of other machines fail.
+/// Measures how soon the failure of a server is noticed, for servers on this machine and on other machines.
 pub(crate) fn measure(
     rounds: usize,
     far_rounds: usize,
@@ -40,7 +40,7 @@ pub(crate) fn measure(
     let mut waited = Vec::with_capacity(rounds);
     for round in 0..rounds {
         progress.show(&format!("killing server {} of {rounds}", round + 1));
-        // In each round, the kill comes at another point of the period of every timer.
+        // In each round, the server is killed at another point of the period of every timer.
         let extra = Duration::from_micros(round as u64 * 367 % 5000);
         waited.push(once(RUNS + extra)?.as_nanos() as f64);
     }
