@@ -60,8 +60,7 @@ impl Side {
         self.steps.iter().sum()
     }
 
-    /// Returns the difference between the sum of the steps and the round trip, as a fraction of the round
-    /// trip.
+    /// Returns the sum of the steps minus the time of the round trip, as a fraction of that time.
     fn deviation(&self) -> f64 {
         self.sum() / self.whole - 1.0
     }
@@ -70,7 +69,7 @@ impl Side {
 /// A stamp: its time in ticks, and the number of its [`Moment`].
 type Stamp = (u64, u64);
 
-/// Measures the selected small cases, and shows their accounts.
+/// Measures the selected cases and shows their accounts. Only cases of the interface `Small` can be selected.
 pub(crate) fn show(selection: &Selection, progress: &Progress) -> Result<(), Failure> {
     if take_stamps().is_none() {
         let how = "cargo run --release -p peregrine-bench --features stamps -- account";
@@ -199,7 +198,7 @@ fn side_of([client, server]: &[Vec<Stamp>; 2], per_ns: f64) -> Result<Side, Fail
     if steps.len() < CALLS {
         return Err(format!("both sides recorded only {} calls", steps.len()).into());
     }
-    // Only the last calls count, because the first ones warm up.
+    // Only the later calls count, because the earlier calls only warm up.
     let last = &steps[steps.len() - CALLS / 2..];
     let ns = |step: usize| {
         // Clocks tick coarsely (10 ns on some machines). Over many calls a mean is more precise than a
@@ -252,7 +251,7 @@ fn table(account: &Account) -> String {
     };
     for (step, what) in STEPS.iter().enumerate() {
         add(what, limit.steps[step], ours.steps[step]);
-        // The step of a crossing includes the time until the sending processor owns every line that it
+        // The step of a crossing includes the time until the sending processor owns every cache line that it
         // writes. That time is also shown separately.
         match step {
             1 => add("  of which until the word is written", limit.posts[0], ours.posts[0]),

@@ -274,8 +274,8 @@ fn time_rebind(far: &mut Far, cpu: Option<u32>, path: &str) -> Result<Duration, 
         match client.null() {
             Ok(()) => return Ok(back.elapsed()),
             Err(error) if back.elapsed() > LIMIT => return Err(error.into()),
-            // A call that was sent before the client knew that the server had ended fails, because it may
-            // have been executed. The client then makes another call.
+            // This call was sent before the client knew that the server had ended. The call fails, because
+            // the server may have executed it. The client then makes another call.
             Err(_) => {}
         }
     }

@@ -128,7 +128,8 @@ impl Many {
         Ok(Self(clients.collect::<peregrine::Result<_>>()?))
     }
 
-    /// Makes calls for about the time `slice`, the same number through each binding of the rotation.
+    /// Makes calls for about the time `slice`. The number of calls is the same for each binding of the
+    /// rotation.
     fn sample(
         &self,
         peer: &mut Peer,
@@ -177,7 +178,7 @@ impl Many {
     }
 }
 
-/// Measures the bindings of this process: all in rotation, and a few in rotation.
+/// Measures the bindings of this process: first all of them in rotation, then a few of them in rotation.
 fn of_one_process(
     selection: &Selection,
     count: u32,
@@ -261,7 +262,7 @@ impl CallTimes {
     }
 }
 
-/// Measures processes with one binding each, on the processor `cpu`.
+/// Measures processes that have one binding each, on the processor `cpu`.
 fn of_a_process_each(
     selection: &Selection,
     count: u32,

@@ -1,4 +1,4 @@
-//! A process that sleeps, and makes null calls on request.
+//! Runs a process that sleeps, and that makes null calls when its parent asks for them.
 
 use std::error::Error;
 use std::time::Instant;

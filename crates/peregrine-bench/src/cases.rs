@@ -38,7 +38,7 @@ pub(crate) enum Procedure {
     Lend,
 }
 
-/// The interfaces that are measured. Each has another largest size of data.
+/// The interfaces that are measured. Each interface has a different largest size of data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Size {
     /// Up to 3000 bytes.
@@ -240,7 +240,7 @@ pub(crate) const ACCOUNTED: &str = "spin-accounted";
 /// The number of exports of one server over which bindings are spread.
 pub(crate) const SPREAD: usize = 8;
 
-/// Returns the name of one of the [`SPREAD`] exports. Their server waits adaptively.
+/// Returns the name of one of the [`SPREAD`] exports. The server of these exports waits adaptively.
 pub(crate) fn spread_name(number: usize) -> String {
     format!("spread-small-{}", number % SPREAD)
 }

@@ -67,8 +67,8 @@ fn serve(prefix: &str, wait: Waiting) -> Result<Running, CallError> {
     server.spawn()
 }
 
-/// Serves and echoes until the parent has ended. Then the process exits at once, even in the middle of an
-/// exchange.
+/// Serves calls and answers messages until the parent has ended. Then the process exits at once, even in the
+/// middle of an exchange.
 pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error + Send + Sync>> {
     // The process is pinned before it starts any thread, so that all its threads run on this processor.
     if let Some(cpu) = options.cpu {

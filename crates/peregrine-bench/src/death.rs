@@ -1,5 +1,5 @@
-//! The experiment `death`: how soon a caller learns that its server has failed during a call. Either the
-//! server process is killed, or the link to its machine is cut.
+//! The experiment `death`: measures how soon a caller learns that its server has failed during a call. Either
+//! the server process is killed, or the link to its machine is cut.
 //!
 //! The calls have no deadline, so they end only when the failure is detected.
 
@@ -23,8 +23,8 @@ pub(crate) const CUTS: [&str; 2] = ["cut-p50", "cut-p99"];
 
 /// The duration, in milliseconds, of the procedure during which the server fails.
 const LONG_MS: u32 = 60_000;
-/// The shortest time from the call to the failure of its server. After this time, the procedure
-/// runs and its caller sleeps.
+/// The shortest time from the call to the failure of its server. After this time, the procedure runs and the
+/// caller sleeps.
 const RUNS: Duration = Duration::from_millis(5);
 
 /// The longest time from a call across a network to the failure of its server. Within this time, every timer
@@ -70,7 +70,7 @@ pub(crate) fn measure(
     Ok(rows)
 }
 
-/// Makes the rows of the median and of the 99th percentile of the times.
+/// Returns a row for the median of the times, and a row for the 99th percentile.
 fn rows(
     names: [&'static str; 2],
     path: &'static str,
@@ -88,7 +88,7 @@ fn rows(
     names.into_iter().zip([0.50, 0.99]).map(row).collect()
 }
 
-/// Kills a server during a call to it. Returns the time until the call fails.
+/// Kills a server while it executes a call. Returns the time from the kill until the call fails.
 fn once(runs: Duration) -> Result<Duration, Failure> {
     let mut peer = Peer::start(None)?;
     let client = SmallClient::bind(&export_name(Waiting::Adaptive, Size::Small))?;

@@ -86,7 +86,8 @@ fn date() -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// Returns year, month and day of a day counted from 1970-01-01 (Hinnant's `civil_from_days`).
+/// Returns the year, the month and the day of the date that is `days` days after 1970-01-01 (Hinnant's
+/// `civil_from_days`).
 const fn civil(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);

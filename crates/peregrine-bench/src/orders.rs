@@ -33,7 +33,7 @@ const DONE: usize = 128;
 const REPORT: usize = 136;
 const EACH: usize = 160;
 
-/// The number that ends a child, in place of the number of a command.
+/// This number ends a child. It is used in place of the number of a command.
 const END: u32 = u32::MAX;
 /// The number under which a child reports that it is ready.
 pub(crate) const READY: u32 = 1;
@@ -102,8 +102,8 @@ pub(crate) fn give(memory: &Memory, slot: usize, number: u32, order: Order) {
     futex_wake(memory.word(at));
 }
 
-/// Returns the report on the command `number`. If it has not arrived, sleeps for at most `WAIT_MAX`. If it
-/// then still has not arrived, returns `None`.
+/// Returns the report on the command `number`. If the report has not arrived, sleeps for at most `WAIT_MAX`.
+/// If the report has still not arrived then, returns `None`.
 pub(crate) fn reported(memory: &Memory, slot: usize, number: u32) -> Option<Report> {
     const WAIT_MAX: Duration = Duration::from_millis(200);
     let at = slot * SLOT;

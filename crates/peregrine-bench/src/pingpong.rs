@@ -180,8 +180,8 @@ fn put<const N: usize>(memory: &mut Memory, word_at: usize, private: &[u8]) {
     }
 }
 
-/// Receives the payload whose place follows the word at `word_at`. A small payload is copied. A large one is
-/// read in place. A very large one is copied and then read.
+/// Receives the payload whose place follows the word at `word_at`. A small payload is copied. A large payload
+/// is read in place. A very large payload is copied and then read.
 #[inline(always)]
 fn take<const N: usize>(memory: &mut Memory, word_at: usize, private: &mut [u8]) {
     let at = word_at + PAYLOAD;

@@ -43,9 +43,9 @@ enum What {
     Object(Procedure),
 }
 
-/// The number of calls (or trips) in the first measurement, which only estimates the time of one.
+/// The number of calls (or round trips) in the first measurement, which only estimates the time of one call.
 const GUESS: u32 = 48;
-/// The number of trips before the measured ones. After these trips, the child is awake.
+/// The number of round trips before the measured ones. After these round trips, the child is awake.
 const WARM_TRIPS: u32 = 64;
 /// The number of calls through a new binding before the measured ones. Fewer calls are made if they do not
 /// fit into [`WARM_TIME`].

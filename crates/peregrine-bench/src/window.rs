@@ -82,16 +82,16 @@ impl Window {
     }
 }
 
-/// The time in nanoseconds from the command until the window begins, in the first attempt. All callers
-/// usually begin within this time. Each further attempt doubles the time.
+/// The time in nanoseconds from the moment when all callers are ready until the window begins, in the first
+/// attempt. All callers usually begin within this time. Each further attempt doubles the time.
 const LEAD_NS: u64 = 20_000_000;
 /// The number of windows that are tried before the measurement fails because callers begin too late.
 const ATTEMPTS: u32 = 5;
 
 /// Returns the length of a window divided by the number of all calls in the window. Also returns the
-/// processor time per call, if it is known. `call` takes a function that makes the window. `call` passes the
-/// current time to that function when all callers are ready. Finally, `call` returns the counts of each
-/// caller, and perhaps the processor time.
+/// processor time per call, if it is known. `call` receives a function that takes the current time and
+/// returns the window. `call` calls this function when all callers are ready. Then `call` returns the counts
+/// of each caller, and perhaps the processor time.
 ///
 /// # Errors
 /// If `call` fails, or callers begin too late in every attempt.

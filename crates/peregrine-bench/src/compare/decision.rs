@@ -2,8 +2,9 @@
 //! measure the row once, which gives the ratio of the newer build's time to the older build's time. The
 //! decision uses the median of these ratios and a confidence interval of the median.
 //!
-//! The interval is bounded by two of the sorted ratios (the interval of the sign test). It assumes
-//! no distribution and draws no random numbers, and one disturbed turn does not move it far.
+//! The interval is bounded by two of the sorted ratios (the interval of the sign test). This method assumes
+//! no distribution of the ratios, and draws no random numbers. One disturbed turn does not move the interval
+//! far.
 
 use crate::statistics::median;
 

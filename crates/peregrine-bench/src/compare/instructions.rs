@@ -210,7 +210,7 @@ impl Counted<'_> {
     }
 }
 
-/// A process under callgrind. Dropping it kills it.
+/// A process under callgrind. Dropping this value kills the process.
 struct Process {
     child: Child,
     input: Option<ChildStdin>,
@@ -255,7 +255,7 @@ impl Process {
     fn wait_until_ready(&mut self) -> Result<(), Failure> {
         let output = self.child.stdout.take().ok_or("the process has no output")?;
         let mut line = String::new();
-        // The read returns when the process ends, at the latest.
+        // The read returns at the latest when the process ends.
         BufReader::new(output).read_line(&mut line)?;
         if line == "ready\n" { Ok(()) } else { Err(self.failure("the server did not start")) }
     }
@@ -288,7 +288,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Both functions fail if the process has ended.
+        // Both functions fail if the process has ended already. This is not an error.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -299,7 +299,7 @@ impl Row {
         [0, 1].map(|build: usize| self.functions[build].values().sum())
     }
 
-    /// Returns the name of each function, with its numbers of instructions in the older and in the newer
+    /// Returns the name of each function, and its numbers of instructions in the older and in the newer
     /// build.
     fn by_function(&self) -> Vec<(&str, [u64; 2])> {
         let names: BTreeSet<&str> =

@@ -58,8 +58,8 @@ struct Pairs {
 }
 
 impl Pairs {
-    /// Returns the ratio of the new time to the old time for each turn. In a turn, both times are measured
-    /// shortly after each other.
+    /// Returns the ratio of the new time to the old time for each turn. In a turn, one of these times is
+    /// measured shortly after the other.
     fn ratios(&self) -> Vec<f64> {
         let pairs = self.before.iter().zip(&self.after);
         pairs.map(|(before, after)| after.ours_ns / before.ours_ns).collect()
@@ -160,7 +160,8 @@ impl Comparison {
         progress: &Progress,
     ) -> Option<()> {
         let mut measured = [BTreeMap::new(), BTreeMap::new()];
-        // Each program is first in every other turn, so that a drift of the machine affects both alike.
+        // Each program is first in every other turn, so that a drift of the machine affects both programs
+        // alike.
         for side in if turn.is_multiple_of(2) { [0, 1] } else { [1, 0] } {
             let name = ["before", "after"][side];
             progress.show(&format!("turn {}, {name}: {}", turn + 1, words.join(" ")));

@@ -66,8 +66,8 @@ impl Display for Part {
     }
 }
 
-/// The number of symbols that an equation begins with, as in the paper's Table 5. Loops and blocks follow,
-/// then the other symbols.
+/// The number of symbols that an equation begins with. Loops and blocks follow, then the other symbols. Table
+/// 5 of the paper that `derive.rs` cites has the same order.
 const BEFORE_PARTS: usize = Symbol::Step as usize;
 
 impl Display for Cost {

@@ -107,7 +107,8 @@ fn equations_with_the_papers_parameters_give_the_papers_estimates() {
             }
             // The tolerance is the rounding error of the printed digits. The paper does not explain its
             // estimates for blocks of one item, for several blocks and for an interpreter that calls itself.
-            // For these the tolerance is the difference between the paper's estimates and its measurements.
+            // For these estimates, the tolerance is the difference between the estimates and the measurements
+            // of the paper.
             let is_documented = i < 2 || design.control == Control::Compiled;
             let exact = is_documented && (design.copying != Copying::Block || i == 1);
             let within = if exact { 0.007 } else { 0.10 };

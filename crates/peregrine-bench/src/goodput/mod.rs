@@ -139,8 +139,8 @@ impl Rounds {
         geometric_mean(&rates)
     }
 
-    /// Returns the geometric mean of the ratios of Peregrine's rate to TCP's in all rounds, and the smallest
-    /// and the largest ratio.
+    /// Returns three numbers: the geometric mean of the ratios of all rounds, the smallest ratio, and the
+    /// largest ratio. A ratio is Peregrine's rate divided by TCP's rate.
     fn ratio(&self) -> [f64; 3] {
         let ratios: Vec<f64> = self.0.iter().map(|[ours, tcp]| ours / tcp).collect();
         let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);

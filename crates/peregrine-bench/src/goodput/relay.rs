@@ -40,7 +40,7 @@ impl Shape {
         self.mbit * 1_000_000 / 8
     }
 
-    /// Returns the size of the queue in bytes, which is at least [`QUEUE_MIN`] packets.
+    /// Returns the size of the queue in bytes. The size is at least [`QUEUE_MIN`] packets.
     pub(super) fn queue_bytes(self) -> u64 {
         let under_way = self.bytes_per_second() * self.rtt_ms / 1000;
         (under_way * self.queue / 100).max(QUEUE_MIN * PACKET)

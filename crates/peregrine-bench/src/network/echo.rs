@@ -17,10 +17,10 @@ use super::far::{Far, Order, listening};
 use super::wire::HEADER;
 use crate::window::{self, Counted, now_ns};
 
-/// The message that ends a serving thread. It is shorter than any call.
+/// The message that ends a serving thread. It is shorter than the message of any call.
 const END: [u8; 1] = [0];
 
-/// Serves until each thread has received the end message.
+/// Answers messages with `threads` threads until each thread has received the end message.
 pub(crate) fn serve(
     at: IpAddr,
     threads: usize,

@@ -45,7 +45,7 @@ pub(crate) enum Order {
     Raw(Device, Exchange),
     /// The far side of the limit `tcp-pingpong`.
     Tcp(Stream),
-    /// An echo by a number of sleeping threads. The flag says whether they share one socket.
+    /// An echo by a number of sleeping threads. The flag says whether the threads share one socket.
     Echo(usize, bool),
     /// A number of blasts (messages of many packets), whose packets are sent one by one. The flag says
     /// whether the first packet of a blast is sent last.
@@ -221,7 +221,7 @@ impl Drop for Far {
     }
 }
 
-/// Returns an error with the line that the far process wrote instead of its ports.
+/// Returns an error that contains the line that the far process wrote instead of its ports.
 fn refused(line: &str) -> io::Error {
     io::Error::other(line.trim().to_owned())
 }

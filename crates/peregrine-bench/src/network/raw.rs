@@ -28,11 +28,12 @@ use super::wire::{Exchange, HEADER, Packets};
 const ETHER_TYPE: u16 = 0x88b5;
 /// The size of the Ethernet header in bytes.
 const ETHERNET: usize = 14;
-/// The number of bytes before a packet: the Ethernet header, and the endpoints of receiver and sender.
+/// The size in bytes of the link header, which precedes each packet. It consists of the Ethernet header, and
+/// of the endpoints of receiver and sender.
 const LINK: usize = ETHERNET + 4;
-/// The number of bytes of [`LINK`] that are part of the Ethernet payload of a frame.
+/// The number of bytes of a link header that follow the Ethernet header.
 pub(crate) const LINK_PAYLOAD: usize = LINK - ETHERNET;
-/// The number of bytes of the memory of a frame.
+/// The size in bytes of the memory that holds one frame.
 const FRAME: usize = 2048;
 /// The number of bytes that stay free before each packet, so that packets are aligned.
 const HEADROOM: usize = 14;
@@ -50,10 +51,10 @@ pub(crate) fn packets(bytes: usize, link: Link) -> Packets {
 /// A kind of device that passes frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Device {
-    /// AF_XDP, in the driver.
+    /// AF_XDP. The XDP program runs in the driver.
     Xdp,
-    /// AF_XDP, after the driver. This is faster than [`Xdp`](Self::Xdp) if the driver would have to copy
-    /// frames first.
+    /// AF_XDP. The XDP program runs after the driver. This is faster than [`Xdp`](Self::Xdp) if the driver
+    /// would have to copy frames first.
     XdpGeneric,
     /// AF_PACKET.
     Packet,
@@ -367,8 +368,8 @@ impl<F: Frames> End<F> {
     }
 }
 
-/// Runs the near side through a device: `warm` round trips that are not measured, then the other round trips.
-/// Returns the time of these other round trips.
+/// Runs the near side through a device: first `warm` round trips that are not measured, then the measured
+/// round trips. Returns the time of the measured ones.
 fn lead_by<F: Frames>(near: IpAddr, far: Place, what: Exchange, warm: u32) -> io::Result<Duration> {
     let mut end = End::<F>::open(near, what.spin, what.there, what.back)?;
     end.address(far)?;

@@ -43,7 +43,7 @@ impl Packets {
         Self::cut(bytes, (link.mtu() - IP_UDP - HEADER) & !15)
     }
 
-    /// Divides `bytes` bytes into pieces of `piece` bytes.
+    /// Divides `bytes` bytes into packets, each with a header and at most `piece` bytes.
     pub(crate) fn cut(bytes: usize, piece: usize) -> Self {
         let count = bytes.div_ceil(piece).max(1);
         Self { bytes: bytes + count * HEADER, segment: piece + HEADER }
@@ -134,8 +134,8 @@ impl<'a> End<'a> {
     }
 }
 
-/// Runs the near side: `warm` round trips that are not measured, then the other round trips. Returns the time
-/// of these other round trips.
+/// Runs the near side: first `warm` round trips that are not measured, then the measured round trips. Returns
+/// the time of the measured ones.
 pub(crate) fn udp_lead(to: SocketAddr, what: Exchange, warm: u32) -> io::Result<Duration> {
     let to = Address::from(to);
     let socket = Datagrams::new(&to)?;
@@ -172,7 +172,7 @@ pub(crate) fn udp_lead(to: SocketAddr, what: Exchange, warm: u32) -> io::Result<
     Ok(start.elapsed())
 }
 
-/// Runs the far side.
+/// Runs the far side of `udp-pingpong` and `blast-ack`.
 pub(crate) fn udp_follow(socket: &Datagrams, what: Exchange) -> io::Result<()> {
     let (mut end, granted) = End::new(socket, what.spin, what.there)?;
     let blast = what.there.is_blast();

@@ -190,7 +190,7 @@ impl<W: Way> Procedural<W> {
         Procedures { item: called_to_advance, record: record_by_procedures };
 
     fn linked(procedures: &'static Procedures) -> Self {
-        // The compiler must not know the procedures. Otherwise it could call them directly.
+        // The compiler must not know the procedures. Otherwise the compiler could call them directly.
         Self { procedures: black_box(procedures), way: PhantomData }
     }
 
@@ -207,7 +207,7 @@ impl<W: Way> Procedural<W> {
         Self::linked(&Self::ADVANCE)
     }
 
-    /// Returns a mover whose procedures do nothing. It shows the cost of procedure calls.
+    /// Returns a mover whose procedures do nothing. This mover shows the cost of procedure calls.
     pub(crate) fn nothing() -> Self {
         Self::linked(&Self::NOTHING)
     }

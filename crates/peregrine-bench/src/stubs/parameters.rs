@@ -47,7 +47,7 @@ pub(crate) fn straight_bytes<W: Way>(user: &mut User, packet: &mut [u8]) -> Used
     straight(&InlineByte::<W>::new(), user, packet)
 }
 
-/// Moves each item as one.
+/// Moves each item as a whole.
 pub(crate) fn straight_items<W: Way>(user: &mut User, packet: &mut [u8]) -> Used {
     straight(&InlineItem::<W>::new(), user, packet)
 }

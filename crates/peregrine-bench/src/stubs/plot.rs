@@ -21,8 +21,8 @@ const GAP: f64 = 30.0;
 const TOP: f64 = 84.0;
 /// The height of a design's two bars.
 const ROW: f64 = 34.0;
-/// The largest ratio that a panel shows: its right end. A ratio is a time divided by the time of the fastest
-/// design.
+/// The largest ratio that a panel shows, at its right end. A ratio is the time of a design divided by the
+/// time of the fastest design.
 const MOST: f64 = 120.0;
 
 const HERE: &str = "#1b6ca8";

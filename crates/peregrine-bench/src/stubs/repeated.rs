@@ -159,7 +159,7 @@ impl Pace {
     }
 }
 
-/// The pace without disturbance.
+/// The pace of this processor without disturbance.
 static USUAL: LazyLock<Pace> = LazyLock::new(|| {
     let paces: Vec<Pace> = (0..20_000).map(|_| Pace::now()).collect();
     let of = |part: fn(&Pace) -> f64| paces.iter().map(part).collect::<Vec<_>>();
