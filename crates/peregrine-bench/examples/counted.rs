@@ -1,4 +1,5 @@
-//! Makes a given number of calls. The script `compare` counts the instructions of this program by callgrind.
+//! Makes a given number of calls. The script `compare` counts the instructions of this program with
+//! callgrind.
 //!
 //! The script builds this file with the library of each commit. Therefore this file uses only functions
 //! that every commit has, and nothing else of this crate.
@@ -55,8 +56,8 @@ fn waiting(word: &str) -> Result<Wait, Failure> {
     }
 }
 
-/// Serves until its standard input ends. Then it returns, because callgrind writes its counts when
-/// a process exits.
+/// Serves until the standard input of this process ends. Then the function returns, because callgrind writes
+/// its counts when the process exits.
 fn serve(wait: Wait) -> Result<(), Failure> {
     let server = Server::new().wait(wait).export(NAME, CountedServer::new(Object))?.spawn()?;
     println!("ready");

@@ -1,10 +1,11 @@
-//! The experiment `account`: shows how long each step of a spinning call takes, and how long the same step of
-//! the limit takes.
+//! The experiment `account`: shows how long each step of a call takes while both sides poll memory. It
+//! compares each step with the same step of the limit. The *limit* is a minimal program that exchanges the
+//! same messages without Peregrine.
 //!
 //! Both sides record the processor's clock at each step of a call. Such a record is a *stamp*. The steps add
-//! up to the round trip by construction, because each begins where another ends. But recording takes time,
-//! too. So each round also measures the same calls without stamps. The account reports the difference between
-//! the sum of the steps and the round trip without stamps.
+//! up to the round trip by construction, because each step begins where another ends. But recording takes
+//! time, too. So each round also measures the same calls without stamps. The account reports the difference
+//! between the sum of the steps and the round trip without stamps.
 
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
@@ -22,10 +23,10 @@ use crate::statistics::median;
 use crate::subject::{self, Failure, Subject};
 use crate::{Progress, Selection, machine};
 
-/// The number of calls in a round. Their stamps fit into the buffer in which a process records them.
+/// The number of calls in a round. The stamps of these calls fit into the stamp buffer of a process.
 const CALLS: usize = 3000;
 
-/// The steps of a round trip. The limit has no procedure, so it reports two of the server's steps as one.
+/// The steps of a round trip. The limit runs no procedure, so it reports two of the server's steps as one.
 const STEPS: [&str; 5] = [
     "client: after a reply, until the next call's word is ready",
     "the word crosses, seen by the server",
@@ -34,7 +35,7 @@ const STEPS: [&str; 5] = [
     "the word crosses, seen by the client",
 ];
 
-/// The results of the rounds of one case: medians, in nanoseconds.
+/// The results of one case, as medians of all rounds, in nanoseconds.
 #[derive(Clone, Debug)]
 struct Account {
     case: &'static str,
@@ -45,12 +46,12 @@ struct Account {
 /// The times of Peregrine, or of the limit, in nanoseconds.
 #[derive(Clone, Debug, Default)]
 struct Side {
-    /// The time of each of [`STEPS`]. For the limit, the fourth step contains the third.
+    /// The time of each of [`STEPS`]. For the limit, the fourth step includes the third.
     steps: Vec<f64>,
-    /// The time from the moment at which a word is ready until it has been written, in each direction. It is
-    /// a part of the step in which the word crosses.
+    /// For each direction: the time from the moment at which a word is ready until the word has been written.
+    /// The step in which the word crosses includes this time.
     posts: [f64; 2],
-    /// The round trip without stamps.
+    /// The time of a round trip of calls that record no stamps.
     whole: f64,
 }
 
@@ -59,8 +60,7 @@ impl Side {
         self.steps.iter().sum()
     }
 
-    /// Returns the difference between the sum of the steps and the round trip, as a fraction of the round
-    /// trip.
+    /// Returns the sum of the steps minus the time of the round trip, as a fraction of that time.
     fn deviation(&self) -> f64 {
         self.sum() / self.whole - 1.0
     }
@@ -69,7 +69,7 @@ impl Side {
 /// A stamp: its time in ticks, and the number of its [`Moment`].
 type Stamp = (u64, u64);
 
-/// Measures the selected small cases, and shows their accounts.
+/// Measures the selected cases and shows their accounts. Only cases of the interface `Small` can be selected.
 pub(crate) fn show(selection: &Selection, progress: &Progress) -> Result<(), Failure> {
     if take_stamps().is_none() {
         let how = "cargo run --release -p peregrine-bench --features stamps -- account";
@@ -151,7 +151,7 @@ fn split(stamps: &[u64]) -> Vec<Stamp> {
     stamps.iter().map(|stamp| (stamp >> Moment::BITS, moment(*stamp))).collect()
 }
 
-/// Returns the clock's ticks per nanosecond.
+/// Returns the number of ticks per nanosecond of the clock that stamps use.
 fn ticks_per_ns() -> f64 {
     take_stamps();
     stamp(Moment::Ready);
@@ -168,8 +168,9 @@ fn ticks_per_ns() -> f64 {
 fn side_of([client, server]: &[Vec<Stamp>; 2], per_ns: f64) -> Result<Side, Failure> {
     let [ready, posted, seen, run] =
         [Moment::Ready, Moment::Posted, Moment::Seen, Moment::Run].map(|moment| moment as u64);
-    // The stamps of a client's call are Ready, Posted, Seen. Those of a server are Seen, perhaps Run, Ready,
-    // Posted. A server's stamps before its first Seen belong to the call that fetched the stamps.
+    // For each call, the client records the stamps Ready, Posted, Seen. The server records Seen, Run (not in
+    // the limit), Ready, Posted. The server's stamps before its first Seen belong to the call that fetched
+    // the earlier stamps.
     let calls: Vec<_> = client.chunk_by(|_, next| next.1 != ready).collect();
     let begun = server.iter().position(|stamp| stamp.1 == seen).unwrap_or(server.len());
     let served: Vec<_> = server[begun..].chunk_by(|_, next| next.1 != seen).collect();
@@ -197,7 +198,7 @@ fn side_of([client, server]: &[Vec<Stamp>; 2], per_ns: f64) -> Result<Side, Fail
     if steps.len() < CALLS {
         return Err(format!("both sides recorded only {} calls", steps.len()).into());
     }
-    // Only the last calls count, because the first ones warm up.
+    // Only the later calls count, because the earlier calls only warm up.
     let last = &steps[steps.len() - CALLS / 2..];
     let ns = |step: usize| {
         // Clocks tick coarsely (10 ns on some machines). Over many calls a mean is more precise than a
@@ -250,7 +251,7 @@ fn table(account: &Account) -> String {
     };
     for (step, what) in STEPS.iter().enumerate() {
         add(what, limit.steps[step], ours.steps[step]);
-        // The step of a crossing includes the time until the sending processor owns every line that it
+        // The step of a crossing includes the time until the sending processor owns every cache line that it
         // writes. That time is also shown separately.
         match step {
             1 => add("  of which until the word is written", limit.posts[0], ours.posts[0]),

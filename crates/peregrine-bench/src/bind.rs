@@ -1,10 +1,13 @@
 //! The experiment `bind`: compares the time of binding with the time of the system calls that binding needs.
 //! It also measures how soon a binding works again after its server has been restarted.
 //!
-//! For a new session, the limit is the time in which two processes connect, exchange one question and one
-//! answer, pass one memory descriptor, map the memory on both sides, and open a handle of each other's
-//! process. For another binding to the same process, the limit is the time in which two processes connect,
-//! and exchange one question and one answer.
+//! A *session* is the connection and the shared memory of a client process and a server process. If a binding
+//! creates a new session, the limit is the time of the necessary system calls of two processes. The processes
+//! connect, exchange one question and one answer, and pass one memory descriptor. They map the memory on both
+//! sides, and each opens a descriptor of the other process.
+//!
+//! If a binding joins an existing session, the limit is the time in which two processes connect, and exchange
+//! one question and one answer.
 
 use std::hint::black_box;
 use std::io::{self, BufRead, BufReader, IoSlice, IoSliceMut, Read};
@@ -37,7 +40,8 @@ use crate::{Progress, Selection};
 const SESSION: &str = "bind-session";
 /// The case of a binding that joins an existing session.
 const FURTHER: &str = "bind-further";
-/// The cases of the time from the restart of a server to the first call that succeeds.
+/// The cases that measure the time from the restart of a server to the first call that succeeds: the median
+/// and the 99th percentile.
 const REBIND: [&str; 2] = ["rebind-p50", "rebind-p99"];
 
 /// The names of all measurements.
@@ -45,9 +49,11 @@ pub(crate) const CASES: [&str; 4] = [SESSION, FURTHER, REBIND[0], REBIND[1]];
 
 /// The name of the export.
 const NAME: &str = "bound";
-/// The first byte of a question that asks the raw server for a session.
+/// The first byte of a question that asks for a session. The raw server, which is the server of the limit,
+/// receives this question.
 const A_SESSION: u8 = 1;
-/// The size of a session's memory in bytes: the same as Peregrine's. Binding accesses little of it.
+/// The size in bytes of the memory of the limit's session. Peregrine's sessions have the same size. Binding
+/// accesses little of this memory.
 const MEMORY_BYTES: usize = 384 << 20;
 /// The size of a question in bytes, about the same as the size of Peregrine's questions.
 const QUESTION: usize = 64;
@@ -146,7 +152,7 @@ fn raw(what: &str, address: &SocketAddrUnix) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The server process. It is killed when this is dropped.
+/// The server process. Dropping this value kills the process.
 struct Far {
     child: Child,
     _input: ChildStdin,
@@ -251,8 +257,8 @@ pub(crate) fn measure(
     Ok(rows)
 }
 
-/// Kills the server of a bound client, and starts another one in its place. Returns the time from the moment
-/// at which the new server is ready until a call has succeeded.
+/// Kills the server of a bound client, and starts another server in its place. Returns the time from the
+/// moment at which the new server is ready until a call has succeeded.
 fn time_rebind(far: &mut Far, cpu: Option<u32>, path: &str) -> Result<Duration, Failure> {
     const LIMIT: Duration = Duration::from_secs(20);
     let address = match path {
@@ -268,8 +274,8 @@ fn time_rebind(far: &mut Far, cpu: Option<u32>, path: &str) -> Result<Duration, 
         match client.null() {
             Ok(()) => return Ok(back.elapsed()),
             Err(error) if back.elapsed() > LIMIT => return Err(error.into()),
-            // A call that was sent before the client knew that the server had ended fails, because it may
-            // have been executed. The client then makes another call.
+            // This call was sent before the client knew that the server had ended. The call fails, because
+            // the server may have executed it. The client then makes another call.
             Err(_) => {}
         }
     }

@@ -1,9 +1,10 @@
-//! Many bindings to one server: the time of a null call through one of them.
+//! Measures the time of a null call through one of many bindings to the same server.
 //!
-//! If one process has all bindings, it calls either through all of them in rotation, or through eight of
+//! If one process has all bindings, it calls either through all of them in rotation, or through only eight of
 //! them. In the first case, the process makes a call through every other binding before it uses a binding
-//! again. In the second case, the other bindings are idle, and only their existence can cost time. Both cases
-//! are compared with the only binding of another server, in the same rounds.
+//! again. In the second case, the other bindings are idle, and only their existence can cost time. In the
+//! same rounds, the bench also measures a server that has only one binding. Both cases are compared with
+//! calls through that binding.
 //!
 //! If each process has one binding, the bench asks one process at a time to make some calls. The process
 //! times its calls itself, so the time to wake the process does not count. Before the first of these calls,
@@ -29,14 +30,16 @@ use crate::{Progress, Selection, machine};
 
 /// The number of bindings that are called while the others are idle.
 const FEW: u32 = 8;
-/// The number of calls before the measured ones. Fewer are made if they do not fit into [`WARM_TIME`].
+/// The number of calls before the measured ones. Fewer calls are made if they do not fit into [`WARM_TIME`].
 const WARM_CALLS: u32 = 300;
 /// The longest time of the calls before the measured ones.
 const WARM_TIME: Duration = Duration::from_millis(3);
-/// The pause between the measurements of two subjects. At its end, no thread of the server spins any more.
+/// The pause between two measurements in a round. At the end of the pause, no thread of the server spins any
+/// more.
 const QUIET: Duration = Duration::from_millis(1);
-/// The number of requests to make calls, for each sample. The requests are distributed over the processes. If
-/// there are more processes than requests, each process receives one request.
+/// The number of requests per sample in which the bench asks a process to make calls. The requests are
+/// distributed over the processes. If there are more processes than requests, each process receives one
+/// request.
 const ORDERS: usize = 24;
 /// The largest number of descriptors that a binding takes.
 const OF_BINDING: u64 = 3;
@@ -75,7 +78,7 @@ pub(crate) fn measure(
     Ok(rows)
 }
 
-/// Makes a row for each limit.
+/// Returns one row for each limit with which a case is compared.
 fn rows_of(
     case: &'static str,
     bindings: u32,
@@ -125,7 +128,8 @@ impl Many {
         Ok(Self(clients.collect::<peregrine::Result<_>>()?))
     }
 
-    /// Makes calls for about the time `slice`, the same number through each binding of the rotation.
+    /// Makes calls for about the time `slice`. The number of calls is the same for each binding of the
+    /// rotation.
     fn sample(
         &self,
         peer: &mut Peer,
@@ -174,7 +178,7 @@ impl Many {
     }
 }
 
-/// Measures the bindings of this process: all in rotation, and a few in rotation.
+/// Measures the bindings of this process: first all of them in rotation, then a few of them in rotation.
 fn of_one_process(
     selection: &Selection,
     count: u32,
@@ -258,7 +262,7 @@ impl CallTimes {
     }
 }
 
-/// Measures processes with one binding each, on the processor `cpu`.
+/// Measures processes that have one binding each, on the processor `cpu`.
 fn of_a_process_each(
     selection: &Selection,
     count: u32,

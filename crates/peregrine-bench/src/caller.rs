@@ -1,4 +1,4 @@
-//! A process that sleeps, and makes null calls on request.
+//! Runs a process that sleeps, and that makes null calls when its parent asks for them.
 
 use std::error::Error;
 use std::time::Instant;
@@ -29,8 +29,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error + Send + Sync>>
     let mut slot = ChildSlot::open(&options.place)?;
     let bind = BindOptions::default().wait(options.wait.wait());
     let client = SmallClient::bind_with(&options.export, &bind)?;
-    // During the first call through a binding, the server makes preparations for the binding. They must not
-    // be measured.
+    // During the first call through a binding, the server makes preparations for the binding. These
+    // preparations must not be measured.
     client.null()?;
     slot.ready();
     while let Some(order) = slot.next() {
@@ -49,7 +49,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error + Send + Sync>>
     Ok(())
 }
 
-/// Times each call separately. Reading the clock takes 20 to 30 ns, which is part of each call's time.
+/// Times each call separately. The measured time of each call includes one reading of the clock, which takes
+/// 20 to 30 ns.
 fn singly(client: &SmallClient) -> peregrine::Result<Report> {
     let mut each_ns = [0; SINGLY];
     let mut began = Instant::now();

@@ -1,4 +1,6 @@
-//! The cases, the placements, the ways to wait, and the limits with which the cases are compared.
+//! Lists what the experiments measure: the cases (kinds of call), the placements of the two processes on
+//! processors, the ways to wait, and the limits. A *limit* is what a case is compared with: a minimal program
+//! without Peregrine, a system call, or Peregrine itself under other conditions.
 
 use clap::ValueEnum;
 use clap::builder::PossibleValuesParser;
@@ -36,7 +38,7 @@ pub(crate) enum Procedure {
     Lend,
 }
 
-/// The interfaces that are measured, by the largest size of their data.
+/// The interfaces that are measured. Each interface has a different largest size of data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Size {
     /// Up to 3000 bytes.
@@ -61,7 +63,7 @@ impl Size {
     }
 }
 
-/// The case in which the object itself is called, without any stub.
+/// The case in which a method of the object is called directly, without any stub.
 pub(crate) const LOCAL_CALL: &str = "local-call";
 
 /// The number of bytes of data of a large call.
@@ -138,11 +140,11 @@ pub(crate) const THREADS: &str = "null-threads";
 pub(crate) const PROCESSES: &str = "null-processes";
 /// Null calls through many bindings of one process, in rotation.
 pub(crate) const TURN: &str = "null-turn";
-/// As [`TURN`], with the bindings spread over several exports.
+/// As [`TURN`], but the bindings are spread over several exports.
 pub(crate) const TURN_SPREAD: &str = "null-turn-spread";
 /// Null calls through eight of many bindings of one process, while the other bindings are idle.
 pub(crate) const ACTIVE: &str = "null-active";
-/// As [`ACTIVE`], with the bindings spread over several exports.
+/// As [`ACTIVE`], but the bindings are spread over several exports.
 pub(crate) const ACTIVE_SPREAD: &str = "null-active-spread";
 /// Null calls by many processes. One process at a time makes a series of calls.
 pub(crate) const EACH: &str = "null-each";
@@ -186,8 +188,8 @@ impl Placement {
         }
     }
 
-    /// Returns the processors of the parent and the child, or `None` if `allowed` has too few. A processor is
-    /// `None` if the scheduler chooses it.
+    /// Returns the processors of the parent and the child, or `None` if `allowed` contains too few
+    /// processors. If the scheduler chooses the processor of a process, the entry of this process is `None`.
     pub(crate) fn processors(self, allowed: &[u32]) -> Option<[Option<u32>; 2]> {
         let (first, second) = (allowed.first().copied(), allowed.get(1).copied());
         match self {
@@ -238,12 +240,13 @@ pub(crate) const ACCOUNTED: &str = "spin-accounted";
 /// The number of exports of one server over which bindings are spread.
 pub(crate) const SPREAD: usize = 8;
 
-/// Returns the name of one of the [`SPREAD`] exports. Their server waits adaptively.
+/// Returns the name of one of the [`SPREAD`] exports. The server of these exports waits adaptively.
 pub(crate) fn spread_name(number: usize) -> String {
     format!("spread-small-{}", number % SPREAD)
 }
 
-/// Returns the name of the export of the interface `size` at the server that waits in the way `wait`.
+/// Returns the name of the export of the interface `size`. The export belongs to the server that waits in the
+/// way `wait`.
 pub(crate) fn export_name(wait: Waiting, size: Size) -> String {
     format!("{}-{}", wait.name(), size.name())
 }
@@ -251,12 +254,13 @@ pub(crate) fn export_name(wait: Waiting, size: Size) -> String {
 /// A kind of limit with which Peregrine is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Limit {
-    /// Cache lines cross between two spinning processes, and the payload is copied out of them.
+    /// Two spinning processes pass cache lines to each other, and the receiver copies the payload out of
+    /// these lines.
     Lines,
-    /// For large payloads: the payload is copied into shared memory, and the receiver reads one word of each
-    /// line.
+    /// For large payloads: the sender copies the payload into shared memory, and the receiver reads one word
+    /// of each cache line.
     CopyThenRead,
-    /// A futex wait and a futex wake-up each way.
+    /// A futex wait and a futex wake-up in each direction.
     Futex,
     /// Each side yields the processor until the other side has changed a word.
     Yield,
@@ -293,7 +297,7 @@ impl Limit {
         }
     }
 
-    /// Returns all limits with which a case is compared. Each has a row.
+    /// Returns all limits with which a case is compared. The results contain one row for each limit.
     pub(crate) fn of(case: Case, wait: Waiting, placement: Placement) -> Vec<Self> {
         match (placement, wait) {
             (Placement::OneCore, _) => vec![Self::Futex, Self::Yield],

@@ -1,6 +1,7 @@
-//! The other process: it serves the interfaces that are measured, and runs the far side of the limits.
+//! Runs the child process of a measurement. The child serves the interfaces that are measured. It also
+//! answers the messages of the limits (the minimal programs with which Peregrine is compared).
 //!
-//! It reads commands from its standard input, and ends when the input ends.
+//! The child reads commands from its standard input, and ends when the input ends.
 
 use std::error::Error;
 use std::fs::File;
@@ -66,8 +67,8 @@ fn serve(prefix: &str, wait: Waiting) -> Result<Running, CallError> {
     server.spawn()
 }
 
-/// Serves and echoes until the parent has ended. Then the process exits at once, even in the middle of an
-/// exchange.
+/// Serves calls and answers messages until the parent has ended. Then the process exits at once, even in the
+/// middle of an exchange.
 pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error + Send + Sync>> {
     // The process is pinned before it starts any thread, so that all its threads run on this processor.
     if let Some(cpu) = options.cpu {
@@ -79,8 +80,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error + Send + Sync>>
     std::thread::spawn(move || {
         for line in io::stdin().lock().lines() {
             let Ok(line) = line else { break };
-            // Any other line only wakes this thread, so that the kernel schedules on this processor (see
-            // `Peer::cpu_time`).
+            // Any other line only wakes this thread. The wake-up causes the kernel to schedule on this
+            // processor (see `Peer::cpu_time`).
             if let Some(echo) = echo_of(&line) {
                 let _ = sender.send(echo);
             }

@@ -1,5 +1,5 @@
-//! The experiment `command`: the time of a whole `peregrine call`, from the start of its process to its end.
-//! This time is compared with that of the same program when it does nothing (`--version`).
+//! The experiment `command`: measures the time of a whole process `peregrine call`, from its start to its
+//! end. This time is compared with that of the same program when it does nothing (`--version`).
 
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::{Progress, Selection};
 /// The name of the case in all rows of this experiment.
 pub(crate) const CASE: &str = "command";
 
-/// Returns the path of the command, which is built into the same directory as this program.
+/// Returns the path of the program `peregrine`, which is built into the same directory as this program.
 fn program() -> Result<PathBuf, Failure> {
     let path = std::env::current_exe()?.with_file_name("peregrine");
     match path.exists() {
@@ -26,7 +26,7 @@ fn program() -> Result<PathBuf, Failure> {
     }
 }
 
-/// A server, which is killed when this is dropped.
+/// A server process. Dropping this value kills the process.
 struct Server(Child);
 
 impl Drop for Server {
@@ -36,7 +36,7 @@ impl Drop for Server {
     }
 }
 
-/// For each path, its name and the address of the server on it.
+/// The name of each path, and the address of the server on that path.
 type Addresses = Vec<(&'static str, String)>;
 
 /// Serves a directory with one file. Returns the server and its addresses.
@@ -61,7 +61,7 @@ fn serve(program: &PathBuf) -> Result<(Server, Addresses), Failure> {
     Ok((server, at))
 }
 
-/// Returns how long a process takes, in nanoseconds.
+/// Runs a command, and returns how long its process took, in nanoseconds.
 fn time_of(command: &mut Command) -> Result<f64, Failure> {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let begun = Instant::now();
@@ -70,7 +70,7 @@ fn time_of(command: &mut Command) -> Result<f64, Failure> {
     if status.success() { Ok(took) } else { Err(format!("{command:?} failed").into()) }
 }
 
-/// Measures calls on each path, alternating with the command that does nothing.
+/// Measures calls on each path. Each call alternates with the command that does nothing.
 pub(crate) fn measure(selection: &Selection, progress: &Progress) -> Result<Vec<Row>, Failure> {
     let program = program()?;
     let (_server, at) = serve(&program)?;

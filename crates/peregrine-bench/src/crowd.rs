@@ -1,4 +1,5 @@
-//! Many child processes that carry out the commands of their parent: the parent's side.
+//! Starts many child processes, gives them commands, and reads their reports. This file is the parent's side.
+//! The file `orders.rs` contains the commands and the children's side.
 
 use std::io::{self, PipeWriter};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -10,16 +11,17 @@ use peregrine::sys::Memory;
 use crate::machine::cpu_time;
 use crate::orders::{self, Order, Place, READY, Report};
 
-/// Child processes that sleep until they receive commands. They end when this is dropped or this process
-/// ends.
+/// Child processes that sleep until they receive commands. The children end when this value is dropped, or
+/// when this process ends.
 #[derive(Debug)]
 pub(crate) struct Crowd {
     members: Vec<Member>,
     memory: Memory,
-    /// The memory that all processes share. The children open it by its descriptor number in this process.
+    /// The memory that all processes share. The children open it as a file in `/proc`, by the descriptor
+    /// number that it has in this process.
     _file: OwnedFd,
-    /// The writing end of a pipe whose reading end is the standard input of all children. They end when this
-    /// end is closed.
+    /// The writing end of a pipe whose reading end is the standard input of all children. The children end
+    /// when the writing end is closed.
     life: Option<PipeWriter>,
 }
 
@@ -65,7 +67,7 @@ impl Crowd {
     }
 
     /// Gives a command to the child `member`. The child must have reported on the previous command, unless
-    /// that was [`Order::Serve`].
+    /// the previous command was [`Order::Serve`].
     pub(crate) fn order(&mut self, member: usize, order: Order) {
         let given = &mut self.members[member].given;
         *given += 1;
@@ -88,7 +90,7 @@ impl Crowd {
         }
     }
 
-    /// Returns the processor time of all children.
+    /// Returns the total processor time of all children.
     pub(crate) fn cpu_time(&self) -> io::Result<Duration> {
         self.members.iter().map(|member| cpu_time(member.child.id())).sum()
     }

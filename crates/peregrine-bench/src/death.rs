@@ -1,5 +1,5 @@
-//! The experiment `death`: how soon a caller learns that its server has failed during a call. Either the
-//! server process is killed, or the link to its machine is cut.
+//! The experiment `death`: measures how soon a caller learns that its server has failed during a call. Either
+//! the server process is killed, or the link to its machine is cut.
 //!
 //! The calls have no deadline, so they end only when the failure is detected.
 
@@ -16,22 +16,22 @@ use crate::row::Row;
 use crate::statistics::percentile;
 use crate::subject::Failure;
 
-/// The cases of killed servers.
+/// The cases in which the server process is killed.
 pub(crate) const DEATHS: [&str; 2] = ["death-p50", "death-p99"];
-/// The cases of cut links.
+/// The cases in which the link is cut.
 pub(crate) const CUTS: [&str; 2] = ["cut-p50", "cut-p99"];
 
-/// The duration in milliseconds of a procedure during which its server fails.
+/// The duration, in milliseconds, of the procedure during which the server fails.
 const LONG_MS: u32 = 60_000;
-/// The shortest time from the call to the failure of its server. After this time, the procedure
-/// runs and its caller sleeps.
+/// The shortest time from the call to the failure of its server. After this time, the procedure runs and the
+/// caller sleeps.
 const RUNS: Duration = Duration::from_millis(5);
 
-/// The longest time from a call across a network to the failure of its server. The first expirations of all
-/// timers of a call fall into this time.
+/// The longest time from a call across a network to the failure of its server. Within this time, every timer
+/// of a call expires for the first time.
 const RUNS_MAX: Duration = Duration::from_millis(1500);
 
-/// Kills some servers of this machine, and makes some servers of other machines fail.
+/// Measures how soon the failure of a server is noticed, for servers on this machine and on other machines.
 pub(crate) fn measure(
     rounds: usize,
     far_rounds: usize,
@@ -40,7 +40,7 @@ pub(crate) fn measure(
     let mut waited = Vec::with_capacity(rounds);
     for round in 0..rounds {
         progress.show(&format!("killing server {} of {rounds}", round + 1));
-        // In each round, the kill comes at another point of the period of every timer.
+        // In each round, the server is killed at another point of the period of every timer.
         let extra = Duration::from_micros(round as u64 * 367 % 5000);
         waited.push(once(RUNS + extra)?.as_nanos() as f64);
     }
@@ -70,7 +70,7 @@ pub(crate) fn measure(
     Ok(rows)
 }
 
-/// Makes the rows of the median and of the 99th percentile of the times.
+/// Returns a row for the median of the times, and a row for the 99th percentile.
 fn rows(
     names: [&'static str; 2],
     path: &'static str,
@@ -88,7 +88,7 @@ fn rows(
     names.into_iter().zip([0.50, 0.99]).map(row).collect()
 }
 
-/// Kills a server during a call to it. Returns the time until the call fails.
+/// Kills a server while it executes a call. Returns the time from the kill until the call fails.
 fn once(runs: Duration) -> Result<Duration, Failure> {
     let mut peer = Peer::start(None)?;
     let client = SmallClient::bind(&export_name(Waiting::Adaptive, Size::Small))?;

@@ -1,10 +1,10 @@
-//! The experiment `growth`: calls of a client to a server whose interface has grown, so that the client
-//! converts (docs/EVOLUTION.md). Each call is compared with the call of an interpreted client to a server
-//! whose interface is the client's.
+//! The experiment `growth`: measures calls to a server whose interface has more fields than that of the
+//! client. For such a server, the client converts the arguments (docs/EVOLUTION.md). Each call is compared
+//! with the call of an interpreted client to a server that has the client's interface.
 //!
-//! The procedure is `(Structure)` of the study of stubs. In one grown interface, the record that is its last
-//! parameter has one field more. In the other one, the records in its buffer have one field more, so each of
-//! these records must be moved.
+//! The procedure is `structure` of the study of stubs (`stubs/shipped.rs`). In one grown interface, the last
+//! parameter of the procedure is a record with one field more. In the other grown interface, the records in
+//! the buffer `e` have one field more, so each of these records must be moved.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -21,14 +21,14 @@ use crate::stubs::{Calling, Data, ThreeClient, equal_server};
 use crate::subject::{Failure, Sample};
 use crate::{Progress, Selection};
 
-/// The names of the measurements of calls: which part has grown, and which client calls.
+/// The names of the measurements of calls. A name says which part of the interface has grown, and whether the
+/// client is compiled or interpreted.
 pub(crate) const CALLS: [&str; 4] =
     ["grown-compiled", "grown-interpreted", "grown-records-compiled", "grown-records-interpreted"];
 /// The name of the measurement of binding.
 pub(crate) const BIND: &str = "bind-grown-100";
 
-/// An interface with the paper's procedures that has grown: the record at the end of `structure` has one
-/// field more.
+/// The interface of the study of stubs after growth: the record at the end of `structure` has one field more.
 mod grown {
     use peregrine::{Value, interface};
     use std::hint::black_box;
@@ -84,8 +84,7 @@ mod grown {
     }
 }
 
-/// An interface with the paper's procedures that has grown: the records in the buffer `e` have one field
-/// more.
+/// The interface of the study of stubs after growth: the records in the buffer `e` have one field more.
 mod records {
     use peregrine::{Plain, interface};
     use std::hint::black_box;
@@ -143,7 +142,7 @@ mod records {
     }
 }
 
-/// Makes an interface of 100 procedures, each of which passes an `Item` and returns one.
+/// Defines an interface of 100 procedures. Each procedure passes an `Item` and returns one.
 macro_rules! hundred {
     ($module:ident { $($item:tt)* } $($procedure:ident)*) => {
         mod $module {
@@ -253,7 +252,7 @@ fn calls(selection: &Selection, progress: &Progress) -> Result<Vec<Row>, Failure
 }
 
 /// Measures the time of binding over the local path to two exports of this process: one has the client's
-/// interface, and one has a grown interface. The session with this process exists already.
+/// interface, and one has a grown interface. The session (connection and shared memory) exists already.
 fn bind(selection: &Selection) -> Result<Row, Failure> {
     let server = Server::new().wait(Wait::Block);
     let server = server.export("equal", hundred_old::HundredServer::new(hundred_old::Object))?;

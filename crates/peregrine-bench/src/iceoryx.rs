@@ -1,7 +1,7 @@
-//! A call by iceoryx2: a request in memory that both processes share, and its response.
+//! Implements a call with iceoryx2: a request in memory that both processes share, and its response.
 //!
-//! Services are made as in iceoryx2's own benchmark, for one client and one server. Unlike in
-//! that benchmark, a client sends a request only after the response to the previous one, as in a call.
+//! Services are created as in iceoryx2's own benchmark, for one client and one server. There is one
+//! difference: a client sends a request only after the response to the previous one, as in a call.
 
 use std::fmt::Debug;
 use std::hint::black_box;
@@ -23,7 +23,7 @@ use crate::subject::Failure;
 
 type Service<P> = PortFactory<ipc::Service, P, (), u8, ()>;
 
-/// The number of polls for a response between two checks whether this process has to end.
+/// The number of polls for a response between two checks of whether this process has to end.
 const LOOKS: u32 = 1 << 16;
 
 /// A request of a fixed number of bytes.
@@ -47,7 +47,7 @@ pub(crate) fn serve(slot: ChildSlot, bytes: usize) -> Result<(), Failure> {
     }
 }
 
-/// Sends requests of `bytes` bytes, where `bytes` is 1 or 200. Each command says how many to send.
+/// Sends requests of `bytes` bytes, where `bytes` is 1 or 200. Each command says how many requests to send.
 pub(crate) fn call(slot: ChildSlot, bytes: usize) -> Result<(), Failure> {
     match bytes {
         200 => call_of::<[u8; 200]>(slot),
@@ -55,8 +55,8 @@ pub(crate) fn call(slot: ChildSlot, bytes: usize) -> Result<(), Failure> {
     }
 }
 
-/// Returns the service whose requests are of the type `P`. Its directory and names are those of this run, so
-/// two runs do not influence each other.
+/// Returns the service whose requests are of the type `P`. The service uses the directory of this run and a
+/// name prefix of this run, so two runs do not influence each other.
 fn service<P: Payload>() -> Result<Service<P>, Failure> {
     set_log_level(LogLevel::Error);
     let directory = run_directory()?;
@@ -89,8 +89,8 @@ fn serve_of<P: Payload>(mut slot: ChildSlot) -> Result<(), Failure> {
         }
         while !slot.is_superseded() {
             let Some(request) = server.receive()? else { continue };
-            // The payload is not copied for the procedure. But each of its cache lines is transferred, as
-            // with Peregrine.
+            // The server reads the payload in place. But each cache line of the payload is transferred, as in
+            // the measurement of Peregrine.
             black_box(sum_of_lines(request.payload().bytes()));
             request.loan_uninit()?.write_payload(ANSWER).send()?;
         }

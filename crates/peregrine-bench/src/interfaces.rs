@@ -1,7 +1,7 @@
-//! The interfaces that are measured, and the objects that implement them.
+//! Defines the interfaces that are measured, and the objects that implement them.
 //!
-//! An A-stack is as large as the largest message of its interface. So each size of data has a separate
-//! interface, and small calls use small A-stacks.
+//! An A-stack (the memory for the messages of one call) is as large as the largest message of its interface.
+//! So each size of data has a separate interface, and small calls use small A-stacks.
 
 use std::hint::black_box;
 use std::sync::LazyLock;
@@ -73,18 +73,21 @@ pub(crate) trait Accounted {
     fn stamps(&self, #[max_len(1 << 14)] into: Out<'_, u64>) -> peregrine::Result<()>;
 }
 
-/// An object that processes received data exactly as the limits do.
+/// An object that copies or reads received data exactly as the limits do. (A limit is a minimal program with
+/// which Peregrine is compared.)
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Object;
 
-/// The content of an out buffer.
+/// The bytes that the procedure `give` of the interface [`Small`] returns.
 static BYTES: [u8; 1440] = [0x5a; 1440];
-/// The content of a large out buffer.
+/// The bytes that the procedure `give` of the interface [`Large`] returns.
 static LARGE_BYTES: LazyLock<Vec<u8>> = LazyLock::new(|| vec![0x5a; LARGE]);
-/// The number of bytes of a lent argument that are read at a time. They fit into the L1 cache.
+/// The number of bytes of a lent argument that are read at a time. This part of the argument fits into the L1
+/// cache.
 const CHUNK: usize = 4096;
 
-/// Returns the sum of one word of each line. Every line has to be transferred for this.
+/// Returns the sum of the first words of all complete cache lines. To read these words, the processor must
+/// fetch each of the lines.
 pub(crate) fn sum_of_lines(bytes: &[u8]) -> u64 {
     let word = |line: &[u8]| line.first_chunk().map_or(0, |word| u64::from_ne_bytes(*word));
     bytes.chunks_exact(LINE).map(word).fold(0, u64::wrapping_add)
@@ -171,7 +174,7 @@ impl Middle for Object {
     }
 }
 
-/// An object that ignores the bytes that it receives, as the limits of a network do.
+/// An object that ignores the bytes that it receives. The limits of calls across a network ignore them, too.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unread;
 

@@ -1,4 +1,5 @@
-//! The experiment `limits`: the times of the limits alone, without Peregrine.
+//! The experiment `limits`: measures only the limits, without Peregrine. A limit is a minimal program that
+//! moves the same data as a call.
 
 use crate::cases::{CASES, Case, Limit, Placement, Procedure, SYSTEM_CALL};
 use crate::local::{in_each_placement, rounds, split};
@@ -36,7 +37,8 @@ pub(crate) fn measure(
 
 /// Returns the limits that are meaningful in a placement.
 fn limits(placement: Placement) -> Vec<(&'static str, Limit, Case)> {
-    // A lent payload makes no difference to a limit.
+    // A limit moves a lent payload like any other payload. So a case with a lent payload would repeat another
+    // case.
     let cases = || CASES.into_iter().filter(|case| case.procedure != Procedure::Lend);
     let of = |limit| cases().map(move |case| (case.name, limit, case));
     let null = |limit| {

@@ -1,4 +1,5 @@
-//! The experiment `local`: calls to another process of this machine, each compared with its limit.
+//! The experiment `local`: measures calls to another process of this machine, and compares each with its
+//! limits (see `cases.rs`).
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -75,8 +76,8 @@ pub(crate) fn measure(
     Ok(rows)
 }
 
-/// Runs `body` in every selected placement, with a new peer. Each run has its own thread, so that the
-/// processor affinity of a placement ends with the thread.
+/// Runs `body` in every selected placement, with a new child process. Each run uses a new thread, so that the
+/// processor affinity of the placement ends with the thread.
 pub(crate) fn in_each_placement(
     selection: &Selection,
     mut body: impl FnMut(Placement, &mut Peer) -> Result<(), Failure> + Send,
@@ -130,7 +131,7 @@ fn inside(
     Ok(rows)
 }
 
-/// Measures calls to the other process. Makes a row for each limit.
+/// Measures calls to the other process. Returns one row for each limit.
 fn remote(
     selection: &Selection,
     case: Case,
@@ -158,8 +159,8 @@ fn remote(
     Ok(rows.collect())
 }
 
-/// Measures all subjects once in each round, in every other round in reverse order. Returns the samples by
-/// subject.
+/// Measures each subject (a limit or Peregrine's calls) once per round. In every other round, the order of
+/// the subjects is reversed. Returns the samples by subject.
 pub(crate) fn rounds(
     selection: &Selection,
     peer: &mut Peer,
@@ -170,8 +171,8 @@ pub(crate) fn rounds(
     })
 }
 
-/// Measures `subjects` subjects once in each of `rounds` rounds, in every other round in reverse order.
-/// `measure` takes the index of a subject. Returns the samples by subject.
+/// Measures each of `subjects` subjects once in each of `rounds` rounds. In every other round, the order is
+/// reversed. `measure` takes the index of a subject. Returns the samples by subject.
 pub(crate) fn in_turn(
     rounds: usize,
     subjects: usize,

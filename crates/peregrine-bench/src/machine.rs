@@ -1,4 +1,5 @@
-//! The machine of a run: its description, the processors of this process, and processor times.
+//! Describes the machine of a run. Also lists the processors that this process may use, and reads processor
+//! times.
 
 use std::fs;
 use std::io;
@@ -45,7 +46,7 @@ fn listed(list: &str) -> Vec<u32> {
 }
 
 /// Raises the limit of descriptors of this process and its children to the hard limit. A binding takes
-/// several descriptors on either side.
+/// several descriptors in the client process and in the server process.
 pub(crate) fn raise_descriptors() {
     let limit = getrlimit(Resource::Nofile);
     // On failure the old limit applies, and an operation that needs more descriptors reports it.
@@ -57,13 +58,13 @@ pub(crate) fn descriptors() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Returns the processor time of all threads of this process, including those that have ended.
+/// Returns the total processor time of all threads of this process, including those that have ended.
 pub(crate) fn own_cpu_time() -> Duration {
     let ran = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(ran.tv_sec as u64, ran.tv_nsec as u32)
 }
 
-/// Returns the processor time of all live threads of a process.
+/// Returns the total processor time of all live threads of a process.
 pub(crate) fn cpu_time(process: u32) -> io::Result<Duration> {
     let mut sum = 0;
     for thread in fs::read_dir(format!("/proc/{process}/task"))? {
@@ -85,7 +86,8 @@ fn date() -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// Returns year, month and day of a day counted from 1970-01-01 (Hinnant's `civil_from_days`).
+/// Returns the year, the month and the day of the date that is `days` days after 1970-01-01 (Hinnant's
+/// `civil_from_days`).
 const fn civil(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);

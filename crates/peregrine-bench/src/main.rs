@@ -156,9 +156,10 @@ enum Experiment {
 
 impl Experiment {
     /// Returns whether the command runs in the environment in which it was started. All other commands get a
-    /// new runtime directory and network namespace. A process of an experiment uses the directory and the
-    /// namespace of its experiment. `cost` contacts the user's servers. A comparison only starts other
-    /// commands, each of which gets a new directory and namespace.
+    /// new runtime directory and network namespace. Three kinds of commands run in the existing environment.
+    /// A process of an experiment uses the directory and the namespace of its experiment. `cost` contacts the
+    /// user's servers. A comparison only starts other commands, each of which gets a new directory and
+    /// namespace.
     const fn runs_here(&self) -> bool {
         match self {
             Self::Compare(_) | Self::Instructions(_) => true,
@@ -217,7 +218,8 @@ impl Selection {
         self.rounds.unwrap_or(if self.quick { 7 } else { 25 }).max(1) as usize
     }
 
-    /// Returns the number of rounds of long measurements, which have many callers or many bindings.
+    /// Returns the number of rounds of measurements that take long because they have many callers or many
+    /// bindings.
     fn few_rounds(&self) -> usize {
         self.rounds.unwrap_or(if self.quick { 5 } else { 15 }).max(1) as usize
     }

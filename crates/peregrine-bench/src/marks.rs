@@ -1,4 +1,5 @@
-//! The marks of rows: a required bound (`must`), and a desirable one (`reach`).
+//! Defines the marks of result rows. A mark is a bound for a measured value. Most marks have a required bound
+//! (`must`) and a desirable one (`reach`).
 
 use crate::cases::{ACTIVE, ACTIVE_SPREAD, PROCESSES, THREADS, TURN, TURN_SPREAD};
 use crate::row::Row;
@@ -6,15 +7,17 @@ use crate::row::Row;
 /// The mark of a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Mark {
-    /// The ratio to the limit. It must be at most the first value, and should be at most the second.
+    /// Bounds of Peregrine's time divided by the limit's time. This ratio must be at most the first value,
+    /// and should be at most the second.
     Ratio(f64, f64),
-    /// The required maximum of the time, in nanoseconds.
+    /// The required maximum of Peregrine's time, in nanoseconds.
     Within(f64),
-    /// The required maximum of the difference between the time and the limit's time, in nanoseconds.
+    /// The required maximum of the difference between Peregrine's time and the limit's time, in nanoseconds.
     More(f64),
 }
 
-/// The marks of rows with one caller and one binding: case, wait, placement, limit; must, reach.
+/// The marks of rows with one caller and one binding. The fields are case, wait, placement, limit; must,
+/// reach.
 const RATIOS: [(&str, &str, &str, &str, f64, f64); 12] = [
     ("null", "spin", "two-cores", "lines", 1.30, 1.10),
     ("in-200", "spin", "two-cores", "lines", 1.40, 1.15),
@@ -31,8 +34,8 @@ const RATIOS: [(&str, &str, &str, &str, f64, f64); 12] = [
     ("null", "block", "two-cores", "futex", 1.20, 1.00),
 ];
 
-/// The marks of rows with many callers or many bindings: case, limit, the smallest numbers of callers and
-/// bindings for which the mark holds; must, reach.
+/// The marks of rows with many callers or many bindings. The fields are the case, the limit, and the smallest
+/// numbers of callers and bindings for which the mark holds; must, reach.
 const CROWDS: [(&str, &str, u32, u32, f64, f64); 6] = [
     // Two or more callers together must make at least as many calls as one caller that spins.
     (THREADS, "spin", 2, 1, 1.00, 0.50),
@@ -49,7 +52,8 @@ const ACROSS: [Across; 13] = [
     across("null", "udp", "loopback", "block", &["udp-pingpong"], 1.15, 1.05),
     across("null", "udp", "veth", "spin", &["udp-pingpong"], 1.20, 1.07),
     across("in-1024", "udp", "veth", "spin", &["udp-pingpong"], 1.20, 1.07),
-    // 1.06: in the Peregrine paper, the time of the largest call divided by its network penalty.
+    // The value 1.06 comes from the Peregrine paper: the time of the largest call divided by the time in
+    // which the network moves its packets.
     across("in-48000", "udp", "veth", "spin", &["blast-ack"], 1.15, 1.06),
     across("null", "ethernet", "veth", "spin", &XDP_PINGPONG, 1.25, 1.08),
     across("null", "ethernet", "veth", "spin", &["own-udp"], 0.65, 0.50),
@@ -61,8 +65,8 @@ const ACROSS: [Across; 13] = [
     across(THREADS, "udp", "loopback", "block", &["echo-each", "echo-shared"], 1.40, 1.10),
 ];
 
-/// The longest time in nanoseconds in which a caller must notice that its server has failed: case, time if
-/// the server is on the same machine, time if it is across a network.
+/// The longest time in nanoseconds in which a caller must notice that its server has failed. The fields are
+/// the case, the time if the server is on the same machine, and the time if it is across a network.
 const DEATHS_NOTICED: [(&str, f64, f64); 4] = [
     ("death-p50", 10e6, 2.5e9),
     ("death-p99", 100e6, 5e9),
@@ -70,24 +74,25 @@ const DEATHS_NOTICED: [(&str, f64, f64); 4] = [
     ("cut-p99", 100e6, 5e9),
 ];
 
-/// The marks of binding, compared with the system calls that it needs: case; must, reach. Other costs of
-/// binding have no such mark, because no minimum is known for them.
+/// The marks of binding, compared with the system calls that binding needs. The fields are case; must, reach.
+/// Other costs of binding have no such mark, because no minimum is known for them.
 const BINDS: [(&str, f64, f64); 2] = [("bind-session", 2.0, 1.5), ("bind-further", 2.0, 1.5)];
 /// The longest time in nanoseconds from the restart of the server to the first call that succeeds.
 const BACK: f64 = 50e6;
 /// The mark of calls to a server of the other byte order, compared with the same calls to a server of this
-/// byte order.
+/// machine's byte order.
 const SWAPPED: (&str, f64, f64) = ("in-1m-swapped", 1.30, 1.05);
 
-/// The mark of calls of a procedure that the client converts, compared with the interpreted call of an equal
-/// procedure; must, reach. The compiled and the interpreted client have the same mark.
+/// The mark of calls whose arguments the client converts because the server's interface has grown. They are
+/// compared with the interpreted call of a procedure that has not grown. The fields are must, reach. The
+/// compiled and the interpreted client have the same mark.
 const GROWN: (f64, f64) = (1.50, 1.20);
-/// How much longer, in nanoseconds, binding may take if each of 100 procedures differs between client and
-/// server.
+/// The largest additional time of binding, in nanoseconds, if each of 100 procedures differs between client
+/// and server. The time is compared with that of binding to a server whose interface is the client's.
 const GROWN_BIND: f64 = 1e6;
 
-/// The names of the limits that send one frame in each direction. The XDP program runs in the driver for the
-/// first limit, and after the driver for the second.
+/// The names of the limits that send one Ethernet frame in each direction. The XDP program runs in the driver
+/// for the first limit, and after the driver for the second.
 const XDP_PINGPONG: [&str; 2] = ["xdp-pingpong", "xdp-pingpong-behind"];
 
 /// The mark of a row of a call across a network.

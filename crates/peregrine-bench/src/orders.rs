@@ -1,5 +1,6 @@
-//! The commands that a parent gives to its child processes ([`Order`]), and their [reports](Report). Each
-//! child has a slot of shared memory. Each side sleeps until the other has written to the slot.
+//! Defines the commands ([`Order`]) that a parent gives to its child processes, and the [reports](Report) of
+//! the children. Each child has a slot of shared memory. Each side sleeps until the other side has written to
+//! the slot. The table shows the content of a slot.
 //!
 //! | at | written by | what |
 //! |---|---|---|
@@ -32,12 +33,12 @@ const DONE: usize = 128;
 const REPORT: usize = 136;
 const EACH: usize = 160;
 
-/// The number that ends a child, in place of the number of a command.
+/// This number ends a child. It is used in place of the number of a command.
 const END: u32 = u32::MAX;
 /// The number under which a child reports that it is ready.
 pub(crate) const READY: u32 = 1;
 
-/// The number of calls of [`Order::Singly`].
+/// The number of calls that a child makes for [`Order::Singly`].
 pub(crate) const SINGLY: usize = 8;
 
 const _: () = assert!(REPORT + 3 * 8 <= EACH && EACH + 4 * SINGLY <= SLOT);
@@ -101,8 +102,8 @@ pub(crate) fn give(memory: &Memory, slot: usize, number: u32, order: Order) {
     futex_wake(memory.word(at));
 }
 
-/// Returns the report on the command `number`. If it has not arrived, sleeps for at most `WAIT_MAX`. If it
-/// then still has not arrived, returns `None`.
+/// Returns the report on the command `number`. If the report has not arrived, sleeps for at most `WAIT_MAX`.
+/// If the report has still not arrived then, returns `None`.
 pub(crate) fn reported(memory: &Memory, slot: usize, number: u32) -> Option<Report> {
     const WAIT_MAX: Duration = Duration::from_millis(200);
     let at = slot * SLOT;
@@ -138,7 +139,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Returns the arguments of a child, without the processor.
+    /// Returns the command-line arguments of a child, except the one that selects the processor.
     pub(crate) fn arguments(memory: &str, slots: usize, slot: usize) -> [String; 6] {
         let [slots, slot] = [slots, slot].map(|number| number.to_string());
         ["--memory".into(), memory.into(), "--slots".into(), slots, "--slot".into(), slot]
@@ -174,7 +175,7 @@ impl ChildSlot {
         self.done(READY, Report::default());
     }
 
-    /// Sleeps until the next command arrives, and returns it; `None` if the input has ended.
+    /// Sleeps until the next command arrives, and returns it. Returns `None` if the input has ended.
     pub(crate) fn next(&mut self) -> Option<Order> {
         let word = self.memory.word(self.at);
         let number = loop {

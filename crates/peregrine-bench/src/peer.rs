@@ -1,4 +1,4 @@
-//! The parent's side of the other process: starts it, gives it commands, kills it.
+//! Controls the child process of a measurement: starts it, gives it commands, and kills it.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -14,14 +14,15 @@ use crate::child::{READY, echo_line};
 use crate::machine::{cpu_time, own_cpu_time};
 use crate::pingpong::{self, Exchange, MEMORY};
 
-/// The child process of a measurement. It is killed when this is dropped.
+/// The child process of a measurement. Dropping this value kills the process.
 #[derive(Debug)]
 pub(crate) struct Peer {
     child: Child,
     orders: ChildStdin,
     memory: Memory,
     prefix: &'static str,
-    /// The memory that both processes share. The child opens it by its descriptor number in this process.
+    /// The memory that both processes share. The child opens it as a file in `/proc`, by the descriptor
+    /// number that it has in this process.
     _file: OwnedFd,
     /// Whether this process wants the child to end.
     ending: Arc<AtomicBool>,
@@ -72,8 +73,8 @@ impl Peer {
         Ok(pingpong::exchange(&mut self.memory, what, warm, trips))
     }
 
-    /// Returns the name of the child's export of the interface `size` at the server that waits in the way
-    /// `wait`.
+    /// Returns the name of the child's export of the interface `size`. The export belongs to the server that
+    /// waits in the way `wait`.
     pub(crate) fn export(&self, wait: Waiting, size: Size) -> String {
         format!("{}{}", self.prefix, export_name(wait, size))
     }
@@ -83,10 +84,11 @@ impl Peer {
         format!("{}{}", self.prefix, spread_name(number))
     }
 
-    /// Returns the processor time of both processes.
+    /// Returns the sum of the processor times of both processes.
     pub(crate) fn cpu_time(&mut self) -> io::Result<Duration> {
-        // The kernel updates the processor time of another process's thread only when it schedules on that
-        // thread's processor. It does so when a thread on that processor is woken.
+        // The kernel updates the processor time of a thread of another process only when it schedules on that
+        // thread's processor. The line wakes a thread of the child on that processor, so that the kernel
+        // schedules there.
         self.orders.write_all(b"poke\n")?;
         std::thread::yield_now();
         Ok(own_cpu_time() + cpu_time(self.child.id())?)
@@ -99,8 +101,8 @@ impl Peer {
     }
 }
 
-/// Ends this process if the child ends unexpectedly. Otherwise this process could wait for a word of the
-/// child for ever.
+/// Ends this process if the child ends unexpectedly. Otherwise this process could wait for ever for a word
+/// that the child has to write.
 fn end_with_child(mut output: impl Read + Send + 'static, ending: Arc<AtomicBool>) {
     std::thread::spawn(move || {
         let _ = io::copy(&mut output, &mut io::sink());

@@ -1,12 +1,13 @@
-//! The experiment `peers`: Peregrine's calls, and calls by other systems between two processes, in the same
-//! rounds.
+//! The experiment `peers`: measures Peregrine's calls, and calls by other systems between two processes, in
+//! the same rounds.
 //!
 //! | peer | what it is |
 //! |---|---|
 //! | `iceoryx2` | request and response through shared memory, both sides poll |
 //! | `unix-socket` | a message and its answer through a `SOCK_SEQPACKET` socket, both sides sleep |
 //!
-//! Each system has two processes, pinned like Peregrine's. They sleep while they are not measured.
+//! Each system has two processes. They are pinned to the same processors as Peregrine's processes, and sleep
+//! while they are not measured.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -22,11 +23,11 @@ use crate::row::Row;
 use crate::subject::{Failure, Sample, Subject};
 use crate::{Progress, Selection, iceoryx, machine, seqpacket};
 
-/// The cases of each system.
+/// The cases that are measured with each system.
 const CASES: [&str; 2] = ["null", "in-200"];
 /// The systems with which Peregrine is compared.
 const PEERS: [&str; 2] = ["iceoryx2", "unix-socket"];
-/// The byte of an answer without content.
+/// The only byte of an answer that has no content.
 pub(crate) const ANSWER: u8 = 0x5a;
 /// The number of calls before the measured ones.
 const WARM_CALLS: u32 = 300;
@@ -70,7 +71,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     }
 }
 
-/// Carries out the commands that a client receives.
+/// Carries out the commands that a client process receives.
 pub(crate) fn call_as_ordered(
     mut slot: ChildSlot,
     mut call: impl FnMut(&ChildSlot) -> Result<(), Failure>,
@@ -123,7 +124,7 @@ impl Pair {
                 }
             })
         };
-        // The server starts first, because a client looks for it only once.
+        // The server starts first, because a client looks for the server only once.
         let server = one(server, there)?;
         Ok(Self { server, client: one(client, here)?, last_ns: None })
     }
@@ -162,7 +163,7 @@ pub(crate) fn measure(selection: &Selection, progress: &Progress) -> Result<Vec<
                 continue;
             }
             progress.show(&format!("peers: {}", case.name));
-            // Neither system accepts an empty message.
+            // Neither of the two other systems accepts an empty message.
             let bytes = case.in_bytes.max(1);
             let mut ours = Waiting::ALL.map(|wait| Subject::remote(case, wait));
             let mut theirs = [
@@ -175,7 +176,7 @@ pub(crate) fn measure(selection: &Selection, progress: &Progress) -> Result<Vec<
             })?;
             for (wait, ours) in Waiting::ALL.into_iter().zip(&samples) {
                 for (name, theirs) in PEERS.into_iter().zip(&samples[3..]) {
-                    // A system that sleeps is not compared with one that never sleeps.
+                    // Peregrine's calls that sleep are not compared with iceoryx2, which never sleeps.
                     if wait == Waiting::Block && name == PEERS[0] {
                         continue;
                     }

@@ -1,13 +1,15 @@
-//! The limits: the smallest programs that pass a word and a payload between two processes.
+//! Implements the limits of calls on the local path: the smallest programs that pass a word and a payload
+//! between two processes. The table shows the memory that both processes share.
 //!
 //! | at | what |
 //! |---|---|
-//! | 0 | the word that the parent publishes, then its payload |
-//! | [`BACK`] | the word that the child publishes, then its payload |
+//! | 0 | the word that the parent publishes, then the parent's payload |
+//! | [`BACK`] | the word that the child publishes, then the child's payload |
 //!
-//! A weak limit would make Peregrine look better. So sizes are constants here, and small payloads are moved
-//! without a function call, as in compiled stubs. The publishing swap drains the store buffer at once. The
-//! pause in the poll keeps the polling processor from taking the line back too early.
+//! A slow limit would make Peregrine look better. So sizes are constants here, and small payloads are moved
+//! without a function call, as in compiled stubs. A word is published by a swap, because a swap drains the
+//! store buffer at once. The polling loop pauses, so that the polling processor does not take the cache line
+//! back too early.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,11 +21,11 @@ use peregrine::sys::{Memory, futex_wait, futex_wake};
 use crate::cases::LARGE;
 use crate::interfaces::{LINE, sum_of_lines};
 
-/// The distance from a word to its payload, which is in the same line.
+/// The distance in bytes from a word to its payload. Both are in the same cache line.
 const PAYLOAD: usize = 16;
-/// The offset of the word and payload that the child writes, on lines that nothing else shares. Modulo a
-/// page, it differs from the offset of what the parent writes. Otherwise loads would wait for stores that
-/// only seem to have the same address (4K aliasing).
+/// The offset of the word and payload that the child writes. Nothing else is on their cache lines. Modulo the
+/// size of a page, this offset differs from the offset of the parent's word and payload. Otherwise loads
+/// would wait for stores that only seem to have the same address (4K aliasing).
 const BACK: usize = (PAYLOAD + LARGE).next_multiple_of(4096) + 2048 + 128;
 /// The size in bytes of the memory that both sides share.
 pub(crate) const MEMORY: usize = 2 * BACK;
@@ -31,8 +33,8 @@ pub(crate) const MEMORY: usize = 2 * BACK;
 /// reads one word per cache line.
 const COPIED_MAX: usize = 4096;
 /// The size in bytes of the largest payload that the receiver reads in place. A larger payload is first
-/// copied as a whole, and then read. This is faster than to fetch its lines one by one (measured for 1 MiB:
-/// 72 us instead of 120 us).
+/// copied as a whole, and then read. This is faster than to fetch the cache lines one by one (measured for 1
+/// MiB: 72 us instead of 120 us).
 const IN_PLACE_MAX: usize = 256 << 10;
 
 /// How a word is handed over, and how the receiver waits for it.
@@ -40,11 +42,11 @@ const IN_PLACE_MAX: usize = 256 << 10;
 pub(crate) enum Way {
     /// Both sides poll memory all the time.
     Spin,
-    /// A futex wait and a wake-up in each direction, even if they are not needed.
+    /// A futex wait and a futex wake-up in each direction, even if they are not needed.
     Futex,
     /// The receiver yields the processor until the word has changed.
     Yield,
-    /// As [`Spin`](Self::Spin), with stamps.
+    /// As [`Spin`](Self::Spin), but each side also records the clock at each step (stamps).
     Stamped,
 }
 
@@ -71,9 +73,9 @@ impl Way {
 pub(crate) struct Exchange {
     /// How words are handed over.
     pub(crate) way: Way,
-    /// The number of bytes to the child.
+    /// The number of payload bytes that the parent sends to the child.
     pub(crate) in_bytes: usize,
-    /// The number of bytes from the child.
+    /// The number of payload bytes that the child sends to the parent.
     pub(crate) out_bytes: usize,
 }
 
@@ -152,7 +154,7 @@ impl HandOver for Yield {
 }
 
 /// Prefetches the cache lines of a payload for writing. So the lines are transferred concurrently. In the
-/// child, they are transferred while it copies the received payload.
+/// child, the lines are transferred while the child copies the received payload.
 #[inline(always)]
 fn ask_for<const N: usize>(memory: &mut Memory, word_at: usize) {
     if N > 0
@@ -168,7 +170,8 @@ fn put<const N: usize>(memory: &mut Memory, word_at: usize, private: &[u8]) {
     if N > 0 {
         let payload: &[u8; N] = private.first_chunk().expect("the payload fits");
         let (first, rest) = black_box(payload).split_at(N.min(LINE - PAYLOAD));
-        // The line of the word is written last, because the other side polls it and takes it from this cache.
+        // The line of the word is written last, because the other side polls this line and takes it from this
+        // processor's cache.
         let written = memory
             .space_mut()
             .write(word_at + LINE, rest)
@@ -177,8 +180,8 @@ fn put<const N: usize>(memory: &mut Memory, word_at: usize, private: &[u8]) {
     }
 }
 
-/// Receives the payload whose place follows the word at `word_at`. A small payload is copied. A large one is
-/// read in place. A very large one is copied and then read.
+/// Receives the payload whose place follows the word at `word_at`. A small payload is copied. A large payload
+/// is read in place. A very large payload is copied and then read.
 #[inline(always)]
 fn take<const N: usize>(memory: &mut Memory, word_at: usize, private: &mut [u8]) {
     let at = word_at + PAYLOAD;
@@ -273,8 +276,8 @@ pub(crate) fn reset(memory: &Memory) {
     memory.word(BACK).store(0, Ordering::Release);
 }
 
-/// Exchanges `warm` and then `trips` messages with a process that [echoes](echo) all of them. Returns the
-/// time of the `trips` messages.
+/// Exchanges `warm` messages, and then `trips` messages, with a process that [echoes](echo) all of them.
+/// Returns the time of the `trips` messages.
 ///
 /// # Panics
 /// If no case has these sizes.

@@ -1,4 +1,5 @@
-//! The result row that all experiments use, as a table for people and as JSON for programs.
+//! Defines the row of results that all experiments use. Rows are shown as a table for people, or as JSON for
+//! programs.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -20,7 +21,7 @@ pub(crate) enum Format {
     Json,
 }
 
-/// The result of one set of conditions. Times are medians, in nanoseconds per call.
+/// The result of measurements under one set of conditions. Times are medians, in nanoseconds per call.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Row {
     /// The kind of call.
@@ -31,21 +32,21 @@ pub(crate) struct Row {
     pub(crate) link: Option<&'static str>,
     /// How both sides wait.
     pub(crate) wait: Option<&'static str>,
-    /// Where both sides run.
+    /// The placement: on which processors both sides run.
     pub(crate) placement: Option<&'static str>,
     /// The number of threads or processes that call concurrently.
     pub(crate) callers: u32,
     /// The number of bindings that the callers use.
     pub(crate) bindings: u32,
-    /// Peregrine's round trip.
+    /// The time of Peregrine's round trip.
     pub(crate) ours_ns: Option<f64>,
-    /// The processor time of both sides.
+    /// The processor time of both sides for Peregrine's round trip.
     pub(crate) cpu_ns: Option<f64>,
     /// The limit with which Peregrine is compared.
     pub(crate) limit: Option<&'static str>,
-    /// The limit's round trip.
+    /// The time of the limit's round trip.
     pub(crate) limit_ns: Option<f64>,
-    /// Peregrine's time divided by the limit's: the median of the rounds' ratios.
+    /// Peregrine's time divided by the limit's time: the median of the ratios of all rounds.
     pub(crate) ratio: Option<f64>,
     /// The lower quartile of the ratios.
     pub(crate) ratio_low: Option<f64>,
@@ -54,7 +55,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// Makes a row that has one caller and no results yet.
+    /// Creates a row that has one caller and no results yet.
     pub(crate) fn new(case: &'static str) -> Self {
         Self { case, link: Some("memory"), callers: 1, ..Self::default() }
     }
@@ -66,15 +67,15 @@ impl Row {
         self
     }
 
-    /// Sets a limit, and its results of all rounds.
+    /// Sets the name of a limit, and the results of this limit in all rounds.
     pub(crate) fn limit(mut self, name: &'static str, limit: &[f64]) -> Self {
         self.limit = Some(name);
         self.limit_ns = Some(median(limit));
         self
     }
 
-    /// Computes the ratio of each round. A disturbance by the machine affects both sides of a
-    /// round, so it hardly changes their ratio.
+    /// Computes the ratio of each round. A disturbance by the machine affects Peregrine and the limit in the
+    /// same round, so it hardly changes their ratio.
     pub(crate) fn ratio(mut self, ours: &[f64], limit: &[f64]) -> Self {
         let pairs = ours.iter().zip(limit);
         let ratios: Vec<f64> = pairs.map(|(ours, limit)| ours / limit).collect();
@@ -187,7 +188,7 @@ const HEADER: [&str; 15] = [
     "reach",
 ];
 
-/// Writes the rows to standard output, and nothing else.
+/// Writes the rows to standard output. Writes nothing else there.
 pub(crate) fn show(experiment: &str, rows: &[Row], format: Format) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match format {

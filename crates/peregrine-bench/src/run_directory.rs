@@ -1,4 +1,4 @@
-//! The private runtime directory of a run. Other programs do not find the exports in it.
+//! Creates the private runtime directory of a run. Other programs do not find the exports in this directory.
 
 use std::error::Error;
 use std::fs::{self, DirBuilder};
@@ -8,11 +8,11 @@ use std::process::ExitCode;
 
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-/// The name of the environment variable that is set in the process that measures. It shows that the directory
-/// exists. Its value is the id of the process that created the directory.
+/// The name of an environment variable that is set in the process that measures. The variable shows that the
+/// directory exists. Its value is the id of the process that created the directory.
 const INSIDE: &str = "PEREGRINE_BENCH_INSIDE";
 
-/// A directory that is removed when this is dropped.
+/// A directory that is removed when this value is dropped.
 pub(crate) struct RunDirectory(PathBuf);
 
 impl RunDirectory {
@@ -35,7 +35,7 @@ impl Drop for RunDirectory {
     }
 }
 
-/// Returns the prefix of the names of shared memory that the peers of a run create.
+/// Returns the prefix of the names of shared memory that other systems (the peers) create during a run.
 #[cfg(feature = "peers")]
 pub(crate) fn shared_names(directory: &Path) -> String {
     let run = directory.file_name().unwrap_or_default();

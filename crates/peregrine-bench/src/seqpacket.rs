@@ -1,4 +1,5 @@
-//! A call in a conventional way: a message through a Unix socket, and its answer.
+//! Implements a call in a conventional way: a message through a Unix socket, and an answer through the same
+//! socket.
 
 use std::hint::black_box;
 use std::path::PathBuf;
@@ -45,7 +46,7 @@ pub(crate) fn serve(mut slot: ChildSlot, bytes: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Sends messages of `bytes` bytes. Each command says how many to send.
+/// Sends messages of `bytes` bytes. Each command says how many messages to send.
 pub(crate) fn call(slot: ChildSlot, bytes: usize) -> Result<(), Failure> {
     let server = socket()?;
     connect(&server, &address(bytes)?)?;

@@ -1,4 +1,4 @@
-//! Medians and percentiles of what a run measured.
+//! Computes medians and percentiles of the samples of a run.
 
 /// Returns the value below which `fraction` of the samples lie, interpolated between two samples.
 ///

@@ -1,4 +1,5 @@
-//! The subjects of a round: a limit, or calls of Peregrine, each measured for a short time.
+//! Defines the subjects that are measured in a round: a limit, or calls of Peregrine. Each subject is
+//! measured for a short time.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -42,12 +43,12 @@ enum What {
     Object(Procedure),
 }
 
-/// The number of calls (or trips) in the first measurement, which only estimates the time of one.
+/// The number of calls (or round trips) in the first measurement, which only estimates the time of one call.
 const GUESS: u32 = 48;
-/// The number of trips before the measured ones. After them the child is awake.
+/// The number of round trips before the measured ones. After these round trips, the child is awake.
 const WARM_TRIPS: u32 = 64;
-/// The number of calls through a new binding before the measured ones. Fewer are made if they do not fit into
-/// [`WARM_TIME`].
+/// The number of calls through a new binding before the measured ones. Fewer calls are made if they do not
+/// fit into [`WARM_TIME`].
 const WARM_CALLS: u32 = 300;
 /// The longest time of the calls before the measured ones.
 const WARM_TIME: Duration = Duration::from_millis(3);
@@ -85,7 +86,7 @@ impl Subject {
         Self::new(What::InProcess(case))
     }
 
-    /// Returns the subject that calls the object itself.
+    /// Returns the subject that calls the methods of the object directly.
     pub(crate) const fn object(procedure: Procedure) -> Self {
         Self::new(What::Object(procedure))
     }
@@ -261,7 +262,7 @@ impl Client {
     }
 }
 
-/// Makes calls of the interface [`Large`], and returns their time.
+/// Makes calls of the interface [`Large`], and returns the time of all calls.
 fn large(
     object: &impl Large,
     buffer: &mut [u8],
@@ -272,7 +273,7 @@ fn large(
         let bytes = &mut buffer[..case.out_bytes];
         return timed(calls, || {
             object.give(Out::from(black_box(&mut *bytes)))?;
-            // The data is read as the limit's parent and the procedures read it.
+            // The data is read in the same way as in the limit's parent process and in the procedures.
             black_box(sum_of_lines(black_box(bytes)));
             Ok(())
         });
@@ -284,7 +285,7 @@ fn large(
     }
 }
 
-/// Makes calls of any implementation of the interface [`Small`], and returns their time.
+/// Makes calls of any implementation of the interface [`Small`], and returns the time of all calls.
 fn small(
     object: &impl Small,
     procedure: Procedure,

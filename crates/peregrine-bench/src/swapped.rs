@@ -1,8 +1,8 @@
-//! The experiment `swapped`: calls of a client that converts values for a server of the other byte order.
-//! Each call is compared with the same call to a server of this byte order.
+//! The experiment `swapped`: measures calls of a client that converts values for a server of the other byte
+//! order. Each call is compared with the same call to a server of this machine's byte order.
 //!
-//! Both servers are hand-written, accept messages without conversion and read one word of each line. So only
-//! the client's work differs.
+//! Both servers are hand-written, and accept messages without conversion. Both read one word of each cache
+//! line. So only the client's work differs.
 
 use std::hint::black_box;
 use std::io::{self, BufRead, BufReader, Read};
@@ -118,7 +118,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The server process. It is killed when this is dropped.
+/// The server process. Dropping this value kills the process.
 struct Far {
     child: Child,
     _input: ChildStdin,
@@ -205,8 +205,8 @@ impl Calls {
     }
 }
 
-/// Measures everything that was selected: each case on each path. The calls to the server of the other byte
-/// order are compared with those to the server of this byte order.
+/// Measures each selected case on each path. The calls to the server of the other byte order are compared
+/// with the calls to the server of this machine's byte order.
 pub(crate) fn measure(
     selection: &Selection,
     allowed: &[u32],

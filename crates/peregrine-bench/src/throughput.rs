@@ -1,10 +1,10 @@
-//! Many callers of one server: the number of null calls that they make together, compared with one caller
-//! that spins.
+//! Counts the null calls that many callers of one server make together. The result is compared with that of
+//! one caller that spins.
 //!
-//! The time of a row is the length of the window divided by the number of all calls in the window. At a ratio
-//! of 1, all callers together make calls at the rate of a single caller on its own processor. The scheduler
-//! places the callers freely. The single caller and its server are pinned, because their figures would
-//! otherwise be meaningless.
+//! The calls in an interval, called the window, are counted. The time of a row is the length of the window
+//! divided by the number of all calls in the window. At a ratio of 1, all callers together make calls at the
+//! rate of a single caller on its own processor. The scheduler places the callers freely. The single caller
+//! and its server are pinned to processors, because their figures would otherwise be meaningless.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ enum Callers {
 }
 
 /// The time in nanoseconds from the command until the window begins, in the first attempt. All callers
-/// usually begin within this time. Each further attempt doubles it.
+/// usually begin within this time. Each further attempt doubles the time.
 const LEAD_NS: u64 = 5_000_000;
 /// The number of windows that are tried before the measurement fails because callers begin too late.
 const ATTEMPTS: u32 = 5;

@@ -1,9 +1,9 @@
-//! An interval in which several callers, threads or processes, count their calls.
+//! Defines a *window*: an interval in which several callers (threads or processes) count their calls.
 //!
 //! All callers start before the window begins and stop after it has ended. So the calls of each caller are
-//! counted while all other callers call, too. Only calls that begin and end in the window count. To read the
+//! counted while all other callers call, too. Only calls that begin and end in the window count. Reading the
 //! clock takes a considerable part of the time of a call, so callers read it rarely. Therefore some calls at
-//! either end of the window do not count: about the same number for each caller.
+//! either end of the window do not count. Their number is about the same for each caller.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ pub(crate) fn now_ns() -> u64 {
 }
 
 impl Window {
-    /// Makes a window of `ns` nanoseconds that begins `in_ns` nanoseconds after `now`.
+    /// Returns a window of `ns` nanoseconds that begins `in_ns` nanoseconds after `now`.
     pub(crate) const fn after(now: u64, in_ns: u64, ns: u64) -> Self {
         Self { begins_ns: now + in_ns, ends_ns: now + in_ns + ns }
     }
@@ -82,16 +82,16 @@ impl Window {
     }
 }
 
-/// The time in nanoseconds from the command until the window begins, in the first attempt. All callers
-/// usually begin within this time. Each further attempt doubles it.
+/// The time in nanoseconds from the moment when all callers are ready until the window begins, in the first
+/// attempt. All callers usually begin within this time. Each further attempt doubles the time.
 const LEAD_NS: u64 = 20_000_000;
 /// The number of windows that are tried before the measurement fails because callers begin too late.
 const ATTEMPTS: u32 = 5;
 
 /// Returns the length of a window divided by the number of all calls in the window. Also returns the
-/// processor time per call, if it is known. `call` takes a function that makes the window. `call` passes the
-/// current time to that function when all callers are ready. Finally, `call` returns the counts of each
-/// caller, and perhaps the processor time.
+/// processor time per call, if it is known. `call` receives a function that takes the current time and
+/// returns the window. `call` calls this function when all callers are ready. Then `call` returns the counts
+/// of each caller, and perhaps the processor time.
 ///
 /// # Errors
 /// If `call` fails, or callers begin too late in every attempt.
@@ -135,8 +135,8 @@ mod tests {
     fn only_calls_inside_the_window_count() {
         let window = Window::after(0, 1_000_000, 10_000_000);
         assert_eq!(window.ns(), 10_000_000);
-        // Calls of 100 ns: 100,000 fit into the window. Those between the readings of the clock at its start
-        // or end may not be counted.
+        // Calls of 100 ns: 100,000 of them fit into the window. The clock is read only after several calls.
+        // So a few calls near the start and the end of the window may not be counted.
         let Counted { calls, all, late_ns } = counted(window, 0, 100);
         assert!((99_850..=100_000).contains(&calls), "{calls}");
         assert!((110_000..=110_050).contains(&all), "{all}");

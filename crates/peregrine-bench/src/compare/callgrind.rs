@@ -1,33 +1,35 @@
-//! Reads the counts of callgrind, and keeps the instructions that every call executes.
+//! Reads the counts that callgrind wrote, and finds the instructions that every call executes.
 //!
-//! A process makes some thousand calls. Each instruction of a call is executed once per call, or a fixed
+//! A process makes several thousand calls. Each instruction of a call is executed once per call, or a fixed
 //! number of times per call in a loop over the parts of a message. Instructions of a waiting loop are
-//! executed a varying number of times, and instructions of the set-up only a few times.
+//! executed a varying number of times. Instructions of the set-up are executed only a few times in total.
 
 use std::collections::BTreeMap;
 
 use crate::subject::Failure;
 
-/// The largest fraction of the calls in which an instruction of the fast path may be missing: first for the
-/// median run, then for four of five runs. There are two reasons why it may be missing. Calls that
-/// the server times (about one of 64) take other branches. And a message may have arrived before its receiver
-/// polls for it. The counts of loops that wait vary more between runs.
+/// The largest fraction of the calls that may omit an instruction of the fast path. The first value applies
+/// to the median run, and the second to four of five runs. A call may omit an instruction for two reasons.
+/// Calls that the server times (about one of 64) take other branches. And a message may have arrived before
+/// its receiver polls for it. The counts of waiting loops vary more between runs, so these bounds exclude
+/// them.
 const MISSING: [f64; 2] = [0.1, 0.2];
 
-/// The largest fraction of the calls in which an instruction of the fast path may be executed twice: first
-/// for the median run, then for four of five runs.
+/// The largest fraction of the calls that may execute an instruction of the fast path twice. The first value
+/// applies to the median run, and the second to four of five runs.
 const MORE: [f64; 2] = [0.01, 0.02];
 
-/// For an instruction that is executed several times per call: the fraction of the calls by which its count
-/// may differ from a multiple of the calls, in every run. The fraction is small, because the count of a loop
-/// that waits is always near some multiple.
+/// The tolerance for an instruction that is executed several times per call, as a fraction of the number of
+/// calls. In every run, the instruction's count may differ by this much from a multiple of the number of
+/// calls. A larger tolerance would also accept waiting loops, because their counts are always near some
+/// multiple.
 const LOOPS: f64 = 0.005;
 
 /// How often each instruction was executed in one run: by object file and address.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Counts(BTreeMap<(String, u64), Executed>);
 
-/// One instruction.
+/// The function and the count of one instruction.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Executed {
     /// The name of the function that contains the instruction. If the instruction is part of an inlined
@@ -55,8 +57,8 @@ impl Counts {
             } else if let Some(name) = line.strip_prefix("fn=") {
                 function = name;
             } else if line.starts_with("calls=") {
-                // The next line has the sum of all instructions of the callee. The lines of the callee count
-                // them, too.
+                // The next line has the sum of all instructions of the callee. The lines of the callee
+                // contain the same instructions, so this line is ignored.
                 is_callee = true;
             } else if line.starts_with("0x") && !std::mem::take(&mut is_callee) {
                 let mut words = line.split(' ');
@@ -81,7 +83,8 @@ fn number(text: &str) -> Option<u64> {
 }
 
 /// Returns the number of instructions that every call executes in each function, by the function's name.
-/// `idle` has the counts of a run without calls, and `runs` those of runs with `calls` calls each.
+/// `idle` contains the counts of a run without calls. Each of `runs` contains the counts of a run with
+/// `calls` calls.
 pub(crate) fn per_call(idle: &Counts, runs: &[Counts], calls: u32) -> BTreeMap<String, u64> {
     let calls = f64::from(calls);
     let mut sums: BTreeMap<String, u64> = BTreeMap::new();
@@ -197,7 +200,7 @@ fn=memcpy
         assert_eq!(steady(&[850.0, 950.0, 1000.0], 1000.0), 1);
         assert_eq!(steady(&[620.0, 1000.0, 1000.0], 1000.0), 0);
         assert_eq!(steady(&[990.0, 1000.0, 1100.0], 1000.0), 0);
-        // One disturbed run changes nothing.
+        // One disturbed run does not change the result.
         assert_eq!(steady(&[500.0, 980.0, 990.0, 1000.0, 1000.0], 1000.0), 1);
         assert_eq!(steady(&[980.0, 990.0, 990.0, 1000.0, 1400.0], 1000.0), 1);
         assert_eq!(steady(&[500.0, 600.0, 990.0, 1000.0, 1000.0], 1000.0), 0);

@@ -1,11 +1,14 @@
-//! Decides whether a row is slower, from the median of its ratios and a confidence interval of the median.
+//! Decides whether the newer of two builds is slower in a row of the results. In each *turn*, both builds
+//! measure the row once, which gives the ratio of the newer build's time to the older build's time. The
+//! decision uses the median of these ratios and a confidence interval of the median.
 //!
-//! The interval is bounded by two of the sorted ratios (the interval of the sign test). It assumes
-//! no distribution and draws no random numbers, and one disturbed turn does not move it far.
+//! The interval is bounded by two of the sorted ratios (the interval of the sign test). This method assumes
+//! no distribution of the ratios, and draws no random numbers. One disturbed turn does not move the interval
+//! far.
 
 use crate::statistics::median;
 
-/// A row is slower if the ratio of its new time to its old time is above this.
+/// A row is slower if the ratio of its new time to its old time is above this value.
 pub(crate) const SLOWER: f64 = 1.03;
 
 /// The least probability with which the interval contains the true median.
@@ -14,7 +17,7 @@ const COVERAGE: f64 = 0.99;
 /// The smallest number of turns with which the interval reaches [`COVERAGE`].
 const SURE_TURNS: usize = 8;
 
-/// The median of some ratios, and its interval.
+/// The median of some ratios, and the confidence interval of the median.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Spread {
     pub(crate) low: f64,
@@ -33,8 +36,8 @@ pub(crate) enum Decision {
     Slower,
 }
 
-/// Returns the median of the ratios and its interval. With fewer than [`SURE_TURNS`] ratios the
-/// interval covers all of them.
+/// Returns the median of the ratios and the confidence interval of the median. With fewer than [`SURE_TURNS`]
+/// ratios, the interval covers all of them.
 ///
 /// # Panics
 /// If there are no ratios.

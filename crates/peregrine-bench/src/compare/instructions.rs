@@ -1,8 +1,9 @@
-//! The experiment `instructions`: how many instructions a call executes, in two builds.
+//! The experiment `instructions`: counts the instructions that a call executes in each of two builds.
 //!
-//! The program that is counted is `examples/counted.rs`, built with the library of either commit. For calls
-//! on the local path, callgrind runs both processes, each on a separate processor. Each process then polls
-//! for the other's message long before the message arrives, so every call takes the same branches.
+//! Callgrind counts the instructions of the program `examples/counted.rs`. Each of the two builds of this
+//! program contains the library of another commit. For calls on the local path, callgrind runs both
+//! processes, each on a separate processor. Each process then polls for the other's message long before the
+//! message arrives, so every call takes the same branches.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -55,7 +56,7 @@ pub(crate) struct Options {
 /// The number of instructions per call, by the name of the function.
 type Functions = BTreeMap<String, u64>;
 
-/// One side of one case, in both builds.
+/// The counts of one process of one case, in both builds.
 #[derive(Debug)]
 struct Row {
     path: &'static str,
@@ -127,7 +128,7 @@ fn missing() -> Option<&'static str> {
     }
 }
 
-/// Copies a program. On x86-64 the copy is patched, so that it runs under valgrind releases that lack
+/// Copies a program. On x86-64 the copy is patched, so that it also runs under valgrind releases that lack
 /// `pidfd_open`.
 fn copy_for_valgrind(from: &Path, to: &Path) -> Result<(), Failure> {
     let name = |error| format!("cannot copy {}: {error}", from.display());
@@ -140,16 +141,18 @@ fn copy_for_valgrind(from: &Path, to: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Makes a program create an inotify descriptor where it would create a descriptor of a process. Under
+/// Patches a program so that it creates an inotify descriptor instead of a descriptor of a process. Under
 /// Valgrind 3.19, `pidfd_open` fails with `ENOSYS`, and then no client can bind. The inotify descriptor never
-/// becomes readable, so the server does not notice that the client ends. The calls stay the same.
+/// becomes readable, so the server does not notice that the client ends. The patch does not change the code
+/// of calls.
 fn replace_pidfd_open(program: &mut [u8]) {
     /// The instruction `mov eax, 434`, which loads the number of `pidfd_open`.
     const PIDFD_OPEN: [u8; 5] = [0xb8, 0xb2, 0x01, 0, 0];
-    /// The instruction that replaces it. It loads the number of `inotify_init`, which takes no argument.
+    /// The instruction that replaces `PIDFD_OPEN`. It loads the number of `inotify_init`, which takes no
+    /// argument.
     const INOTIFY_INIT: [u8; 5] = [0xb8, 0xfd, 0, 0, 0];
     const SYSCALL: [u8; 2] = [0x0f, 0x05];
-    /// The number of bytes after the load within which the instruction `syscall` must follow. The
+    /// The instruction `syscall` must follow the instruction `PIDFD_OPEN` within this number of bytes. The
     /// instructions in between load the arguments.
     const BETWEEN: usize = 12;
     let mut at = 0;
@@ -207,7 +210,7 @@ impl Counted<'_> {
     }
 }
 
-/// A process under callgrind. Dropping it kills it.
+/// A process under callgrind. Dropping this value kills the process.
 struct Process {
     child: Child,
     input: Option<ChildStdin>,
@@ -252,12 +255,13 @@ impl Process {
     fn wait_until_ready(&mut self) -> Result<(), Failure> {
         let output = self.child.stdout.take().ok_or("the process has no output")?;
         let mut line = String::new();
-        // The read returns when the process ends, at the latest.
+        // The read returns at the latest when the process ends.
         BufReader::new(output).read_line(&mut line)?;
         if line == "ready\n" { Ok(()) } else { Err(self.failure("the server did not start")) }
     }
 
-    /// Closes the standard input, which ends a server, and waits for the end.
+    /// Closes the standard input of the process, and waits until the process has ended. A server ends when
+    /// its standard input ends.
     fn end(mut self) -> Result<(), Failure> {
         drop(self.input.take());
         let start = Instant::now();
@@ -284,7 +288,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Both functions fail if the process has ended.
+        // Both functions fail if the process has ended already. This is not an error.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -295,7 +299,7 @@ impl Row {
         [0, 1].map(|build: usize| self.functions[build].values().sum())
     }
 
-    /// Returns the name of each function, with its numbers of instructions in the older and in the newer
+    /// Returns the name of each function, and its numbers of instructions in the older and in the newer
     /// build.
     fn by_function(&self) -> Vec<(&str, [u64; 2])> {
         let names: BTreeSet<&str> =

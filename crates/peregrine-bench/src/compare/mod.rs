@@ -1,7 +1,8 @@
-//! The experiment `compare`: measures two builds of this program alternately, and compares each row.
+//! The experiment `compare`: measures two builds of this program alternately, and compares the results row by
+//! row.
 //!
 //! The script `crates/peregrine-bench/compare` builds two commits and starts this experiment. This experiment
-//! uses only the other experiments of both builds, and their JSON output.
+//! runs the other experiments of both builds, and uses only their JSON output.
 
 pub(crate) mod callgrind;
 mod decision;
@@ -20,7 +21,7 @@ use crate::row::Format;
 use crate::subject::Failure;
 use crate::{Progress, machine};
 
-/// The runs that are measured by default.
+/// The command lines of the experiments that are run by default.
 const RUNS: [&str; 2] = ["local --quick", "network --quick"];
 
 /// Two builds, and how they are compared.
@@ -49,7 +50,7 @@ pub(crate) struct Options {
     format: Format,
 }
 
-/// One row: the results of both programs, turn by turn.
+/// The results of both programs for one row, in the order of the turns.
 #[derive(Clone, Debug, Default)]
 struct Pairs {
     before: Vec<Sample>,
@@ -57,15 +58,16 @@ struct Pairs {
 }
 
 impl Pairs {
-    /// Returns the ratio of the new time to the old time for each turn. In a turn, both times are measured
-    /// shortly after each other.
+    /// Returns the ratio of the new time to the old time for each turn. In a turn, one of these times is
+    /// measured shortly after the other.
     fn ratios(&self) -> Vec<f64> {
         let pairs = self.before.iter().zip(&self.after);
         pairs.map(|(before, after)| after.ours_ns / before.ours_ns).collect()
     }
 
-    /// Returns the ratio of the limit's new time to its old time for each turn. Both builds have the same
-    /// limit programs, so these ratios show the influence of the machine.
+    /// Returns the ratio of the limit's new time to its old time for each turn. The limit is the program with
+    /// which Peregrine is compared. It is the same in both builds, so these ratios show the influence of the
+    /// machine.
     fn limit_ratios(&self) -> Vec<f64> {
         let pairs = self.before.iter().zip(&self.after);
         pairs.filter_map(|(before, after)| Some(after.limit_ns? / before.limit_ns?)).collect()
@@ -87,7 +89,7 @@ struct Comparison {
     failures: Vec<String>,
 }
 
-/// Measures, prints the table, and fails if a measurement failed.
+/// Runs all measurements, and prints the table. Fails if a measurement failed.
 pub(crate) fn run(options: &Options, progress: &Progress) -> Result<(), Failure> {
     let names = RUNS.map(str::to_owned);
     let runs = if options.runs.is_empty() { &names[..] } else { &options.runs[..] };
@@ -158,7 +160,8 @@ impl Comparison {
         progress: &Progress,
     ) -> Option<()> {
         let mut measured = [BTreeMap::new(), BTreeMap::new()];
-        // Each program is first in every other turn, so that a drift of the machine affects both alike.
+        // Each program is first in every other turn, so that a drift of the machine affects both programs
+        // alike.
         for side in if turn.is_multiple_of(2) { [0, 1] } else { [1, 0] } {
             let name = ["before", "after"][side];
             progress.show(&format!("turn {}, {name}: {}", turn + 1, words.join(" ")));

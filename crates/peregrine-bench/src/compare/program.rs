@@ -1,4 +1,5 @@
-//! One of the two builds: its measurements, and its options that select rows.
+//! Runs one of the two builds that are compared, and reads the rows of its results. Also reads from its help
+//! text which options select rows.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,8 +13,8 @@ use crate::subject::Failure;
 pub(crate) const OPTIONS: [&str; 7] =
     ["case", "placement", "wait", "link", "path", "callers", "bindings"];
 
-/// What identifies a row. The limit is not a part of it: rows that differ only in their limit contain the
-/// same measured time of Peregrine, and the first of them is kept.
+/// The fields that identify a row. The limit is not one of them, because rows that differ only in their limit
+/// contain the same measured time of Peregrine. Only the first of such rows is kept.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     /// The index of the experiment in the list of runs.
@@ -52,7 +53,7 @@ pub(crate) struct Sample {
     pub(crate) limit_ns: Option<f64>,
 }
 
-/// Options, and the values that each accepts. An empty list means that any value is accepted.
+/// Options, and the values that each option accepts. An empty list means that the option accepts any value.
 type Choices = BTreeMap<String, Vec<String>>;
 
 /// A build of this program.
@@ -83,7 +84,7 @@ impl Program {
         Ok(rows(run, all["rows"].as_array().ok_or("the output has no rows")?))
     }
 
-    /// Returns whether an experiment has an option, and the option accepts the value.
+    /// Returns whether an experiment has an option of this name that accepts the value.
     fn accepts(&mut self, experiment: &str, option: &str, value: &str) -> bool {
         let choices = self.choices.entry(experiment.to_owned()).or_insert_with(|| {
             let done = Command::new(&self.path).args([experiment, "-h"]).output();
@@ -130,8 +131,8 @@ fn choices(help: &str) -> Choices {
     texts.into_iter().filter_map(option).collect()
 }
 
-/// Returns the words of an experiment with the options that narrow it to a row. Options that only one of the
-/// programs has are left out.
+/// Returns the command line of an experiment, with options that select only one row. Options that only one of
+/// the two programs has are left out.
 pub(crate) fn narrowed(
     words: &[String],
     row: &Key,
@@ -150,7 +151,7 @@ pub(crate) fn narrowed(
     words
 }
 
-/// Returns the words without an option and its values.
+/// Returns the words of a command line without an option and its values.
 fn without(words: &[String], option: &str) -> Vec<String> {
     let (mut kept, mut words) = (Vec::new(), words.iter());
     while let Some(word) = words.next() {

@@ -16,13 +16,13 @@ const FIELDS: [&str; 7] = ["case", "path", "link", "wait", "placement", "callers
 
 const HEADER: [&str; 7] = ["before", "after", "ratio", "interval", "limits", "turns", "mark"];
 
-/// Returns the median of Peregrine's times of all turns.
+/// Returns the median of Peregrine's times over all turns.
 fn middle(samples: &[Sample]) -> f64 {
     median(&samples.iter().map(|sample| sample.ours_ns).collect::<Vec<_>>())
 }
 
 impl Pairs {
-    /// Returns the median times before and after, and the median ratio of the limits.
+    /// Returns the median times of the older and of the newer build, and the median ratio of the limits.
     fn medians(&self) -> (f64, f64, Option<f64>) {
         let limits = self.limit_ratios();
         let limits = (!limits.is_empty()).then(|| median(&limits));
@@ -70,7 +70,7 @@ fn fields(key: &Key, run: &str) -> Value {
     row
 }
 
-/// Writes the rows to standard output, and nothing else.
+/// Writes the rows to standard output. Writes nothing else there.
 pub(crate) fn show(
     all: &Comparison,
     runs: &[String],

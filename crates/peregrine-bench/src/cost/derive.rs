@@ -1,12 +1,13 @@
-//! The equations of an interface, derived from its description.
+//! Derives the equations of an interface from its description. An equation gives the cost of the work that a
+//! stub does for a message.
 //!
 //! Chung, Lazowska, Notkin and Zahorjan (*Performance Implications of Design Alternatives for Remote
-//! Procedure Call Stubs*, Table 5) give the equations of one data type. They state that those of other types
-//! can be generated from the description of the interface. This file does so.
+//! Procedure Call Stubs*, Table 5) give the equations of one data type. They state that the equations of
+//! other types can be generated from the description of an interface. This file does so.
 //!
 //! A description may come from a peer. The work and the size of the result are bounded by [`TERMS_MAX`] and
 //! [`DEPTH_MAX`](limits::DEPTH_MAX), and numbers saturate. A part beyond a bound, or a type that contains
-//! itself, becomes a variable.
+//! itself, becomes a variable in the equation.
 
 use peregrine::interface::{
     Described, DescribedBody, DescribedField, DescribedParameter, DescribedProcedure,
@@ -173,8 +174,8 @@ impl Deriving<'_> {
         parts
     }
 
-    /// Returns the cost of several consecutive values. It includes the cost of their count, which precedes
-    /// them, if they are `counted`.
+    /// Returns the cost of several consecutive values. If the values are `counted`, the cost includes that of
+    /// the count that precedes them.
     fn elements(
         &mut self,
         ty: &DescribedType,
@@ -191,7 +192,8 @@ impl Deriving<'_> {
         let Parts { mut moving, interpreting } = self.value(ty, &place.element());
         let record = self.is_record(ty);
         if let (Copying::Block, Some(bytes)) = (self.design.copying, bytes) {
-            // An interpreter handles records one by one, and does not know their total size.
+            // An interpreter handles records (values with several parts) one by one. So it does not know
+            // their total size.
             if !(record && self.design.control == Control::Interpreted) {
                 all.moving.add(Cost::part(Part::Block(length.clone(), bytes)));
                 moving = Cost::default();
@@ -208,13 +210,14 @@ impl Deriving<'_> {
             moving.add(Cost::symbol(Symbol::Step));
         }
         all.moving.add(moving.times(length.clone()));
-        // The code of an elementary type is examined once for all elements.
+        // The interpreter examines the code of an elementary type once for all elements.
         let once = if record { interpreting.times(length) } else { interpreting };
         all.interpreting.add(once);
         all
     }
 
-    /// Returns whether the type has several values, for which an interpreter calls itself.
+    /// Returns whether the type is a record: a type with several values. An interpreter calls itself for each
+    /// record.
     fn is_record(&self, ty: &DescribedType) -> bool {
         match ty {
             DescribedType::Tuple(_) => true,
@@ -271,8 +274,8 @@ impl Deriving<'_> {
         }
     }
 
-    /// Returns the cost of a record, for which an interpreter calls itself. `plain` is its size in bytes if
-    /// it is a block.
+    /// Returns the cost of a record, for which an interpreter calls itself. `plain` is the size of the record
+    /// in bytes if the record can be moved as one block.
     fn record<'b>(
         &mut self,
         all: impl Iterator<Item = (&'b str, &'b DescribedType)>,

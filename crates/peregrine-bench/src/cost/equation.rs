@@ -1,6 +1,8 @@
-//! The ten designs of stubs, and the equations of their costs.
+//! Defines the ten designs of stubs, and the equations of their costs. In this file, *the paper* is that of
+//! Chung, Lazowska, Notkin and Zahorjan, which `derive.rs` cites.
 
-/// Whether stubs are generated for the interface, or one stub interprets any description.
+/// How stubs are implemented: by code that is generated for each procedure, or by one stub that interprets
+/// any description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Control {
     /// One stub interprets the description of each procedure.
@@ -12,13 +14,13 @@ pub(crate) enum Control {
 /// How a stub moves data between the user's memory and the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Copying {
-    /// Byte by byte, as swapping requires, in the stub itself.
+    /// Byte by byte, in the stub itself. Swapping the byte order would require this.
     InlineByte,
     /// Item by item, in the stub itself.
     InlineItem,
     /// Byte by byte, by a procedure call for each item.
     ProceduralByte,
-    /// By a procedure call for each item, which moves the item as one.
+    /// By a procedure call for each item. The procedure moves the item as a whole.
     ProceduralItem,
     /// Adjacent data is moved as one block.
     Block,
@@ -64,12 +66,12 @@ impl Copying {
     }
 }
 
-/// The terms of equations. Each takes a fixed time on a machine (the paper's Table 6).
+/// The terms of equations. On a machine, each term takes a fixed time (the paper's Table 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Symbol {
     /// `L_b`: moves four bytes one by one. An item of another size counts as a quarter of `L_b` per byte.
     ByteCopy,
-    /// `L_i`: moves an item of any size as one.
+    /// `L_i`: moves an item of any size as a whole.
     ItemCopy,
     /// `p`: calls a marshalling procedure.
     Call,
@@ -77,7 +79,8 @@ pub(crate) enum Symbol {
     Step,
     /// `α`: begins a message that has blocks.
     BlockStart,
-    /// `B`: sets up the interpreter, which is called for each message, and calls itself for each record.
+    /// `B`: sets up the interpreter. The interpreter is called for each message, and calls itself for each
+    /// record.
     Setup,
     /// `A`: sets up an array in the interpreter.
     ArraySetup,
@@ -145,7 +148,7 @@ pub(crate) enum Part {
     /// A loop: the number of its passes, and the cost of each.
     Times(Length, Cost),
     /// The cost of a type that contains itself, or that is too large for a complete description. The name is
-    /// its place in the call.
+    /// the place of the value in the call.
     Unknown(String),
 }
 
@@ -166,7 +169,7 @@ pub(crate) struct ProcedureCost {
     pub(crate) result: Cost,
 }
 
-/// The times of a machine, in any unit.
+/// The times that the terms of equations take on a machine, in any unit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Parameters<'a> {
     /// The time of each symbol, in the order of [`Symbol::ALL`].
@@ -225,8 +228,8 @@ impl Cost {
         self.parts.is_empty() && self.counts.iter().all(|count| *count == 0)
     }
 
-    /// Returns the time, in the parameters' unit. `value` returns the value of each variable, and the time of
-    /// each [`Part::Unknown`].
+    /// Returns the time that this cost takes, in the unit of the parameters. `value` returns the value of
+    /// each variable, and the time of each [`Part::Unknown`].
     pub(crate) fn evaluate(&self, parameters: &Parameters<'_>, value: &dyn Fn(&str) -> f64) -> f64 {
         let length = |length: &Length| length.evaluate(value);
         let symbols = self.symbols().map(|(symbol, count)| count * parameters.of(symbol));
@@ -265,7 +268,8 @@ impl Cost {
         if self.is_nothing() { self } else { Self::part(Part::Times(length, self)) }
     }
 
-    /// Returns the cost if all symbols took the same time. It is used to choose the higher of two costs.
+    /// Returns the time that this cost would take if all symbols took the same time. The time is used to
+    /// choose the higher of two costs.
     pub(super) fn weight(&self) -> f64 {
         let even = Parameters { symbols: [1.0; Symbol::ALL.len()], blocks: &[(0, 1.0), (16, 2.0)] };
         self.evaluate(&even, &|_| 1.0)

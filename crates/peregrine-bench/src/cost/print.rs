@@ -1,4 +1,4 @@
-//! The text of equations and of the names of their variables.
+//! Writes equations, and the names of their variables, as text.
 
 use core::fmt::{self, Display, Write as _};
 
@@ -9,7 +9,7 @@ use super::equation::{Cost, Length, Part, Symbol};
 const NAME_MAX: usize = 60;
 
 impl Display for Place<'_> {
-    /// Writes `parameter.field`, and `[]` for elements.
+    /// Writes the place as `parameter.field`, with `[]` for an element.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();
         let mut next = Some(self);
@@ -66,8 +66,8 @@ impl Display for Part {
     }
 }
 
-/// The number of symbols that an equation begins with, as in the paper's Table 5. Loops and blocks follow,
-/// then the other symbols.
+/// The number of symbols that an equation begins with. Loops and blocks follow, then the other symbols. Table
+/// 5 of the paper that `derive.rs` cites has the same order.
 const BEFORE_PARTS: usize = Symbol::Step as usize;
 
 impl Display for Cost {
@@ -93,7 +93,7 @@ impl Display for Cost {
     }
 }
 
-/// Returns a count as it is written before a symbol.
+/// Returns the text of a count that precedes a symbol.
 fn times(symbol: Symbol, count: u64) -> String {
     match (symbol, count) {
         (Symbol::ByteCopy, 4) => String::new(),

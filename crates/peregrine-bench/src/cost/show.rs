@@ -1,4 +1,4 @@
-//! The costs of an interface as text and as JSON.
+//! Shows the costs of an interface as text and as JSON.
 
 use core::fmt::Write as _;
 use std::io::{self, Write as _};

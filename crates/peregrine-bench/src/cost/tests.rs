@@ -1,4 +1,5 @@
-//! Tests of the equations: those of the paper, and hostile descriptions.
+//! Tests that the equations agree with those of the paper, and that hostile descriptions are harmless. *The
+//! paper* is that of Chung, Lazowska, Notkin and Zahorjan, which `derive.rs` cites.
 
 use peregrine::interface::Described;
 
@@ -84,7 +85,8 @@ const ESTIMATES: [[f64; 3]; 10] = [
     [0.010, 3.34, 9.32],
     [0.040, 11.0, 27.1],
     [0.035, 9.73, 24.5],
-    // Our copy has 0.035 here. But the interpreted design takes 0.079, and B + e take 0.068 of it.
+    // Our copy of the paper has 0.035 here, which cannot be right. The interpreted design with the same
+    // copying takes 0.079. The interpreter (B + e) takes 0.068 of that, so 0.011 remains.
     [0.011, 0.432, 3.87],
 ];
 
@@ -105,7 +107,8 @@ fn equations_with_the_papers_parameters_give_the_papers_estimates() {
             }
             // The tolerance is the rounding error of the printed digits. The paper does not explain its
             // estimates for blocks of one item, for several blocks and for an interpreter that calls itself.
-            // For these the tolerance is the difference between the paper's estimates and its measurements.
+            // For these estimates, the tolerance is the difference between the estimates and the measurements
+            // of the paper.
             let is_documented = i < 2 || design.control == Control::Compiled;
             let exact = is_documented && (design.copying != Copying::Block || i == 1);
             let within = if exact { 0.007 } else { 0.10 };
@@ -171,7 +174,7 @@ List#0 = struct {value: u32, next: option<List#0>}
     assert_eq!(us, 27.0);
 }
 
-/// Returns the number of terms. Asserts that the names of unknown parts are short.
+/// Returns the number of terms of a cost. Asserts that the names of unknown parts are short.
 fn size(cost: &Cost) -> usize {
     let parts = cost.parts().iter().map(|part| match part {
         Part::Times(_, one) => 1 + size(one),
@@ -187,7 +190,7 @@ fn size(cost: &Cost) -> usize {
 #[test]
 fn hostile_descriptions_have_bounded_equations() {
     let name = "n".repeat(1000);
-    // Each type contains the next one eight times, which makes 8^60 values.
+    // Each type contains the next one eight times. So there are 8^60 values in total.
     let mut wide = String::from("interface Wide version 0\na(in x: T0#0) -> T0#0 or text\n");
     for i in 0..60 {
         let fields: Vec<_> = (0..8).map(|f| format!("{name}{f}: T{0}#{0}", i + 1)).collect();

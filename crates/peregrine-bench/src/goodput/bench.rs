@@ -1,5 +1,5 @@
-//! A link under test between two network namespaces, with a server of Peregrine and a TCP server at its far
-//! end.
+//! Sets up a link under test between two network namespaces. A server of Peregrine and a TCP server are at
+//! the far end of the link.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
@@ -27,8 +27,8 @@ pub(super) const BYTES_MAX: usize = 256 << 20;
 /// The smallest, default and largest size of TCP's buffers in bytes. No link of the experiment needs more, so
 /// buffers never limit TCP.
 const TCP_BUFFERS: &str = "4096 131072 134217728";
-/// The number of packets that may wait in a device for the relay. It is so large that no packet is lost in
-/// the device if the relay is late.
+/// The number of packets that may wait in a TUN device for the relay (the threads that emulate the link). It
+/// is so large that the device loses no packet if the relay is late.
 const DEVICE_QUEUE: &str = "10000";
 
 #[interface]
@@ -46,8 +46,8 @@ impl Bulk for Bytes {
     }
 }
 
-/// A network namespace. It exists as long as this child process, which ends when its standard input is
-/// closed.
+/// A network namespace. The namespace exists as long as this child process. The process ends when its
+/// standard input is closed.
 struct Namespace(Child);
 
 impl Namespace {
@@ -79,7 +79,7 @@ impl Namespace {
         run("nsenter", &[&["--net", "--target", &pid][..], words].concat())
     }
 
-    /// Makes the TUN device of one end of the link.
+    /// Creates the TUN device of one end of the link.
     fn device(&self, here: Ipv4Addr, there: Ipv4Addr) -> io::Result<Tun> {
         let tun = self.within(|| Tun::new("shaped"))??;
         let (here, there) = (here.to_string(), there.to_string());
@@ -114,8 +114,8 @@ pub(super) struct Bench {
 }
 
 impl Bench {
-    /// Makes a link whose ends have new addresses. So neither Peregrine nor the kernel knows what an earlier
-    /// flow learned about its path.
+    /// Creates a link whose ends have new addresses. Peregrine and the kernel remember what they learned
+    /// about the path to an address. With new addresses, they know nothing from an earlier flow.
     pub(super) fn new() -> Result<Self, Failure> {
         static NUMBER: AtomicU16 = AtomicU16::new(0);
         let [high, low] = NUMBER.fetch_add(1, Ordering::Relaxed).to_be_bytes();
@@ -155,8 +155,8 @@ impl Bench {
     }
 
     /// Runs flows at the near end while the link has the properties `shape`. `flows` receives the counters of
-    /// what the link carries to the near end. Returns the result of `flows`, and the share of packets that
-    /// the relay carried too late.
+    /// the bytes that the link carries to the near end. Returns the result of `flows`, and the share of
+    /// packets that the relay carried to the near end too late.
     pub(super) fn over<T: Send>(
         &self,
         shape: Shape,

@@ -1,5 +1,5 @@
 //! The experiment `goodput`: measures how fast large results cross a link, compared with the kernel's TCP
-//! (cubic) on the same link, and how both share the link when they use it together.
+//! (cubic) on the same link. It also measures how Peregrine and TCP share the link when they use it together.
 
 mod bench;
 mod relay;
@@ -58,7 +58,8 @@ const LOSSY: [(u64, u64, u64); 12] = [
 ];
 
 impl Grid {
-    /// Returns the rate in Mbit/s, the round trip in milliseconds, and the loss in thousandths of each link.
+    /// Returns three numbers for each link: the rate in Mbit/s, the round trip in milliseconds, and the loss
+    /// in thousandths.
     fn links(self) -> Vec<(u64, u64, u64)> {
         let product = |losses: &'static [u64]| {
             let pairs = MBIT.iter().flat_map(|mbit| RTT_MS.map(|rtt_ms| (*mbit, rtt_ms)));
@@ -117,7 +118,7 @@ impl Options {
     }
 }
 
-/// Returns a rate in Mbit/s.
+/// Returns the rate, in Mbit/s, at which `bytes` bytes were transferred in the time `time`.
 fn rate(bytes: u64, time: Duration) -> f64 {
     bytes as f64 * 8.0 / 1e6 / time.as_secs_f64()
 }
@@ -138,8 +139,8 @@ impl Rounds {
         geometric_mean(&rates)
     }
 
-    /// Returns the geometric mean of the ratios of Peregrine's rate to TCP's in all rounds, and the smallest
-    /// and the largest ratio.
+    /// Returns three numbers: the geometric mean of the ratios of all rounds, the smallest ratio, and the
+    /// largest ratio. A ratio is Peregrine's rate divided by TCP's rate.
     fn ratio(&self) -> [f64; 3] {
         let ratios: Vec<f64> = self.0.iter().map(|[ours, tcp]| ours / tcp).collect();
         let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
@@ -165,7 +166,7 @@ struct Measured {
     alone: Rounds,
     /// The rates of both flows while they run at the same time on one link.
     together: Rounds,
-    /// The largest share of packets that the relay carried too late.
+    /// The largest share of packets that the relay (the threads that emulate the link) carried too late.
     late: f64,
 }
 

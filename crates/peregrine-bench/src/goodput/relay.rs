@@ -1,5 +1,6 @@
-//! A link with a rate, a delay, a queue and losses, between two TUN devices. It takes the place of netem,
-//! which not every kernel has.
+//! Emulates a link between two TUN devices, with a given rate, delay, queue and loss. It is used instead of
+//! netem, because not every kernel has netem. The *relay* carries the packets: it is one thread for each
+//! direction.
 
 use std::collections::VecDeque;
 use std::io;
@@ -22,7 +23,7 @@ const LATE: Duration = Duration::from_millis(1);
 /// The longest time until the relay checks whether it has to stop.
 const REST_MAX: Duration = Duration::from_millis(20);
 
-/// The properties of a link, the same in both directions.
+/// The properties of a link. They are the same in both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     pub(super) mbit: u64,
@@ -39,7 +40,7 @@ impl Shape {
         self.mbit * 1_000_000 / 8
     }
 
-    /// Returns the size of the queue in bytes, which is at least [`QUEUE_MIN`] packets.
+    /// Returns the size of the queue in bytes. The size is at least [`QUEUE_MIN`] packets.
     pub(super) fn queue_bytes(self) -> u64 {
         let under_way = self.bytes_per_second() * self.rtt_ms / 1000;
         (under_way * self.queue / 100).max(QUEUE_MIN * PACKET)
@@ -59,7 +60,8 @@ pub(super) struct Carried {
 }
 
 impl Carried {
-    /// Returns the share of packets that left too late. It shows whether the relay is too slow for the link.
+    /// Returns the share of packets that left too late. This share shows whether the relay is too slow for
+    /// the link.
     pub(super) fn late(&self) -> f64 {
         let packets = self.packets.load(Ordering::Relaxed).max(1);
         self.late.load(Ordering::Relaxed) as f64 / packets as f64

@@ -1,10 +1,11 @@
-//! The limits for null calls by many callers: the callers send messages, and the same number of server
-//! threads echo them. All threads sleep while they wait.
+//! Implements the limits for null calls by many callers across a network. The callers send messages, and the
+//! same number of server threads send the messages back. All threads sleep while they wait.
 //!
 //! Each caller has a connected socket. In `echo-each`, each server thread has its own socket, so the kernel
 //! wakes exactly the thread that a packet is for. In `echo-shared`, all server threads share one socket, and
-//! any free thread takes the next packet. The time of a row is the length of the window divided by the number
-//! of all calls in the window.
+//! any free thread takes the next packet. Calls are counted during a *window*, an interval in which all
+//! callers are active. The time of a row is the length of the window divided by the number of all calls in
+//! the window.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -16,10 +17,10 @@ use super::far::{Far, Order, listening};
 use super::wire::HEADER;
 use crate::window::{self, Counted, now_ns};
 
-/// The message that ends a serving thread. It is shorter than any call.
+/// The message that ends a serving thread. It is shorter than the message of any call.
 const END: [u8; 1] = [0];
 
-/// Serves until each thread has received the end message.
+/// Answers messages with `threads` threads until each thread has received the end message.
 pub(crate) fn serve(
     at: IpAddr,
     threads: usize,
@@ -55,7 +56,7 @@ fn answer(socket: &Datagrams) -> io::Result<()> {
     }
 }
 
-/// Makes calls by `callers` threads in a window, and returns the counts of each thread.
+/// Runs `callers` threads that make calls in a window. Returns the counts of each thread.
 pub(crate) fn call(
     far: &mut Far,
     callers: usize,

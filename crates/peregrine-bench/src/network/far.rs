@@ -1,7 +1,9 @@
-//! The process at the far end of a link. It reads commands ([`Order`]) from its standard input, one per line.
-//! It answers each command with the ports at which it serves, and serves until the command is complete.
+//! Runs the process at the far end of a link. This process reads commands ([`Order`]) from its standard
+//! input, one per line. The far process answers each command with the ports at which it serves. Then it
+//! serves until the command is complete.
 //!
-//! It ends when its standard input ends. It is killed if the near process is killed.
+//! The far process ends when its standard input ends. The kernel kills it if the near process (the one that
+//! measures) is killed.
 
 use std::fmt::{Display, Write as _};
 use std::io::{self, BufRead, BufReader, Lines, StdinLock, Write};
@@ -37,16 +39,16 @@ pub(crate) struct Options {
 /// A command: the service that the far process provides next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// The far side of `udp-pingpong` and `blast-ack`.
+    /// The far side of the limits `udp-pingpong` and `blast-ack`.
     Udp(Exchange),
     /// The far side of an exchange in raw Ethernet frames, through this device.
     Raw(Device, Exchange),
-    /// The far side of `tcp-pingpong`.
+    /// The far side of the limit `tcp-pingpong`.
     Tcp(Stream),
-    /// An echo by a number of sleeping threads. The flag says whether they share one socket.
+    /// An echo by a number of sleeping threads. The flag says whether the threads share one socket.
     Echo(usize, bool),
-    /// A number of blasts, whose packets are sent one by one. The flag says whether the first packet of a
-    /// blast is sent last.
+    /// A number of blasts (messages of many packets), whose packets are sent one by one. The flag says
+    /// whether the first packet of a blast is sent last.
     Blast(bool, u32),
     /// A server of Peregrine with a number of threads, until [`Far::end_order`].
     Serve(Path, Waiting, usize),
@@ -121,7 +123,7 @@ fn words_of(Exchange { spin, there, back, trips }: Exchange) -> String {
     format!("{spin} {} {} {} {} {trips}", there.bytes, there.segment, back.bytes, back.segment)
 }
 
-/// The far process, as the near process controls it. It is killed when this is dropped.
+/// The means by which the near process controls the far process. Dropping this value kills the far process.
 #[derive(Debug)]
 pub(crate) struct Far {
     child: Child,
@@ -180,8 +182,8 @@ impl Far {
         addresses.filter(|all| !all.is_empty()).ok_or_else(|| refused(&line))
     }
 
-    /// Starts the far side of an exchange in raw Ethernet frames. Returns the place to which frames must be
-    /// sent.
+    /// Starts the far side of an exchange in raw Ethernet frames. Returns the hardware address and the
+    /// endpoint to which frames must be sent.
     pub(crate) fn order_raw(&mut self, device: Device, what: Exchange) -> io::Result<Place> {
         self.orders.write_all(Order::Raw(device, what).line().as_bytes())?;
         let line = self.line()?;
@@ -200,7 +202,8 @@ impl Far {
         self.child.kill()
     }
 
-    /// Cuts the link at the far end. From then on no packet arrives from there, and no error is reported.
+    /// Cuts the link at the far end. From then on, no packet arrives from the far end, and no error is
+    /// reported.
     pub(crate) fn cut(&self) -> io::Result<()> {
         self.link.cut(self.child.id())
     }
@@ -218,7 +221,7 @@ impl Drop for Far {
     }
 }
 
-/// Returns an error with the line that the far process wrote instead of its ports.
+/// Returns an error that contains the line that the far process wrote instead of its ports.
 fn refused(line: &str) -> io::Error {
     io::Error::other(line.trim().to_owned())
 }
@@ -234,7 +237,8 @@ pub(crate) fn listening(at: IpAddr) -> io::Result<(Datagrams, SocketAddr)> {
 
 /// Carries out commands until the standard input ends.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
-    // A polling thread does not notice that the input has ended.
+    // A polling thread does not notice that the input has ended. So the kernel is asked to kill this process
+    // when its parent ends.
     end_with_parent();
     // The process is pinned before it starts any thread, so that all its threads run on this processor.
     if let Some(cpu) = options.cpu {
@@ -265,7 +269,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
             }
             Order::Raw(device, what) => raw::follow(device, at, what, write_line)?,
             Order::Serve(path, wait, threads) => match own::serve(path, wait, threads, at) {
-                // The error does not end this process: the near side may only check whether the path works.
+                // The error does not end this process, because the near side may only want to check whether
+                // the path works.
                 Err(error) => write_line(error)?,
                 Ok(running) => {
                     write_ports(&own::addresses(&running))?;

@@ -1,5 +1,5 @@
-//! Servers that fail during a call: the process is killed, or the link is cut. Measures the time until the
-//! call fails.
+//! Measures how soon a call fails after its server has failed. The server process is killed, or the link to
+//! its machine is cut.
 
 use std::time::{Duration, Instant};
 
@@ -30,8 +30,8 @@ pub(crate) const ALL: [(ServerFailure, Path, Link); 4] = [
     (ServerFailure::Cut, Path::Tcp, Link::Veth),
 ];
 
-/// Makes a call that does not end, and makes its server fail after the call has run for `runs`. Returns the
-/// time from the failure until the call has failed.
+/// Makes a call that would last much longer. After the time `runs`, kills the server or cuts the link.
+/// Returns the time from this failure until the call has failed.
 pub(crate) fn once(
     (failure, path, link): (ServerFailure, Path, Link),
     wait: Waiting,

@@ -1,9 +1,10 @@
-//! The link between the two processes: loopback, or a veth pair between two network namespaces.
+//! Sets up the link between the two processes of a measurement: loopback, or a veth pair between two network
+//! namespaces.
 //!
-//! The namespaces have no names. Each exists as long as a process is in it. The pair is removed when the
-//! first of the two namespaces ends. So it is removed in whatever way a run ends. The whole run is in a
-//! private namespace ([`enter`]), so that its loopback carries no packets of other programs and has no rules
-//! for packets.
+//! The namespaces have no names. Each exists as long as a process is in it. The kernel removes the veth pair
+//! when the first of the two namespaces ends. So the pair is removed in whatever way a run ends. The whole
+//! run is in a private namespace ([`enter`]). So its loopback interface carries no packets of other programs,
+//! and no packet filter rules apply to it.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -59,13 +60,13 @@ impl Link {
         })
     }
 
-    /// Returns why this link cannot be made here, or `None` if it can.
+    /// Returns why this link cannot be set up here, or `None` if it can.
     pub(crate) fn missing(self) -> Option<&'static str> {
         let lacks = self == Self::Veth && std::env::var_os(OWN).is_none();
         lacks.then_some("network namespaces need root, `unshare`, `nsenter` and `ip`")
     }
 
-    /// Returns the command that starts the far process of this program in its namespace.
+    /// Returns the command that starts this program as the far process, in the namespace of the far end.
     pub(crate) fn far_command(self) -> io::Result<Command> {
         let program = std::env::current_exe()?;
         Ok(match self {
@@ -74,7 +75,7 @@ impl Link {
         })
     }
 
-    /// Returns the command that starts another process of this program in the namespace of the far process.
+    /// Returns the command that starts this program once more in the namespace of the far process.
     #[cfg(feature = "peers")]
     pub(crate) fn second_far_command(self, far: u32) -> io::Result<Command> {
         let program = std::env::current_exe()?;
@@ -96,14 +97,14 @@ impl Link {
         }
     }
 
-    /// Connects the namespace of the far process to this one. The far process must have entered its
-    /// namespace.
+    /// Connects the namespace of the far process to the namespace of this process. The far process must have
+    /// entered its namespace.
     pub(crate) fn join(self, far: u32) -> io::Result<()> {
         if self == Self::Loopback {
             return Ok(());
         }
         let far = far.to_string();
-        // The pair of the previous far process may still exist.
+        // The veth pair of the previous far process may still exist.
         let _ = ip(&["link", "del", "near"]);
         // The far loopback is needed, too: packets of a process to its own address use it.
         ip(&["link", "add", "near", "type", "veth", "peer", "name", "far", "netns", &far])?;

@@ -1,5 +1,5 @@
-//! The experiment `network`: calls across a link, each compared with the fastest exchange that the link
-//! allows.
+//! The experiment `network`: measures calls across a link. Each call is compared with the fastest exchange
+//! that the link allows.
 
 mod echo;
 pub(crate) mod far;
@@ -49,7 +49,7 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    /// Returns the same filter for the limits alone.
+    /// Returns this filter, restricted to the limits.
     pub(crate) fn limits_only(self) -> Self {
         Self { limits_only: true, ..self }
     }
@@ -88,7 +88,7 @@ const CHECKED: [(&str, &str, &[Path]); 3] = [
     ("in-48000-checked", "in-48000", &[Path::Udp, Path::Ethernet]),
 ];
 
-/// The name of the further limit of Peregrine's calls over raw Ethernet: Peregrine's calls over UDP.
+/// The name of a further limit for Peregrine's calls over raw Ethernet: Peregrine's calls over UDP.
 const OWN_UDP: &str = "own-udp";
 
 /// The combinations of placement and waiting.
@@ -106,8 +106,8 @@ pub(crate) trait Subject {
     /// Returns the name of the subject, as rows show it.
     fn name(&self) -> &'static str;
 
-    /// Measures `calls` calls, after `warm` calls that are not measured. Returns the mean times of a call.
-    /// All resources are released when this returns, because no thread may spin while other subjects are
+    /// Measures `calls` calls, after `warm` calls that are not measured. Returns the mean times per call. All
+    /// resources are released when this function returns, because no thread may spin while other subjects are
     /// measured.
     ///
     /// # Errors
@@ -120,7 +120,7 @@ fn ours(path: Path, case: Case, wait: Waiting) -> Box<dyn Subject> {
     Box::new(Own { path, case, wait, check: None })
 }
 
-/// Returns the limits of a case on a path. Peregrine is compared with the fastest one.
+/// Returns the limits of a case on a path. Peregrine is compared with the fastest of them.
 fn limits(path: Path, case: Case, wait: Waiting, link: Link) -> Vec<Box<dyn Subject>> {
     let spin = wait == Waiting::Spin;
     let framed = |device: &Device| -> Box<dyn Subject> {
@@ -142,7 +142,7 @@ fn limits(path: Path, case: Case, wait: Waiting, link: Link) -> Vec<Box<dyn Subj
     }
 }
 
-/// The subject of `udp-pingpong`, `blast-ack`, and the network penalty over UDP.
+/// The subject of `udp-pingpong`, `blast-ack`, and the network penalty (the time of one direction) over UDP.
 struct Exchanged {
     name: &'static str,
     spin: bool,
@@ -166,8 +166,8 @@ impl Subject for Exchanged {
     }
 }
 
-/// The subject of `xdp-pingpong`, `packet-pingpong`, `blast-ack` in raw frames, and the network penalty in
-/// raw frames.
+/// The subject of `xdp-pingpong`, `packet-pingpong`, `blast-ack` in raw Ethernet frames, and the network
+/// penalty in such frames.
 struct Framed {
     name: &'static str,
     device: Device,
@@ -213,7 +213,7 @@ impl Subject for Streamed {
     }
 }
 
-/// A blast whose packets are sent one by one.
+/// The subject that sends blasts (messages of many packets). The packets are sent one by one.
 struct Blast {
     /// Whether the first packet is sent last. Otherwise it is sent first.
     first_last: bool,
@@ -235,8 +235,8 @@ fn per_call(took: Duration, calls: u32) -> Sample {
     Sample { ns: took.as_nanos() as f64 / f64::from(calls), cpu_ns: None }
 }
 
-/// The time for which calls are made before the measured ones. It is the same for limits, because a limit
-/// that was warmed up for a shorter time would make Peregrine look better.
+/// The time for which calls are made before the measured ones. Peregrine and the limits use the same time,
+/// because a limit with a shorter warm-up would make Peregrine look better.
 const WARM_TIME: Duration = Duration::from_millis(8);
 
 /// A subject, and the time per call that was measured last.
@@ -320,8 +320,8 @@ pub(crate) fn measure(
     Ok(rows)
 }
 
-/// Measures the network penalty of Tables 1 and 2 of the Peregrine paper, and the gain of sending
-/// the first packet last.
+/// Measures the network penalty (the time in which packets move from one machine to the other) of Tables 1
+/// and 2 of the Peregrine paper. Also measures the gain of sending the first packet last.
 pub(crate) fn penalties(
     selection: &Selection,
     filter: &Filter,
@@ -428,7 +428,7 @@ fn row(
     }
 }
 
-/// Runs `body` for each link, with a new far process. Each run has its own thread, so that the processor
+/// Runs `body` for each link, with a new far process. Each run uses a new thread, so that the processor
 /// affinity of the run ends with the thread.
 fn on_each_link(
     selection: &Selection,
@@ -504,8 +504,8 @@ impl Paths {
         Ok(paths)
     }
 
-    /// Returns the paths of a group that carry a case. If they include the null call over raw Ethernet,
-    /// Peregrine's null call over UDP is added, with which it is compared.
+    /// Returns the paths of a group that carry a case. Peregrine's null call over raw Ethernet is also
+    /// compared with its null call over UDP. So if the paths include raw Ethernet, UDP is added.
     fn of(&self, group: &[Path], case: Case) -> Self {
         let some = |paths: &[Path]| -> Vec<Path> {
             let carry = |path: &&Path| group.contains(path) && path.carries(case);
@@ -526,13 +526,13 @@ struct LimitTimes {
     ns: Vec<f64>,
 }
 
-/// Returns the fastest limit.
+/// Returns the limit with the smallest median time.
 fn best<'a>(limits: impl Iterator<Item = &'a LimitTimes>) -> Option<&'a LimitTimes> {
     let median = |limit: &LimitTimes| statistics::median(&limit.ns);
     limits.min_by(|one, other| median(one).total_cmp(&median(other)))
 }
 
-/// Measures a case on the paths of a group, all of them in the same rounds.
+/// Measures a case on the paths of a group. All paths are measured in the same rounds.
 fn of_case(
     selection: &Selection,
     case: Case,
@@ -561,7 +561,7 @@ fn of_case(
             rows.extend(along().map(|limit| row(*path).limit(limit.name, &limit.ns)));
             continue;
         };
-        // A large message over UDP is compared with the fastest of all protocols.
+        // A large message over UDP is compared with the fastest limit of all protocols.
         let large = case == IN_16M && *path == Path::Udp;
         let best = if large { best(limits.iter()) } else { best(along()) };
         let Some(LimitTimes { name, ns, .. }) = best else { continue };
@@ -575,7 +575,7 @@ fn of_case(
     Ok(rows)
 }
 
-/// Measures the cost of message checksums, compared with the same calls without them.
+/// Measures the cost of message checksums. The calls are compared with the same calls without checksums.
 fn checked(
     selection: &Selection,
     name: &'static str,
@@ -593,8 +593,8 @@ fn checked(
     Ok(Some(Row { bindings: 1, ..row }))
 }
 
-/// Measures many callers and the same number of server threads: Peregrine's calls, and both limits of
-/// `echo.rs`. The row has the faster limit.
+/// Measures many callers and the same number of server threads. The subjects are Peregrine's calls and both
+/// limits of `echo.rs`. The row shows the faster limit.
 fn crowded(
     selection: &Selection,
     filter: &Filter,

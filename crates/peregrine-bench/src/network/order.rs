@@ -1,11 +1,12 @@
-//! An experiment: how much time it saves to send the first packet of a message last.
+//! Measures how much time it saves to send the first packet of a message last.
 //!
-//! Peregrine sends the first packet last because the receiver uses the buffer of that packet in place. Each
-//! other packet is copied to its final place while the next one is in transmission. So no copy remains when
-//! the last packet has arrived. If the packets are sent in order, the last one remains to be copied.
+//! In Peregrine, the receiver assembles a message in the buffer of the message's first packet. Each other
+//! packet is copied to its final place in this buffer while the next packet is in transmission. Peregrine
+//! sends the first packet last. So no copy remains when the last packet has arrived. If the packets are sent
+//! in order, the last one remains to be copied.
 //!
-//! Here the packets are sent one by one, because the packets of a GSO batch arrive together. Both sides poll
-//! all the time.
+//! In this experiment, the packets are sent one by one, because the packets of a GSO batch arrive together.
+//! Both sides poll all the time.
 
 use std::hint::black_box;
 use std::io::{self, ErrorKind};
@@ -32,8 +33,8 @@ fn receive(socket: &Datagrams, into: &mut [u8], from: Option<&mut Address>) -> i
     }
 }
 
-/// Sends `trips` blasts, and waits for the acknowledgement of each. Returns the time of all but the first
-/// `warm` blasts.
+/// Sends `trips` blasts (messages of [`COUNT`] packets), and waits for the acknowledgement of each. Returns
+/// the time of all but the first `warm` blasts.
 pub(crate) fn lead(
     to: SocketAddr,
     first_last: bool,
@@ -62,10 +63,11 @@ pub(crate) fn lead(
     Ok(start.elapsed())
 }
 
-/// Receives the blasts. Every packet except the first is copied to its place after the first packet.
+/// Receives the blasts. Every packet except the first is copied to its place in the buffer of the first
+/// packet.
 pub(crate) fn follow(socket: &Datagrams, first_last: bool, trips: u32) -> io::Result<()> {
     socket.size_buffers(4 << 20, 4 << 20)?;
-    // The buffer of the first packet is large enough for all further packets.
+    // The buffer of the first packet is large enough for the whole message.
     let (mut whole, mut other) = (vec![0; HEADER + COUNT * PIECE], [0; PACKET]);
     let mut from = Address::default();
     for _ in 0..trips {

@@ -104,7 +104,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
             None => command.args(["server", &at.to_string()]),
             Some(port) => command.args(["client", &at.to_string(), &port.to_string()]),
         };
-        // The program replaces this process, and keeps its processor affinity.
+        // The C program replaces this process, and keeps the processor affinity of this process.
         return Err(std::os::unix::process::CommandExt::exec(&mut command).into());
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -149,7 +149,7 @@ async fn as_ordered(mut call: impl AsyncFnMut() -> Result<(), Failure>) -> Resul
     Ok(())
 }
 
-/// The service of gRPC and of tarpc. Its only procedure does nothing.
+/// The service that is called through gRPC and through tarpc. Its only procedure does nothing.
 #[derive(Clone)]
 struct Null;
 
@@ -234,7 +234,7 @@ async fn call_tarpc(to: SocketAddr) -> Result<(), Failure> {
     as_ordered(async || Ok(client.null(tarpc::context::current()).await?)).await
 }
 
-/// The two processes of a peer. They are killed when this is dropped.
+/// The client process and the server process of a peer. Dropping this value kills both processes.
 pub(crate) struct Pair {
     peer: Peer,
     server: Child,
@@ -244,7 +244,7 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// Starts both processes, the server in the far namespace.
+    /// Starts both processes. The server runs in the namespace of the far process.
     pub(crate) fn start(peer: Peer, far: &Far, cpus: [Option<u32>; 2]) -> io::Result<Self> {
         let [here, there] = cpus;
         let at = far.link().far();

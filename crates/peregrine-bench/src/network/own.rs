@@ -1,5 +1,5 @@
-//! Peregrine's calls across a link. The server is in the far process, and exists only while one sample is
-//! measured.
+//! Measures Peregrine's calls across a link. The server is in the far process, and exists only while one
+//! sample is measured.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::interfaces::{
 use crate::subject::{Client, Failure, Sample};
 use crate::window::{Counted, Window, now_ns};
 
-/// Returns the name of the export for a size.
+/// Returns the name of the export for data of the given size.
 pub(super) const fn name(size: Size) -> &'static str {
     match size {
         Size::Small => "network-small",
@@ -63,12 +63,12 @@ pub(super) fn addresses(running: &Running) -> Vec<SocketAddr> {
     running.addresses().iter().filter_map(address).collect()
 }
 
-/// Peregrine's calls of one case on one path.
+/// The subject that makes Peregrine's calls of one case on one path.
 pub(super) struct Own {
     pub(super) path: Path,
     pub(super) case: Case,
     pub(super) wait: Waiting,
-    /// Whether messages have end-to-end checksums; `None` for the default of the path.
+    /// Whether messages have end-to-end checksums. If this is `None`, the default of the path applies.
     pub(super) check: Option<bool>,
 }
 
@@ -123,8 +123,8 @@ impl Subject for Own {
     }
 }
 
-/// Makes calls by `callers` threads in a window. The threads share a binding, and the server has the same
-/// number of threads. Returns the counts of each thread, and the processor time of both processes.
+/// Runs `callers` threads that make calls in a window. The threads share a binding, and the server has the
+/// same number of threads. Returns the counts of each thread, and the processor time of both processes.
 pub(super) fn call_together(
     far: &mut Far,
     own: &Own,

@@ -1,4 +1,4 @@
-//! The protocols that carry messages across a link, and their names.
+//! Lists the protocols that carry messages across a link, and their names.
 
 use clap::ValueEnum;
 
@@ -24,8 +24,9 @@ impl Path {
     pub(crate) const ALL: [Self; 4] = [Self::Udp, Self::Tcp, Self::Ethernet, Self::EthernetPacket];
     /// The paths that exist on every link.
     pub(crate) const INTERNET: [Self; 2] = [Self::Udp, Self::Tcp];
-    /// The groups of paths. The paths of a group are measured in the same rounds. An interface accepts no GSO
-    /// batches while an XDP program is attached to it. So raw Ethernet is measured apart from other paths.
+    /// The groups of paths. The paths of a group are measured in the same rounds. A network interface accepts
+    /// no GSO batches while an XDP program is attached to it. So raw Ethernet is measured apart from other
+    /// paths.
     pub(crate) const GROUPS: [&[Self]; 2] =
         [&Self::INTERNET, &[Self::Ethernet, Self::EthernetPacket]];
 
@@ -48,7 +49,8 @@ impl Path {
         }
     }
 
-    /// Returns the devices that can pass the raw Ethernet frames of this path; none for UDP and TCP.
+    /// Returns the devices that can pass the raw Ethernet frames of this path. UDP and TCP have no such
+    /// device.
     pub(crate) const fn devices(self) -> &'static [Device] {
         match self {
             Self::Udp | Self::Tcp => &[],

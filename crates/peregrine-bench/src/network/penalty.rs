@@ -1,9 +1,10 @@
-//! Tables 1 and 2 of the Peregrine paper: the time to move packets from one machine to the other.
+//! Defines the rows of Tables 1 and 2 of the Peregrine paper. These tables show the time to move packets from
+//! one machine to the other.
 //!
 //! The *network penalty* is half of the round trip of the same packets, with both sides polling all the time.
-//! The sizes are the paper's, and include everything after the Ethernet header. The packets are UDP packets,
-//! and over the veth pair also raw Ethernet frames, like the paper's. Our smallest frame is larger than the
-//! paper's smallest packet.
+//! The packet sizes are those of the paper, and include everything after the Ethernet header. The packets are
+//! sent over UDP. Over the veth pair, they are also sent as raw Ethernet frames, as in the paper. The
+//! smallest packet of the paper is smaller than our smallest frame.
 
 use super::raw::LINK_PAYLOAD;
 use super::wire::{HEADER, IP_UDP, Packets};
@@ -55,7 +56,7 @@ impl Penalty {
         Packets { bytes: segment * self.count, segment }
     }
 
-    /// Returns the same packets as raw Ethernet frames, or `None` if frames cannot be so small.
+    /// Returns the same packets as raw Ethernet frames, or `None` if our frames cannot be so small.
     pub(crate) fn frames(self) -> Option<Packets> {
         let segment = self.bytes - LINK_PAYLOAD;
         (segment >= HEADER).then_some(Packets { bytes: segment * self.count, segment })

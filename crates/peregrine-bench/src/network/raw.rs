@@ -1,10 +1,10 @@
-//! The limits of raw Ethernet: the smallest programs that exchange a message and its answer in raw frames,
-//! without the network stack.
+//! Implements the limits of raw Ethernet: the smallest programs that exchange a message and its answer in
+//! Ethernet frames, without the network stack.
 //!
 //! `xdp-pingpong`, `blast-ack` (of several frames) and `packet-pingpong` are one program on different
-//! devices. It sends as many frames as the message needs, and receives as many as the answer needs. Outgoing
-//! data is in its frames already, and only the number of the trip is written. Incoming payloads are copied
-//! into contiguous memory, and each frame is returned to the kernel at once.
+//! devices. It sends as many frames as the message needs, and receives as many as the answer needs. The
+//! outgoing frames contain their data already, so the program writes only the number of the round trip.
+//! Incoming payloads are copied into contiguous memory, and each frame is returned to the kernel at once.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -28,11 +28,12 @@ use super::wire::{Exchange, HEADER, Packets};
 const ETHER_TYPE: u16 = 0x88b5;
 /// The size of the Ethernet header in bytes.
 const ETHERNET: usize = 14;
-/// The number of bytes before a packet: the Ethernet header, and the endpoints of receiver and sender.
+/// The size in bytes of the link header, which precedes each packet. It consists of the Ethernet header, and
+/// of the endpoints of receiver and sender.
 const LINK: usize = ETHERNET + 4;
-/// The number of bytes of [`LINK`] that are part of the frame's payload.
+/// The number of bytes of a link header that follow the Ethernet header.
 pub(crate) const LINK_PAYLOAD: usize = LINK - ETHERNET;
-/// The number of bytes that a frame occupies in memory.
+/// The size in bytes of the memory that holds one frame.
 const FRAME: usize = 2048;
 /// The number of bytes that stay free before each packet, so that packets are aligned.
 const HEADROOM: usize = 14;
@@ -50,9 +51,10 @@ pub(crate) fn packets(bytes: usize, link: Link) -> Packets {
 /// A kind of device that passes frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Device {
-    /// AF_XDP, in the driver.
+    /// AF_XDP. The XDP program runs in the driver.
     Xdp,
-    /// AF_XDP, after the driver. This is faster if the driver would have to copy frames first.
+    /// AF_XDP. The XDP program runs after the driver. This is faster than [`Xdp`](Self::Xdp) if the driver
+    /// would have to copy frames first.
     XdpGeneric,
     /// AF_PACKET.
     Packet,
@@ -71,7 +73,7 @@ impl Device {
         }
     }
 
-    /// Returns the name of an exchange of one frame in each direction.
+    /// Returns the name of the limit that exchanges one frame in each direction.
     pub(crate) const fn pingpong(self) -> &'static str {
         match self {
             Self::Xdp => "xdp-pingpong",
@@ -80,7 +82,7 @@ impl Device {
         }
     }
 
-    /// Returns the name of an exchange of several frames.
+    /// Returns the name of the limit that exchanges several frames.
     pub(crate) const fn blast(self) -> &'static str {
         match self {
             Self::Xdp | Self::Packet => "blast-ack",
@@ -112,7 +114,7 @@ impl FromStr for Place {
     }
 }
 
-/// Returns the header before a packet.
+/// Returns the link header that precedes a packet.
 fn link_header(to: Place, from: Place) -> [u8; LINK] {
     let mut header = [0; LINK];
     header[..6].copy_from_slice(&to.hardware);
@@ -123,7 +125,7 @@ fn link_header(to: Place, from: Place) -> [u8; LINK] {
     header
 }
 
-/// Returns the sender in a link header.
+/// Returns the sender that a link header contains.
 fn sender(header: &[u8; LINK]) -> Place {
     let (mut hardware, mut endpoint) = ([0; 6], [0; 2]);
     hardware.copy_from_slice(&header[6..12]);
@@ -141,7 +143,7 @@ fn sleep(on: &impl AsFd) -> io::Result<()> {
 
 /// A device that passes frames at an interface.
 trait Frames: Sized {
-    /// Opens the device, with `sent` frames for sending and `received` frames that may arrive together.
+    /// Opens the device. It has `sent` frames for sending, and at most `received` frames may arrive together.
     fn open(interface: &NetworkInterface, sent: usize, received: usize) -> io::Result<Self>;
 
     /// Writes into a frame that the kernel has returned, or that was never sent.
@@ -163,9 +165,9 @@ struct Xdp<const GENERIC: bool> {
     rings: SocketRings,
     queue: QueueRings,
     umem: LoneUmem,
-    /// The position of the first frame for sending.
+    /// The position in memory of the first frame for sending.
     first: usize,
-    /// The number of frames that were sent and have not been returned.
+    /// The number of frames that were sent and that the kernel has not returned yet.
     out: usize,
 }
 
@@ -179,7 +181,7 @@ impl<const GENERIC: bool> Xdp<GENERIC> {
         self.queue.completion.release();
     }
 
-    /// Returns the position of a frame for sending.
+    /// Returns the position in memory of a frame for sending.
     const fn place(&self, number: usize) -> usize {
         (self.first + number) * FRAME + HEADROOM
     }
@@ -334,7 +336,7 @@ impl<F: Frames> End<F> {
         Ok(Self { frames, here, spin, sends, link, header, payload })
     }
 
-    /// Writes the destination into the frames.
+    /// Writes the destination into the frames for sending.
     fn address(&mut self, to: Place) -> io::Result<()> {
         let header = link_header(to, self.here);
         (0..self.sends.count().min(WINDOW)).try_for_each(|n| self.frames.write(n, 0, &header))
@@ -350,8 +352,8 @@ impl<F: Frames> End<F> {
         Ok(first + sent)
     }
 
-    /// Receives a packet, and places its payload after the `received` bytes that have arrived. Returns the
-    /// number of bytes that have arrived now.
+    /// Receives a packet, and places its payload after the `received` bytes that arrived earlier. Returns the
+    /// new total number of bytes.
     #[inline]
     fn receive(&mut self, received: usize) -> io::Result<usize> {
         let Self { frames, link, header, payload, .. } = self;
@@ -366,8 +368,8 @@ impl<F: Frames> End<F> {
     }
 }
 
-/// Runs the near side through a device: `warm` trips that are not measured, then the other trips. Returns the
-/// time of these other trips.
+/// Runs the near side through a device: first `warm` round trips that are not measured, then the measured
+/// round trips. Returns the time of the measured ones.
 fn lead_by<F: Frames>(near: IpAddr, far: Place, what: Exchange, warm: u32) -> io::Result<Duration> {
     let mut end = End::<F>::open(near, what.spin, what.there, what.back)?;
     end.address(far)?;

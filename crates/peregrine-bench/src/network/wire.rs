@@ -1,10 +1,11 @@
-//! The limits: the smallest programs that exchange a message and its answer across a network.
+//! Implements the limits of UDP and TCP: the smallest programs that exchange a message and its answer across
+//! a network.
 //!
 //! `udp-pingpong` and `blast-ack` are one program. It sends as many packets as the message needs, and
 //! receives as many as the answer needs. An answer without data is one packet. On both sides, the packets and
 //! their headers are contiguous in memory. Nothing is gathered or scattered, and the receiver reads only the
-//! number of the trip. A message of many packets is sent in batches that the kernel segments (GSO). The
-//! client's socket is connected, the server's is not.
+//! number of the round trip. A message of many packets is sent in batches that the kernel segments (GSO). The
+//! client's socket is connected. The server's socket is not connected.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -42,7 +43,7 @@ impl Packets {
         Self::cut(bytes, (link.mtu() - IP_UDP - HEADER) & !15)
     }
 
-    /// Divides `bytes` bytes into pieces of `piece` bytes.
+    /// Divides `bytes` bytes into packets, each with a header and at most `piece` bytes.
     pub(crate) fn cut(bytes: usize, piece: usize) -> Self {
         let count = bytes.div_ceil(piece).max(1);
         Self { bytes: bytes + count * HEADER, segment: piece + HEADER }
@@ -75,9 +76,9 @@ pub(crate) struct Exchange {
     pub(crate) trips: u32,
 }
 
-/// Returns the number of bytes of a message that may be sent before the far side has acknowledged any. It is
-/// a multiple of a batch. `granted` is the size of the receive buffer. The window is smaller, because the
-/// kernel's headers occupy a part of the buffer.
+/// Returns the number of bytes of a message that may be sent before the far side has acknowledged any. This
+/// window is a multiple of the bytes of one batch. `granted` is the size of the receive buffer. The window is
+/// smaller than the buffer, because the kernel's headers occupy a part of the buffer.
 fn window(granted: usize, there: Packets) -> usize {
     (granted / 4 / there.batch()).max(1) * there.batch()
 }
@@ -133,8 +134,8 @@ impl<'a> End<'a> {
     }
 }
 
-/// Runs the near side: `warm` trips that are not measured, then the other trips. Returns the time of these
-/// other trips.
+/// Runs the near side: first `warm` round trips that are not measured, then the measured round trips. Returns
+/// the time of the measured ones.
 pub(crate) fn udp_lead(to: SocketAddr, what: Exchange, warm: u32) -> io::Result<Duration> {
     let to = Address::from(to);
     let socket = Datagrams::new(&to)?;
@@ -142,7 +143,7 @@ pub(crate) fn udp_lead(to: SocketAddr, what: Exchange, warm: u32) -> io::Result<
     let (end, _) = End::new(&socket, what.spin, what.back)?;
     let mut there = vec![0xa5; what.there.bytes];
     let mut back = vec![0; what.back.bytes];
-    // Asks the far side for the window.
+    // Asks the far side for its window.
     let mut window = [0; 4];
     socket.send(Window::of(&window), None, IfFull::Wait)?;
     end.receive_some(&mut window, what.back.is_blast(), None)?;
@@ -171,7 +172,7 @@ pub(crate) fn udp_lead(to: SocketAddr, what: Exchange, warm: u32) -> io::Result<
     Ok(start.elapsed())
 }
 
-/// Runs the far side.
+/// Runs the far side of `udp-pingpong` and `blast-ack`.
 pub(crate) fn udp_follow(socket: &Datagrams, what: Exchange) -> io::Result<()> {
     let (mut end, granted) = End::new(socket, what.spin, what.there)?;
     let blast = what.there.is_blast();

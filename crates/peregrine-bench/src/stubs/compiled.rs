@@ -1,4 +1,4 @@
-//! Compiled stubs: separate code for each of the three procedures.
+//! Implements compiled stubs. Each of the three procedures of the study has separate code.
 
 use crate::cost::Copying;
 

@@ -1,8 +1,9 @@
-//! The five ways in which stubs move items: byte by byte or as one, inline or by procedures; and as blocks.
+//! Implements the five ways in which stubs move items. A stub moves an item byte by byte or as a whole, and
+//! it does this inline or by a procedure call. In the fifth way, a stub moves adjacent items as one block.
 //!
 //! An item is an integer of four bytes. To move it, a stub checks whether the message has space for it (or
-//! contains further bytes), moves the item, and advances in the message. The paper's stubs did the same. Text
-//! is a count and a block in all designs.
+//! contains further bytes), moves the item, and advances in the message. The stubs of the paper (see
+//! `mod.rs`) did the same. In all designs, text is moved as a count and a block.
 
 use core::marker::PhantomData;
 use std::hint::black_box;
@@ -45,7 +46,7 @@ pub(crate) trait Mover {
         Some(())
     }
 
-    /// Moves the number of elements. A message with another number is invalid.
+    /// Moves the number of elements. A message that contains another number is invalid.
     #[inline(always)]
     fn count(&self, packet: &mut Packet<'_>, count: usize) -> Option<()> {
         let mut count_read = count as i32;
@@ -53,7 +54,7 @@ pub(crate) trait Mover {
         (count_read == count as i32).then_some(())
     }
 
-    /// Moves text whose length is that of the user's buffer.
+    /// Moves text that has the length of the user's buffer.
     #[inline(always)]
     fn text(&self, packet: &mut Packet<'_>, user: &mut [u8]) -> Option<()> {
         self.count(packet, user.len())?;
@@ -61,7 +62,7 @@ pub(crate) trait Mover {
     }
 }
 
-/// Moves an item byte by byte, as swapping would.
+/// Moves an item byte by byte, as a swap of the byte order would.
 #[inline(always)]
 fn by_byte<W: Way>(packet: &mut Packet<'_>, user: &mut i32) -> Option<()> {
     let [p0, p1, p2, p3] = packet.word()?;
@@ -94,7 +95,7 @@ fn as_block<W: Way>(packet: &mut Packet<'_>, user: &mut [u8]) -> Option<()> {
 #[derive(Debug)]
 pub(crate) struct InlineByte<W>(PhantomData<W>);
 
-/// Moves items inline, each item as one.
+/// Moves items inline, each item as a whole.
 #[derive(Debug)]
 pub(crate) struct InlineItem<W>(PhantomData<W>);
 
@@ -119,7 +120,7 @@ pub(crate) struct Procedures {
     record: fn(&Self, &mut Packet<'_>, &mut [i32; 3]) -> Option<()>,
 }
 
-/// Moves each field of a record by a procedure call, and is called as a procedure itself.
+/// Moves each field of a record by a procedure call. Stubs call this function as a procedure, too.
 #[inline(never)]
 fn record_by_procedures(
     procedures: &Procedures,
@@ -189,7 +190,7 @@ impl<W: Way> Procedural<W> {
         Procedures { item: called_to_advance, record: record_by_procedures };
 
     fn linked(procedures: &'static Procedures) -> Self {
-        // The compiler must not know the procedures. Otherwise it could call them directly.
+        // The compiler must not know the procedures. Otherwise the compiler could call them directly.
         Self { procedures: black_box(procedures), way: PhantomData }
     }
 
@@ -206,7 +207,7 @@ impl<W: Way> Procedural<W> {
         Self::linked(&Self::ADVANCE)
     }
 
-    /// Returns a mover whose procedures do nothing. It shows the cost of procedure calls.
+    /// Returns a mover whose procedures do nothing. This mover shows the cost of procedure calls.
     pub(crate) fn nothing() -> Self {
         Self::linked(&Self::NOTHING)
     }
@@ -282,8 +283,8 @@ impl<W: Way> Mover for Block<W> {
     }
 }
 
-/// Makes an array of the stubs `$stub`, each with the mover for `$copying`. A `$stub` is a function of a
-/// mover, the user's values and the message.
+/// Expands to an array of the stubs `$stub`, each with the mover for `$copying`. A `$stub` is a function that
+/// takes a mover, the user's values and the message.
 macro_rules! with_mover {
     ($copying:expr, $way:ty, [$($stub:ident),*]) => {{
         use crate::cost::Copying;
@@ -308,7 +309,7 @@ macro_rules! with_mover {
 }
 pub(crate) use with_mover;
 
-/// A mover that moves nothing, so that only the rest of a stub takes time.
+/// A mover that moves nothing. It shows the time that the rest of a stub takes.
 #[derive(Debug)]
 pub(crate) struct Nothing;
 

@@ -1,4 +1,5 @@
-//! Experiments that isolate what the model misses. Each compares two programs that differ in one thing.
+//! Isolates what the model of the costs of stubs (see `model.rs`) does not contain. Each experiment compares
+//! two programs that differ in one thing.
 
 use crate::cost::{Control, Copying, Design};
 
@@ -17,7 +18,7 @@ pub(crate) struct Effect {
     pub(crate) name: &'static str,
     /// A text that says what differs.
     pub(crate) what: &'static str,
-    /// The divisor of the difference: the number of elements or records.
+    /// The number by which the difference is divided: the number of elements or records.
     pub(crate) per: usize,
     with: Stub,
     without: Stub,

@@ -1,10 +1,10 @@
-//! Measures the three types in other encodings, compared with Peregrine's. A value is encoded into a buffer
-//! that is reused, and decoded into an owned value.
+//! Measures how long the three types of the study take in other encodings, and compares the times with
+//! Peregrine's. A value is encoded into a buffer that is reused, and decoded into an owned value.
 //!
-//! * `prost`: Protocol Buffers; integers as `sfixed32`, its fastest encoding.
-//! * `capnp`: Cap'n Proto with hand-written code in place of its compiler's output, on the same runtime.
-//!   Decoding copies the message into values, which a program that reads in place avoids.
-//! * `rkyv`: archives that can be read in place (`access`, checked); decoding makes owned values of them.
+//! * `prost`: Protocol Buffers. Integers are `sfixed32`, which is the fastest encoding for them.
+//! * `capnp`: Cap'n Proto. Hand-written code replaces the output of its compiler, and uses the same runtime.
+//!   Decoding copies the message into values. A program that reads in place avoids this copy.
+//! * `rkyv`: archives that can be read in place (`access`, checked). Decoding creates owned values from them.
 //! * `postcard`: a compact encoding for serde.
 //!
 //! For Peregrine, only the encoding and the decoding of a value are measured, in the native representation.
@@ -31,7 +31,7 @@ use crate::{Progress, Selection};
 /// The encodings with which Peregrine is compared.
 const PEERS: [&str; 4] = ["prost", "capnp", "rkyv", "postcard"];
 
-/// The structure, for encodings that derive their code.
+/// The structure (one of the three types), for encodings that derive their code from this definition.
 #[derive(
     Clone,
     Debug,
@@ -128,7 +128,7 @@ fn proto(of: &Derived) -> ProtoStructure {
     ProtoStructure { a, b, c, d, e: e.iter().map(triple).collect(), n, s }
 }
 
-/// Makes the program that encodes `value`, or the one that decodes it.
+/// Returns the program that encodes `value`, or the one that decodes it.
 fn pair<T: 'static>(
     encodes: bool,
     value: T,
@@ -177,7 +177,7 @@ where
     })
 }
 
-/// Makes the program of rkyv. The buffer must be aligned, so the buffer has a separate type.
+/// Returns the program that uses rkyv. Its buffer must be aligned, so the buffer has a separate type.
 fn with_rkyv<T>(encodes: bool, value: T) -> Repeated
 where
     T: rkyv::Archive + 'static,
@@ -216,9 +216,9 @@ where
     })
 }
 
-/// What Cap'n Proto's compiler would generate for writing a struct: its size, and the places of its fields.
-/// (The trait prescribes names that begin with `get_`. They are raw identifiers, because `tests/tidy.rs`
-/// forbids such names for functions of this project.)
+/// A substitute for the code that Cap'n Proto's compiler would generate for writing a struct. It gives the
+/// size of the struct and the places of the fields. (The trait prescribes names that begin with `get_`. They
+/// are raw identifiers, because `tests/tidy.rs` forbids such names for functions of this project.)
 struct Built<'a>(PointerBuilder<'a>);
 
 impl<'a> FromPointerBuilder<'a> for Built<'a> {
@@ -234,7 +234,7 @@ impl<'a> FromPointerBuilder<'a> for Built<'a> {
     }
 }
 
-/// What Cap'n Proto's compiler would generate for reading a struct.
+/// A substitute for the code that Cap'n Proto's compiler would generate for reading a struct.
 struct Read<'a>(PointerReader<'a>);
 
 impl<'a> FromPointerReader<'a> for Read<'a> {
@@ -277,7 +277,8 @@ fn numbers(pointer: PointerReader<'_>) -> capnp::Result<Vec<i32>> {
     })
 }
 
-/// Makes the program of Cap'n Proto. Encoding builds a message in reused memory, and writes it to the buffer.
+/// Returns the program that uses Cap'n Proto. Encoding builds a message in reused memory, and writes the
+/// message to the buffer.
 fn with_capnp<T: 'static>(
     encodes: bool,
     value: T,
@@ -359,7 +360,7 @@ fn read_structure(of: &mut Derived, pointer: PointerReader<'_>) -> capnp::Result
     Ok(())
 }
 
-/// Returns the program of a peer for a type.
+/// Returns the program that encodes or decodes a type with another system (a peer).
 fn program(peer: &str, data: Data, encodes: bool) -> Repeated {
     let user = User::full();
     let all = derived(&user);

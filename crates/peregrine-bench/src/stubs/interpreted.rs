@@ -1,7 +1,8 @@
-//! Interpreted stubs: one stub traverses a short-form description, and calls itself for nested types.
+//! Implements interpreted stubs. One stub traverses the description of a procedure in a short form, and calls
+//! itself for nested types.
 //!
-//! It is the paper's stub: straightforward, without advance knowledge of sizes. (Peregrine's own interpreter
-//! flattens descriptions when it binds.)
+//! It is the stub of the paper (see `mod.rs`). The stub is straightforward, and does not know sizes in
+//! advance. (Peregrine's own interpreter flattens descriptions when a client binds.)
 
 use core::slice;
 
@@ -214,8 +215,8 @@ pub(crate) fn records_moved(user: &mut User, packet: &mut [u8]) -> Used {
     call(&mover, &mut [Memory::Words(user.records.as_flattened_mut())], RECORDS_ONLY, packet)
 }
 
-/// Finds the integers of the array of records, and moves nothing. Each integer has a code, and all codes are
-/// in one row without records.
+/// Finds the integers of the array of records, and moves nothing. Each integer has a code. All codes are in
+/// one sequence that contains no records.
 pub(crate) fn row_found(user: &mut User, packet: &mut [u8]) -> Used {
     const CODES: &[Code] = &[Code::Integer; 3 * RECORDS];
     call(&Nothing, &mut [Memory::Words(user.records.as_flattened_mut())], CODES, packet)

@@ -1,4 +1,4 @@
-//! The marks of the study of stubs: the largest acceptable values.
+//! Defines the marks of the study of stubs. A mark is the largest acceptable value of a result.
 
 use super::shipped::Row;
 use super::study::Study;
@@ -18,15 +18,16 @@ impl Mark {
     }
 }
 
-/// The largest acceptable ratio of the time of native values to that of a copy of the same number of bytes,
-/// in each direction.
+/// The largest acceptable ratio of two times in each direction: the time of values in the native
+/// representation, and the time of a copy of the same number of bytes.
 const OVER_COPY: [(Data, f64); 2] = [(Data::Array, 1.10), (Data::Structure, 1.50)];
-/// The largest acceptable ratio of the time of interpreted calls to that of compiled ones.
+/// The largest acceptable ratio of the time of interpreted calls to that of compiled calls.
 const OVER_COMPILED: [(Data, f64); 2] = [(Data::Array, 1.25), (Data::Structure, 2.00)];
 /// The largest acceptable difference between an interpreted and a compiled call of one integer, in
 /// nanoseconds.
 const MORE_NS: f64 = 30.0;
-/// The largest acceptable deviation of our model. It is the largest deviation of the paper's model.
+/// The largest acceptable deviation of the model's predictions from the times on this machine. It is the
+/// largest deviation of the model in the paper.
 const MODEL: f64 = 0.12;
 
 /// Returns all marks.

@@ -1,11 +1,12 @@
-//! The experiment `stubs`: the costs of designs of stubs, after Chung, Lazowska, Notkin and Zahorjan.
+//! The experiment `stubs`: measures the costs of ten designs of stubs, and of Peregrine's own stubs. It
+//! repeats the study of Chung, Lazowska, Notkin and Zahorjan. In this directory, *the paper* is the paper
+//! about that study.
 //!
 //! | file | what |
 //! |---|---|
 //! | `user`, `packet` | the three data types; a message |
 //! | `copying`, `compiled`, `interpreted` | the ten designs |
-//! | `parameters`, `model` | measurements of the paper's parameters; the paper's equations with these
-//! parameters |
+//! | `parameters`, `model` | measurements of the paper's parameters; predictions by the paper's equations |
 //! | `effects` | what the model misses |
 //! | `shipped` | Peregrine's own stubs |
 //! | `encodings` | the same types in other encodings, for the experiment `peers` |
@@ -41,7 +42,7 @@ use user::User;
 use crate::subject::Failure;
 use crate::{Progress, Selection, machine};
 
-/// The number of bytes of the message that were used; `None` if the message is too short or invalid.
+/// The number of bytes of the message that were used. This is `None` if the message is too short or invalid.
 type Used = Option<usize>;
 
 /// A function that moves the arguments of one procedure.

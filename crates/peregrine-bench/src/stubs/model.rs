@@ -1,5 +1,5 @@
-//! The paper's model with this machine's parameters: the sum of all parts, and a variant in which moving
-//! items overlaps with the rest.
+//! Predicts the times of stubs by the paper's model, with the parameters of this machine. The paper's model
+//! adds the times of all parts. In a variant of the model, moving items overlaps with the other parts.
 
 use crate::cost::{Cost, Design, Length, Parameters, Part, Symbol, costs};
 
@@ -12,8 +12,9 @@ use super::user::{Data, TEXT};
 pub(crate) struct Prediction {
     /// The paper's model: every part waits for the previous one.
     pub(crate) sum: f64,
-    /// In each loop, and outside of loops, moving items overlaps with everything else except blocks (also
-    /// with the call of the stub). The longer of the two times counts.
+    /// The variant of the model. In each loop, and outside of loops, moving items overlaps with everything
+    /// else except blocks. It also overlaps with the call of the stub. Of the two times that overlap, the
+    /// longer one counts.
     pub(crate) overlap: f64,
 }
 
@@ -98,8 +99,8 @@ mod tests {
         assert_eq!(item.overlap, 7.0 + 256.0 * 3.0);
         let byte = of(Control::Compiled, Copying::InlineByte, Data::Array);
         assert_eq!(byte.overlap, 8.0 + 256.0 * 8.0);
-        // Each of the 86 records takes the longer of two times: 3 moves (3 * 8 = 24), or a loop step, a
-        // set-up and 3 codes (3 + 10 + 3 * 4 = 25).
+        // Each of the 86 records takes the longer of two times. One is the time of 3 moves (3 * 8 = 24). The
+        // other is the time of a loop step, a set-up and 3 codes (3 + 10 + 3 * 4 = 25).
         let structure = of(Control::Interpreted, Copying::InlineByte, Data::Structure);
         let once = 7.0 + 102.4 + 2.0 * 10.0 + 2.0 * 20.0 + 6.0 * 4.0;
         assert_eq!(structure.overlap, once + 256.0 * 8.0 + 86.0 * 25.0);

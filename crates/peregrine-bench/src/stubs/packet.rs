@@ -1,8 +1,8 @@
-//! A message under construction, and the two directions in which values are moved.
+//! Represents a message that a stub writes or reads, and the two directions in which stubs move values.
 
 use std::sync::atomic::{Ordering, compiler_fence};
 
-/// The rest of a message, from the current position to the end of its memory.
+/// The rest of a message, from the current position to the end of the message's memory.
 #[derive(Debug)]
 pub(crate) struct Packet<'a> {
     rest: &'a mut [u8],
@@ -46,14 +46,14 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// Prevents the compiler from combining several moves: it does not merge two moves into one of twice the
-/// width, and does not vectorize a loop of moves. No instruction is emitted.
+/// Prevents the compiler from combining several moves. The compiler does not merge two moves into one of
+/// twice the width, and does not vectorize a loop of moves. No instruction is emitted.
 #[inline(always)]
 pub(crate) fn keep_separate() {
     compiler_fence(Ordering::SeqCst);
 }
 
-/// The direction: to the message or from it.
+/// The direction in which values are moved: to the message or from it.
 pub(crate) trait Way: 'static {
     /// Moves a whole slice. Both slices have the same length.
     fn block(packet: &mut [u8], user: &mut [u8]);
@@ -62,11 +62,11 @@ pub(crate) trait Way: 'static {
     fn byte(packet: &mut u8, user: &mut u8);
 }
 
-/// From the user to the message.
+/// The direction from the user's values to the message.
 #[derive(Debug)]
 pub(crate) struct Marshal;
 
-/// From the message to the user.
+/// The direction from the message to the user's values.
 #[derive(Debug)]
 pub(crate) struct Unmarshal;
 

@@ -1,7 +1,7 @@
-//! The measurements in the paper of Chung, Lazowska, Notkin and Zahorjan on compiled and interpreted stubs
-//! (its Tables 2, 3 and 4). The machine was a MicroVAX-II with Ultrix 2.0.
+//! Lists the measurements in Tables 2, 3 and 4 of the paper of Chung, Lazowska, Notkin and Zahorjan on
+//! compiled and interpreted stubs. The machine was a MicroVAX-II with Ultrix 2.0.
 
-/// Table 2: milliseconds for the three types. The rows are those of `Design::ALL`. See [`DOUBTFUL`].
+/// Table 2: times in milliseconds for the three types. The rows are those of `Design::ALL`. See [`DOUBTFUL`].
 pub(crate) const MEASURED_MS: [[f64; 3]; 10] = [
     [0.085, 4.75, 23.3],
     [0.079, 3.40, 19.0],
@@ -15,8 +15,8 @@ pub(crate) const MEASURED_MS: [[f64; 3]; 10] = [
     [0.035, 0.457, 4.08],
 ];
 
-/// Row and column of the figures of Table 2 that are missing in our copy or contradict other figures, and
-/// why.
+/// The row and the column of each figure of Table 2 that is missing in our copy or contradicts other figures.
+/// The text says why the figure is doubtful.
 pub(crate) const DOUBTFUL: [(usize, usize, &str); 2] = [
     (5, 2, "missing in our copy of the paper; its model gives 11.9 ms"),
     (
@@ -31,7 +31,8 @@ pub(crate) const DOUBTFUL: [(usize, usize, &str); 2] = [
 pub(crate) const INTERPRETATION: [[u32; 3]; 5] =
     [[80, 4, 51], [86, 6, 63], [63, 2, 33], [67, 2, 39], [86, 4, 76]];
 
-/// Table 4: the percentage of the time that is due to procedure calls: interpreted and compiled, by bytes and
-/// by items, for the three types.
+/// Table 4: the percentage of the time that is due to procedure calls. The first half is for interpreted
+/// stubs, and the second half for compiled stubs. In each half, the first row is for copying by bytes, and
+/// the second row for copying by items. Each row has the three types.
 pub(crate) const CALLS: [[[u32; 3]; 2]; 2] =
     [[[23, 57, 36], [25, 65, 42]], [[63, 57, 52], [83, 64, 59]]];

@@ -1,8 +1,8 @@
-//! The model's parameters, each measured by a separate micro-program.
+//! Measures the parameters of the paper's model. Each parameter is measured by a separate micro-program.
 //!
-//! No parameter is fitted to the times of stubs. Each is what the paper's Table 6 defines, measured alone.
-//! The cost of calling a stub is the time of an empty stub. It is subtracted from each parameter, and added
-//! to the equations.
+//! No parameter is fitted to the times of stubs. Each parameter is the time of the operation that the paper's
+//! Table 6 defines, measured alone. The cost of calling a stub is the time of an empty stub. This cost is
+//! subtracted from each parameter, and added to the equations.
 
 use std::time::Duration;
 
@@ -31,8 +31,8 @@ pub(crate) const STEPS: usize = super::user::INTEGERS;
 #[inline(always)]
 fn straight(mover: &impl Mover, user: &mut User, packet: &mut [u8]) -> Used {
     let (bytes, mut packet) = (packet.len(), Packet::new(packet));
-    // Skips a number of bytes that the compiler does not know. So it does not know the positions of the
-    // items, as in a stub that has moved other values before.
+    // Skips a number of bytes that the compiler does not know. So the compiler does not know the positions of
+    // the items. This is also the case in a stub that has moved other values before.
     packet.next(user.lengths[0])?;
     let array = &mut user.array.value;
     macro_rules! items {
@@ -47,7 +47,7 @@ pub(crate) fn straight_bytes<W: Way>(user: &mut User, packet: &mut [u8]) -> Used
     straight(&InlineByte::<W>::new(), user, packet)
 }
 
-/// Moves each item as one.
+/// Moves each item as a whole.
 pub(crate) fn straight_items<W: Way>(user: &mut User, packet: &mut [u8]) -> Used {
     straight(&InlineItem::<W>::new(), user, packet)
 }
@@ -69,7 +69,7 @@ pub(crate) fn steps(user: &mut User, _: &mut [u8]) -> Used {
     Some(0)
 }
 
-/// Moves only a block. Its place in the message is after that of a count, which is not moved.
+/// Moves only a block. In the message, the block follows the place of a count. The count itself is not moved.
 pub(crate) fn block<W: Way, const I: usize>(user: &mut User, packet: &mut [u8]) -> Used {
     let bytes = user.lengths[I];
     let user = user.flat.get_mut(..bytes)?;
@@ -77,7 +77,7 @@ pub(crate) fn block<W: Way, const I: usize>(user: &mut User, packet: &mut [u8]) 
     Some(bytes)
 }
 
-/// Moves a block as [`block`] does, and also does the bookkeeping of the message, as a stub does.
+/// Moves a block as [`block`] does. Also checks the rest of the message and advances in it, as a stub does.
 pub(crate) fn block_in_stub<W: Way, const I: usize>(user: &mut User, packet: &mut [u8]) -> Used {
     let (bytes, mut packet) = (packet.len(), Packet::new(packet));
     packet.next(4)?;
@@ -90,7 +90,7 @@ pub(crate) fn block_in_stub<W: Way, const I: usize>(user: &mut User, packet: &mu
 /// A micro-program: its name, and its stub.
 type Named = (&'static str, Stub);
 
-/// The number of micro-programs that precede those of blocks.
+/// The number of micro-programs that precede the micro-programs for blocks.
 const SINGLE: usize = 8;
 
 /// Returns the micro-programs of a direction.
@@ -120,7 +120,7 @@ fn micro_programs<W: Way>() -> Vec<Named> {
     single.into_iter().chain(blocks.map(|block| ("b", block))).collect()
 }
 
-/// The index of the block that is measured in a stub, too: that of 1024 bytes.
+/// The index in [`BLOCKS`] of the block that is also measured in a stub. This block has 1024 bytes.
 const IN_STUB: usize = 6;
 
 /// Returns all programs that measure the parameters of one direction.

@@ -1,4 +1,5 @@
-//! The study as a picture: how much slower each design is than the fastest, on this machine and in the paper.
+//! Draws the study as a picture. The picture shows how much slower each design is than the fastest design, on
+//! this machine and in the paper.
 
 use std::fmt::Write;
 
@@ -9,19 +10,19 @@ use super::report::{control, copying};
 use super::study::Study;
 use super::user::Data;
 
-/// The space left of the origin, for the longest names.
+/// The space to the left of the origin. The longest names need this space.
 const MARGIN: f64 = 30.0;
 const WIDTH: f64 = 980.0 + MARGIN;
 /// The horizontal position at which the names of designs end and the bars begin.
 const LEFT: f64 = 190.0;
-/// The width of a panel's bars.
+/// The largest width of the bars in a panel.
 const PANEL: f64 = 230.0;
 const GAP: f64 = 30.0;
 const TOP: f64 = 84.0;
 /// The height of a design's two bars.
 const ROW: f64 = 34.0;
-/// The largest ratio that a panel shows: its right end. A ratio is a time divided by the time of the fastest
-/// design.
+/// The largest ratio that a panel shows, at its right end. A ratio is the time of a design divided by the
+/// time of the fastest design.
 const MOST: f64 = 120.0;
 
 const HERE: &str = "#1b6ca8";
@@ -34,7 +35,7 @@ fn across(ratio: f64) -> f64 {
     PANEL * ratio.clamp(1.0, MOST).ln() / MOST.ln()
 }
 
-/// Returns the smallest value.
+/// Returns the smallest finite value.
 fn least(values: impl Iterator<Item = f64>) -> f64 {
     values.filter(|value| value.is_finite()).fold(f64::INFINITY, f64::min)
 }

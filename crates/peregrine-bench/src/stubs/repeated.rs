@@ -1,5 +1,5 @@
-//! The operations that are measured, and the method: each operation is repeated, and intervals in which
-//! something disturbed it do not count.
+//! Defines the operations that are measured, and the method of measurement. Each operation is repeated.
+//! Intervals in which something disturbed the operation do not count.
 
 use core::fmt::{self, Debug};
 use std::hint::black_box;
@@ -66,9 +66,10 @@ impl Repeated {
     ///
     /// The processor's frequency varies, and sometimes another program uses the same core (perhaps its other
     /// hardware thread, or another virtual machine). So the time `slice` is divided into pieces. The
-    /// [pace](Pace) contains the time of one multiplication in a chain. This time is measured before and
-    /// after each piece, and the time of the piece is divided by it. The sample is the median of these
-    /// quotients over the undisturbed pieces, multiplied by the usual time of one multiplication.
+    /// [pace](Pace) contains the time of one multiplication in a chain. The pace is measured before and after
+    /// each piece, and the time of the piece is divided by the time of one multiplication. The sample is the
+    /// median of these quotients over the undisturbed pieces, multiplied by the usual time of one
+    /// multiplication.
     pub(crate) fn measure(&mut self, slice: Duration) -> Result<Sample, Failure> {
         let last_ns = match self.last_ns {
             Some(ns) => ns,
@@ -124,8 +125,8 @@ pub(crate) struct Pace {
     /// The time of one multiplication (a link) in a chain of multiplications. Each multiplication waits for
     /// the previous one, so the time shows the clock frequency.
     link_ns: f64,
-    /// The time of a row of independent steps, divided by `link_ns`. It grows if another program uses the
-    /// same execution units.
+    /// The time of a series of independent steps, divided by `link_ns`. This number grows if another program
+    /// uses the same execution units.
     row_links: f64,
 }
 
@@ -158,7 +159,7 @@ impl Pace {
     }
 }
 
-/// The pace without disturbance.
+/// The pace of this processor without disturbance.
 static USUAL: LazyLock<Pace> = LazyLock::new(|| {
     let paces: Vec<Pace> = (0..20_000).map(|_| Pace::now()).collect();
     let of = |part: fn(&Pace) -> f64| paces.iter().map(part).collect::<Vec<_>>();
@@ -183,7 +184,7 @@ pub(crate) fn stub(design: Design, data: Data, marshals: bool) -> Stub {
 mod tests {
     use super::*;
 
-    /// Returns the message of a type, written by simple code.
+    /// Returns the message of a type. Simple code writes this message.
     fn expected(data: Data) -> Vec<u8> {
         let user = User::full();
         let words = |words: &[i32]| words.iter().flat_map(|word| word.to_ne_bytes()).collect();

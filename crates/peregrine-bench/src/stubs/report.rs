@@ -1,4 +1,4 @@
-//! The study as tables for people and as JSON for programs.
+//! Writes the study as tables for people, or as JSON for programs.
 
 use std::io::{self, Write};
 

@@ -1,11 +1,13 @@
-//! The costs of Peregrine's own stubs for the three types, compared with copies of the same number of bytes.
+//! Measures the costs of Peregrine's own stubs for the three types of the study, and compares them with
+//! copies of the same number of bytes.
 //!
-//! * `value`: `Value::encode` and `Value::decode` of the type, as an argument by value. Its arrays have fixed
-//!   lengths.
-//! * `stub`: a generated stub. The client's stub is measured until the message is complete in its frame. The
-//!   server's stub is measured from there to the procedure (copying the arguments, as a path does) and back.
-//! * `call`: a whole call within this process, by the compiled client and by the interpreted one, to the same
-//!   compiled server.
+//! * `value`: `Value::encode` and `Value::decode` of the type, as an argument by value. The arrays of the
+//!   type have fixed lengths.
+//! * `stub`: a generated stub. The client's stub is measured until the message is complete in its frame (the
+//!   memory of the call). The server's stub is measured from the complete message to the procedure and back.
+//!   This includes a copy of the arguments, as on a path.
+//! * `call`: a whole call within this process. The compiled and the interpreted client call the same compiled
+//!   server.
 
 use std::cell::RefCell;
 use std::hint::black_box;
@@ -59,7 +61,7 @@ pub(crate) trait Three {
     ) -> peregrine::Result<()>;
 }
 
-/// Returns the description of these procedures, from which the equations are derived.
+/// Returns the description of the interface [`Three`]. The equations are derived from it.
 pub(crate) fn description() -> Described {
     let text = ThreeClient::INTERFACE.canonical_text();
     Described::parse(&text).expect("a description by the macro")
@@ -94,7 +96,7 @@ impl Three for Object {
     }
 }
 
-/// Returns a server of these procedures, whose object ignores the arguments.
+/// Returns a server of the interface [`Three`]. Its object ignores the arguments.
 pub(crate) fn equal_server() -> Arc<dyn Serve> {
     Arc::new(ThreeServer::new(Object))
 }
@@ -111,7 +113,7 @@ pub(crate) struct Structure {
 }
 
 impl Structure {
-    /// Makes the structure of the user's values.
+    /// Returns the structure that contains the user's values.
     pub(crate) fn of(user: &User) -> Self {
         let triple = |&[first, second, third]: &[i32; 3]| Triple { first, second, third };
         Self {
@@ -128,7 +130,7 @@ impl Structure {
 /// A kind of measured stub of Peregrine, or the copy with which stubs are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Row {
-    /// A copy of bytes. Their number is the size of the value.
+    /// A copy of as many bytes as the value has.
     Copy,
     /// The value in the native representation.
     Value,
@@ -206,7 +208,7 @@ fn copy_from<const N: usize>(flat: &mut Flat, packet: &mut [u8]) -> Used {
     Some(N)
 }
 
-/// Makes the program of a value, for a direction and a representation.
+/// Returns the program that encodes or decodes a value in a representation.
 fn of_value<T: Value + Clone + 'static, R: Representation>(value: &T, marshals: bool) -> Repeated {
     let (mut boxed, mut packet) = (Placed::boxed(value.clone()), room());
     if marshals {
@@ -219,7 +221,7 @@ fn of_value<T: Value + Clone + 'static, R: Representation>(value: &T, marshals: 
 /// The number of bytes of the structure as a value.
 pub(crate) const STRUCTURE_BYTES: usize = 3 * 4 + 4 * INTEGERS + 12 * RECORDS + 4 + 4 + 1024;
 
-/// Returns frames of the size of a message, like those of bindings.
+/// Returns frames (the memory of calls) that have the size of a message, like the frames of a binding.
 fn frames() -> Result<Frames, Failure> {
     Ok(Frames::private(1, 1, PACKET)?)
 }
@@ -242,7 +244,7 @@ impl Caller {
         Ok(Self { frames: frames()?, user, records: Placed::boxed(e), labelled: f })
     }
 
-    /// Writes the message into one frame `times` times. Returns its layout.
+    /// Writes the message into one frame `times` times. Returns the layout of the message.
     fn run(&self, data: Data, times: u32) -> Option<Layout> {
         let mut frame = self.frames.take(|| None, |_| false, OnExhausted::Wait)?;
         frame.fill(|frame, space| self.fill(frame, space, data, times))
@@ -297,7 +299,7 @@ impl Caller {
     }
 }
 
-/// A server stub, and a message in a frame that it serves.
+/// A server stub, and a frame with the message that the stub serves.
 struct Server {
     caller: Caller,
     layout: Layout,
@@ -370,7 +372,7 @@ impl Calling {
         Rc::new(RefCell::new(Self::over(compiled.binding().clone())))
     }
 
-    /// Makes both clients of a binding.
+    /// Creates both clients. They use the same binding.
     pub(crate) fn over(binding: Binding) -> Self {
         let user = User::full();
         let Structure { e, f, .. } = Structure::of(&user);
@@ -426,7 +428,7 @@ impl Calling {
     }
 }
 
-/// Returns the program of a row.
+/// Returns the program that a row measures.
 pub(crate) fn program(
     row: Row,
     data: Data,

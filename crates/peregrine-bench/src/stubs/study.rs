@@ -1,4 +1,5 @@
-//! The study: all operations are measured alternately, round by round, and compared with the model.
+//! Runs the study: measures all operations alternately, round by round, and compares the times with the
+//! model.
 
 use crate::cost::Design;
 
@@ -38,9 +39,11 @@ pub(crate) struct Ours {
     pub(crate) data: Data,
     pub(crate) marshals: bool,
     pub(crate) ns: [f64; 3],
-    /// The quartiles of the rounds' ratios to the time of [the base](Row::base).
+    /// The quartiles of the ratios of all rounds. A ratio compares this time with the time of [the
+    /// base](Row::base).
     pub(crate) ratio: [f64; 3],
-    /// The median of the rounds' differences from the time of the base, in nanoseconds.
+    /// The median of the differences of all rounds, in nanoseconds. A difference is this time minus the time
+    /// of the base.
     pub(crate) more: f64,
 }
 
@@ -59,7 +62,7 @@ pub(crate) struct Difference {
 pub(crate) struct Study {
     pub(crate) rounds: usize,
     pub(crate) cells: Vec<Cell>,
-    /// The parameters of moves to the message, and of moves from it.
+    /// The parameters of moves to the message, and the parameters of moves from the message.
     pub(crate) parameters: [Measured; 2],
     pub(crate) differences: Vec<Difference>,
     pub(crate) ours: Vec<Ours>,

@@ -1,4 +1,4 @@
-//! The user's data of the three types.
+//! Holds the user's values of the three types of the study.
 
 /// The number of elements of the array of integers.
 pub(crate) const INTEGERS: usize = 256;
@@ -43,10 +43,10 @@ impl Data {
     }
 }
 
-/// A value that begins `BEFORE` bytes after a page's start. Copies take longer if their source is, modulo a
-/// page, shortly after their destination. So messages begin at the start of pages, and the data that is
-/// copied to them or from them begins in the middle of pages. The text is an exception: it begins at the start
-/// of a page, because its place in a message is near the middle of a page.
+/// A value that begins `BEFORE` bytes after the start of a page. Copies take longer if their source is,
+/// modulo a page, shortly after their destination. So messages begin at the start of pages. The data that is
+/// copied to them or from them begins in the middle of pages. The text is an exception: it begins at the
+/// start of a page, because the place of the text in a message is near the middle of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[repr(C, align(4096))]
 pub(crate) struct Placed<T, const BEFORE: usize> {
@@ -88,7 +88,8 @@ pub(crate) const PACKET: usize = 4096;
 /// The sizes in bytes of the measured blocks.
 pub(crate) const BLOCKS: [u64; 9] = [12, 32, 64, 128, 256, 512, 1024, 1032, 3108];
 
-/// The user's values of these types. The parts of the structure are separate, like a procedure's arguments.
+/// The user's values of the three types. The parts of the structure are separate, like a procedure's
+/// arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct User {
     pub(crate) one: i32,
@@ -160,7 +161,7 @@ impl User {
         }
     }
 
-    /// Returns the values of one type; the rest is zero.
+    /// Returns the values of one type. All other values are zero.
     #[cfg(test)]
     pub(crate) fn only(&self, data: Data) -> Self {
         let mut only = Self::empty();
