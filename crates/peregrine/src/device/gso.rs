@@ -92,8 +92,9 @@ impl<'a> GsoBatch<'a> {
     /// sent. Returns false if the datagram does not fit. In that case, the caller sends the batch and then
     /// adds the datagram again.
     ///
-    /// An empty batch rejects a datagram only if it is larger than [`BYTES_MAX`], if its copied parts
-    /// are larger than the buffer, or if at least half of [`PARTS_MAX`] parts are too large to copy.
+    /// An empty batch rejects a datagram for one of three reasons only. The datagram is larger than
+    /// [`BYTES_MAX`]. Its copied parts are larger than the buffer. At least half of [`PARTS_MAX`] parts are
+    /// too large to copy.
     pub(crate) fn push(&mut self, header: &[u8], payload: &[Window<'a>]) -> bool {
         let bytes = header.len() + payload.iter().map(Window::len).sum::<usize>();
         let fits = !self.complete

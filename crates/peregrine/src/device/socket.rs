@@ -44,7 +44,7 @@ impl PartialEq for Route {
 }
 
 impl Route {
-    /// Makes a socket that sends to and receives from the server only.
+    /// Creates a socket that sends to and receives from the server only.
     ///
     /// # Errors
     /// If there is no route, no descriptor or no memory.
@@ -94,7 +94,8 @@ impl Socket {
     }
 
     /// Sends one packet, which consists of `parts`, to the peer. Does not wait for free space in the send
-    /// buffer. The keeper thread uses this function, because that thread must not be delayed.
+    /// buffer. The keeper, the background thread of the process, uses this function, because the keeper must
+    /// not be delayed.
     ///
     /// # Errors
     /// As for [`send`](Self::send); `WouldBlock` if the send buffer is full.

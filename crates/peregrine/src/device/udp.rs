@@ -83,7 +83,7 @@ impl Udp {
         Ok(socket)
     }
 
-    /// Makes a socket that sends to and receives from one peer only.
+    /// Creates a socket that sends to and receives from one peer only.
     ///
     /// # Errors
     /// If there is no route to the peer.
@@ -127,15 +127,15 @@ impl Udp {
     ///
     /// # Errors
     /// Those of `sendmsg`. `ConnectionRefused` means that an *earlier* datagram reached a closed port. Even
-    /// then, this datagram was not sent. `WouldBlock` means that the send buffer is full. It occurs only on
-    /// an unconnected socket.
+    /// then, this datagram was not sent. `WouldBlock` means that the send buffer is full. This error occurs
+    /// only on an unconnected socket.
     #[inline]
     pub(crate) fn send(&self, parts: &[Window<'_>], to: Option<&Address>) -> io::Result<()> {
         self.send_or(parts, to, self.if_full())
     }
 
-    /// Sends one datagram to the peer, without waiting for free space in the send buffer. The keeper thread
-    /// uses this function, because that thread must not be delayed.
+    /// Sends one datagram to the peer, without waiting for free space in the send buffer. The keeper, the
+    /// background thread of the process, uses this function, because the keeper must not be delayed.
     ///
     /// # Errors
     /// As for [`send`](Self::send), and `WouldBlock` on every socket.
@@ -174,7 +174,7 @@ impl Udp {
     ///
     /// # Errors
     /// Those of `recvmsg`. `ConnectionRefused` means that an earlier datagram of this socket reached a closed
-    /// port. It occurs only on a connected socket. The kernel reports each such error once.
+    /// port. This error occurs only on a connected socket. The kernel reports each such error once.
     #[inline]
     pub(crate) fn receive(
         &self,
@@ -209,8 +209,8 @@ impl Udp {
         }
     }
 
-    /// Sets the receive timeout of the socket to `limit`. [`Duration::ZERO`] means no timeout. If the current
-    /// timeout equals `limit` or is slightly longer, it is kept, because a slightly longer wait costs less
+    /// Sets the receive timeout of the socket to `limit`. [`Duration::ZERO`] means no timeout. The current
+    /// timeout is kept if it equals `limit` or is slightly longer, because a slightly longer wait costs less
     /// than a system call. All threads that sleep on the socket share the timeout. So a thread may request a
     /// timeout only if no other thread sleeps on the socket.
     fn limit(&self, limit: Duration) -> io::Result<()> {
@@ -300,8 +300,9 @@ pub(crate) fn payload_to(peer: SocketAddr, header: usize) -> io::Result<usize> {
     Udp::connected(peer)?.payload(header)
 }
 
-/// Returns the size in bytes of the largest payload in a packet of `mtu` bytes, after the IP header, the
-/// UDP header and a header of `header` bytes. The size is rounded down to a multiple of 16.
+/// Returns the size in bytes of the largest payload that fits a packet of `mtu` bytes. The packet also
+/// contains the IP header, the UDP header and a header of `header` bytes. The size is rounded down to a
+/// multiple of 16.
 fn payload(mtu: usize, v6: bool, header: usize) -> usize {
     let ip = if v6 { IP_V6 } else { IP_V4 };
     mtu.saturating_sub(ip + UDP).min(BYTES_MAX).saturating_sub(header) & !15

@@ -33,7 +33,7 @@ impl FrameSource for Frames {
     }
 }
 
-/// Fuzz input, which is consumed from the front.
+/// Fuzz input. Its bytes are consumed from the front.
 struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {

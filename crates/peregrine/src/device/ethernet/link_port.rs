@@ -255,11 +255,12 @@ enum Holder {
     This,
     /// Another process, by its number and its name.
     Process(String),
-    /// Another process that is not known: its listener's backlog is full, or it has just ended.
+    /// Another process that could not be identified. The backlog of its listener is full, or the process has
+    /// just ended.
     Unknown,
 }
 
-/// Makes the listener by which other processes find out that this one has the queue.
+/// Creates the listener by which other processes find out that this process has the queue.
 fn announce_queue(interface: &NetworkInterface) -> io::Result<UnixListener> {
     let at = name(&format!("{}/queue/{QUEUE}", interface.number))?;
     let listener = UnixListener::bind_addr(&at)?;

@@ -91,7 +91,7 @@ pub(crate) struct Ethernet {
     peer: Option<(LinkAddress, [u8; LINK_BYTES])>,
     device: Device,
     /// Receives the frames that arrive through the other queues of the interface. Present only if the device
-    /// is AF_XDP, which serves one queue, and the interface has several.
+    /// is AF_XDP and the interface has several queues, because AF_XDP serves one queue.
     others: Option<Box<AfPacketSocket>>,
     mtu: usize,
     merges: AtomicBool,
@@ -118,7 +118,7 @@ trait FrameSource {
 }
 
 impl Ethernet {
-    /// Makes a socket that receives from any endpoint on the link.
+    /// Creates a socket that receives from any endpoint on the link.
     ///
     /// # Errors
     /// If neither device is available.
@@ -159,7 +159,7 @@ impl Ethernet {
         Ok(socket)
     }
 
-    /// Makes a socket that sends to and receives from one peer only.
+    /// Creates a socket that sends to and receives from one peer only.
     ///
     /// # Errors
     /// As for [`open`](Self::open).

@@ -1,10 +1,10 @@
 //! A pool of frames in memory that this process shares with the kernel. A frame is a piece of this memory
 //! that holds one Ethernet frame. The pool tracks whether the kernel or this process owns each frame.
 //!
-//! | use of the frame | where the frame is, in order |
-//! |---|---|
-//! | for receiving | the fill ring, then a socket's receive ring, then a return batch, then the spare list or the fill ring |
-//! | for sending | a socket's list; then, *in flight*, the transmit ring and the completion ring; then the socket's list |
+//! * A frame for receiving is first in the fill ring. It moves to a socket's receive ring, then to a return
+//!   batch, and then to the spare list or back to the fill ring.
+//! * A frame for sending belongs to the list of one socket. The frame is *in flight* from the transmit ring to
+//!   the completion ring. After that, the socket can use the frame again.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
@@ -134,8 +134,8 @@ impl FrameBuffers {
     }
 
     /// Assigns frames to a socket. Returns the indices of `sent` frames, in which the socket builds what it
-    /// sends. Also reserves `arriving` frames for the receive ring of the socket, which holds `arriving`
-    /// frames.
+    /// sends. Also reserves `arriving` frames for the receive ring of the socket. The ring holds this number
+    /// of frames.
     ///
     /// # Errors
     /// If the pool has too few frames left.

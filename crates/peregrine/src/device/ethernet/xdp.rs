@@ -118,8 +118,8 @@ impl XdpQueue {
         }
     }
 
-    /// Keeps a socket for the next endpoint, after its own endpoint has ended. If the socket were closed
-    /// instead, the pool would lose the memory of a frame that arrives at this moment.
+    /// Keeps the socket of an endpoint that has ended, so that the next endpoint can use this socket. If the
+    /// socket were closed instead, the pool would lose the memory of a frame that arrives at this moment.
     pub(super) fn close(&self, slot: u8, xsk: &Arc<Xsk>) {
         self.program.leave(slot);
         xsk.clear();

@@ -1,10 +1,10 @@
-//! The client's end of the datagram path. For each binding and each frame, it has one *activity*: a sequence
-//! of calls, one after another. A frame is the memory of one call and its result.
+//! The client's end of the datagram path. For each binding and each frame, the client has one *activity*: a
+//! sequence of calls, one after another. A frame is the memory of one call and its result.
 //!
 //! The calling thread sends, waits and receives on the socket of its frame. So the kernel wakes the right
 //! thread (Firefly's direct wake-up). The number of such sockets is limited. Further frames share one socket.
-//! Between calls, the keeper, the background thread of the process, acknowledges results. It also asks
-//! whether the server has released cancelled calls (see [`association`]).
+//! Between calls, the keeper, the background thread of the process, acknowledges results. The keeper also
+//! asks whether the server has released cancelled calls (see [`association`]).
 
 pub(super) mod activity;
 pub(super) mod association;
@@ -89,9 +89,9 @@ pub(crate) struct DatagramPath<R: HandleProvider> {
     wait: Wait,
     /// Whether the last call failed because its handle was closed or captured.
     lost: AtomicBool,
-    /// When the current series of calls without an answer began, in nanoseconds. This is the start of the
-    /// first call of the series. If that call received packets from the server, it is the time of the last
-    /// such packet. 0 if the last call got an answer.
+    /// When the current series of calls without an answer began, in nanoseconds. The value is the start of
+    /// the first call of the series. If that call received packets from the server, the value is the time of
+    /// the last such packet. 0 means that the last call got an answer.
     silent_since: AtomicU64,
     /// The socket and the handles of the first bind. The first frame without a socket takes them.
     first: Mutex<Option<(Socket, Granted)>>,

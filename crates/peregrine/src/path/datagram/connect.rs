@@ -112,9 +112,9 @@ impl HandleProvider for HandleSource {
     }
 }
 
-/// The associations of this process. The newest is the last. A binding may search for an association by
-/// several routes. So one entry of the registry contains all associations. Bindings to all servers need this
-/// entry, so no thread holds its lock while it binds.
+/// The associations of this process. The newest association is the last in the list. A binding may search for
+/// an association by several routes. So one entry of the registry contains all associations. Bindings to all
+/// servers need this entry, so no thread holds its lock while it binds.
 static ASSOCIATIONS: Registry<(), Maintained> = Registry::new(Rank::Associations);
 
 /// Runs `with` on the list of the associations that are in use.
@@ -129,8 +129,8 @@ fn with_table<T>(with: impl FnOnce(&mut Vec<Weak<Maintained>>) -> T) -> T {
 /// balancer may direct one route to several servers. Then each of these servers has its own association.
 const KNOWN_MAX: usize = 2;
 
-/// Returns at most [`KNOWN_MAX`] associations of this process, the newest first. They use one of `routes`,
-/// and accept messages of `bytes` bytes.
+/// Returns at most [`KNOWN_MAX`] associations of this process, the newest first. Each of them uses one of
+/// `routes`, and accepts messages of `bytes` bytes.
 fn known(routes: &[Route], bytes: usize) -> Vec<Arc<Maintained>> {
     let fits = |one: &Arc<Maintained>| {
         let association = &one.association;
@@ -293,9 +293,9 @@ enum Over {
     },
 }
 
-/// Returns three values for the first server that answers at these addresses: its UDP address, the route to
-/// it over the link, and the link port of that route. A link port is the state that all sockets at one
-/// interface share. `asked` is true if the user's address names raw Ethernet explicitly.
+/// Returns three values for the first server that answers at these addresses: the server's UDP address, the
+/// route to the server over the link, and the link port of that route. A link port is the state that all
+/// sockets at one interface share. `asked` is true if the user's address names raw Ethernet explicitly.
 fn link_to(
     addresses: &[SocketAddr],
     asked: bool,

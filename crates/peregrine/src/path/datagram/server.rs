@@ -1,5 +1,6 @@
-//! The server's end of a datagram socket. For each client handle, it has a *record* at a numbered *place* of
-//! a table. It also keeps the memory of calls and results.
+//! The server's end of a datagram socket. A client has *handles*, each for a sequence of calls. For each
+//! handle, the server has a *record* at a numbered *place* of a table. The server also keeps the memory of
+//! calls and results.
 //!
 //! Any thread may receive any packet. The thread holds the lock of the client's record while the protocol
 //! decides what to do. Then the thread runs the call without a lock. The procedure builds its result in the
@@ -103,7 +104,7 @@ pub(crate) trait ExportHost: Send + Sync {
     fn report_panic(&self, panic: Box<dyn Any + Send>);
 }
 
-/// A socket that serves any number of clients. It has a record for each handle of a client.
+/// A socket that serves any number of clients. The socket has a record for each handle of a client.
 pub(crate) struct ServerSocket {
     socket: Socket,
     /// The location of this server on a link, if the server also uses raw Ethernet.
@@ -140,7 +141,7 @@ pub(crate) struct ServerSocket {
     /// The number of refused calls.
     refused: AtomicU64,
     unverified: UnverifiedHosts,
-    /// Whether the keeper checks the clients of running procedures.
+    /// Whether the keeper, the background thread of the process, checks the clients of running procedures.
     is_checking: AtomicBool,
     /// The keeper's watch for these checks.
     watch: OnceLock<Watch>,
@@ -162,7 +163,7 @@ pub(crate) struct ReceiverState {
     expected: Option<ExpectedPieces>,
     output: Vec<u8>,
     spare: ThreadCache,
-    /// The handle of a record that this thread must forget. It does so as soon as it holds no lock.
+    /// The handle of a record that this thread must forget. The thread does so as soon as it holds no lock.
     leaves: Option<Handle>,
     blocks: Vec<u32>,
     serving: Serving,

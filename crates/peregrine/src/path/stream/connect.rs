@@ -56,7 +56,8 @@ impl Connect for Tcp {
 /// The connections of this process. The key is the place to which a connection leads: a host and a port.
 static CONNECTIONS: Registry<Place, JoinedConnection> = Registry::new(Rank::Server);
 
-/// A connection that bindings of this process share. The connection ends when the last of them is dropped.
+/// A connection that bindings of this process share. The connection ends when the last of these bindings is
+/// dropped.
 struct JoinedConnection {
     // The watch must be dropped first. Then the keeper no longer watches the connection when the other fields
     // are dropped.
@@ -190,7 +191,7 @@ fn unreadable() -> CallError {
     violated("the server's answer is not readable")
 }
 
-/// Returns an error if the message is a refusal, or if it is not of the expected kind.
+/// Returns an error if the message is a refusal, or if the kind of the message is not `kind`.
 fn expect_kind(header: &Header, body: &[u8], kind: wire::MessageKind) -> Result<(), CallError> {
     match header.kind {
         wire::MessageKind::Refused => {

@@ -2,7 +2,8 @@
 //! address share one connection.
 //!
 //! The protocol module, [`stream`](crate::protocol::stream), defines what messages mean and how calls end.
-//! The protocol module has no sockets, threads or locks, and no memory for calls. This module adds them.
+//! The protocol module has no sockets, threads or locks, and no memory for calls. This module adds these
+//! parts.
 //!
 //! * `connect`: connects a client to a server, and decides which bindings share a connection.
 //! * `client`: sends calls and receives replies, on the client.

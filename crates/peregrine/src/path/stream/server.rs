@@ -50,11 +50,11 @@ use crate::value::{Space, Window, align_up};
 const READ_AHEAD: usize = 16 << 10;
 /// How long a thread waits for the next message before it leaves the connection to the keeper.
 const IDLE: Duration = limits::STALL_TIME;
-/// If the expected time of a call is at least this long, and bytes of later messages have already arrived,
-/// another thread handles these bytes while the call runs.
+/// Concerns calls with an expected time of at least `LONG`. If bytes of later messages have already arrived,
+/// another thread handles these bytes while such a call runs.
 const LONG: Duration = Duration::from_micros(50);
-/// If the expected time of a call is at least this long, another thread may receive while the call runs, even
-/// if no bytes of later messages have arrived.
+/// Concerns calls with an expected time of at least `VERY_LONG`. Even if no bytes of later messages have
+/// arrived, another thread may receive while such a call runs.
 const VERY_LONG: Duration = Duration::from_millis(1);
 
 // The low bits of the word `reader` say which thread receives. The other bits count the changes of the word.
@@ -92,7 +92,8 @@ pub(crate) struct AcceptedConnection {
     held: AtomicBool,
     /// The number of this connection, unique in this process.
     number: u64,
-    /// The intake: it bounds the memory of calls that have not begun to run, and reserves it for messages.
+    /// The intake. It reserves memory for messages, and bounds the memory of calls that have not begun to
+    /// run.
     intake: Arc<Intake>,
     /// The client's host. `intake` counts reserved memory for each host.
     host: IpAddr,

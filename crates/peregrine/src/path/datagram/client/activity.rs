@@ -229,13 +229,15 @@ pub(super) fn is_refusal(error: &io::Error) -> bool {
     error.kind() == ErrorKind::ConnectionRefused
 }
 
-/// Sends one packet. If sending fails, it is repeated once. If it fails again, the packet counts as lost.
+/// Sends one packet. If sending fails, tries once more. If the second try fails, too, the packet counts as
+/// lost.
 pub(super) fn deliver(activity: &mut Activity, call_socket: &CallSocket, packet: &[Window<'_>]) {
     deliver_by(activity, call_socket, || call_socket.socket().send(packet, None));
 }
 
 /// Sends one packet of an activity that has no call in progress. Does not wait for free space in the send
-/// buffer, because the calling thread may be the keeper, which must not be delayed.
+/// buffer, because the calling thread may be the keeper. The keeper, the background thread of the process,
+/// must not be delayed.
 pub(super) fn deliver_now(
     activity: &mut Activity,
     call_socket: &CallSocket,

@@ -1,13 +1,13 @@
-//! An association: the state that all bindings of this process to one server by one route share. It consists
-//! of the frames, which are the memory of calls, a socket for each frame, and the packets that are due
+//! An association: the state that all bindings of this process to one server by one route share. An
+//! association has frames (the memory of calls), a socket for each frame, and the packets that are due
 //! between calls.
 //!
-//! A *handle*, which the server grants to a client for its calls, is used only over the socket over which it
-//! was granted. Load balancers, address translators and routers choose the route of a packet by its ports. So
-//! from another socket, the same address may lead to another server, or nowhere. The sockets of an
-//! association are never replaced. The whole association is *lost* if the server does not answer any more, or
-//! if this machine has lost the address of the sockets. Then the bindings of the association bind again, over
-//! new sockets.
+//! The server grants *handles* to a client. Each handle identifies a sequence of calls. A handle is used only
+//! over the socket over which it was granted. Load balancers, address translators and routers choose the
+//! route of a packet by its ports. So from another socket, the same address may lead to another server, or
+//! nowhere. The sockets of an association are never replaced. The whole association is *lost* if the server
+//! does not answer any more, or if this machine has lost the address of the sockets. Then the bindings of the
+//! association bind again, over new sockets.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::time::Duration;
@@ -70,7 +70,7 @@ pub(crate) struct Association {
     /// The socket that all other frames share.
     shared: Mutex<Option<Arc<SharedSocket>>>,
     activities: Mutex<Vec<Weak<Mutex<Activity>>>>,
-    /// Whether the keeper already knows that packets are due.
+    /// Whether the keeper, the background thread of the process, already knows that packets are due.
     due: AtomicBool,
     /// Why the association is lost: the number of a [`LostReason`], or 0 if it is not lost.
     lost: AtomicU32,
@@ -379,7 +379,8 @@ impl Association {
         Ok(Arc::clone(shared.insert(new)))
     }
 
-    /// Notifies the server that handles are not needed any more. They were granted over the shared socket.
+    /// Notifies the server that handles are not needed any more. These handles were granted over the shared
+    /// socket.
     pub(super) fn say_goodbye(&self, handles: &[GrantedHandle], terms: ClientTerms) {
         if let Some(shared) = &*self.shared.lock() {
             say_goodbye(shared.socket(), handles, terms);

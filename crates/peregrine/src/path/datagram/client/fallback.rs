@@ -66,7 +66,7 @@ impl<R: HandleProvider, F: Fallback<Provider = R>> LinkedPath<R, F> {
         matches!(error.kind(), Kind::ServerGone | Kind::TimedOut) && self.link.silence() >= SILENCE
     }
 
-    /// Makes a call over UDP, after an earlier call has failed because the link was silent.
+    /// Sends a call over UDP, after an earlier call has failed because the link was silent.
     #[cold]
     fn transport_over_udp(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
         let deadline = call.limit.deadline();

@@ -1,9 +1,9 @@
 //! Checks whether the clients of running procedures are alive. The server asks silent clients whether they
 //! still wait. A client that does not answer is treated as dead.
 //!
-//! The keeper, the background thread of the process, makes these checks. It does so only while procedures
-//! run, or while the server keeps results for clients that were treated as dead. For each call, these checks
-//! cost only the reading of one flag.
+//! The keeper, the background thread of the process, makes these checks. The keeper does so only while
+//! procedures run, or while the server keeps results for clients that were treated as dead. For each call,
+//! these checks cost only the reading of one flag.
 
 use core::sync::atomic::Ordering;
 use core::time::Duration;

@@ -1,5 +1,6 @@
 //! Paces the packets of results: a thread sends some packets later, so that they are spread over a round
-//! trip. Also keeps the congestion control of the network path to each peer. All records of a peer share it.
+//! trip. Also keeps the congestion control of the network path to each peer. All records of a peer share this
+//! congestion control.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};

@@ -13,9 +13,9 @@
 //! * The *deputy* sleeps, and checks from time to time whether the head runs a procedure that takes long. If
 //!   so, the deputy becomes the head.
 //! * If procedures take long, or make calls themselves, there is no head. Two to eight threads sleep in the
-//!   kernel. While some of them run procedures, the others receive. A thread that gets a call while no other
-//!   thread receives first lets a further thread receive. A thread that stops polling does so, too, if fewer
-//!   than two threads receive. Further threads are on standby, and end if they are not needed.
+//!   kernel. While some of them run procedures, the others receive. If the only thread that still receives
+//!   gets a call, this thread first lets a further thread receive. A thread that stops polling also does this
+//!   if fewer than two threads receive. Further threads are on standby, and end if they are not needed.
 //! * If a client cancels a call whose procedure runs, another thread replaces the thread that runs it.
 //! * If the largest allowed number of threads runs procedures, one more thread receives. This thread answers
 //!   packets that need no procedure, and queues calls.
@@ -58,8 +58,8 @@ const SLOW: u64 = 20_000;
 /// A procedure that makes calls counts in the average with at least this many nanoseconds. Its nested calls
 /// may come back to this server, and then need another thread.
 const NESTED: u64 = 64 * SLOW;
-/// A procedure counts in the average with at least this many nanoseconds if another client's call was already
-/// waiting when the previous call of the thread ended.
+/// If another client's call was already waiting when the previous call of the thread ended, the next
+/// procedure counts in the average with at least this many nanoseconds.
 const CROWDED: u64 = 16 * SLOW;
 /// A call counts as already waiting if it begins less than this many nanoseconds after the end of the
 /// previous call of its thread.
@@ -105,7 +105,7 @@ pub(super) trait PacketService: Send + Sync + 'static {
     /// [`boot_ns`](sys::boot_ns).
     fn run(&self, receiver: &mut Self::ReceiverState, work: Self::Work) -> u64;
 
-    /// Makes a call independent of the thread that received it, so that another thread can run it. If this is
+    /// Detaches a call from the thread that received it, so that another thread can run it. If this is
     /// impossible, refuses the call, and returns `None`.
     fn detach(&self, receiver: &mut Self::ReceiverState, work: Self::Work) -> Option<Self::Work>;
 
@@ -515,7 +515,8 @@ impl<P: PacketService> Receivers<P> {
         }
     }
 
-    /// Makes the thread with this number the head, and returns true, unless there already is a head.
+    /// Lets the thread with this number become the head, if there is no head. Returns whether the thread
+    /// became the head.
     fn begin_to_lead(&self, number: u32) -> bool {
         let led = self.head.read();
         led.head == 0 && self.head.change(led, HeadState { head: number, ..led })
@@ -673,7 +674,7 @@ impl<P: PacketService> Receivers<P> {
         }
     }
 
-    /// Makes a thread on standby the deputy.
+    /// Lets a thread on standby become the deputy.
     #[cold]
     fn appoint_deputy(self: &Arc<Self>) {
         let mut state = self.state();

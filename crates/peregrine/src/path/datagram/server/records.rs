@@ -106,8 +106,8 @@ impl Records {
     }
 }
 
-/// Returns the number of a call. It consists of the place of the caller's record and the call's sequence
-/// number.
+/// Returns the number of a call. This number consists of the place of the caller's record and the sequence
+/// number of the call.
 pub(super) fn call_number(place: u32, sequence: u32) -> u64 {
     u64::from(place) << 32 | u64::from(sequence)
 }

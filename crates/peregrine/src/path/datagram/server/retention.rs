@@ -231,7 +231,7 @@ impl RetainedResult {
     }
 }
 
-/// Memory that a thread keeps for its next results. Because of it, successive calls need no lock.
+/// Memory that a thread keeps for its next results. Because of this memory, successive calls need no lock.
 #[derive(Default)]
 pub(super) struct ThreadCache {
     frame: Option<ResultFrame>,

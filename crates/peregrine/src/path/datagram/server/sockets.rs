@@ -79,8 +79,8 @@ impl Datagrams {
     /// has the address `to`. Clients ask over UDP for the server's location on the link.
     ///
     /// # Errors
-    /// If no socket can be opened, if no interface has the address, if the interface is not an Ethernet
-    /// interface, or if this process is not permitted to use the interface.
+    /// If no socket can be opened, or if no interface has the address. Also if the interface is not an
+    /// Ethernet interface, or if this process is not permitted to use the interface.
     pub(crate) fn open_link(&self, to: SocketAddr, by: LinkDevice) -> io::Result<SocketAddr> {
         let link_port = LinkPort::at(&sys::interface_of(to.ip())?, by, Some(to.port()))?;
         let link = Ethernet::open(&link_port, SocketUse::Service)?;

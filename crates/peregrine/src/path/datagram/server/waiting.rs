@@ -331,8 +331,8 @@ impl ServerSocket {
 
     // Calls that wait for a thread.
 
-    /// Makes a call independent of the thread that received it, so that another thread can run it. If there
-    /// is no memory, refuses the call, and returns `None`.
+    /// Detaches a call from the thread that received it, so that another thread can run it. If there is no
+    /// memory, refuses the call, and returns `None`.
     pub(crate) fn detach(&self, receiver: &mut ReceiverState, work: Work) -> Option<Work> {
         let work = self.keep_work(receiver, work, true)?;
         if let Some(record) = self.record(work.place) {

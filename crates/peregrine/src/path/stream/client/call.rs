@@ -1,5 +1,5 @@
-//! `StreamPath`: the path of one binding over TCP. It sends a call from the frame of the call, the memory for
-//! the call and its reply. Then it waits for the reply and reads it.
+//! `StreamPath`: the path of one binding over TCP. To make a call, this path sends the message from the
+//! frame, which is the memory for a call and its reply. Then the path waits for the reply and reads it.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;

@@ -329,7 +329,8 @@ impl ServerConnection {
     }
 
     fn unwatch(&self) {
-        // Dropping the watch takes a lock of the keeper. So the watch is taken out of its own lock first.
+        // Dropping the watch takes a lock of the keeper. So the watch is first taken out of the mutex, and
+        // dropped after the mutex is released.
         let watch = self.watch().and_then(|mut watch| watch.take());
         drop(watch);
     }

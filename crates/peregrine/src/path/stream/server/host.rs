@@ -31,8 +31,8 @@ pub(crate) trait Host {
     /// If there is no such export, or if clients on networks may not see it.
     fn describe(&self, name: &str) -> Result<Description, (Kind, String)>;
 
-    /// Returns an object that reports whether callers have given up their calls. It identifies a call by its
-    /// number.
+    /// Returns an object that reports whether callers have given up their calls. The object identifies a call
+    /// by the number of the call.
     fn calls(&self) -> Arc<dyn Calls>;
 
     /// Notes that a call has arrived.

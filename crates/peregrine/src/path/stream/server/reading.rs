@@ -75,7 +75,7 @@ impl AcceptedConnection {
         kept.stalled
     }
 
-    /// Leaves the connection to the keeper.
+    /// Leaves the connection to the keeper, the background thread that watches idle connections.
     pub(super) fn park(&self, worker: &mut StreamWorker, host: &dyn Host) -> Attended {
         let patience = worker.part.timer.left(worker.unread.len(), now());
         if !self.put_back(worker, true) {

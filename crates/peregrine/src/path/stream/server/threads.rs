@@ -21,8 +21,8 @@ use crate::serving::faults::Faults;
 use crate::serving::stop::Drain;
 use crate::sync::{Condvar, Mutex, MutexGuard, Rank};
 
-/// The smallest value of the bound on threads that wait for calls. This value applies if fewer procedures
-/// than this may run at a time.
+/// The smallest value of the bound on threads that wait for calls. This value applies if fewer than
+/// `READERS_MIN` procedures may run at a time.
 const READERS_MIN: usize = 16;
 
 /// The name that each of these threads has.
