@@ -3,7 +3,7 @@
 //!
 //! * A frame for receiving is first in the fill ring. It moves to a socket's receive ring, then to a return
 //!   batch, and then to the spare list or back to the fill ring.
-//! * A frame for sending belongs to the list of one socket. The frame is *in flight* from the transmit ring to
+//! * A frame for sending belongs to the list of one socket. It is *in flight* from the transmit ring to
 //!   the completion ring. After that, the socket can use the frame again.
 
 use core::sync::atomic::{AtomicBool, Ordering};
