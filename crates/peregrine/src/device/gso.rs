@@ -347,8 +347,8 @@ pub(crate) mod tests {
         assert!(!refused(libc::ECONNREFUSED) && !refused(libc::ENOBUFS));
     }
 
-    /// Two network namespaces that a veth pair joins. A child process keeps each namespace alive. The child
-    /// ends when its standard input closes. So the namespaces vanish even if this process is killed.
+    /// Two network namespaces that a veth pair connects. A child process keeps each namespace alive. The
+    /// child ends when its standard input closes. So the namespaces vanish even if this process is killed.
     pub(crate) struct Namespaces([std::process::Child; 2]);
 
     impl Namespaces {

@@ -9,7 +9,7 @@
 //! * The kernel can handle a batch of datagrams of one length as a whole (`UDP_SEGMENT`, `UDP_GRO`). The
 //!   batch then costs at most a third of what the same datagrams cost when they are sent singly.
 //! * A connected socket saves the look-up of a route for each datagram. This saves a tenth of a round trip.
-//! * A datagram wakes all threads that sleep on the socket, even if another thread polls the same socket and
+//! * A datagram wakes a thread that sleeps on a socket, even if another thread polls the same socket and
 //!   takes the datagram. So a thread that polls must be the only thread on its socket.
 
 use core::ops::Range;

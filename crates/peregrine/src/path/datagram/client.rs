@@ -504,9 +504,9 @@ impl<R: HandleProvider> CallPath for DatagramPath<R> {
         let _waiting = inside.map(|_| WaitingInside::begin());
         let blocks = call.ins.len() + call.lent.len();
         let piece = activity_guard.client_end.piece() as usize;
-        // Blocks, the large parts of a message, are sent from the caller's memory. They are first copied to
-        // the frame in three cases: the whole message fits one packet, there are too many blocks, or blocks
-        // need conversion.
+        // Blocks, the parts of a message with plain data, are sent from the caller's memory. They are first
+        // copied to the frame in three cases: the whole message fits one packet, there are too many blocks,
+        // or blocks need conversion.
         let whole = !call.is_unconverted() || layout.total <= piece || blocks + 2 > PARTS_MAX;
         if whole {
             call.put(usize::MAX).ok_or_else(|| self.too_large(layout.total))?;

@@ -72,7 +72,7 @@ impl Connect for OverEthernet {
 }
 
 /// How long the client at first waits for an answer over the link. If no answer arrives in time, the client
-/// asks over UDP again where the server is on the link. Then it waits twice as long as before.
+/// asks over UDP again where the server is on the link. Then the client waits twice as long as before.
 const LINK_PATIENCE: Duration = Duration::from_millis(500);
 
 /// The largest number of handles that a bind request over a shared socket asks for. The frame that sends the

@@ -20,7 +20,8 @@ pub(super) fn moment() -> Moment {
     Moment(sys::boot_ns())
 }
 
-/// The congestion control of the network path to a peer. All handles of that peer share it.
+/// The congestion control of the network path to a peer. All handles of that peer share this congestion
+/// control.
 #[derive(Debug)]
 pub(super) struct PeerFlow(Mutex<Flow>);
 

@@ -109,7 +109,7 @@ pub(crate) enum Attended {
 }
 
 /// A call that has arrived and has no reply yet. Dropping this value notes that the call has its reply, or
-/// that the thread of the call panics.
+/// that the thread of the call has panicked.
 struct Unanswered<'a> {
     incoming: &'a AcceptedConnection,
     host: &'a dyn Host,
@@ -432,8 +432,8 @@ impl AcceptedConnection {
         self.closed.load(Ordering::Acquire) || self.calls().is_cancelled(number)
     }
 
-    /// Cancels all calls, because the connection has ended. Returns how many running procedures thereby run
-    /// for callers that have given up.
+    /// Cancels all calls, because the connection has ended. Returns how many procedures run although their
+    /// callers have now given up.
     pub(crate) fn give_up_all(&self) -> usize {
         self.calls().cancel_all()
     }
@@ -479,8 +479,9 @@ impl AcceptedConnection {
     }
 
     /// Decides which thread receives while a procedure runs. Returns `None` if another thread receives.
-    /// Otherwise this thread receives again after the procedure, unless the keeper meanwhile chooses another
-    /// thread. In this case, returns the value that `reader` has while the procedure runs.
+    /// Otherwise returns the value that `reader` has while the procedure runs. After the procedure, this
+    /// thread can receive again if `reader` still has this value. The keeper may have chosen another thread
+    /// meanwhile.
     fn leave_reading(
         &self,
         row: &BindingRow,

@@ -387,7 +387,7 @@ impl Association {
         }
     }
 
-    /// Returns whether the address of this machine from which the route to the server begins differs from the
+    /// Returns true if the route to the server now begins at an address of this machine that differs from the
     /// address of `socket`. Returns false if there is no route now, because the route may return.
     #[cold]
     pub(super) fn has_moved(&self, socket: &Socket) -> bool {

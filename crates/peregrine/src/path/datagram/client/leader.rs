@@ -39,7 +39,7 @@ pub(super) struct Leadership<T> {
     words: Box<[AtomicU32]>,
 }
 
-/// The guard that the leader holds. Dropping it lets a follower become the leader.
+/// The guard that the leader holds. Dropping the guard lets a follower become the leader.
 #[derive(Debug)]
 pub(super) struct Leader<'a, T> {
     leadership: &'a Leadership<T>,
@@ -76,8 +76,8 @@ impl<T> Leadership<T> {
     }
 
     /// Makes the calling thread a follower. From then on, the thread is woken when a packet arrives for its
-    /// activity, or when there is no leader. Earlier events do not wake it. So the caller must then check its
-    /// activity once more, and call [`try_lead`](Self::try_lead).
+    /// activity, or when there is no leader. Earlier events do not wake the thread. So the caller must then
+    /// check its activity once more, and call [`try_lead`](Self::try_lead).
     pub(super) fn follow(&self, index: u32) -> Follower<'_, T> {
         self.words[index as usize].store(AWAKE, Ordering::SeqCst);
         self.waiting.fetch_add(1, Ordering::SeqCst);

@@ -2,7 +2,7 @@
 //!
 //! Each thread sends its own packets, and has its own timers. A thread that waits releases the lock of its
 //! activity, which is the state of its calls. The leader finds the activity of each datagram by the handle in
-//! the datagram. It puts results in their places, and wakes the threads of these activities.
+//! the datagram. The leader puts results in their places, and wakes the threads of these activities.
 //!
 //! There is no deadlock. A thread that holds the lock of its activity can block only in sending. Only the
 //! leader also waits for the locks of other activities.

@@ -81,8 +81,8 @@ impl ServerSocket {
         place: u32,
         orphans: &mut Vec<u32>,
     ) -> Option<Moment> {
-        // Another thread holds the lock. It handles a packet of the client, or ends the client's call. So
-        // this check is repeated soon.
+        // Another thread holds the lock. That thread handles a packet of the client, or ends the client's
+        // call. So this check is repeated soon.
         let Some(mut inner) = record.0.try_lock() else { return Some(now.after(LOOK_MIN)) };
         match inner.server_end.phase() {
             RecordPhase::Running => {

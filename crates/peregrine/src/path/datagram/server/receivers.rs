@@ -65,7 +65,7 @@ const CROWDED: u64 = 16 * SLOW;
 /// previous call of its thread.
 const AT_ONCE: u64 = 1500;
 /// The smallest number of threads of one socket. If procedures take long, at least this many threads receive,
-/// and sleep in the kernel meanwhile. So no call must wake a further thread first.
+/// and sleep in the kernel meanwhile. So a call need not wake a further thread first.
 const ASLEEP: u32 = 2;
 /// The largest number of threads that may sleep in the kernel at a time, so that calls can arrive together.
 const ASLEEP_MAX: u32 = 8;
@@ -248,8 +248,8 @@ enum Ended {
     Stopped,
 }
 
-/// The guard of a thread that runs a call. Dropping it counts the thread as receiving again, even after a
-/// panic.
+/// The guard of a thread that runs a call. Dropping the guard counts the thread as receiving again, even
+/// after a panic.
 struct RunningCall<'a, P: PacketService> {
     receivers: &'a Receivers<P>,
     /// The state of the head while this thread runs the call as the head. `None` if the thread was not the

@@ -43,7 +43,7 @@ pub(super) struct Inner {
     /// The memory of a call of several packets, and the number of bytes that the budget charges for this
     /// memory.
     pub(super) call: Option<(EStack, usize)>,
-    /// For what the call waits, if it waits.
+    /// What the call waits for. [`WaitingFor::Nothing`] if the call does not wait.
     pub(super) waits: WaitingFor,
     /// Whether the running procedure counts as captured: its client has cancelled the call.
     pub(super) captured: bool,

@@ -171,7 +171,7 @@ impl MemoryBudget {
     }
 }
 
-/// The memory in which a result is built. It includes space for a header before the result.
+/// The memory in which a result is built. This memory includes space for a header before the result.
 pub(super) struct ResultFrame {
     memory: Memory,
     /// The offset in bytes from which on no page of the memory was touched.

@@ -35,7 +35,7 @@ const QUIET: Duration = Duration::from_millis(100);
 /// A stopping server closes its sockets after this time at the latest, even if clients still make calls.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// The number of datagrams that a server has lost since it began to listen, by reason.
+/// Counts the datagrams that a server has lost since it began to listen. There is one number for each reason.
 ///
 /// A lost datagram does not mean a lost call, because clients and servers retransmit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -127,7 +127,7 @@ impl Datagrams {
         Ok(())
     }
 
-    /// Returns the number of datagrams that all sockets together have lost, by reason.
+    /// Returns the numbers of datagrams that all sockets together have lost.
     pub(crate) fn losses(&self) -> Losses {
         let all = self.all();
         all.iter().fold(Losses::default(), |losses, socket| {

@@ -29,7 +29,7 @@ use crate::sync::{Mutex, Rank};
 /// waiting client sends a probe at least every 400 ms.
 const GONE: u64 = 1500 * MILLISECOND;
 
-/// For what the call of a record waits.
+/// What the call of a record waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum WaitingFor {
     #[default]

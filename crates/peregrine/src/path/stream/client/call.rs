@@ -144,7 +144,8 @@ impl StreamPath {
     }
 
     /// Cancels the call because the deadline of the call has passed. If the reply has already arrived, takes
-    /// the reply instead. The frame of a cancelled call cannot be used again until the reply arrives.
+    /// the reply instead. No other call can use the frame of a cancelled call until the reply arrives, or
+    /// until the connection ends.
     #[cold]
     fn late(&self, index: u32, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
         let slot = self.connection.slot(index);

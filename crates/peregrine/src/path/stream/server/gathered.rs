@@ -1,5 +1,5 @@
 //! `Gathered`: collects the parts of a result that the server sends. Unfilled parts of blocks are not sent. A
-//! block is a large variable-length part of a result.
+//! block is a part of a result that consists of plain data.
 
 use std::io;
 

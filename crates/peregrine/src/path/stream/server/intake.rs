@@ -18,7 +18,7 @@
 //!   are threads that wait inside procedures. A nested call that arrived by an extension runs although the
 //!   bound is exceeded. Any other call that arrived by an extension is refused if it would have to wait. If
 //!   no thread waited inside a procedure when a message began to arrive, the message cannot be a nested call.
-//!   Such a message gets no extension. It stays held and is not refused.
+//!   Such a message gets no extension. The message stays held, and is not refused.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
