@@ -1,5 +1,5 @@
-//! GSO batches: datagrams of one length that are sent with one system call (generic segmentation
-//! offload).
+//! Sends batches of datagrams of one length with one system call. Linux calls this generic segmentation
+//! offload (GSO). A batch that the kernel segments in this way is called a GSO batch here.
 
 use std::io;
 
@@ -10,25 +10,26 @@ use crate::value::{Space, Window};
 
 /// The largest number of datagrams in a batch. All kernels with GSO accept this number.
 pub(crate) const GSO_DATAGRAMS_MAX: usize = 64;
-/// Parts of a message up to this size in bytes are copied one after another rather than gathered. This
-/// was measured with parts of 1408 bytes, for which copying is cheaper, and of 65,440 bytes, for which
-/// there is no difference. The limit between these sizes is an estimate.
+/// The largest size in bytes of a message part that is copied into the buffer of the batch. Larger parts are
+/// gathered from the caller's memory. Measurements show that copying is cheaper for parts of 1408 bytes, and
+/// that there is no difference for parts of 65,440 bytes. The limit between these sizes is an estimate.
 const COPIED_MAX: usize = 2048;
 /// The largest number of gathered parts in a batch.
 const PARTS_MAX: usize = 160;
 
-/// A socket that sends batches.
+/// A socket that sends datagrams alone and in batches.
 pub(crate) trait SendDatagrams {
-    /// Sends one datagram made of these parts.
+    /// Sends one datagram, which consists of `parts`, to `to`. If `to` is `None`, sends to the peer of the
+    /// socket.
     ///
     /// # Errors
     /// If the datagram was not sent.
     fn send(&self, parts: &[Window<'_>], to: Option<&Address>) -> io::Result<()>;
 
-    /// Sends the bytes of these parts as datagrams of `segment` bytes. The last one may be shorter.
+    /// Sends the bytes of `parts` as datagrams of `segment` bytes. The last datagram may be shorter.
     ///
     /// # Errors
-    /// If sending failed. Over UDP, no datagram was sent then.
+    /// If sending failed. Over UDP, an error means that no datagram was sent.
     fn send_batch(
         &self,
         parts: &[Window<'_>],
@@ -37,8 +38,8 @@ pub(crate) trait SendDatagrams {
     ) -> io::Result<()>;
 }
 
-/// Datagrams of one length, the last perhaps shorter, that are sent with as few system calls as
-/// possible.
+/// A batch of datagrams of one length, of which the last may be shorter. A batch is sent with as few system
+/// calls as possible.
 ///
 /// Headers and small parts are copied into a buffer one after another. Large parts are sent from the
 /// caller's memory.
@@ -48,21 +49,21 @@ pub(crate) struct GsoBatch<'a> {
     used: usize,
     parts: [Window<'a>; PARTS_MAX],
     count: usize,
-    /// Whether the last part is in the buffer, and may grow.
+    /// Whether the last part lies in the buffer. Then further copied bytes extend that part.
     grows: bool,
     datagrams: usize,
     /// The size in bytes of each datagram except the last.
     segment: usize,
     bytes: usize,
-    /// Whether a shorter datagram was added, which must be the last.
+    /// Whether a datagram shorter than `segment` was added. Such a datagram must be the last.
     complete: bool,
     /// Parts up to this size in bytes are copied.
     copied_max: usize,
 }
 
 impl<'a> GsoBatch<'a> {
-    /// Makes an empty batch for a socket. A buffer of [`BYTES_MAX`] bytes always suffices. Fewer
-    /// datagrams fit a smaller buffer.
+    /// Creates an empty batch for a socket. A buffer of [`BYTES_MAX`] bytes always suffices. A smaller buffer
+    /// may hold fewer datagrams.
     pub(crate) fn new(buffer: &'a mut [u8], by: &Socket) -> Self {
         Self::copying(buffer, if by.prefers_gathering() { 0 } else { COPIED_MAX })
     }
@@ -82,17 +83,18 @@ impl<'a> GsoBatch<'a> {
         }
     }
 
-    /// Returns the number of datagrams.
+    /// Returns the number of datagrams in the batch.
     pub(crate) const fn len(&self) -> usize {
         self.datagrams
     }
 
-    /// Adds a datagram: a header, which is copied, and parts that must stay unchanged until the
-    /// batch is sent. Returns false if the datagram does not fit. Then the caller sends the batch,
-    /// and adds the datagram again.
+    /// Adds a datagram. The header is copied. The bytes of `payload` must stay unchanged until the batch is
+    /// sent. Returns false if the datagram does not fit. In that case, the caller sends the batch and then
+    /// adds the datagram again.
     ///
-    /// An empty batch rejects a datagram only if it is larger than [`BYTES_MAX`], if its copied parts
-    /// are larger than the buffer, or if at least half of [`PARTS_MAX`] parts are too large to copy.
+    /// An empty batch rejects a datagram for one of three reasons only. The datagram is larger than
+    /// [`BYTES_MAX`]. Its copied parts are larger than the buffer. At least half of [`PARTS_MAX`] parts are
+    /// too large to copy.
     pub(crate) fn push(&mut self, header: &[u8], payload: &[Window<'a>]) -> bool {
         let bytes = header.len() + payload.iter().map(Window::len).sum::<usize>();
         let fits = !self.complete
@@ -128,12 +130,13 @@ impl<'a> GsoBatch<'a> {
         let small = |part: &&Window<'_>| part.len() <= self.copied_max;
         let copied: usize = payload.iter().filter(small).map(Window::len).sum();
         let large = payload.iter().filter(|part| !small(part)).count();
-        // A new part of copied bytes may begin after each large part.
+        // Each large part can need two entries of `parts`: one for itself, and one for the copied bytes that
+        // follow.
         self.used + header + copied <= self.buffer.window().len()
             && self.count + 2 * large < PARTS_MAX
     }
 
-    /// Appends bytes to the buffer. If the last part lies in the buffer, they extend that part.
+    /// Appends bytes to the buffer. If the last part lies in the buffer, the new bytes extend that part.
     fn copy(&mut self, bytes: usize, write: impl FnOnce(Space<'a>) -> Option<()>) {
         if bytes == 0 {
             return;
@@ -153,10 +156,10 @@ impl<'a> GsoBatch<'a> {
         self.used += bytes;
     }
 
-    /// Sends the batch, and empties it.
+    /// Sends the datagrams, and empties the batch.
     ///
     /// # Errors
-    /// As for [`Socket::send`]. Over UDP, none of the datagrams was sent.
+    /// As for [`Socket::send`]. Over UDP, an error means that no datagram was sent.
     pub(crate) fn send(&mut self, by: &impl SendDatagrams, to: Option<&Address>) -> io::Result<()> {
         let parts = &self.parts[..self.count];
         let sent = match self.datagrams {
@@ -171,8 +174,8 @@ impl<'a> GsoBatch<'a> {
     }
 }
 
-/// Divides the bytes of these parts into packets of `segment` bytes, the last perhaps shorter, and passes
-/// each to `packet`.
+/// Divides the bytes of `parts` into packets of `segment` bytes, of which the last may be shorter. Passes
+/// each packet to the function `packet`.
 pub(super) fn cut(
     parts: &[Window<'_>],
     segment: usize,
@@ -206,8 +209,8 @@ pub(crate) mod tests {
         [number as u8 ^ 0x80; HEADER]
     }
 
-    /// Sends a message in pieces, as one batch. The header of each piece contains the piece's number.
-    /// Returns the number of datagrams.
+    /// Sends a message as one batch of datagrams. Each datagram contains a header and `piece` bytes of the
+    /// message. The header contains the number of the datagram. Returns the number of datagrams.
     fn send_batch(near: &Udp, to: Option<&Address>, message: &[u8], piece: usize) -> usize {
         let mut buffer = vec![0; BYTES_MAX];
         let mut batch = GsoBatch::copying(&mut buffer, COPIED_MAX);
@@ -221,7 +224,8 @@ pub(crate) mod tests {
         datagrams
     }
 
-    /// Receives the datagrams of `message`, in any number of arrivals. Returns the number of arrivals.
+    /// Receives and checks the datagrams of `message`, in any number of arrivals. Returns the number of
+    /// arrivals.
     fn check_train(far: &Udp, message: &[u8], piece: usize) -> usize {
         let mut buffer = vec![0; BYTES_MAX];
         let (mut arrivals, mut expected) = (0, message.chunks(piece).enumerate());
@@ -252,7 +256,7 @@ pub(crate) mod tests {
         send_batch(&near, None, &message, 1408);
         let arrivals = check_train(&far, &message, 1408);
         assert!(arrivals <= 2, "{arrivals} system calls for one batch");
-        // An unconnected socket sends parts that are too large to copy.
+        // Here an unconnected socket sends. The payloads are too large to copy.
         let to = Address::from(near.local().unwrap());
         let message = pattern(3 * 16_000 + 5, 9);
         assert_eq!(send_batch(&far, Some(&to), &message, 16_000), 4);
@@ -307,7 +311,7 @@ pub(crate) mod tests {
         assert_eq!(batch.count, 3);
         assert!(!batch.push(&header, &mixed), "both together are larger than `BYTES_MAX`");
         batch.send(&near, None).unwrap();
-        // The buffer is too small for the parts of a second datagram.
+        // This buffer is too small for the parts of a second datagram.
         let mut small = [0; 200];
         let mut batch = GsoBatch::copying(&mut small, COPIED_MAX);
         assert!(batch.push(&header, &[Window::of(&long[..100])]));
@@ -343,8 +347,8 @@ pub(crate) mod tests {
         assert!(!refused(libc::ECONNREFUSED) && !refused(libc::ENOBUFS));
     }
 
-    /// Two network namespaces joined by a veth pair. Each namespace has a child process that keeps it alive,
-    /// and that ends when its standard input closes. So the namespaces vanish even if this process is killed.
+    /// Two network namespaces that a veth pair connects. A child process keeps each namespace alive. The
+    /// child ends when its standard input closes. So the namespaces vanish even if this process is killed.
     pub(crate) struct Namespaces([std::process::Child; 2]);
 
     impl Namespaces {
@@ -380,7 +384,8 @@ pub(crate) mod tests {
             Ok(both)
         }
 
-        /// Runs `make` on a new thread in the first or the second namespace.
+        /// Runs `make` on a new thread, in the first namespace (`which` is 0) or in the second (`which` is
+        /// 1).
         pub(crate) fn within<T: Send>(&self, which: usize, make: impl FnOnce() -> T + Send) -> T {
             use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
             let place = format!("/proc/{}/ns/net", self.0[which].id());

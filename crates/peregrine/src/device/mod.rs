@@ -1,4 +1,4 @@
-//! Devices that move bytes between machines, without knowledge of their meaning.
+//! The devices that move bytes between machines. They do not know what the bytes mean.
 
 pub(crate) mod ethernet;
 mod gso;

@@ -1,4 +1,4 @@
-//! A socket for packets, over any device.
+//! A socket for packets. The caller need not know which device, UDP or raw Ethernet, transports the packets.
 
 use core::fmt;
 use core::time::Duration;
@@ -18,8 +18,8 @@ use super::udp::{Arrival, Until};
 use crate::sys::Address;
 use crate::value::{Space, Window};
 
-/// The number of bytes that the kernel counts against a receive buffer for each packet, in addition to
-/// the packet itself.
+/// The number of bytes that are counted against a receive buffer for each packet, in addition to the packet.
+/// The Linux kernel counts about this number for a UDP datagram.
 const COUNTED: usize = 768;
 
 /// How packets reach a server.
@@ -44,7 +44,7 @@ impl PartialEq for Route {
 }
 
 impl Route {
-    /// Makes a socket that sends to and receives from the server only.
+    /// Creates a socket that sends to and receives from the server only.
     ///
     /// # Errors
     /// If there is no route, no descriptor or no memory.
@@ -79,11 +79,12 @@ pub(crate) enum Socket {
 }
 
 impl Socket {
-    /// Sends one packet made of these parts, to `to` or to the peer of the socket.
+    /// Sends one packet, which consists of `parts`, to `to`. If `to` is `None`, sends to the peer of the
+    /// socket.
     ///
     /// # Errors
-    /// If the packet was not sent. `ConnectionRefused` means that an *earlier* packet reached a closed
-    /// port. In that case, too, this packet was not sent.
+    /// If the packet was not sent. `ConnectionRefused` means that an *earlier* packet reached a closed port.
+    /// Even then, this packet was not sent.
     #[inline]
     pub(crate) fn send(&self, parts: &[Window<'_>], to: Option<&Address>) -> io::Result<()> {
         match self {
@@ -92,25 +93,26 @@ impl Socket {
         }
     }
 
-    /// Sends one packet made of these parts to the peer, without waiting for free space in the send
-    /// buffer. The keeper uses this function, because it must not be delayed.
+    /// Sends one packet, which consists of `parts`, to the peer. Does not wait for free space in the send
+    /// buffer. The keeper, the background thread of the process, uses this function, because the keeper must
+    /// not be delayed.
     ///
     /// # Errors
     /// As for [`send`](Self::send); `WouldBlock` if the send buffer is full.
     pub(crate) fn send_now(&self, parts: &[Window<'_>]) -> io::Result<()> {
         match self {
             Self::Udp(udp) => udp.send_now(parts),
-            // Raw Ethernet never waits.
+            // Sending over raw Ethernet never waits.
             Self::Ethernet(ethernet) => ethernet.send(parts, None),
         }
     }
 
-    /// Receives a packet, or a batch with [GRO](Self::enable_gro), into these spaces, which are
-    /// filled one after another. Returns `None` if nothing arrived in time.
+    /// Receives a packet into the spaces `into`, which are filled one after another. With
+    /// [GRO](Self::enable_gro), may receive a batch. Returns `None` if nothing arrived in time.
     ///
     /// # Errors
-    /// Those of the system call. `ConnectionRefused` means that a sent packet reached a closed port. It
-    /// is reported once.
+    /// Those of the system call. `ConnectionRefused` means that an earlier packet of this socket reached a
+    /// closed port. The kernel reports each such error once.
     #[inline]
     pub(crate) fn receive(
         &self,
@@ -124,8 +126,8 @@ impl Socket {
         }
     }
 
-    /// Returns false if nothing has arrived. Over UDP it always returns true, because only a system
-    /// call could find out whether a packet has arrived.
+    /// Returns false if certainly nothing has arrived. Over UDP, this function always returns true, because
+    /// only a system call could find out whether a packet has arrived.
     #[inline]
     pub(crate) fn may_have_arrived(&self) -> bool {
         match self {
@@ -134,8 +136,8 @@ impl Socket {
         }
     }
 
-    /// Returns the number of polls between two readings of the clock. Over UDP, a poll is a system
-    /// call. Over raw Ethernet, a poll only reads memory.
+    /// Returns the number of polls between two readings of the clock. A poll is a system call over UDP, but
+    /// only reads memory over raw Ethernet.
     #[inline]
     pub(crate) const fn looks(&self) -> u32 {
         match self {
@@ -144,10 +146,10 @@ impl Socket {
         }
     }
 
-    /// Lets batches arrive as a whole from now on (GRO).
+    /// Lets several packets arrive as one batch from now on (generic receive offload, GRO).
     ///
     /// # Errors
-    /// If the kernel does not support it.
+    /// If the kernel does not support GRO.
     pub(crate) fn enable_gro(&self) -> io::Result<()> {
         match self {
             Self::Udp(udp) => udp.enable_gro(),
@@ -158,7 +160,7 @@ impl Socket {
         }
     }
 
-    /// Returns whether batches may arrive as a whole.
+    /// Returns whether packets may arrive in batches.
     #[inline]
     pub(crate) fn has_gro(&self) -> bool {
         match self {
@@ -167,7 +169,8 @@ impl Socket {
         }
     }
 
-    /// Returns whether parts of a batch are gathered rather than copied.
+    /// Returns whether the small parts of a batch are gathered from the caller's memory rather than copied
+    /// first.
     #[inline]
     pub(super) const fn prefers_gathering(&self) -> bool {
         matches!(self, Self::Ethernet(_))
@@ -185,8 +188,8 @@ impl Socket {
     }
 
     /// Over UDP, requests a send buffer and a receive buffer of `wanted` bytes each. Over raw Ethernet, the
-    /// sizes are fixed. Returns the size in bytes of the receive buffer. In this buffer, each packet takes
-    /// its own bytes, and further bytes that the kernel counts for it.
+    /// sizes are fixed. Returns the size in bytes of the receive buffer. Each packet in this buffer takes its
+    /// own bytes, and additional bytes that the kernel counts for the packet.
     ///
     /// # Errors
     /// Those of `setsockopt`.
@@ -197,9 +200,9 @@ impl Socket {
         }
     }
 
-    /// Returns the fill level of the send buffer, in 256ths. Over UDP, packets that wait for address
-    /// resolution fill this buffer. On a link the level is always 0, because frames go to known hardware
-    /// addresses.
+    /// Returns how full the send buffer is, in 256ths. Over UDP, packets that wait for address resolution
+    /// fill this buffer. Over raw Ethernet, the level is always 0, because the hardware addresses of the
+    /// destinations are known.
     pub(crate) fn fill_of_send_buffer(&self) -> u32 {
         match self {
             Self::Udp(udp) => {
@@ -213,7 +216,7 @@ impl Socket {
     /// Returns the number of packets that were dropped because the socket's receive buffer was full.
     ///
     /// # Errors
-    /// If the kernel does not report it.
+    /// If the kernel does not report this number.
     pub(crate) fn overflowed(&self) -> io::Result<u64> {
         match self {
             Self::Udp(udp) => udp.overflowed().map(u64::from),
@@ -232,8 +235,8 @@ impl Socket {
         }
     }
 
-    /// Returns the size in bytes of the largest payload that reaches the peer without fragmentation
-    /// after a header of `header` bytes. It is a multiple of 16. The socket must be connected.
+    /// Returns the size in bytes of the largest payload, after a header of `header` bytes, that reaches the
+    /// peer without fragmentation. The size is a multiple of 16. The socket must be connected.
     ///
     /// # Errors
     /// If the socket is not connected.
@@ -244,7 +247,7 @@ impl Socket {
         }
     }
 
-    /// Returns the same as [`payload`](Self::payload), for a peer of an unconnected socket.
+    /// Returns the size that [`payload`](Self::payload) describes, for a peer of an unconnected socket.
     ///
     /// # Errors
     /// If there is no route to the peer.
@@ -257,7 +260,7 @@ impl Socket {
     }
 
     /// Wakes all threads that sleep in [`receive`](Self::receive). Later calls of `receive` do not sleep.
-    /// Over raw Ethernet, only a server's socket can be closed like this.
+    /// Over raw Ethernet, this function affects only a server's socket.
     pub(crate) fn close(&self) {
         match self {
             Self::Udp(udp) => udp.close(),
@@ -266,8 +269,8 @@ impl Socket {
     }
 }
 
-/// Waits until a packet has arrived at one of these sockets, or for at most `limit`. Packets at sockets
-/// of raw Ethernet do not end the wait.
+/// Waits until a packet has arrived at one of these UDP sockets, or until the time `limit` has passed.
+/// Packets at raw Ethernet sockets do not end the wait.
 ///
 /// # Errors
 /// Those of `poll`.

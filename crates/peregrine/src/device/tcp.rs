@@ -1,4 +1,5 @@
-//! TCP sockets: they listen, connect, send and receive bytes without knowledge of their meaning.
+//! Wraps TCP sockets: listening, connecting, sending and receiving. This module does not know what the
+//! transferred bytes mean.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -16,15 +17,15 @@ use crate::limits;
 use crate::sys::{Parts, TcpHealth, receive_two, tcp_health};
 use crate::value::Space;
 
-/// A connected socket. Its operations block only if the caller requests it.
+/// A connected socket. An operation blocks only if the caller requests that.
 #[derive(Debug)]
 pub(crate) struct Stream(OwnedFd);
 
-/// A listening socket. Its operations return at once.
+/// A listening socket. An operation never blocks.
 #[derive(Debug)]
 pub(crate) struct Listener(OwnedFd);
 
-/// The operation whose readiness ends a wait.
+/// The kind of readiness that ends a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitFor {
     Readable,
@@ -32,7 +33,7 @@ pub(crate) enum WaitFor {
     Either,
 }
 
-/// The operations that do not block now.
+/// Which operations would not block now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ready {
     pub(crate) readable: bool,
@@ -56,13 +57,14 @@ fn left(until: Option<Instant>) -> Option<rustix::time::Timespec> {
 }
 
 impl Stream {
-    /// Connects to the first of these addresses that accepts before `until`. The next attempt begins
-    /// `stagger` after the previous one, or as soon as an attempt fails (RFC 8305). The sockets of the
-    /// other attempts are closed.
+    /// Connects to one of `addresses`: the first that accepts a connection before `until`. Attempts overlap
+    /// (RFC 8305). The next attempt begins `stagger` after the previous attempt, or as soon as an attempt
+    /// fails. The sockets of the unsuccessful attempts are closed.
     ///
     /// # Errors
     /// If all attempts failed, returns the address and the error of the attempt that failed last. If the time
-    /// expired, returns the first address that has not answered. Returns `None` if `addresses` is empty.
+    /// expired, returns the first address whose attempt is still unanswered. Returns `None` if `addresses` is
+    /// empty.
     pub(crate) fn connect(
         addresses: &[SocketAddr],
         stagger: Duration,
@@ -123,14 +125,14 @@ impl Stream {
         }
     }
 
-    /// Makes the operations of a newly connected socket block. Until here they return at once.
+    /// Sets a newly connected socket to blocking mode. While connecting, the socket was in non-blocking mode.
     fn connected(self) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&self.0, false)?;
         Ok(self)
     }
 
-    /// Prepares the socket for calls: small messages are sent at once, and a silent peer is noticed
-    /// within [`limits::SILENCE`].
+    /// Prepares the socket for calls. Small messages are then sent at once, and a peer that does not answer
+    /// is noticed within [`limits::SILENCE`].
     pub(crate) fn prepare(&self, congestion: Option<&str>) -> io::Result<()> {
         let socket = &self.0;
         sockopt::set_tcp_nodelay(socket, true)?;
@@ -140,9 +142,9 @@ impl Stream {
         sockopt::set_tcp_keepintvl(socket, silence / 10)?;
         sockopt::set_tcp_keepcnt(socket, 5)?;
         sockopt::set_tcp_user_timeout(socket, silence.as_millis() as u32)?;
-        // With this option, the first retransmissions come at even intervals while little is in flight. So
-        // the connection continues soon after a short interruption. Without the option, the intervals grow at
-        // once.
+        // While little data is in flight, this option makes the first retransmissions come at even intervals.
+        // So the connection continues soon after a short interruption. Without the option, the intervals grow
+        // from the first retransmission on.
         let _ = sockopt::set_tcp_thin_linear_timeouts(socket, true);
         if let Some(name) = congestion {
             sockopt::set_tcp_congestion(socket, name)?;
@@ -155,29 +157,29 @@ impl Stream {
         Ok(sockopt::set_socket_timeout(&self.0, sockopt::Timeout::Recv, Some(limit))?)
     }
 
-    /// Returns what the kernel reports about the connection and its other end.
+    /// Returns what the kernel reports about the connection and the peer.
     pub(crate) fn health(&self) -> io::Result<TcpHealth> {
         tcp_health(self.0.as_fd())
     }
 
-    /// Sends as much of `parts` as the socket accepts without blocking, and removes it from `parts`. `more`
-    /// is true if the caller will send further bytes at once.
+    /// Sends as many bytes of `parts` as the socket accepts without blocking, and removes these bytes from
+    /// `parts`. The caller sets `more` if it will send further bytes at once.
     ///
     /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] if the socket accepts nothing.
+    /// [`io::ErrorKind::WouldBlock`] if the socket accepts no bytes now.
     pub(crate) fn send(&self, parts: &mut Parts<'_>, more: bool) -> io::Result<()> {
         parts.send(self.0.as_fd(), more)
     }
 
-    /// Receives what has arrived. If `wait` is true, blocks until something arrives. Returns 0 if the other
-    /// end has closed the connection.
+    /// Receives the bytes that have arrived. If `wait` is true, blocks until bytes arrive. Returns the number
+    /// of bytes, or 0 if the peer has closed the connection.
     pub(crate) fn receive(&self, into: &mut [u8], wait: bool) -> io::Result<usize> {
         let flags = if wait { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
         Ok(recv(&self.0, into, flags)?.1)
     }
 
-    /// Receives as [`receive`](Self::receive) does. The bytes go into `first`, and those that do not fit
-    /// there into `then`.
+    /// Receives as [`receive`](Self::receive) does. The bytes go into `first`. The bytes that do not fit into
+    /// `first` go into `then`.
     pub(crate) fn receive_two(
         &self,
         first: &mut [u8],
@@ -187,7 +189,7 @@ impl Stream {
         receive_two(self.0.as_fd(), first, then, wait)
     }
 
-    /// Waits until the operation `what` is ready, or until the moment `until`.
+    /// Waits until the socket has the readiness `what`, or until the time `until`.
     pub(crate) fn wait(&self, what: WaitFor, until: Option<Instant>) -> io::Result<Ready> {
         let flags = match what {
             WaitFor::Readable => PollFlags::IN,
@@ -211,19 +213,19 @@ impl Stream {
         }
     }
 
-    /// Shuts both directions down. Threads that wait on the socket return.
+    /// Shuts down both directions. Threads that wait on the socket stop waiting.
     pub(crate) fn end(&self) {
         let _ = shutdown(&self.0, Shutdown::Both);
     }
 
-    /// Returns the address of the other end.
+    /// Returns the address of the peer.
     pub(crate) fn peer(&self) -> io::Result<SocketAddr> {
         let peer = getpeername(&self.0)?.ok_or(io::ErrorKind::NotConnected)?;
         Ok(SocketAddr::try_from(peer)?)
     }
 
-    /// Shuts the sending direction down. The peer still receives all bytes that were sent before.
-    /// Receiving continues.
+    /// Shuts down the sending direction. The peer still receives all bytes that were sent before. This socket
+    /// can still receive.
     pub(crate) fn shut_down_sending(&self) {
         let _ = shutdown(&self.0, Shutdown::Write);
     }
@@ -232,8 +234,8 @@ impl Stream {
 impl Listener {
     pub(crate) fn listen(address: &SocketAddr) -> io::Result<Self> {
         let socket = socket_for(address, SocketFlags::NONBLOCK)?;
-        // With this option, a restarted server need not wait until the kernel has forgotten its old
-        // connections.
+        // Without this option, a restarted server could not listen until the kernel has forgotten the
+        // connections of the previous run.
         sockopt::set_socket_reuseaddr(&socket, true)?;
         if address.is_ipv6() {
             sockopt::set_ipv6_v6only(&socket, true)?;
@@ -248,7 +250,7 @@ impl Listener {
         Ok(SocketAddr::try_from(getsockname(&self.0)?)?)
     }
 
-    /// Accepts the next connection, if there is one. Returns it with the address of its other end.
+    /// Accepts the next connection, if there is one. Returns the connection and the address of the peer.
     pub(crate) fn accept(&self) -> io::Result<(Stream, SocketAddr)> {
         // The accepted socket does not inherit the listener's non-blocking mode.
         let socket = accept_with(&self.0, SocketFlags::CLOEXEC)?;

@@ -1,16 +1,16 @@
-//! UDP: datagrams, alone and in GSO batches, to and from the caller's memory.
+//! Sends and receives UDP datagrams, alone and in batches, to and from the caller's memory.
 //!
-//! The costs in the kernel determine this design (measured, see `docs/PERFORMANCE.md`):
+//! The design follows from measured costs in the kernel (see `docs/PERFORMANCE.md`):
 //!
-//! * A datagram that lies in one part of memory costs least. A header directly before its payload
-//!   is sent with `send`, which takes a tenth of a microsecond less than `sendmsg` with two parts.
-//!   The same holds for receiving. Copying a kilobyte after its header costs less than a second
+//! * A datagram that lies in one part of memory costs least. If a header lies directly before its payload,
+//!   both are sent with `send`. This takes a tenth of a microsecond less than `sendmsg` with two parts. The
+//!   same holds for receiving. Copying a kilobyte so that it follows its header costs less than a second
 //!   part. So a [`GsoBatch`](super::GsoBatch) copies small parts and gathers large ones.
-//! * A batch of equal datagrams that the kernel handles as one (`UDP_SEGMENT`, `UDP_GRO`) costs a
-//!   third of the same datagrams one by one, or less.
-//! * A connected socket saves the look-up of a route for each datagram: a tenth of a round trip.
+//! * The kernel can handle a batch of datagrams of one length as a whole (`UDP_SEGMENT`, `UDP_GRO`). The
+//!   batch then costs at most a third of what the same datagrams cost when they are sent singly.
+//! * A connected socket saves the look-up of a route for each datagram. This saves a tenth of a round trip.
 //! * A datagram wakes a thread that sleeps on a socket, even if another thread polls the same socket and
-//!   takes the datagram. So a polling thread must be alone on its socket.
+//!   takes the datagram. So a thread that polls must be the only thread on its socket.
 
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -37,11 +37,11 @@ const UDP: usize = 8;
 pub(crate) enum Until {
     /// Return at once.
     Now,
-    /// Sleep until a datagram arrives, or for at least this time. The sleep may take longer by a quarter
-    /// of this time and some milliseconds.
+    /// Sleep until a datagram arrives, or for at least this time. Without a datagram, the sleep may exceed
+    /// this time by a quarter and some milliseconds.
     After(Duration),
-    /// Sleep until a datagram arrives, or for this time with a precision of some tens of microseconds. This
-    /// mode costs one more system call.
+    /// Sleep until a datagram arrives, or for this time, with a precision of some tens of microseconds. This
+    /// mode costs an additional system call.
     Precisely(Duration),
     /// Sleep until a datagram arrives.
     Ever,
@@ -61,7 +61,7 @@ pub(crate) struct Udp {
 }
 
 impl Udp {
-    /// Makes a socket that is bound to the address `to`, and receives from any host.
+    /// Creates a socket that is bound to the address `to`, and that receives from any host.
     ///
     /// # Errors
     /// Those of `bind`: another socket has the address, or the address does not belong to this machine.
@@ -70,11 +70,12 @@ impl Udp {
         let to = Address::from(to);
         let mut socket = Self::new(&to)?;
         if to.is_v6() {
-            // A server for both IP versions listens at two addresses, as over TCP.
+            // A server for both IP versions listens at two addresses, as it does over TCP. So this socket is
+            // for IPv6 only.
             socket.socket.only_v6()?;
         }
         if everywhere {
-            // The option is set before any datagram can arrive.
+            // This option must be set before a datagram can arrive.
             socket.socket.report_local_address(to.is_v6())?;
             socket.everywhere = true;
         }
@@ -82,7 +83,7 @@ impl Udp {
         Ok(socket)
     }
 
-    /// Makes a socket that sends to and receives from one peer only.
+    /// Creates a socket that sends to and receives from one peer only.
     ///
     /// # Errors
     /// If there is no route to the peer.
@@ -96,9 +97,10 @@ impl Udp {
 
     fn new(like: &Address) -> io::Result<Self> {
         let socket = Datagrams::new(like)?;
-        // A 16-bit number identifies the IP fragments that belong together. At a high rate the kernel
-        // combines fragments of different packets, and the checksum misses one case in 65,536. So
-        // fragmentation is disabled, and messages are cut into pieces that fit the MTU of the network path.
+        // A 16-bit number identifies the IP fragments that belong together. At a high rate, numbers repeat
+        // soon, and the kernel combines fragments of different packets. The checksum then misses one case in
+        // 65,536. So fragmentation is disabled, and messages are divided into pieces that fit the MTU of the
+        // network path.
         socket.keep_whole(like.is_v6(), true)?;
         Ok(Self {
             socket,
@@ -115,25 +117,25 @@ impl Udp {
     }
 
     /// Returns what to do if the send buffer is full. A thread that makes a call waits until the buffer has
-    /// free space. A server's socket does not wait: all clients would wait until the network accepts the
-    /// datagrams for a single client, which may not even exist.
+    /// free space. A server's socket does not wait. Otherwise, all clients would wait until the network
+    /// accepts the datagrams for one client, and that client may not even exist.
     const fn if_full(&self) -> IfFull {
         if self.connected { IfFull::Wait } else { IfFull::Fail }
     }
 
-    /// Sends one datagram made of these parts, to `to` or to the peer of a connected socket.
+    /// Sends one datagram, which consists of `parts`, to `to`. If `to` is `None`, sends to the peer.
     ///
     /// # Errors
-    /// Those of `sendmsg`. `ConnectionRefused` means that an *earlier* datagram reached a closed port.
-    /// In that case, too, this datagram was not sent. `WouldBlock`, only on an unconnected socket, means
-    /// that the send buffer is full.
+    /// Those of `sendmsg`. `ConnectionRefused` means that an *earlier* datagram reached a closed port. Even
+    /// then, this datagram was not sent. `WouldBlock` means that the send buffer is full. This error occurs
+    /// only on an unconnected socket.
     #[inline]
     pub(crate) fn send(&self, parts: &[Window<'_>], to: Option<&Address>) -> io::Result<()> {
         self.send_or(parts, to, self.if_full())
     }
 
-    /// Sends one datagram to the peer, without waiting for free space in the send buffer. The keeper
-    /// uses this function, because it must not be delayed.
+    /// Sends one datagram to the peer, without waiting for free space in the send buffer. The keeper, the
+    /// background thread of the process, uses this function, because the keeper must not be delayed.
     ///
     /// # Errors
     /// As for [`send`](Self::send), and `WouldBlock` on every socket.
@@ -155,7 +157,7 @@ impl Udp {
         sent.map(|_| ())
     }
 
-    /// Sends a batch as one system call: the kernel segments the batch, or refuses it.
+    /// Sends a batch with one system call. The kernel segments the batch, or refuses it.
     #[cfg(test)]
     pub(super) fn gather(&self, parts: &[Window<'_>], segment: u16) -> io::Result<usize> {
         self.socket.gather(parts, None, Some(segment), IfFull::Wait)
@@ -163,17 +165,16 @@ impl Udp {
 
     /// Wakes all threads that sleep in [`receive`](Self::receive). Later calls of `receive` do not sleep.
     pub(crate) fn close(&self) {
-        // For an unconnected socket the kernel returns an error, but only after it has woken all
-        // threads.
+        // For an unconnected socket, the kernel returns an error. But before that, it wakes all threads.
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Read);
     }
 
-    /// Receives a datagram, or a batch with [GRO](Self::enable_gro), into these spaces, which are
-    /// filled one after another. Returns `None` if nothing arrived in time.
+    /// Receives a datagram into the spaces `into`, which are filled one after another. With
+    /// [GRO](Self::enable_gro), may receive a batch. Returns `None` if nothing arrived in time.
     ///
     /// # Errors
-    /// Those of `recvmsg`. `ConnectionRefused`, only on a connected socket, means that a sent datagram
-    /// reached a closed port. It is reported once.
+    /// Those of `recvmsg`. `ConnectionRefused` means that an earlier datagram of this socket reached a closed
+    /// port. This error occurs only on a connected socket. The kernel reports each such error once.
     #[inline]
     pub(crate) fn receive(
         &self,
@@ -208,10 +209,10 @@ impl Udp {
         }
     }
 
-    /// Sets the receive timeout of the socket to `limit`. Keeps the current timeout if it is the same or
-    /// slightly longer, because a longer wait costs less than a system call. All threads that sleep on
-    /// the socket share its timeout. So a thread may request a timeout only if no other thread sleeps on
-    /// the socket. [`Duration::ZERO`] means no timeout.
+    /// Sets the receive timeout of the socket to `limit`. [`Duration::ZERO`] means no timeout. The current
+    /// timeout is kept if it equals `limit` or is slightly longer, because a slightly longer wait costs less
+    /// than a system call. All threads that sleep on the socket share the timeout. So a thread may request a
+    /// timeout only if no other thread sleeps on the socket.
     fn limit(&self, limit: Duration) -> io::Result<()> {
         let wanted = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
         let set = self.limit_ns.load(Ordering::Relaxed);
@@ -224,28 +225,29 @@ impl Udp {
         Ok(())
     }
 
-    /// Lets batches arrive as a whole from now on. Receiving then takes a tenth of a microsecond more,
-    /// and needs memory for [`BYTES_MAX`] bytes.
+    /// Lets several datagrams arrive as one batch from now on. Each reception then takes a tenth of a
+    /// microsecond more, and needs memory for [`BYTES_MAX`] bytes.
     ///
     /// # Errors
-    /// If the kernel does not support it.
+    /// If the kernel does not support GRO.
     pub(crate) fn enable_gro(&self) -> io::Result<()> {
-        // The flag is set before any batch can arrive.
+        // The flag must be set before a batch can arrive.
         self.merges.store(true, Ordering::Relaxed);
         self.socket.merge(true)
     }
 
-    /// Returns whether batches may arrive as a whole.
+    /// Returns whether datagrams may arrive in batches.
     #[inline]
     pub(crate) fn has_gro(&self) -> bool {
         self.merges.load(Ordering::Relaxed)
     }
 
-    /// Requests receive and send buffers of these sizes. Returns the sizes that the kernel granted. The
-    /// kernel also counts its own data against these sizes: about 770 bytes for each datagram.
+    /// Requests a receive buffer of `receive` bytes and a send buffer of `send` bytes. Returns the two sizes
+    /// that the kernel granted. Against these sizes, the kernel also counts its own data: about 770 bytes for
+    /// each datagram.
     ///
     /// # Errors
-    /// Those of `setsockopt`. A smaller grant is no error.
+    /// Those of `setsockopt`. It is not an error if the kernel grants less than requested.
     pub(crate) fn size_buffers(&self, receive: usize, send: usize) -> io::Result<[usize; 2]> {
         self.socket.size_buffers(receive, send)
     }
@@ -261,7 +263,7 @@ impl Udp {
     /// Returns the number of datagrams that were dropped because the receive buffer was full.
     ///
     /// # Errors
-    /// If the kernel does not report it (before Linux 4.12).
+    /// If the kernel does not report this number (before Linux 4.12).
     pub(crate) fn overflowed(&self) -> io::Result<u32> {
         self.socket.overflowed()
     }
@@ -274,9 +276,9 @@ impl Udp {
         self.socket.keep_whole(self.socket.local()?.is_v6(), false)
     }
 
-    /// Returns the size in bytes of the largest payload that reaches the peer without fragmentation
-    /// after a header of `header` bytes, as far as is known now. It is a multiple of 16. The socket must
-    /// be connected.
+    /// Returns the size in bytes of the largest payload, after a header of `header` bytes, that reaches the
+    /// peer without fragmentation. The result is based on what the kernel knows about the network path now.
+    /// The size is a multiple of 16. The socket must be connected.
     ///
     /// # Errors
     /// If the socket is not connected.
@@ -289,31 +291,33 @@ impl Udp {
     }
 }
 
-/// Returns the same as [`Udp::payload`], for a peer of an unconnected socket.
+/// Returns the size that [`Udp::payload`] describes, for a peer of an unconnected socket.
 ///
 /// # Errors
 /// If there is no route to the peer.
 pub(crate) fn payload_to(peer: SocketAddr, header: usize) -> io::Result<usize> {
-    // Connecting sends nothing.
+    // Connecting a UDP socket sends no packet.
     Udp::connected(peer)?.payload(header)
 }
 
-/// Returns the size in bytes of the largest payload in a packet of `mtu` bytes, after the IP header, the
-/// UDP header and a header of `header` bytes. The size is rounded down to a multiple of 16.
+/// Returns the size in bytes of the largest payload that fits a packet of `mtu` bytes. The packet also
+/// contains the IP header, the UDP header and a header of `header` bytes. The size is rounded down to a
+/// multiple of 16.
 fn payload(mtu: usize, v6: bool, header: usize) -> usize {
     let ip = if v6 { IP_V6 } else { IP_V4 };
     mtu.saturating_sub(ip + UDP).min(BYTES_MAX).saturating_sub(header) & !15
 }
 
-/// Returns whether an error means that the kernel or a device refuses GSO. `EIO`: the device computes
-/// no checksums. `EINVAL`: the kernel has no GSO. `EMSGSIZE`: the datagrams would be fragmented.
+/// Returns whether an error means that the kernel or a network device refuses GSO. `EIO` means that the
+/// device computes no checksums, `EINVAL` that the kernel has no GSO, and `EMSGSIZE` that the datagrams would
+/// be fragmented.
 pub(super) fn is_gso_refused(error: &io::Error) -> bool {
     let code = error.raw_os_error();
     [libc::EIO, libc::EINVAL, libc::EMSGSIZE, libc::EOPNOTSUPP].map(Some).contains(&code)
 }
 
-/// Sends the datagrams of a batch one by one. Once a datagram was sent, further datagrams that
-/// cannot be sent count as lost.
+/// Sends the datagrams of a batch one by one. If the first datagram cannot be sent, returns the error. If a
+/// later datagram cannot be sent, that datagram counts as lost.
 pub(super) fn send_singly(
     by: &Udp,
     parts: &[Window<'_>],
@@ -326,14 +330,14 @@ pub(super) fn send_singly(
             left = true;
             Ok(())
         }
-        // An error of this function means that no datagram was sent.
+        // The caller of this function may assume that an error means that no datagram was sent.
         Err(error) if !left => Err(error),
         Err(_) => Ok(()),
     })
 }
 
-/// Returns whether the timeout `set_ns` can be kept although `wanted_ns` is requested: it is not
-/// shorter, and not much longer. 0 means no timeout.
+/// Returns whether the timeout `set_ns` can be kept although `wanted_ns` is requested. This is so if `set_ns`
+/// is not shorter than `wanted_ns`, and not much longer. 0 means no timeout.
 const fn is_about(set_ns: u64, wanted_ns: u64) -> bool {
     const SOME_MS: u64 = 1_000_000;
     if set_ns == 0 || wanted_ns == 0 {
@@ -347,7 +351,7 @@ impl SendDatagrams for Udp {
         self.send(parts, to)
     }
 
-    /// Sends the datagrams as a batch, or one by one if the kernel refuses the batch.
+    /// Sends the datagrams as a batch. If the kernel refuses the batch, sends them one by one.
     fn send_batch(
         &self,
         parts: &[Window<'_>],
@@ -377,11 +381,11 @@ pub(crate) fn datagrams(arrival: Arrival) -> impl ExactSizeIterator<Item = Range
     (0..count).map(move |n| n * segment..((n + 1) * segment).min(bytes))
 }
 
-/// Fills `to` with received bytes, from position `at` of the arrival. The received bytes lie one after
-/// another in the spaces `from`. Returns false if these spaces end before `to` is full.
+/// Fills `to` with bytes of an arrival, from offset `at` of the arrival on. The bytes of the arrival lie one
+/// after another in the spaces `from`. Returns false if `from` ends before `to` is full.
 ///
-/// Source and destination may overlap within one space. To move several datagrams to higher positions
-/// in the same memory, the caller must move the last one first.
+/// Source and destination may overlap within one space. A caller that moves several datagrams to higher
+/// offsets in the same memory must begin with the last datagram.
 pub(crate) fn copy_across(from: &[Space<'_>], at: usize, to: Space<'_>) -> bool {
     let (mut skip, mut done) = (at, 0);
     let all = to.window().len();
@@ -416,15 +420,14 @@ pub(super) mod tests {
         (Ipv4Addr::LOCALHOST, 0).into()
     }
 
-    /// Returns a connected socket, and the socket to which it is connected, which receives from any
-    /// host.
+    /// Returns two sockets. The first is connected to the second. The second receives from any host.
     pub(crate) fn pair(at: SocketAddr) -> (Udp, Udp) {
         let far = Udp::bound(at).unwrap();
         let near = Udp::connected(far.local().unwrap()).unwrap();
         (near, far)
     }
 
-    /// Returns bytes that differ by position.
+    /// Returns `bytes` bytes, whose values depend on the position and on `seed`.
     pub(crate) fn pattern(bytes: usize, seed: usize) -> Vec<u8> {
         (0..bytes).map(|n| (n * 7 + n / 251 + seed) as u8).collect()
     }
@@ -451,8 +454,8 @@ pub(super) mod tests {
             assert_eq!((arrival.bytes, arrival.cut), (HEADER + 1024, false));
             assert_eq!(buffer[..HEADER + 1024], [&head[..], &body[..]].concat());
             assert_eq!(SocketAddr::from(from), near.local().unwrap());
-            // The datagram is sent back as one part, and received into separate spaces for header and
-            // payload.
+            // The datagram is sent back as one part. It is received into two spaces: one for the header, and
+            // one for the payload.
             far.send(&[Window::of(&buffer[..HEADER + 1024])], Some(&from)).unwrap();
             let (mut head_in, mut body_in) = ([0; HEADER], [0; 1500]);
             let into = [Space::of_mut(&mut head_in), Space::of_mut(&mut body_in)];
@@ -532,7 +535,7 @@ pub(super) mod tests {
         near.send(&[Window::of(b"anybody?")], None).unwrap();
         let error = near.receive(&[Space::none()], None, SOON).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
-        // A later send reports the closed port as well, once. The send after that succeeds.
+        // A later send reports the closed port as well, but only once. The send after that succeeds.
         near.send(&[Window::of(b"anybody?")], None).unwrap();
         let again = near.send(&[Window::of(b"anybody?")], None);
         assert_eq!(again.unwrap_err().kind(), ErrorKind::ConnectionRefused);
@@ -556,7 +559,8 @@ pub(super) mod tests {
         }
         assert!(arrived > 0);
         assert_eq!(far.overflowed().unwrap(), 200 - arrived);
-        // Privileged processes may exceed the limit of the system. Other processes get the limit.
+        // A privileged process may exceed the system's limit of the buffer size. Other processes get at most
+        // the limit.
         let [receive, _] = far.size_buffers(64 << 20, 1 << 20).unwrap();
         assert!(receive > 64 << 10, "{receive}");
     }
@@ -581,7 +585,8 @@ pub(super) mod tests {
 
     #[test]
     fn misplaced_bytes_are_moved() {
-        // The first of three datagrams is lost, so the other two lie in the places of the first two.
+        // The first of three datagrams is lost. So the second and the third lie in the places of the first
+        // and the second.
         let mut memory = pattern(300, 1);
         let before = memory.clone();
         let all = Space::of_mut(&mut memory);

@@ -1,11 +1,14 @@
-//! The header before a packet on a link: the Ethernet header, and both endpoints.
+//! Builds and parses the header that precedes each Peregrine packet in an Ethernet frame.
+//!
+//! The header consists of the Ethernet header and two endpoints. An endpoint identifies one socket of one
+//! process at an interface.
 //!
 //! | at | bytes | what |
 //! |---|---|---|
 //! | 0 | 6 | hardware address of the destination |
 //! | 6 | 6 | hardware address of the source |
 //! | 12 | 2 | [`ETHER_TYPE`], big-endian |
-//! | 14 | 2 | endpoint of the destination: the tag of a process, and a slot in it |
+//! | 14 | 2 | endpoint of the destination: the tag of a process, and the index of a slot in that process |
 //! | 16 | 2 | endpoint of the source |
 //! | 18 | | the packet, as in a datagram |
 
@@ -14,16 +17,16 @@ use crate::value::Space;
 
 /// The size of the header in bytes.
 pub(crate) const LINK_BYTES: usize = 18;
-/// The number of bytes of the header that Ethernet counts as payload of the frame.
+/// The number of header bytes that Ethernet counts as payload of the frame: the two endpoints.
 pub(crate) const LINK_PAYLOAD: usize = 4;
-/// The type of the frames: one of the two reserved for local experiments (IEEE 802).
+/// The Ethernet type of Peregrine's frames: one of the two types reserved for local experiments (IEEE 802).
 pub(crate) const ETHER_TYPE: u16 = 0x88b5;
 
 /// The address of an endpoint on a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LinkAddress {
     pub(crate) hardware: [u8; 6],
-    /// The tag of the process, and the slot in it.
+    /// The tag of the process, and the index of the socket's slot in that process.
     pub(crate) endpoint: [u8; 2],
 }
 
@@ -41,7 +44,8 @@ impl LinkAddress {
     }
 }
 
-/// Returns the bytes that precede a packet on a link: the Ethernet header, and both endpoints.
+/// Returns the bytes that precede a packet on a link: the Ethernet header, and the endpoints of the
+/// destination and of the source.
 pub(super) fn header(to: LinkAddress, from: LinkAddress) -> [u8; LINK_BYTES] {
     let mut header = [0; LINK_BYTES];
     header[..6].copy_from_slice(&to.hardware);
@@ -52,7 +56,8 @@ pub(super) fn header(to: LinkAddress, from: LinkAddress) -> [u8; LINK_BYTES] {
     header
 }
 
-/// Returns the destination and the source of a frame, or `None` if the frame is not Peregrine's.
+/// Returns the destination and the source of a frame, in this order, or `None` if the frame is not
+/// Peregrine's.
 #[inline]
 pub(super) fn parse(frame: Space<'_>) -> Option<(LinkAddress, LinkAddress)> {
     let mut header = [0; LINK_BYTES];

@@ -1,4 +1,4 @@
-//! The fuzz target for the reception of frames. Unit tests replay the corpus.
+//! The fuzz target for the reception of Ethernet frames. The unit tests below replay the corpus.
 
 use std::collections::VecDeque;
 
@@ -15,12 +15,12 @@ const PEERS: [LinkAddress; 2] = [
     LinkAddress { hardware: [2, 0, 0, 0, 0, 2], endpoint: [9, 0] },
     LinkAddress { hardware: [2, 0, 0, 0, 0, 2], endpoint: [9, 1] },
 ];
-/// The size of the largest space in bytes.
+/// The size in bytes of the largest space. A space is memory that receives bytes.
 const SPACE_MAX: usize = 2048;
-/// The largest number of spaces.
+/// The largest number of spaces that one call fills.
 const SPACES_MAX: usize = 3;
 
-/// Frames that have arrived, the oldest first.
+/// Frames that have arrived. The oldest frame is the first.
 struct Frames(VecDeque<Vec<u8>>);
 
 impl FrameSource for Frames {
@@ -33,7 +33,7 @@ impl FrameSource for Frames {
     }
 }
 
-/// Bytes that are consumed from the front.
+/// Fuzz input. Its bytes are consumed from the front.
 struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
@@ -53,7 +53,7 @@ impl<'a> Input<'a> {
         first
     }
 
-    /// Makes a frame: raw bytes, or bytes after a valid header.
+    /// Builds a frame from the input: either raw bytes, or bytes after a valid header.
     fn frame(&mut self) -> Option<Vec<u8>> {
         let kind = self.byte()?;
         let length = self.number()? % SPACE_MAX;
@@ -67,8 +67,8 @@ impl<'a> Input<'a> {
     }
 }
 
-/// Receives the frames of `input`. Its first byte selects whether frames are merged, whether only one
-/// sender is accepted, and the number of spaces. The next bytes are the lengths of the spaces.
+/// Receives the frames of `input`. The first byte of `input` selects whether frames are merged, whether only
+/// one sender is accepted, and the number of spaces. The next bytes are the lengths of the spaces.
 ///
 /// # Panics
 /// If the received bytes are not those of the frames for this endpoint, in order, or if one arrival
@@ -175,7 +175,7 @@ mod tests {
         }
     }
 
-    /// Replays the inputs that fuzzers have kept.
+    /// Replays the inputs that earlier fuzzing runs have saved.
     #[test]
     fn corpus_of_frames_is_received_safely() {
         let fuzz =

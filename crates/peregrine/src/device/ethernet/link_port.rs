@@ -1,10 +1,12 @@
-//! A link port: the state that all sockets of this process at one interface share.
+//! A link port: the state that all sockets of one process at one network interface share.
 //!
-//! A queue of an interface belongs to one process, and an interface has one XDP program. Another
-//! process receives the frames that this program lets pass, through `AF_PACKET`. To keep the frames
-//! of two processes apart, each process claims a *tag*, with which its endpoints begin. A process
-//! claims its tag and the queue by binding abstract socket names in the network namespace. The
-//! kernel removes these names when the process ends.
+//! One process has the receive queue ([`QUEUE`]) of an interface, and an interface has one XDP program. The
+//! program directs the frames for that process into the process's AF_XDP sockets, and lets all other frames
+//! pass. Another process receives its frames through `AF_PACKET`.
+//!
+//! To keep the frames of two processes apart, each process claims a *tag*. The tag is the first byte of all
+//! endpoints of the process. A process claims its tag and the queue by binding abstract socket names in the
+//! network namespace. The kernel removes these names when the process ends.
 
 use std::io::{self, ErrorKind};
 use std::os::linux::net::SocketAddrExt as _;
@@ -21,7 +23,7 @@ use crate::registry::Registry;
 use crate::sync::{Mutex, Rank};
 use crate::sys::{self, NetworkInterface, PerProcess, XDP_SOCKETS_MAX};
 
-/// The queue that Peregrine uses. Interfaces direct frames without an IP packet to this queue.
+/// The receive queue that Peregrine uses. Interfaces direct frames without an IP packet to this queue.
 pub(super) const QUEUE: u32 = 0;
 
 /// The device through which a process uses an interface.
@@ -31,13 +33,14 @@ pub(crate) enum LinkDevice {
     Xdp { zero_copy: bool },
     /// AF_PACKET.
     Packet,
-    /// AF_PACKET, because the user chose no device. AF_XDP is not the default, because it attaches a program
-    /// to the interface, and many drivers then reset the interface. If this process already has the queue,
-    /// the socket uses AF_XDP nevertheless.
+    /// AF_PACKET, because the user chose no device. AF_XDP is not the default, because AF_XDP attaches a
+    /// program to the interface, and many drivers then reset the interface. If this process already has the
+    /// queue, the socket uses AF_XDP nevertheless.
     PacketByDefault,
 }
 
-/// The state that all sockets of this process at one interface share.
+/// The state that all sockets of this process at one interface share. Several link ports for one interface
+/// exist only if sockets of this process requested different devices.
 pub(crate) struct LinkPort {
     interface: NetworkInterface,
     by: LinkDevice,
@@ -45,10 +48,11 @@ pub(crate) struct LinkPort {
     tag: u8,
     _claim: UnixDatagram,
     slots: Mutex<Box<[bool]>>,
-    /// The queue, or the reason why this process does not have it.
+    /// The queue, or the reason why this link port does not have the queue.
     queue: Result<Arc<XdpQueue>, String>,
-    /// The listener at the name of the queue, by which other processes find out which process has the queue.
-    /// `None` if this process does not have the queue, or cannot listen.
+    /// The listener that is bound to the name of the queue. By connecting to the listener, other processes
+    /// find out which process has the queue. `None` if this link port does not have the queue, or cannot
+    /// listen.
     holds: Option<UnixListener>,
 }
 
@@ -57,8 +61,8 @@ fn name(what: &str) -> io::Result<UnixAddress> {
 }
 
 impl LinkPort {
-    /// Returns the link port of this process at an interface, and makes it if there is none. `port`
-    /// is the UDP port at which a server listens.
+    /// Returns the link port of this process at an interface. If there is no such link port, creates one.
+    /// `port` is the UDP port at which a server listens.
     ///
     /// # Errors
     /// If the interface is not an Ethernet interface, or too many processes use it.
@@ -68,8 +72,8 @@ impl LinkPort {
         port: Option<u16>,
     ) -> io::Result<Arc<Self>> {
         static LINK_PORTS: Registry<(u64, u32), LinkPort> = Registry::new(Rank::LinkPorts);
-        // The number of an interface is valid in one network namespace, and the threads of a
-        // process may be in several namespaces.
+        // The number of an interface is valid in one network namespace only. The threads of a process may be
+        // in several namespaces.
         let namespace = rustix::fs::stat("/proc/thread-self/ns/net").map_or(0, |stat| stat.st_ino);
         let entry = LINK_PORTS.entry((namespace, interface.number));
         let mut link_ports = entry.lock();
@@ -140,7 +144,8 @@ impl LinkPort {
 
     /// Reserves an unused endpoint of this process, and returns it.
     pub(super) fn endpoint(&self) -> io::Result<[u8; 2]> {
-        // Closes the connections of processes that have asked which process has the queue.
+        // Closes the connections of other processes, which connected only to find out which process has the
+        // queue.
         while self.holds.as_ref().is_some_and(|holds| holds.accept().is_ok()) {}
         let mut slots = self.slots.lock();
         let free = slots.iter().position(|taken| !taken).ok_or(ErrorKind::QuotaExceeded)?;
@@ -155,9 +160,9 @@ impl LinkPort {
 
 /// Claims a tag that no other process in this network namespace has at the interface.
 ///
-/// `port` only determines which tag is tried first. So a restarted server gets its former tag if that is
-/// still free. Clients of its previous run then reach it, and it reports to them that their handles are not
-/// valid. Without a port, the first tag is random.
+/// `port` only determines which tag is tried first. With its former port, a restarted server thus gets its
+/// former tag again, if that tag is still free. Clients of the server's previous run then reach the new run,
+/// and the new run reports to them that their handles are not valid. Without a port, the first tag is random.
 fn claim(interface: u32, port: Option<u16>) -> io::Result<(u8, UnixDatagram)> {
     let first = match port.map(u16::to_le_bytes) {
         Some([low, high]) => low ^ high,
@@ -174,8 +179,8 @@ fn claim(interface: u32, port: Option<u16>) -> io::Result<(u8, UnixDatagram)> {
     Err(io::Error::new(ErrorKind::QuotaExceeded, text))
 }
 
-/// How long the kernel may take to release a queue that this process gave up. It takes milliseconds,
-/// but the release runs on a thread of the kernel, which a busy machine may delay.
+/// How long the kernel may take to release a queue that this process gave up. The release usually takes
+/// milliseconds, but it runs on a kernel thread, which a busy machine may delay.
 const RELEASE: Duration = Duration::from_secs(2);
 
 /// Takes the queue of an interface. On failure, returns a text that explains why.
@@ -193,11 +198,12 @@ fn take_queue(interface: &NetworkInterface, tag: u8, zero_copy: bool) -> Result<
     }
 }
 
-/// The time at which this process last gave up a queue.
+/// The time at which this process last gave up a queue, or `None` if it never did.
 static LEFT: PerProcess<Mutex<Option<Instant>>> = PerProcess::new();
 
-/// Returns whether another thread of this process is giving the queue up, or has given it up so recently that
-/// the kernel may not have released it yet.
+/// Returns whether the queue of an interface will probably be free soon. Another thread of this process may
+/// be giving the queue up. Or this process gave up a queue so recently that the kernel may not have released
+/// it yet.
 fn is_leaving(interface: u32) -> bool {
     match holder(interface) {
         Some(Holder::This) => true,
@@ -209,9 +215,9 @@ fn is_leaving(interface: u32) -> bool {
 impl Drop for LinkPort {
     fn drop(&mut self) {
         if self.queue.is_ok() {
-            // The time is noted before the fields are dropped. After that, `take_queue` may find that the
-            // queue is busy, although no process listens at its name. It then waits only because of this
-            // time.
+            // The time is noted before the fields are dropped. Dropping `holds` stops this process from
+            // listening at the name of the queue, but the kernel may release the queue later. If `take_queue`
+            // runs in between, it waits for the queue only because of this time.
             *LEFT.own().lock() = Some(Instant::now());
         }
     }
@@ -249,11 +255,12 @@ enum Holder {
     This,
     /// Another process, by its number and its name.
     Process(String),
-    /// Another process that is not known: its listener's backlog is full, or it has just ended.
+    /// Another process that could not be identified. The backlog of its listener is full, or the process has
+    /// just ended.
     Unknown,
 }
 
-/// Makes the listener by which other processes find out that this one has the queue.
+/// Creates the listener by which other processes find out that this process has the queue.
 fn announce_queue(interface: &NetworkInterface) -> io::Result<UnixListener> {
     let at = name(&format!("{}/queue/{QUEUE}", interface.number))?;
     let listener = UnixListener::bind_addr(&at)?;

@@ -1,16 +1,21 @@
-//! Raw Ethernet: packets on a link, in frames of a type reserved for experiments, without an
-//! internet protocol.
+//! Sends and receives packets in raw Ethernet frames, without an internet protocol. The frames have an
+//! Ethernet type that is reserved for experiments.
 //!
-//! Like [`udp`](super::udp), this module sends and receives packets alone and in batches. It uses one of
-//! two devices. With AF_XDP, frames pass through memory shared with the kernel, and a poll only reads
-//! memory. AF_XDP serves one queue of an interface, which belongs to one process. A process without the
-//! queue uses AF_PACKET, an ordinary socket. If the interface has several queues, an additional
-//! AF_PACKET socket receives the frames that arrive through the others.
+//! Like [`udp`](super::udp), this module sends and receives packets alone and in batches. Each socket uses
+//! one of two devices:
 //!
-//! * A frame is copied once in each direction: to the receiver's spaces, and from the sender's
-//!   parts. In the memory that the kernel fills, packets begin at multiples of 16.
-//! * Consecutive frames of one sender and one length that have arrived together are received as one
-//!   batch, as with UDP's GRO.
+//! * AF_XDP, an interface of Linux for raw frames. The frames pass through memory shared with the kernel, and
+//!   a poll only reads memory. An AF_XDP socket serves one receive queue of an interface, and only one
+//!   process can have this queue. If the interface has several queues, an additional AF_PACKET socket
+//!   receives the frames that arrive through the other queues.
+//! * AF_PACKET, an ordinary socket for raw frames. A process that does not have the queue uses AF_PACKET.
+//!
+//! Properties of both devices:
+//!
+//! * A frame is copied once in each direction: when received, into the receiver's memory, and when sent, from
+//!   the sender's memory. In the memory that the kernel fills, packets begin at multiples of 16 bytes.
+//! * Consecutive frames of one sender and one length that have arrived together can be received as one batch.
+//!   This corresponds to UDP's generic receive offload (GRO).
 
 mod frame;
 #[cfg(any(fuzzing, test))]
@@ -39,10 +44,10 @@ use crate::sync::Mutex;
 use crate::sys::Address;
 use crate::value::{Space, Window};
 
-/// The largest number of foreign frames that one poll skips.
+/// The largest number of frames for other endpoints, or from unexpected peers, that one poll skips.
 const STRANGE_MAX: usize = 64;
 
-/// The largest number of bytes after the Ethernet header of a sent frame.
+/// The largest number of bytes that follow the Ethernet header in a sent frame.
 const MTU_MAX: usize = 1500;
 
 /// What a socket is for.
@@ -57,8 +62,8 @@ pub(crate) enum SocketUse {
 }
 
 impl SocketUse {
-    /// Returns the numbers of frames for receiving and for sending. The frames of a queue suffice for all
-    /// sockets that a client may have to one server, and also for the socket of one server.
+    /// Returns two numbers of frames for one socket: for receiving, and for sending. The frames of a queue
+    /// suffice for all sockets that a client may have to one server, and also for the socket of one server.
     const fn frames(self) -> (u32, u32) {
         match self {
             Self::Calls => (128, 64),
@@ -67,8 +72,8 @@ impl SocketUse {
         }
     }
 
-    /// Returns the number of slots in the receive ring of an AF_PACKET socket. The slots of a smaller
-    /// ring are reused sooner, while they are still in a cache.
+    /// Returns the number of slots in the receive ring of an AF_PACKET socket. A smaller ring reuses its
+    /// slots sooner, while they are still in a CPU cache.
     const fn slots(self) -> u32 {
         match self {
             Self::Calls => 128,
@@ -85,12 +90,13 @@ pub(crate) struct Ethernet {
     /// For a connected socket: the endpoint of the peer, and the header of packets to it.
     peer: Option<(LinkAddress, [u8; LINK_BYTES])>,
     device: Device,
-    /// Receives from the other queues of the interface, if the device is AF_XDP, which has one queue.
+    /// Receives the frames that arrive through the other queues of the interface. Present only if the device
+    /// is AF_XDP and the interface has several queues, because AF_XDP serves one queue.
     others: Option<Box<AfPacketSocket>>,
     mtu: usize,
     merges: AtomicBool,
-    /// An event that becomes readable when the socket is closed. It wakes threads that sleep on the
-    /// socket. Only a server's socket has it.
+    /// An event that becomes readable when the socket is closed. The event wakes threads that sleep on the
+    /// socket. Only a server's socket has such an event.
     closed: Option<OwnedFd>,
     link_port: Arc<LinkPort>,
 }
@@ -101,24 +107,24 @@ enum Device {
     Packet(AfPacketSocket),
 }
 
-/// Frames that have arrived, the oldest first.
+/// A source of frames that have arrived. The source returns the oldest frame first.
 trait FrameSource {
     /// Returns the next frame.
     fn peek(&mut self) -> Option<Space<'_>>;
     /// Removes the next frame.
     fn consume(&mut self);
-    /// Ends a series of peeks. The source may reuse the memory of removed frames from here on.
+    /// Ends a series of peeks. From here on, the source may reuse the memory of the removed frames.
     fn rest(&mut self) {}
 }
 
 impl Ethernet {
-    /// Makes a socket that receives from any endpoint on the link.
+    /// Creates a socket that receives from any endpoint on the link.
     ///
     /// # Errors
     /// If neither device is available.
     pub(crate) fn open(link_port: &Arc<LinkPort>, what: SocketUse) -> io::Result<Self> {
-        // The event is made before the device is opened. So if making the event fails, the queue has no
-        // frames to take back.
+        // The event is created before the device is opened. If creating the event fails, there are thus no
+        // frames that must be given back to the queue.
         let closed = match what {
             SocketUse::Service => Some(eventfd(0, EventfdFlags::CLOEXEC)?),
             SocketUse::Calls | SocketUse::Shared => None,
@@ -130,7 +136,7 @@ impl Ethernet {
         let by_queue = link_port.queue().map(|queue| queue.open(node.endpoint[1], what));
         let device = match by_queue {
             Some(Ok(xsk)) => Ok(Device::Xdp(xsk)),
-            // The queue cannot open a socket if it has no frames left for another one.
+            // The queue cannot open a socket if it has too few frames left for that socket.
             None | Some(Err(_)) => {
                 AfPacketSocket::new(link_port.interface(), node.endpoint, what).map(Device::Packet)
             }
@@ -153,7 +159,7 @@ impl Ethernet {
         Ok(socket)
     }
 
-    /// Makes a socket that sends to and receives from one peer only.
+    /// Creates a socket that sends to and receives from one peer only.
     ///
     /// # Errors
     /// As for [`open`](Self::open).
@@ -172,9 +178,9 @@ impl Ethernet {
         self.node
     }
 
-    /// Returns the size in bytes of the largest payload after a header of `header` bytes: a multiple of
-    /// 16. An interface may accept longer frames than the network or the peer does, and dropped frames
-    /// are not reported. So frames are never longer than [`MTU_MAX`], which every Ethernet accepts.
+    /// Returns the size in bytes of the largest payload after a header of `header` bytes: a multiple of 16.
+    /// An interface may accept longer frames than the network or the peer accepts, and dropped frames are not
+    /// reported. So frames are never longer than [`MTU_MAX`], which every Ethernet accepts.
     pub(crate) fn payload(&self, header: usize) -> usize {
         let room = match &self.device {
             Device::Xdp(xsk) => xsk.room() - LINK_BYTES,
@@ -201,12 +207,12 @@ impl Ethernet {
         Ok(overflowed? + others?)
     }
 
-    /// Lets batches arrive as a whole.
+    /// Lets consecutive packets of one sender arrive together, as one batch.
     pub(crate) fn enable_gro(&self) {
         self.merges.store(true, Ordering::Relaxed);
     }
 
-    /// Returns whether batches may arrive as a whole.
+    /// Returns whether packets may arrive in batches.
     #[inline]
     pub(crate) fn has_gro(&self) -> bool {
         self.merges.load(Ordering::Relaxed)
@@ -224,11 +230,12 @@ impl Ethernet {
         }
     }
 
-    /// Sends one packet made of these parts, to `to` or to the peer of the socket.
+    /// Sends one packet, which consists of `parts`, to `to`. If `to` is `None`, sends to the peer of the
+    /// socket.
     ///
     /// # Errors
-    /// If the packet was not sent, because the interface is down or has no free space. The packet counts
-    /// as lost.
+    /// If the packet was not sent, because the interface is down or no memory for the frame is free. The
+    /// caller treats the packet as lost.
     #[inline]
     pub(crate) fn send(&self, parts: &[Window<'_>], to: Option<&Address>) -> io::Result<()> {
         let header = self.header(to)?;
@@ -238,7 +245,7 @@ impl Ethernet {
         }
     }
 
-    /// Sends packets of `segment` bytes each, the last perhaps shorter, in order.
+    /// Sends several packets in order. Each packet has `segment` bytes, but the last packet may be shorter.
     ///
     /// # Errors
     /// As for [`send`](Self::send). After an error, the number of sent packets is unknown.
@@ -255,7 +262,7 @@ impl Ethernet {
         }
     }
 
-    /// Returns whether a frame may have arrived. It only reads memory.
+    /// Returns whether a frame may have arrived. This function makes no system call. It only reads memory.
     #[inline]
     pub(crate) fn has_arrived(&self) -> bool {
         let arrived = match &self.device {
@@ -265,8 +272,8 @@ impl Ethernet {
         arrived || self.others.as_deref().is_some_and(AfPacketSocket::has_arrived)
     }
 
-    /// Receives a packet, or a batch with [GRO](Self::enable_gro), into these spaces, which are
-    /// filled one after another. Returns `None` if nothing arrived in time.
+    /// Receives a packet into the spaces `into`, which are filled one after another. With
+    /// [GRO](Self::enable_gro), receives a batch. Returns `None` if nothing arrived in time.
     ///
     /// # Errors
     /// Those of `poll`.
@@ -283,14 +290,14 @@ impl Ethernet {
                 return Ok(taken);
             }
             if matches!(until, Until::After(_) | Until::Precisely(_)) {
-                // A frame has probably arrived. If this poll finds nothing, the caller checks its clock
-                // before it waits again.
+                // A frame has probably arrived. If this second poll finds nothing, the caller checks its
+                // clock before it waits again.
                 return Ok(self.take_any(into, from, until));
             }
         }
     }
 
-    /// Takes what has arrived through any queue.
+    /// Takes the packet or batch that has arrived through any queue, if there is one.
     #[inline]
     fn take_any(
         &self,
@@ -308,8 +315,8 @@ impl Ethernet {
         }
     }
 
-    /// Takes what has arrived. If another thread is receiving from the socket, a poll returns
-    /// nothing, and other calls wait for that thread.
+    /// Takes the packet or batch that has arrived, if there is one. While another thread receives from the
+    /// socket, a call with [`Until::Now`] returns `None`. Other calls wait for that thread.
     #[inline]
     fn take<I: FrameSource>(
         &self,
@@ -327,8 +334,8 @@ impl Ethernet {
         take(&mut *inbox, self.node, only, self.has_gro(), into, from)
     }
 
-    /// Sleeps until a frame arrives. Returns false if the time has expired, if a signal arrived, or if
-    /// the socket was closed.
+    /// Sleeps until a frame arrives. Returns false if the time has expired, if a signal arrived, or if the
+    /// socket was closed.
     #[cold]
     fn sleep(&self, until: Until) -> io::Result<bool> {
         let limit = match until {
@@ -400,17 +407,17 @@ impl Drop for Ethernet {
     }
 }
 
-/// Writes bytes one after another into several spaces.
+/// Writes bytes into several spaces, one space after another.
 struct SpacesWriter<'a> {
     into: &'a [Space<'a>],
     /// The index of the current space.
     space: usize,
-    /// The position in bytes in the current space.
+    /// The offset in bytes in the current space.
     at: usize,
 }
 
 impl SpacesWriter<'_> {
-    /// Returns the number of free bytes.
+    /// Returns the number of bytes that are still free.
     fn room(&self) -> usize {
         let all: usize = self.into[self.space..].iter().map(|space| space.window().len()).sum();
         all - self.at
@@ -435,8 +442,8 @@ impl SpacesWriter<'_> {
     }
 }
 
-/// Takes a packet for the endpoint `to`. If `only` is given, takes only a packet from that endpoint. If
-/// `merges` is true, also takes the next packets of the same batch.
+/// Takes a packet for the endpoint `to`. If `only` is given, takes only a packet from the endpoint `only`. If
+/// `merges` is true, also takes the following packets of the same sender, as one batch.
 #[inline]
 fn take<I: FrameSource>(
     inbox: &mut I,
@@ -515,10 +522,10 @@ mod tests {
     use crate::device::gso::tests::Namespaces;
     use crate::sys::interface_of;
 
-    /// The environment variable that is set in the process that runs out of descriptors.
+    /// This environment variable is set in the child process, which runs out of file descriptors.
     const ROLE: &str = "PEREGRINE_TEST_ROLE";
 
-    /// The limit of descriptors applies to the whole process, so the test runs in a process of its own.
+    /// The limit of descriptors applies to a whole process. So the test runs in a child process.
     #[test]
     fn socket_that_cannot_be_opened_leaves_its_frames_to_the_queue() {
         if std::env::var_os(ROLE).is_some() {
@@ -546,8 +553,8 @@ mod tests {
                 return eprintln!("skipped: {}", link_port.describe());
             }
             let is_xdp = |socket: &Ethernet| matches!(socket.device, Device::Xdp(_));
-            // When `first` is dropped, the queue keeps its AF_XDP socket. The next socket uses this AF_XDP
-            // socket, and so needs no descriptor for a new one.
+            // When `first` is dropped, the queue keeps the AF_XDP socket of `first`. The next socket uses
+            // this AF_XDP socket again, and so needs no descriptor for a new one.
             let first = Ethernet::open(&link_port, SocketUse::Service).unwrap();
             assert!(is_xdp(&first));
             drop(first);

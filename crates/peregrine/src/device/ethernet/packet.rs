@@ -1,4 +1,4 @@
-//! A socket through AF_PACKET.
+//! A raw Ethernet socket that uses AF_PACKET, an ordinary Linux socket with a shared receive ring.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::io::{self, ErrorKind};
@@ -13,7 +13,7 @@ use crate::value::{Space, Window};
 
 /// The size in bytes of a slot of the receive ring.
 const SLOT: u32 = 2048;
-/// The size in bytes of the longest frame that fits a slot. The kernel's own data takes the rest.
+/// The size in bytes of the longest frame that fits a slot. The kernel's own data takes the rest of the slot.
 pub(super) const ROOM: usize = SLOT as usize - 128;
 
 /// A socket at an interface.
@@ -53,7 +53,7 @@ impl AfPacketSocket {
     }
 
     pub(super) fn overflowed(&self) -> io::Result<u64> {
-        // The kernel reports how many frames were dropped since its last report.
+        // Each time, the kernel reports how many frames were dropped since its previous report.
         let more = self.socket.dropped()?;
         Ok(u64::from(self.dropped.fetch_add(more, Ordering::Relaxed).wrapping_add(more)))
     }
@@ -76,7 +76,7 @@ impl AfPacketSocket {
         self.socket.send(frame.range(0, bytes).window())
     }
 
-    /// Sends frames whose packets are `segment` bytes each, the last perhaps shorter.
+    /// Sends several packets, each in a frame. Each packet has `segment` bytes, but the last may be shorter.
     pub(super) fn send_batch(
         &self,
         header: &[u8; LINK_BYTES],
@@ -101,7 +101,7 @@ impl AfPacketSocket {
     }
 }
 
-/// Builds a frame. Returns its length.
+/// Builds a frame from a header and the parts of a packet. Returns the length of the frame in bytes.
 fn put(frame: Space<'_>, header: &[u8; LINK_BYTES], parts: &[Window<'_>]) -> io::Result<usize> {
     let into = [frame];
     let mut pen = SpacesWriter { into: &into, space: 0, at: 0 };

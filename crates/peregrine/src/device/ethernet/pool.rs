@@ -1,9 +1,10 @@
-//! A pool of frames in memory shared with the kernel, and which side owns each frame.
+//! A pool of frames in memory that this process shares with the kernel. A frame is a piece of this memory
+//! that holds one Ethernet frame. The pool tracks whether the kernel or this process owns each frame.
 //!
-//! | a frame | where it is |
-//! |---|---|
-//! | for receiving | the fill ring, then a socket's receive ring, then a return batch, then the spare list or the fill ring |
-//! | for sending | a socket's list; *in flight* from the transmit ring to the completion ring |
+//! * A frame for receiving is first in the fill ring. It moves to a socket's receive ring, then to a return
+//!   batch, and then to the spare list or back to the fill ring.
+//! * A frame for sending belongs to the list of one socket. It is *in flight* from the transmit ring to
+//!   the completion ring. After that, the socket can use the frame again.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
@@ -16,7 +17,7 @@ use crate::value::Space;
 
 /// The size of a frame in bytes.
 const FRAME: u32 = 2048;
-/// The number of all frames. Together they take 8 MiB, which every process may lock on most systems.
+/// The number of all frames. Together they take 8 MiB. On most systems, every process may lock 8 MiB.
 const FRAMES: u32 = 4096;
 /// The number of frames for sending.
 const SENT: u32 = 1280;
@@ -24,11 +25,12 @@ const SENT: u32 = 1280;
 const RECEIVED: u32 = FRAMES - SENT;
 /// The size in bytes of all frames together.
 pub(super) const MEMORY: u64 = FRAME as u64 * FRAMES as u64;
-/// The number of bytes that the kernel leaves free before each received frame, in addition to its own
-/// 256. So the packet, which follows 18 bytes of headers, begins at a multiple of 16.
+/// The number of bytes that the kernel leaves free before each received frame, in addition to the 256 bytes
+/// that it always leaves free. With 14 bytes, the packet after the 18 bytes of headers begins at a multiple
+/// of 16.
 const HEADROOM: u32 = 14;
-/// The number of frames that are never promised to a socket, if the driver receives all frames of the
-/// queue into this memory. Unread frames in full rings must not stop the traffic of other programs.
+/// The number of frames that are never promised to a socket, if the driver receives all frames of the queue
+/// into this memory. Otherwise, unread frames in full rings could stop the traffic of other programs.
 const OF_OTHERS: u32 = 512;
 /// A socket gives frames back to the kernel in batches of this size.
 const BATCH: usize = 8;
@@ -39,12 +41,13 @@ const LAYOUT: UmemLayout = UmemLayout {
     fill: FRAMES,
     completion: SENT.next_power_of_two(),
 };
-/// The number of frames that the pool offers to the kernel at first, if the kernel copies into them.
-/// The kernel uses them in turn, so a small number stays in a cache. Without copies the pool offers
-/// all frames, because the driver needs them for everything that arrives at the queue.
+/// The number of frames that the pool offers to the kernel at first, if the kernel copies into them. The
+/// kernel uses the offered frames in turn, so a small number of frames stays in a CPU cache. Without copies,
+/// the pool offers all frames for receiving, because the driver needs them for everything that arrives at the
+/// queue.
 const LEVEL: u32 = 32;
-/// How long to wait for a queue that the kernel has not released yet, although the program of the
-/// interface is replaced or the process that had the queue has ended.
+/// How long to wait for a queue that the kernel has not released yet. The kernel may still have the queue
+/// shortly after the program of the interface was replaced, or after the process with the queue has ended.
 const LEAVING: Duration = Duration::from_millis(500);
 
 /// The frames of a queue.
@@ -52,34 +55,34 @@ pub(super) struct FrameBuffers {
     umem: Arc<Umem>,
     fill: Mutex<Fill>,
     completion: Mutex<Consumer<u64>>,
-    /// For each frame for sending, whether the kernel owns it.
+    /// For each frame for sending: true if the kernel owns the frame.
     in_flight: Box<[AtomicBool]>,
     vacant: Mutex<Vacant>,
 }
 
-/// Frames that no socket has.
+/// Frames that are not assigned to any socket.
 struct Vacant {
-    /// The indices of frames for sending.
+    /// The indices of unassigned frames for sending.
     sent: Vec<u32>,
-    /// The number of frames for receiving that can still be promised. Frames for a socket that is
-    /// not polled stay in its ring. Each socket is promised as many frames as its ring holds, so
-    /// that these frames are not missing for other sockets.
+    /// The number of frames for receiving that can still be promised to sockets. If no thread polls a socket,
+    /// received frames stay in the socket's ring. So each socket is promised as many frames as its ring
+    /// holds. Other sockets then never lack these frames.
     arriving: u32,
 }
 
 /// Frames for receiving.
 struct Fill {
     ring: Producer<u64>,
-    /// The positions in bytes of the frames that are not offered to the kernel now. The frame that was
-    /// used last is at the end.
+    /// The offsets in bytes of the frames that are not offered to the kernel now. The frame that was used
+    /// last is at the end.
     spare: Vec<u64>,
-    /// The number of frames that the kernel should have.
+    /// The number of frames that the kernel should have at a time.
     level: u32,
 }
 
 impl Fill {
-    /// Offers frames until the kernel has `level` of them. If the kernel has used more than half of
-    /// these frames since the last offer, the level is doubled first.
+    /// Offers frames until the kernel has `level` of them. If the kernel has used more than half of these
+    /// frames since the last offer, this function first doubles the level.
     fn offer(&mut self) {
         let mut has = self.ring.outstanding();
         if has < self.level / 2 {
@@ -97,7 +100,7 @@ impl Fill {
 }
 
 impl FrameBuffers {
-    /// Takes a queue of an interface. If `zero_copy` is set and the driver supports zero-copy, the kernel
+    /// Takes a queue of an interface. If `zero_copy` is true and the driver supports zero-copy, the kernel
     /// does not copy frames.
     ///
     /// # Errors
@@ -108,11 +111,11 @@ impl FrameBuffers {
         Ok(Arc::new(Self::over(umem, rings, alone)))
     }
 
-    /// Makes the pool of a queue. `alone` is true if the frames are used only for packets to this
-    /// process's sockets, rather than for everything that arrives at the queue.
+    /// Creates the pool of a queue. If `alone` is true, the frames are used only for packets to this
+    /// process's sockets. Otherwise they are used for everything that arrives at the queue.
     fn over(umem: Umem, QueueRings { fill, completion }: QueueRings, alone: bool) -> Self {
         let spare = (SENT..FRAMES).map(|frame| u64::from(frame) * u64::from(FRAME)).collect();
-        // The first offer doubles the level.
+        // The first offer doubles the level, so the pool starts with half of `LEVEL`.
         let (level, promised) =
             if alone { (LEVEL / 2, RECEIVED) } else { (RECEIVED, RECEIVED - OF_OTHERS) };
         let mut fill = Fill { ring: fill, spare, level };
@@ -130,8 +133,9 @@ impl FrameBuffers {
         &self.umem
     }
 
-    /// Returns the indices of `sent` frames from which a socket sends. Reserves `arriving` frames for
-    /// the receive ring of the socket, which holds `arriving` frames.
+    /// Assigns frames to a socket. Returns the indices of `sent` frames, in which the socket builds what it
+    /// sends. Also reserves `arriving` frames for the receive ring of the socket. The ring holds this number
+    /// of frames.
     ///
     /// # Errors
     /// If the pool has too few frames left.
@@ -144,15 +148,15 @@ impl FrameBuffers {
     }
 
     /// Raises the number of offered frames by `frames` and one return batch. A socket that no thread polls
-    /// may keep this number of frames. Without the additional frames, the kernel would then have no frames
-    /// left, and nothing would arrive at any socket.
+    /// may keep this number of frames. Without the additional frames, such a socket could keep all frames of
+    /// the kernel. Then nothing would arrive at any socket.
     pub(super) fn offer_more(&self, frames: u32) {
         let mut fill = self.fill.lock();
         fill.level = (fill.level + frames + BATCH as u32).min(RECEIVED);
         fill.offer();
     }
 
-    /// Returns the position and the memory of a frame for sending, unless the kernel still owns the
+    /// Returns the offset and the memory of a frame for sending, or `None` if the kernel still owns the
     /// frame.
     #[inline]
     pub(super) fn vacant(&self, number: u32) -> Option<(u64, Space<'_>)> {
@@ -164,13 +168,14 @@ impl FrameBuffers {
         Some((at, self.umem.space().part(at as usize, FRAME as usize)?))
     }
 
-    /// Notes that the kernel owns the frame.
+    /// Notes that the kernel owns the frame from now on.
     #[inline]
     pub(super) fn leave(&self, number: u32) {
         self.in_flight[number as usize].store(true, Ordering::Relaxed);
     }
 
-    /// Takes the sent frames of all sockets back from the kernel.
+    /// Notes, for all sockets, which frames the kernel has sent. The kernel does not own these frames any
+    /// more.
     pub(super) fn reap(&self) {
         let mut completion = self.completion.lock();
         while let Some(at) = completion.take() {
@@ -195,7 +200,7 @@ impl FrameBuffers {
     }
 }
 
-/// Received frames that are given back together.
+/// A batch of received frames that are given back to the kernel together.
 #[derive(Debug, Default)]
 pub(super) struct ReturnBatch {
     frames: [u64; BATCH],
@@ -203,7 +208,7 @@ pub(super) struct ReturnBatch {
 }
 
 impl ReturnBatch {
-    /// Adds a frame whose bytes are not needed any more. Returns whether the batch is full.
+    /// Adds a frame whose bytes are not needed any more. Returns true if the batch is now full.
     #[inline]
     pub(super) fn add(&mut self, at: u64) -> bool {
         self.frames[self.count] = at;
@@ -237,7 +242,7 @@ mod tests {
         assert_eq!(SocketUse::Service.frames().0, 2048, "frames that a server's socket can hold");
     }
 
-    /// No driver on the test machines works without copies, so the test passes `alone` to the pool.
+    /// No driver on the test machines supports zero-copy, so the test passes `alone` to the pool.
     #[test]
     fn driver_without_copies_is_offered_all_frames() {
         if !rustix::process::geteuid().is_root() {
@@ -256,7 +261,8 @@ mod tests {
                 let pool = FrameBuffers::over(umem, rings, alone);
                 let offered = pool.fill.lock().ring.outstanding();
                 assert_eq!(offered, if alone { LEVEL } else { RECEIVED });
-                // The driver keeps `kept` frames, regardless of the number of sockets.
+                // Without copies, `OF_OTHERS` frames stay reserved for the driver, regardless of the number
+                // of sockets.
                 let kept = if alone { 0 } else { OF_OTHERS };
                 assert!(pool.take(RECEIVED - kept, 1).is_ok());
                 assert!(pool.take(1, 1).is_err());

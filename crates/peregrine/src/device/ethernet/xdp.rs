@@ -1,4 +1,4 @@
-//! Sockets through AF_XDP, which share the queue of this process.
+//! Raw Ethernet sockets that use AF_XDP. All AF_XDP sockets of a process share one queue of an interface.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -16,28 +16,27 @@ use crate::sys::{
 };
 use crate::value::{Space, Window};
 
-/// The largest number of times that the kernel is asked again to send frames that it did not take at
-/// once.
+/// The largest number of retries if the kernel does not take all frames for sending at once.
 const KICKS_MAX: usize = 64;
 
-/// The number of frames that are used in turn to send single packets. With fewer frames, a frame is used
-/// again sooner, while it is still in a cache. But then the socket must check more often which frames are
-/// free.
+/// The number of frames that are used in turn to send single packets. With fewer frames, each frame is reused
+/// sooner, while it is still in a CPU cache. But then the socket must check more often which frames are free.
 const FEW: usize = 8;
 
-/// After this many polls without a frame, the socket checks whether the driver waits for free frames.
+/// The number of successive polls without a frame after which the socket checks whether the driver waits for
+/// free frames.
 const EMPTY_MAX: u32 = 1024;
 
-/// A queue of an interface.
+/// The receive queue of an interface, with the pool of frames and the sockets that use it.
 pub(super) struct XdpQueue {
     // This is the first field, so that the program is detached before the sockets are dropped.
     program: XdpProgram,
     pool: Arc<FrameBuffers>,
-    /// Sockets that are not used now.
+    /// Sockets without an endpoint, kept for later use.
     spare: Mutex<Vec<Arc<Xsk>>>,
 }
 
-/// An AF_XDP socket, with the rings and the memory that it shares with the kernel.
+/// An AF_XDP socket, with the rings and the memory that the socket shares with the kernel.
 pub(super) struct Xsk {
     pub(super) inbox: Mutex<XdpInbox>,
     outbox: Mutex<Outbox>,
@@ -46,7 +45,7 @@ pub(super) struct Xsk {
     what: SocketUse,
 }
 
-/// Received frames.
+/// The frames that a socket has received.
 pub(super) struct XdpInbox {
     ring: Consumer<Described>,
     stash: ReturnBatch,
@@ -56,7 +55,7 @@ pub(super) struct XdpInbox {
     pool: Arc<FrameBuffers>,
 }
 
-/// Frames to send.
+/// The frames that a socket is sending, or can use for sending.
 struct Outbox {
     ring: Producer<Described>,
     frames: Box<[u32]>,
@@ -64,18 +63,19 @@ struct Outbox {
 }
 
 impl XdpQueue {
-    /// Takes the queue of an interface. If `zero_copy` is set and the driver supports zero-copy, the
-    /// kernel does not copy frames.
+    /// Takes the queue of an interface. If `zero_copy` is true and the driver supports zero-copy, the kernel
+    /// does not copy frames.
     ///
     /// # Errors
-    /// If another process has the queue or the interface's program, if this process may not use it,
-    /// or if there is no memory.
+    /// If another process has the queue or the interface's program, if this process may not use the queue, or
+    /// if there is no memory.
     pub(super) fn new(interface: &NetworkInterface, tag: u8, zero_copy: bool) -> io::Result<Self> {
-        // The program is attached first, because another process may already have attached one.
+        // The program is attached before the pool is created, because another process may already have
+        // attached one.
         let ours = Ours { ether_type: ETHER_TYPE, queue: QUEUE, tag };
-        // For a veth pair the program runs after the driver. If it ran in the driver, the kernel would
-        // copy each frame once more. The round trip of a small frame would take a quarter longer, and
-        // both ends would lose their segmentation offload.
+        // For a veth pair, the program runs after the driver. If the program ran in the driver, the kernel
+        // would copy each frame once more. The round trip of a small frame would take a quarter longer. Both
+        // ends of the pair would also lose their segmentation offload.
         let attach = match &*interface.driver {
             "veth" => XdpProgram::attach_behind,
             _ => XdpProgram::attach,
@@ -86,15 +86,15 @@ impl XdpQueue {
         Ok(Self { program, pool, spare: Mutex::default() })
     }
 
-    /// Describes the device.
+    /// Describes the device in words.
     pub(super) fn describe(&self) -> String {
         let place = if self.program.is_in_driver() { "in the driver" } else { "behind the driver" };
         let zero = self.pool.umem().is_zero_copy().unwrap_or(false);
         format!("AF_XDP, {place}, with{} a copy of the kernel's", if zero { "out" } else { "" })
     }
 
-    /// Returns a socket for the endpoint at `slot`, and directs the endpoint's frames to it. The socket is
-    /// one that an earlier endpoint left, or a new one.
+    /// Returns a socket for the endpoint at `slot`, and directs the endpoint's frames to this socket. Uses a
+    /// spare socket of an earlier endpoint, if there is one. Otherwise creates a socket.
     ///
     /// # Errors
     /// If there are no frames or descriptors left.
@@ -118,8 +118,8 @@ impl XdpQueue {
         }
     }
 
-    /// Keeps a socket that is not used any more, for the next endpoint. If it were closed, the memory
-    /// of a frame that arrives at this moment would be lost to the pool.
+    /// Keeps the socket of an endpoint that has ended, so that the next endpoint can use this socket. If the
+    /// socket were closed instead, the pool would lose the memory of a frame that arrives at this moment.
     pub(super) fn close(&self, slot: u8, xsk: &Arc<Xsk>) {
         self.program.leave(slot);
         xsk.clear();
@@ -134,7 +134,7 @@ impl Xsk {
         // This is the last step that can fail, so that a failure takes no frames.
         let frames = pool.take(receive, transmit)?;
         if what != SocketUse::Service {
-            // A server's socket needs no further frames, because its threads always receive.
+            // A server's socket needs no additional frames, because the server's threads always receive.
             pool.offer_more(receive);
         }
         let SocketRings { receive, transmit } = rings;
@@ -159,8 +159,8 @@ impl Xsk {
     }
 
     /// Gives the received frames back to the kernel without reading them, so that new frames can arrive in
-    /// their memory. Called when the socket loses its endpoint, and again when it gets the next one, because
-    /// frames for the former endpoint may still arrive in between.
+    /// their memory. `close` calls this function when the socket loses its endpoint. `open` calls it again
+    /// for the next endpoint, because frames for the former endpoint may still arrive in between.
     fn clear(&self) {
         let mut inbox = self.inbox.lock();
         while inbox.peek().is_some() {
@@ -200,12 +200,13 @@ impl Xsk {
         }
         self.put(&mut outbox, header, parts)?;
         outbox.ring.publish();
-        // Frames that another thread added meanwhile are sent by that thread, or by this call.
+        // Other threads may have added frames meanwhile. Either those threads or this call sends these
+        // frames.
         drop(outbox);
         self.kick()
     }
 
-    /// Sends frames whose packets are `segment` bytes each, the last perhaps shorter.
+    /// Sends several packets, each in a frame. Each packet has `segment` bytes, but the last may be shorter.
     pub(super) fn send_batch(
         &self,
         header: &[u8; LINK_BYTES],
@@ -219,8 +220,8 @@ impl Xsk {
         self.kick()
     }
 
-    /// Adds a frame to `outbox`. If all frames are in flight, it retries up to [`KICKS_MAX`] times, until one
-    /// of these frames was sent.
+    /// Adds a frame to `outbox`. If all frames are in flight, retries up to [`KICKS_MAX`] times, until the
+    /// kernel has sent one of them.
     #[inline]
     fn put(
         &self,
@@ -242,7 +243,7 @@ impl Xsk {
         Err(ErrorKind::WouldBlock.into())
     }
 
-    /// Makes the kernel send the frames.
+    /// Requests that the kernel sends the frames in the transmit ring.
     #[inline]
     fn kick(&self) -> io::Result<()> {
         match self.socket.kick() {
@@ -259,7 +260,8 @@ impl Xsk {
             if !busy {
                 return Err(error);
             }
-            // The kernel cannot report a sent frame while the completion ring is full.
+            // While the completion ring is full, the kernel cannot report further sent frames, and so cannot
+            // send.
             self.pool.reap();
             match self.socket.kick() {
                 Ok(()) => return Ok(()),
@@ -301,8 +303,8 @@ impl Outbox {
         Ok(true)
     }
 
-    /// Looks for a free frame after taking sent frames back. The next frame is preferred, then any
-    /// other.
+    /// Takes sent frames back from the kernel, and then looks for a free frame. Prefers the next frame in
+    /// turn.
     #[cold]
     fn find<'p>(&mut self, pool: &'p FrameBuffers) -> Option<(u64, Space<'p>)> {
         pool.reap();
@@ -315,8 +317,8 @@ impl Outbox {
 }
 
 impl XdpInbox {
-    /// Wakes the driver if `wanted` is true. The caller passes true if the driver waits for free frames. The
-    /// driver never waits if the kernel copies the frames.
+    /// Wakes the driver if `wanted` is true. The caller passes true if the driver waits for free frames. If
+    /// the kernel copies the frames, the driver never waits.
     #[inline]
     fn wake_if(&self, wanted: bool) {
         if wanted {

@@ -1,9 +1,10 @@
-//! The client's end of the datagram path: one activity for each binding and frame.
+//! The client's end of the datagram path. For each binding and each frame, the client has one *activity*: a
+//! sequence of calls, one after another. A frame is the memory of one call and its result.
 //!
-//! The calling thread sends, waits and receives on its frame's own socket, so the kernel wakes the
-//! right thread (Firefly's direct wake-up). The number of such sockets is limited; further frames
-//! share one socket. Between calls the keeper acknowledges results, and asks whether the server has
-//! released cancelled calls (see [`association`]).
+//! The calling thread sends, waits and receives on the socket of its frame. So the kernel wakes the right
+//! thread (Firefly's direct wake-up). The number of such sockets is limited. Further frames share one socket.
+//! Between calls, the keeper, the background thread of the process, acknowledges results. The keeper also
+//! asks whether the server has released cancelled calls (see [`association`]).
 
 pub(super) mod activity;
 pub(super) mod association;
@@ -41,32 +42,32 @@ use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys;
 use crate::value::Window;
 
-/// A server that is alive answers within this time, or within four round trips if these are longer.
-/// After that, the client assumes that it must reach the server over another socket.
+/// A live server answers within this time, or within four round trips if these take longer. If no answer
+/// arrives in this time, the client assumes that it must reach the server over another socket.
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 
-/// A result of at least this many bytes is acknowledged at once, so that the server can free its memory. The
-/// additional packet costs little compared with the many packets of such a result.
+/// A result of at least this many bytes is acknowledged at once, so that the server can free the memory of
+/// the result. The additional packet costs little compared with the many packets of such a result.
 const ACKNOWLEDGED_AT_ONCE: u32 = 1 << 20;
 
-/// What a binding provides so that one of its frames can request a handle.
+/// The functions of a binding that one of its frames uses to request a handle.
 pub(crate) trait HandleProvider: Send + Sync {
     /// Returns the request that the binding sends.
     fn request(&self) -> BindRequest;
 
-    /// Returns the time until which a call with this deadline may bind.
+    /// Returns the time until which a call with this deadline may wait for a bind.
     fn until(&self, deadline: Option<Instant>) -> Instant;
 
-    /// Wakes the keeper soon, because packets are due.
+    /// Schedules a run of the keeper soon, because packets will be due.
     fn remind(&self);
 
-    /// Returns whether this process made the binding, rather than its parent before a fork.
+    /// Returns true if this process made the binding, and false if the parent process made it before a fork.
     fn is_own(&self) -> bool;
 }
 
 /// The socket over which the first handle of a binding was granted.
 pub(crate) enum BoundOver {
-    /// The socket of this frame, which the caller holds.
+    /// The socket of the frame with this index. The caller holds the frame.
     Frame(u32),
     /// A socket that no frame uses yet.
     Socket(Socket),
@@ -76,7 +77,7 @@ pub(crate) enum BoundOver {
 pub(crate) struct DatagramPath<R: HandleProvider> {
     association: Arc<Association>,
     activities: Growing<OnceLock<Arc<Mutex<Activity>>>>,
-    /// Handles that were granted over the shared socket and that no frame uses yet.
+    /// Handles that were granted over the shared socket, and that no frame uses yet.
     spare: Mutex<Vec<GrantedHandle>>,
     /// The time at which the server granted the first handle of the binding.
     bound: Moment,
@@ -88,19 +89,18 @@ pub(crate) struct DatagramPath<R: HandleProvider> {
     wait: Wait,
     /// Whether the last call failed because its handle was closed or captured.
     lost: AtomicBool,
-    /// The beginning of the current series of calls without an answer, in nanoseconds: the start of the first
-    /// of these calls, or the time of the last packet that this call received from the server. 0 if the last
-    /// call got an answer.
+    /// When the current series of calls without an answer began, in nanoseconds. The value is the start of
+    /// the first call of the series. If that call received packets from the server, the value is the time of
+    /// the last such packet. 0 means that the last call got an answer.
     silent_since: AtomicU64,
-    /// The socket and the handles of the first bind, until the first frame without a socket takes
-    /// them.
+    /// The socket and the handles of the first bind. The first frame without a socket takes them.
     first: Mutex<Option<(Socket, Granted)>>,
     provider: R,
 }
 
 impl<R: HandleProvider> DatagramPath<R> {
-    /// Makes a binding whose first handle was granted over `first`. If the server is silent during a
-    /// call, the client probes after at least `ask_after`.
+    /// Creates a binding whose first handle was granted over `first`. If the server sends nothing during a
+    /// call, the client probes after `ask_after` at the earliest.
     pub(crate) fn new(
         association: Arc<Association>,
         first: BoundOver,
@@ -143,7 +143,7 @@ impl<R: HandleProvider> DatagramPath<R> {
         path
     }
 
-    /// Returns the time during which all calls have failed without an answer, in nanoseconds.
+    /// Returns for how long all calls have failed without an answer, in nanoseconds.
     #[cold]
     pub(super) fn silence(&self) -> u64 {
         match self.silent_since.load(Ordering::Relaxed) {
@@ -152,8 +152,8 @@ impl<R: HandleProvider> DatagramPath<R> {
         }
     }
 
-    /// Records the failure of the call that began at `began`. `dead` is true if the call failed because the
-    /// server did not answer any more.
+    /// Records that the call that began at `began` failed. `dead` is true if the server stopped answering
+    /// during the call.
     #[cold]
     fn note_failure(&self, activity: &Activity, began: Moment, dead: bool) {
         let order = Ordering::Relaxed;
@@ -165,7 +165,7 @@ impl<R: HandleProvider> DatagramPath<R> {
         let _ = self.silent_since.compare_exchange(0, since.0, order, order);
     }
 
-    /// Binds over the socket of a frame, which the caller holds.
+    /// Binds over the socket of a frame. The caller holds the frame.
     #[cold]
     fn bind(&self, frame: u32, deadline: Option<Instant>) -> Result<Granted, CallError> {
         let limit = ANSWER_LIMIT.max(Duration::from_nanos(self.round_trip.saturating_mul(4)));
@@ -174,15 +174,15 @@ impl<R: HandleProvider> DatagramPath<R> {
         bound.map_err(|error| lost(error, deadline))
     }
 
-    /// Returns the first handle of a grant, and keeps its other handles for frames that use the shared
-    /// socket.
+    /// Returns the first handle of a grant. Keeps the other handles for frames that use the shared socket.
     fn take_first(&self, granted: &Granted) -> Option<GrantedHandle> {
         let (first, rest) = granted.grant.handles().split_first()?;
         *self.spare.lock() = rest.to_vec();
         Some(*first)
     }
 
-    /// Requests a handle for a frame. Returns the handle, its terms and the round trip in nanoseconds.
+    /// Requests a handle for a frame. Returns the handle, the terms of the handle, and the round trip in
+    /// nanoseconds.
     #[cold]
     fn handle(
         &self,
@@ -201,7 +201,7 @@ impl<R: HandleProvider> DatagramPath<R> {
         Ok((handle, granted.terms, granted.round_trip_ns))
     }
 
-    /// Makes the client end of a new handle, for a frame with this socket.
+    /// Creates the protocol state of a new handle, for a frame with this socket.
     fn client_end(
         &self,
         (granted, terms, round_trip): (GrantedHandle, ClientTerms, u64),
@@ -220,7 +220,7 @@ impl<R: HandleProvider> DatagramPath<R> {
         client_end
     }
 
-    /// Returns how many bytes the server accepts in the message of a call, without its extensions.
+    /// Returns how many bytes the server accepts in the message of a call, not counting the extensions.
     pub(crate) const fn call_bytes_max(&self) -> usize {
         (self.terms.call_bytes_max as usize).saturating_sub(BYTES_MAX)
     }
@@ -229,7 +229,8 @@ impl<R: HandleProvider> DatagramPath<R> {
     fn not_begun(&self, error: BeginError, bytes: u32) -> CallError {
         match error {
             BeginError::TooLarge => self.too_large(bytes as usize),
-            // `transport` then requests a new handle. The user sees this error only if this request fails.
+            // `transport` then requests a new handle. The user sees this error only if requesting the handle
+            // fails.
             BeginError::Busy | BeginError::Closed => {
                 let text = "the server has closed the handle of this frame";
                 CallError::not_executed(Kind::ServerGone, Phase::Call, text)
@@ -285,7 +286,7 @@ impl<R: HandleProvider> DatagramPath<R> {
         Ok(activity)
     }
 
-    /// Makes the activity of a frame, which the caller holds.
+    /// Creates the activity of a frame. The caller holds the frame.
     fn begin_activity(
         &self,
         index: u32,
@@ -311,8 +312,8 @@ impl<R: HandleProvider> DatagramPath<R> {
         self.association.socket_of(index).ok_or_else(|| LostReason::Silent.failure())
     }
 
-    /// Handles packets that did not leave this machine, or are too large for the route. Returns an
-    /// error if the call must fail.
+    /// Handles packets that did not leave this machine, or that are too large for the route. Returns an error
+    /// if the call must fail.
     #[cold]
     fn handle_send_failure(
         &self,
@@ -324,7 +325,8 @@ impl<R: HandleProvider> DatagramPath<R> {
             SendFailure::TooLarge => {
                 let piece = call_socket.socket().payload(HEADER_BYTES).unwrap_or(0) as u32;
                 if piece < PIECE_MIN {
-                    // The protocol has no smaller pieces, so the kernel must fragment the packets.
+                    // The protocol has no smaller pieces of messages, so the kernel must fragment the
+                    // packets.
                     let _ = call_socket.socket().allow_fragmentation();
                 }
                 activity.piece_max = activity.piece_max.min(piece.max(PIECE_MIN));
@@ -333,7 +335,7 @@ impl<R: HandleProvider> DatagramPath<R> {
             }
             SendFailure::NoRoute => {
                 if !self.association.has_moved(call_socket.socket()) {
-                    // The route may return. Then the client retransmits the packets that did not leave
+                    // The route may return. After that, the client retransmits the packets that did not leave
                     // this machine.
                     return None;
                 }
@@ -370,8 +372,9 @@ impl<R: HandleProvider> DatagramPath<R> {
         if let CallSocket::Shared(shared) = call_socket {
             shared.begin(&mut activity);
         }
-        // If the result may take several packets, it is received into memory that is large enough for a
-        // whole GRO batch.
+        // If the result may consist of several packets, the client receives them into other memory first.
+        // That memory is large enough for a whole GRO batch, several packets that the kernel delivers
+        // together.
         let outs: usize = call.outs.iter().map(|out| out.capacity()).sum();
         let mut receiving = ResultPlacement {
             half: association.reply_half(activity.index),
@@ -425,8 +428,8 @@ impl<R: HandleProvider> DatagramPath<R> {
             if let Waited::Unreachable = waited {
                 activity.client_end.note_unreachable();
             }
-            // The deadline is also checked when packets have arrived, because packets may arrive
-            // faster than this thread handles them.
+            // The deadline is checked even after packets have arrived. Otherwise a call would never end if
+            // packets arrive faster than this thread handles them.
             if activity.client_end.is_in_progress()
                 && deadline.is_some_and(|deadline| Instant::now() >= deadline)
             {
@@ -493,7 +496,7 @@ impl<R: HandleProvider> CallPath for DatagramPath<R> {
         let mut activity_guard = activity.lock();
         let (inside, carried) = (inside(), &mut None);
         let extension = if inside.is_some() || deadline.is_some() {
-            // The length of an extension is a multiple of 16.
+            // The padded length of an extension is a multiple of 16.
             Window::from(carried.insert(Extensions::of(inside, deadline)?).padded())
         } else {
             Window::empty()
@@ -501,8 +504,9 @@ impl<R: HandleProvider> CallPath for DatagramPath<R> {
         let _waiting = inside.map(|_| WaitingInside::begin());
         let blocks = call.ins.len() + call.lent.len();
         let piece = activity_guard.client_end.piece() as usize;
-        // Blocks are sent from the caller's memory. They are first copied to the frame if the message
-        // fits one packet, if there are too many blocks, or if they need conversion.
+        // Blocks, the parts of a message with plain data, are sent from the caller's memory. They are first
+        // copied to the frame in three cases: the whole message fits one packet, there are too many blocks,
+        // or blocks need conversion.
         let whole = !call.is_unconverted() || layout.total <= piece || blocks + 2 > PARTS_MAX;
         if whole {
             call.put(usize::MAX).ok_or_else(|| self.too_large(layout.total))?;
@@ -538,8 +542,9 @@ impl<R: HandleProvider> CallPath for DatagramPath<R> {
         if let Err(error) = &result
             && (client_end.is_closed() || client_end.is_captured())
         {
-            // If the call did not run, the server has discarded the handle of an idle client, or an
-            // earlier call still occupies the handle. The call is then made with a new handle.
+            // If the call did not run, there are two possible reasons. The server has discarded the handle
+            // because the client was idle, or an earlier call still occupies the handle. In both cases, the
+            // call is made again with a new handle.
             self.lost.store(true, Ordering::Relaxed);
             let not_run = error.executed() == Executed::No && error.kind() != Kind::TimedOut;
             if not_run && !self.association.is_lost() {
@@ -547,8 +552,8 @@ impl<R: HandleProvider> CallPath for DatagramPath<R> {
                     return Err(no_time_left());
                 }
                 let closed = client_end.bound_handle();
-                // The lock is released while this thread binds, because the leader of a shared socket
-                // must not wait for this activity.
+                // The leader of a shared socket, the thread that receives for all, must not wait for this
+                // activity. So this thread releases the lock while it binds.
                 drop(activity_guard);
                 let granted = self.handle(index, deadline)?;
                 if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
@@ -619,7 +624,7 @@ impl<R: HandleProvider> CallPath for DatagramPath<R> {
 
 impl<R: HandleProvider> Drop for DatagramPath<R> {
     fn drop(&mut self) {
-        // A forked child must not send goodbyes for the handles of its parent.
+        // A forked child process must not send goodbyes for handles of its parent.
         if !self.provider.is_own() {
             return;
         }
@@ -632,7 +637,7 @@ impl<R: HandleProvider> Drop for DatagramPath<R> {
                 shared.remove(&activity.client_end.bound_handle());
             }
         }
-        // Says goodbye for the handles that no frame has used.
+        // Handles that no frame has used need a goodbye, too.
         self.association.say_goodbye(&self.spare.lock(), self.terms);
         let first = self.first.lock().take();
         if let Some((socket, granted)) = first {

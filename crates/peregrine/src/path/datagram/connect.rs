@@ -1,5 +1,6 @@
-//! Binds over datagrams: requests a handle from the server at an address. All bindings of this process
-//! to that server share one [`Association`]: its sockets and frames.
+//! Binds over datagrams. To bind, a client requests a *handle* from the server at an address. A handle
+//! identifies a sequence of calls, and the server's record of that sequence. All bindings of this process to
+//! one server by one route share an [`Association`]: its sockets, and its frames, the memory of calls.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
@@ -28,10 +29,10 @@ use crate::sync::Rank;
 use crate::sys::{self, ForkMark};
 use crate::value::ByteOrder;
 
-/// The client half of the datagram path over UDP.
+/// The client's implementation of the datagram path over UDP.
 pub(crate) struct OverUdp;
 
-/// The client half of the datagram path over raw Ethernet.
+/// The client's implementation of the datagram path over raw Ethernet.
 pub(crate) struct OverEthernet;
 
 impl Connect for OverUdp {
@@ -70,24 +71,23 @@ impl Connect for OverEthernet {
     }
 }
 
-/// How long the client first waits for an answer over the link. After that it asks the server again over
-/// UDP for its location on the link, and then waits twice as long.
+/// How long the client at first waits for an answer over the link. If no answer arrives in time, the client
+/// asks over UDP again where the server is on the link. Then the client waits twice as long as before.
 const LINK_PATIENCE: Duration = Duration::from_millis(500);
 
-/// The largest number of handles that a frame with the shared socket requests at once. Later frames get the
-/// handles that this frame does not use.
+/// The largest number of handles that a bind request over a shared socket asks for. The frame that sends the
+/// request uses one handle. Frames that use the shared socket later get the others.
 const HANDLES_ASKED: u32 = 4;
 
-/// An association that the keeper maintains.
+/// An association for which the keeper, the background thread of the process, sends due packets.
 struct Maintained {
-    // Fields are dropped in this order. So the keeper stops watching the association before the association
-    // is dropped.
+    // Fields are dropped in this order. So the keeper stops watching before the association is dropped.
     watch: Watch,
     association: Arc<Association>,
     mark: ForkMark,
 }
 
-/// What a binding needs to request further handles.
+/// The parts that a binding needs to request further handles.
 struct HandleSource {
     joined: Arc<Maintained>,
     request: BindRequest,
@@ -112,12 +112,12 @@ impl HandleProvider for HandleSource {
     }
 }
 
-/// The associations of this process, the newest last. A binding searches for an association by several
-/// routes, so all associations are in one entry of the registry. Bindings to all servers need this
-/// entry, so its lock is not held while a thread binds.
+/// The associations of this process. The newest association is the last in the list. A binding may search for
+/// an association by several routes. So one entry of the registry contains all associations. Bindings to all
+/// servers need this entry, so no thread holds its lock while it binds.
 static ASSOCIATIONS: Registry<(), Maintained> = Registry::new(Rank::Associations);
 
-/// Runs `with` on the associations that are in use.
+/// Runs `with` on the list of the associations that are in use.
 fn with_table<T>(with: impl FnOnce(&mut Vec<Weak<Maintained>>) -> T) -> T {
     let entry = ASSOCIATIONS.entry(());
     let mut joined = entry.lock();
@@ -125,12 +125,12 @@ fn with_table<T>(with: impl FnOnce(&mut Vec<Weak<Maintained>>) -> T) -> T {
     with(&mut joined)
 }
 
-/// The largest number of existing associations that a new binding tries before it makes a socket. A load
-/// balancer may lead one route to several servers, and each of them has its own association.
+/// The largest number of existing associations that a new binding tries before it creates a socket. A load
+/// balancer may direct one route to several servers. Then each of these servers has its own association.
 const KNOWN_MAX: usize = 2;
 
-/// Returns the newest associations of this process that use one of `routes` and accept messages of
-/// `bytes` bytes, at most [`KNOWN_MAX`].
+/// Returns at most [`KNOWN_MAX`] associations of this process, the newest first. Each of them uses one of
+/// `routes`, and accepts messages of `bytes` bytes.
 fn known(routes: &[Route], bytes: usize) -> Vec<Arc<Maintained>> {
     let fits = |one: &Arc<Maintained>| {
         let association = &one.association;
@@ -138,27 +138,27 @@ fn known(routes: &[Route], bytes: usize) -> Vec<Arc<Maintained>> {
             && association.message_bytes() >= bytes
             && routes.contains(association.to())
     };
-    // References to associations that do not fit are dropped after the lock of the table is released.
+    // References to associations that do not fit are dropped only after the lock of the table is released.
     let all =
         with_table(|joined| joined.iter().rev().filter_map(Weak::upgrade).collect::<Vec<_>>());
     all.into_iter().filter(fits).take(KNOWN_MAX).collect()
 }
 
-/// Removes an association from the table after its server did not answer, so that no new binding joins
-/// it. The bindings that already use the association keep it alive.
+/// Removes an association from the table because its server did not answer. So no new binding joins the
+/// association. Bindings that already use the association keep it alive.
 fn retire(silent: &Arc<Maintained>) {
     with_table(|joined| joined.retain(|one| Weak::as_ptr(one) != Arc::as_ptr(silent)));
 }
 
-/// A new binding: its association, its path, and the byte order of the server.
+/// A new binding: the shared association, the path of the binding, and the byte order of the server.
 struct Attached {
     joined: Arc<Maintained>,
     path: DatagramPath<HandleSource>,
     order: ByteOrder,
 }
 
-/// Binds over the first of these routes on which a server answers. For a short time it first tries the
-/// associations that this process has on these routes.
+/// Binds over the first of `routes` on which a server answers. At first, tries for a short time the
+/// associations that this process already has on these routes.
 fn attach(
     routes: &[Route],
     request: BindRequest,
@@ -169,7 +169,7 @@ fn attach(
     for joined in known(routes, request.result_bytes_max as usize) {
         let association = &*joined.association;
         let (now, patience) = (Instant::now(), STAGGER.max(association.round_trip() * 4));
-        // At least half of the time is left for a new socket.
+        // At least half of the time is left for an attempt over a new socket.
         let soon = now + patience.min(until.saturating_duration_since(now) / 2);
         let is_released = |frame| association.is_released(frame);
         let Some(taken) = association.frames.take(|| Some(soon), is_released, OnExhausted::More)
@@ -182,8 +182,8 @@ fn attach(
                 return Ok(attached(Arc::clone(&joined), first, granted, request, options));
             }
             Err(error) if is_answer(error.kind()) => return Err(error),
-            // The sockets of this association may be dead. It is retired, so that later bindings lose no time
-            // by trying these sockets.
+            // The sockets of this association may be dead. The association is retired, so that later bindings
+            // lose no time with these sockets.
             Err(error) => {
                 drop(taken);
                 if matches!(error.kind(), Kind::TimedOut | Kind::Unreachable) {
@@ -203,7 +203,8 @@ fn attach(
     Ok(attached(joined, BoundOver::Socket(socket), granted, request, options))
 }
 
-/// Returns whether the server itself reported an error of this kind.
+/// Returns whether an error of this kind is a server's answer. Other kinds mean that no usable answer
+/// arrived.
 const fn is_answer(kind: Kind) -> bool {
     !matches!(
         kind,
@@ -211,7 +212,7 @@ const fn is_answer(kind: Kind) -> bool {
     )
 }
 
-/// Makes a binding whose first handle was granted over `first`.
+/// Creates a binding whose first handle was granted over `first`.
 fn attached(
     joined: Arc<Maintained>,
     first: BoundOver,
@@ -229,7 +230,7 @@ fn attached(
     Attached { joined, path, order }
 }
 
-/// Registers an association with the keeper, which sends its due packets.
+/// Registers an association with the keeper. The keeper then sends the due packets of the association.
 fn maintained(association: Arc<Association>) -> Result<Arc<Maintained>, CallError> {
     let keeper = Keeper::of_process().map_err(system(NO_THREAD))?;
     let maintained = Arc::clone(&association);
@@ -243,7 +244,7 @@ fn maintained(association: Arc<Association>) -> Result<Arc<Maintained>, CallErro
     Ok(Arc::new(Maintained { watch, association, mark }))
 }
 
-/// What a binding over a link needs to continue over UDP.
+/// The parts that a binding over a link needs to continue over UDP.
 struct OverUdpInstead {
     link: Arc<Maintained>,
     link_port: Arc<LinkPort>,
@@ -276,25 +277,25 @@ impl Fallback for OverUdpInstead {
     }
 }
 
-/// Returns the time until which a call with this deadline may bind.
+/// Returns the time until which a call with this deadline may wait for a bind.
 fn bind_until(limit: Duration, deadline: Option<Instant>) -> Instant {
     let until = until(limit);
     deadline.map_or(until, |deadline| deadline.min(until))
 }
 
-/// How a place is reached.
+/// How packets reach a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Over {
     Udp,
-    /// By raw Ethernet. `asked` is true if the address names raw Ethernet explicitly.
+    /// Over raw Ethernet. `asked` is true if the user's address names raw Ethernet explicitly.
     Ethernet {
         asked: bool,
     },
 }
 
-/// Returns the UDP address of the first server that answers at these addresses, the route to this server over
-/// the link, and the link port that the route uses. `asked` is true if the address names raw Ethernet
-/// explicitly.
+/// Returns three values for the first server that answers at these addresses: the server's UDP address, the
+/// route to the server over the link, and the link port of that route. A link port is the state that all
+/// sockets at one interface share. `asked` is true if the user's address names raw Ethernet explicitly.
 fn link_to(
     addresses: &[SocketAddr],
     asked: bool,
@@ -322,9 +323,9 @@ fn link_to(
     Ok((to, Route::Link(Arc::clone(&link_port), node), link_port))
 }
 
-/// Binds over the link to the first server that answers at these addresses. If the server does not
-/// answer at its location on the link, it may be gone, and another one may have started at another
-/// location. So the client asks for the location again from time to time.
+/// Binds over the link to the first server that answers at these addresses. If the server does not answer at
+/// its location on the link, the server may be gone, and another server may have started at another location.
+/// So the client asks for the location again from time to time.
 fn attach_over_link(
     addresses: &[SocketAddr],
     asked: bool,
@@ -371,9 +372,9 @@ fn bind_request(
     })
 }
 
-/// Binds to a name at a place. The client first requests its preferred size of the largest message. If the
-/// server refuses this size as too large, the client requests the size that every server grants, or more if
-/// the client needs more.
+/// Binds to a name at a place. The client first requests the size of the largest message that it prefers. If
+/// the server refuses this size as too large, the client requests a smaller size: the size that every server
+/// grants, or more if the client needs more.
 fn bind(over: Over, place: &Place, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {
     let Wanted { interface, options, .. } = *wanted;
     let message_bytes = options.message_bytes_for(interface);
@@ -394,16 +395,16 @@ fn bind_for(
     asked: usize,
 ) -> Result<BoundPath, CallError> {
     let Wanted { name, interface, digest, options, until } = *wanted;
-    // The frames have at least the default size, because further bindings may share the association.
+    // Further bindings may share the association. So its frames have at least the default size.
     let bytes = asked.max(options.message_bytes_default());
     let check = options.payload_check.unwrap_or(over != Over::Udp);
-    // Each handle occupies a record of the server. So the first request is for one handle, and frames of
-    // further threads request their own handles.
+    // Each handle occupies a record of the server. So the first request asks for one handle only. The frames
+    // of further threads request handles when they need them.
     let request = bind_request(name, digest, asked, check)?;
     let addresses = place.resolve()?;
     if options.wait == Wait::Adaptive {
-        // The cost of sleeping and waking is measured here, so that the first call does not wait for the
-        // measurement.
+        // Measures the cost of sleeping and waking now, so that the measurement does not delay the first
+        // call.
         block_cost();
     }
     let (path, joined, order): (Box<dyn CallPath>, _, _) = match over {

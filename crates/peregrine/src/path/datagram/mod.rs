@@ -1,13 +1,12 @@
-//! The datagram path: calls as packets over UDP or raw Ethernet.
+//! The datagram path: it transports calls as packets over UDP or raw Ethernet.
 //!
-//! The protocol is [`exchange`](crate::protocol::exchange), which handles headers and lengths only.
-//! This module has the parts that do not belong to the protocol: sockets, clocks, locks and memory of
-//! messages.
+//! The protocol module is [`exchange`](crate::protocol::exchange). It handles only headers and lengths. This
+//! module adds what the protocol module does not have: sockets, clocks, locks and the memory of messages.
 //!
 //! * [`connect`] binds a client to an export, and shares sockets between the bindings of a process.
 //! * [`client`] makes calls.
 //! * [`server`] receives and runs calls.
-//! * [`peer`] has the state that each end keeps about the other end of a path.
+//! * [`peer`] has the state that each end keeps about the other end.
 //! * [`wire`] finds the bytes of a message in memory, and computes their checksums.
 
 mod client;

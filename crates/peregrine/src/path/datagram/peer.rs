@@ -1,4 +1,4 @@
-//! The state that client and server keep about the other end of a path, and settings that both use.
+//! The state that the client and the server keep about each other, and settings that both use.
 
 pub(super) mod piece_sizes;
 
@@ -20,12 +20,13 @@ pub(super) fn moment() -> Moment {
     Moment(sys::boot_ns())
 }
 
-/// The congestion control of the network path to a peer. All handles that lead to the peer share it.
+/// The congestion control of the network path to a peer. All handles of that peer share this congestion
+/// control.
 #[derive(Debug)]
 pub(super) struct PeerFlow(Mutex<Flow>);
 
 impl PeerFlow {
-    /// Makes the state of a network path about which nothing is known yet.
+    /// Creates the state for a network path about which nothing is known yet.
     pub(super) fn new() -> Arc<Self> {
         Arc::new(Self(Mutex::new(Flow::new(None))))
     }
@@ -37,7 +38,7 @@ impl FlowAccess for PeerFlow {
     }
 }
 
-/// The address of a client, as far as the network shows it.
+/// The address of a client, as the network shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum PeerAddress {
     Ip(IpAddr),
@@ -46,7 +47,7 @@ pub(super) enum PeerAddress {
 }
 
 impl PeerAddress {
-    /// Returns the address without its port or endpoint.
+    /// Returns the address of a client without its port or endpoint.
     pub(super) fn of(address: &Address) -> Self {
         match address.link() {
             Some((hardware, _)) => Self::Link(hardware),
@@ -54,7 +55,7 @@ impl PeerAddress {
         }
     }
 
-    /// Returns the address to which limits per host apply.
+    /// Returns the address of the client's host. Limits per host apply to this address.
     pub(super) fn host(self) -> Self {
         match self {
             Self::Ip(address) => Self::Ip(host_of(address)),
@@ -63,36 +64,36 @@ impl PeerAddress {
     }
 }
 
-/// Decides when a thread that polls yields its processor.
+/// Decides when a polling thread yields its processor to other threads.
 ///
-/// A yield takes as long as several polls. So the thread yields seldom, unless the last yield helped.
+/// A yield takes as long as several polls. So the thread yields seldom, unless its last yield was useful.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct YieldPolicy {
-    /// Whether a datagram arrived during the last yield. This shows that the sender and this thread share a
-    /// processor.
+    /// Whether a datagram arrived during the last yield. If so, the sender probably runs on the same
+    /// processor as this thread.
     helped: bool,
 }
 
 impl YieldPolicy {
-    /// The number of rounds of polls between two yields, unless the last yield helped.
+    /// The number of rounds of polls between two yields, if the last yield was not useful.
     const ROUNDS: u32 = 8;
 
-    /// Returns whether to yield after this number of rounds.
+    /// Returns whether the thread must yield after this number of rounds.
     #[inline]
     pub(super) const fn is_due(self, rounds: u32) -> bool {
         self.helped || rounds.is_multiple_of(Self::ROUNDS)
     }
 
-    /// Notes that a datagram arrived after this number of rounds. `at_once` is true if it arrived at the
-    /// first poll of the next round.
+    /// Notes that a datagram arrived after this number of rounds. `at_once` is true if the datagram arrived
+    /// at the first poll of a round.
     #[inline]
     pub(super) const fn note_arrival(&mut self, rounds: u32, at_once: bool) {
         self.helped = at_once && rounds > 0 && self.is_due(rounds);
     }
 }
 
-/// Returns the number of datagrams that one sender may have in a receive buffer of `buffer` bytes, if
-/// each datagram has a piece of `piece` bytes. For each datagram, the kernel also counts the headers and
+/// Returns the number of datagrams that one sender may have in a receive buffer of `buffer` bytes, if each
+/// datagram contains `piece` bytes of a message. The kernel also counts the header of each datagram, and
 /// about 770 bytes of its own data. Half of the buffer is left for other senders.
 pub(super) fn credits(buffer: usize, piece: u32) -> u16 {
     let each = piece as usize + 64 + 768;

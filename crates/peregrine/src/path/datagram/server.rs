@@ -1,8 +1,10 @@
-//! The server's end of a datagram socket: the records of clients, and the memory of their calls.
+//! The server's end of a datagram socket. A client has *handles*, each for a sequence of calls. For each
+//! handle, the server has a *record* at a numbered *place* of a table. The server also keeps the memory of
+//! calls and results.
 //!
 //! Any thread may receive any packet. The thread holds the lock of the client's record while the protocol
-//! decides what to do. Then it runs the call itself, without a lock. The procedure builds its result in the
-//! thread's frame. The record keeps the result until the client acknowledges it.
+//! decides what to do. Then the thread runs the call without a lock. The procedure builds its result in the
+//! frame of the thread. The record keeps the result until the client acknowledges it.
 
 mod in_place;
 mod liveness;
@@ -61,16 +63,16 @@ use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys::{self, Address};
 use crate::value::{Space, Window};
 
-/// Results of at most this many bytes, with their header, are copied before they are sent, so that the
-/// record is unlocked during the send. The copy costs less than a wait of another thread for the lock.
+/// Results of at most this many bytes, including the header, are copied before they are sent. So the record
+/// is unlocked during the send. The copy costs less than another thread's wait for the lock.
 const COPIED: usize = 4096;
-/// The shortest time between two checks for silent clients that hold memory.
+/// The shortest time in nanoseconds between two searches for silent clients that hold memory.
 const SWEEP: u64 = 100 * MILLISECOND;
 
-/// What the server provides to its sockets.
+/// The functions of the server that its sockets use.
 pub(crate) trait ExportHost: Send + Sync {
-    /// Makes a row of the binding table for a new binding to a name. `bytes` is the size of the largest
-    /// message, and `from` is the address of the client.
+    /// Creates a row, the server's record of one binding, for a client that binds to a name. `bytes` is the
+    /// size of the largest message. `from` is the address of the client.
     ///
     /// # Errors
     /// The reason why the binding is refused.
@@ -82,63 +84,64 @@ pub(crate) trait ExportHost: Send + Sync {
         from: &Address,
     ) -> Result<Arc<BindingRow>, (ErrorKind, String)>;
 
-    /// Returns whether the export of a row was withdrawn.
+    /// Returns whether the export to which a row belongs was withdrawn.
     fn is_withdrawn(&self, row: &BindingRow) -> bool;
 
-    /// Returns the description of a row's export, if the export still exists.
+    /// Returns the description of the export to which a row belongs, if the export still exists.
     fn describe(&self, row: &BindingRow) -> Option<crate::interface::Description>;
 
-    /// Returns whether calls are refused because the server is stopping.
+    /// Returns whether the server refuses calls because it is stopping.
     fn is_stopping(&self) -> bool;
 
-    /// Adds `more` to the number of procedures that run although their clients have cancelled the
-    /// calls, and subtracts `fewer`.
+    /// Counts procedures that still run although their clients have cancelled the calls. Adds `more` to the
+    /// count, and subtracts `fewer`.
     fn captured(&self, more: usize, fewer: usize);
 
-    /// Runs the work of a service thread. If the work panics, runs it again.
+    /// Runs the work of a service thread. After a panic of the work, runs it again.
     fn outlive(&self, thread: &str, work: &mut dyn FnMut());
 
     /// Reports that a receiving thread panicked.
     fn report_panic(&self, panic: Box<dyn Any + Send>);
 }
 
-/// A socket that serves any number of clients, with a record for each.
+/// A socket that serves any number of clients. The socket has a record for each handle of a client.
 pub(crate) struct ServerSocket {
     socket: Socket,
-    /// The location of this server on a link, if it has one.
+    /// The location of this server on a link, if the server also uses raw Ethernet.
     link: Option<LinkLocation>,
     host: Arc<dyn ExportHost>,
     records: Arc<Records>,
     table: Mutex<Table>,
     cookies: Cookies,
-    /// The secret from which the numbers of peers are computed, so that clients cannot cause two
-    /// addresses to share a number.
+    /// The secret from which the numbers of peers are computed. Without this secret, clients could choose two
+    /// addresses that share a number.
     peers: [u8; 16],
-    /// A random number that identifies the table of this socket.
+    /// A random number that identifies this socket's table of places.
     number: u64,
-    /// A random number that distinguishes this server from earlier and later servers at this address.
+    /// A random number that identifies this run of the server. Earlier and later servers at this address have
+    /// others.
     incarnation: u64,
     /// The size of the receive buffer in bytes.
     buffer: usize,
-    /// The budget for the bytes of calls of several packets and of waiting calls.
+    /// The budget for the memory of waiting calls, and of calls that consist of several packets.
     calls: MemoryBudget,
     estacks: FreeList<EStack>,
     results: RetainedResults,
-    /// Calls that wait at their clients, for memory for their arguments.
+    /// Calls that wait for memory for their arguments. Their bytes are still at their clients.
     queued: FairQueue<QueuedCall>,
-    /// Calls that wait here, for memory for their results.
+    /// Calls that wait for memory for their results. Their bytes are already at this server.
     deferred: FairQueue<Work>,
     /// The time at which the server last searched for silent clients.
     swept: AtomicU64,
     /// The number of datagrams that were rejected because they were not valid.
     dropped: AtomicU64,
-    /// The number of datagrams that were not sent, because the send buffer was full, or because the rest
-    /// of it is reserved for hosts that have proven their address.
+    /// The number of datagrams that were not sent. Either the send buffer was full, or the rest of the buffer
+    /// is reserved for hosts that have proven their address.
     unsent: AtomicU64,
     /// The number of refused calls.
     refused: AtomicU64,
     unverified: UnverifiedHosts,
-    /// Whether the keeper checks the clients of running procedures.
+    /// Whether the keeper, the background thread of the process, checks the clients of running procedures.
     is_checking: AtomicBool,
     /// The keeper's watch for these checks.
     watch: OnceLock<Watch>,
@@ -153,13 +156,14 @@ pub(crate) struct ServerSocket {
 pub(crate) struct ReceiverState {
     input: EStack,
     from: Address,
-    /// A GRO batch with datagrams that were not handled yet, and the index of the first of them.
+    /// A GRO batch, several datagrams that arrived together, and the index of the first datagram not handled
+    /// yet.
     rest: Option<(Arrival, usize)>,
-    /// The pieces that probably arrive next, if the thread can predict them.
+    /// The memory for the pieces of a call that probably arrive next, if the thread can predict these pieces.
     expected: Option<ExpectedPieces>,
     output: Vec<u8>,
     spare: ThreadCache,
-    /// The handle of a record that this thread must forget once it holds no lock.
+    /// The handle of a record that this thread must forget. The thread does so as soon as it holds no lock.
     leaves: Option<Handle>,
     blocks: Vec<u32>,
     serving: Serving,
@@ -178,39 +182,40 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// Returns the number of the caller's record.
+    /// Returns the place of the caller's record.
     pub(crate) const fn caller(&self) -> u32 {
         self.place
     }
 
-    /// Returns the number of bytes of the message, without its extensions.
+    /// Returns the number of bytes of the message, not counting the extensions.
     const fn body(&self) -> u32 {
         self.shape.total.saturating_sub(self.shape.extension as u32)
     }
 }
 
-/// Where the bytes of a call are.
+/// The place in memory where the bytes of a call are.
 enum CallBytes {
-    /// In the state of the thread that received the call.
+    /// In the input memory of the thread that received the call.
     Received(Range<usize>),
-    /// In the call's own memory. The second field is the number of bytes charged to the budget.
+    /// In memory that only this call uses. The second field is the number of bytes that the budget charges
+    /// for it.
     Owned(EStack, usize),
 }
 
-/// What a datagram changed in its record.
+/// The effect of a datagram on its record.
 enum DatagramEffect {
     Nothing,
     Call(Work),
-    /// The client does not need the record any more.
+    /// The client does not need its record any more.
     Bye,
 }
 
 impl ServerSocket {
-    /// Makes the server's end of a socket. `link` is the server's location on a link. `incarnation` is a
-    /// random number, the same for all sockets of one server.
+    /// Creates the server's end of a socket. `link` is the server's location on a link, if it has one.
+    /// `incarnation` is a random number. All sockets of one server have the same `incarnation`.
     ///
     /// # Errors
-    /// If the socket or the random numbers fail.
+    /// If setting up the socket fails, or if no random numbers are available.
     pub(crate) fn new(
         socket: Socket,
         link: Option<LinkAddress>,
@@ -259,7 +264,7 @@ impl ServerSocket {
         self.socket.looks()
     }
 
-    /// Makes the state of a new receiving thread.
+    /// Creates the state of a new receiving thread.
     pub(crate) fn receiver(&self) -> io::Result<ReceiverState> {
         let mut input = EStack::default();
         if !input.reserve(BYTES_MAX) {
@@ -278,7 +283,7 @@ impl ServerSocket {
         })
     }
 
-    /// Returns three numbers of datagrams: those that did not fit the receive buffer, those that were
+    /// Returns three numbers of datagrams: those that did not fit into the receive buffer, those that were
     /// rejected, and those that were not sent.
     pub(crate) fn losses(&self) -> [u64; 3] {
         let overflowed = self.socket.overflowed().unwrap_or(0);
@@ -286,7 +291,7 @@ impl ServerSocket {
         [overflowed, count(&self.dropped), count(&self.unsent)]
     }
 
-    /// Ends the pacing thread, and wakes the threads that sleep in the kernel. After that, no receiving
+    /// Ends the pacing thread, and wakes the threads that sleep in the kernel. From then on, no receiving
     /// thread sleeps in the kernel.
     pub(crate) fn close(&self) {
         self.pacer.close();
@@ -315,7 +320,7 @@ impl ServerSocket {
         self.records.record(place)
     }
 
-    /// Returns the number of an address. Clients cannot predict this number.
+    /// Returns the number that identifies an address here. Clients cannot predict this number.
     fn peer(&self, from: PeerAddress) -> u64 {
         use core::hash::{Hash as _, Hasher as _};
         let mut hasher = siphasher::sip::SipHasher13::new_with_key(&self.peers);
@@ -323,8 +328,8 @@ impl ServerSocket {
         hasher.finish()
     }
 
-    /// Receives datagrams and handles them, until one is a call that is ready to run. `alone` is true if no
-    /// other thread receives.
+    /// Receives and handles datagrams, until one of them is a call that is ready to run. `alone` is true if
+    /// no other thread receives.
     fn receive(
         &self,
         receiver: &mut ReceiverState,
@@ -353,7 +358,7 @@ impl ServerSocket {
             let into = [Space::of_mut(receiver.input.memory())];
             match self.socket.receive(&into, Some(&mut receiver.from), until) {
                 Ok(Some(arrival)) => receiver.rest = Some((arrival, 0)),
-                // An error concerns a single datagram, so the thread continues to receive.
+                // Such an error concerns only one datagram. So the thread continues to receive.
                 Ok(None) | Err(_) => return ReceiveOutcome::Nothing,
             }
         }
@@ -367,8 +372,8 @@ impl ServerSocket {
         }
     }
 
-    /// Handles what arrived, datagram by datagram, until a call is ready to run. Most datagrams of
-    /// a batch are for one record, so its lock is kept between them.
+    /// Handles the datagrams that have arrived, one by one, until a call is ready to run. Most datagrams of a
+    /// batch are for one record. So the lock of the record is kept from one datagram to the next.
     fn take(&self, receiver: &mut ReceiverState, alone: bool) -> Option<Work> {
         let (arrival, first) = receiver.rest.take()?;
         let (now, mut peer) = (moment(), None);
@@ -390,7 +395,7 @@ impl ServerSocket {
             };
             let place = header.handle.place;
             if header.kind.binds() {
-                // `bind` locks records itself, so this thread must not hold the lock of a record.
+                // `bind` itself locks records. So this thread must not hold the lock of a record here.
                 if let Some((_, before)) = held.take() {
                     self.send_pending(before, &mut receiver.output, &receiver.serving.counting);
                 }
@@ -410,7 +415,8 @@ impl ServerSocket {
                 held = Some((place, record.0.lock()));
             }
             let Some((_, inner)) = &mut held else { continue };
-            // A packet with the right handle from the client's last address needs no further check.
+            // A packet with the handle of this record, and from the client's last address, needs no further
+            // check.
             let known = inner.to == receiver.from && inner.server_end.is_for(&header);
             let from = receiver.from;
             let mut peer = || *peer.get_or_insert_with(|| self.peer(PeerAddress::of(&from)));
@@ -448,7 +454,7 @@ impl ServerSocket {
         None
     }
 
-    /// Handles a datagram that has the handle of a record.
+    /// Handles a datagram whose handle belongs to a record.
     fn handle_known(
         &self,
         receiver: &mut ReceiverState,
@@ -458,8 +464,8 @@ impl ServerSocket {
         payload: Range<usize>,
     ) -> DatagramEffect {
         if inner.lent.is_some() && inner.server_end.is_of_assembly(header) {
-            // A thread has borrowed the memory of the call, so the piece cannot be placed. The client
-            // retransmits it.
+            // A thread has borrowed the memory of the call, so this piece cannot be stored. The client
+            // retransmits the piece later.
             return DatagramEffect::Nothing;
         }
         let bitmap =
@@ -469,7 +475,8 @@ impl ServerSocket {
             self.note_given_up(inner);
         }
         if !matches!(effect.action, Action::Dropped(why) if why != DropReason::Duplicate) {
-            // Except for duplicates, dropped packets do not change the address to which results are sent.
+            // A dropped packet does not change the address to which results are sent, unless the packet is a
+            // duplicate.
             inner.to = receiver.from;
         }
         if effect.release
@@ -485,8 +492,8 @@ impl ServerSocket {
         } else if header.kind == PacketKind::Probe
             && inner.server_end.phase() == RecordPhase::Running
         {
-            // The probe shows that the client still waits for the procedure, whose arguments occupy
-            // memory until it ends. So the probe counts as progress.
+            // The probe shows that the client still waits for the procedure. The arguments of the procedure
+            // occupy memory until the procedure ends. So the probe counts as progress.
             self.calls.note_progress(inner.group);
         }
         match effect.action {
@@ -494,9 +501,8 @@ impl ServerSocket {
             Action::Nothing | Action::Dropped(_) => {}
             Action::Begin(range) => {
                 if !self.socket.has_gro() {
-                    // Without GRO, the kernel delivers each datagram of a batch alone. GRO is enabled
-                    // when the first batch arrives, because receiving costs a little less without
-                    // GRO.
+                    // Without GRO, the kernel delivers each datagram of a batch alone. Receiving costs a
+                    // little less without GRO, so GRO is enabled only when the first batch arrives.
                     let _ = self.socket.enable_gro();
                 }
                 self.begin(receiver, inner, now, header);
@@ -524,7 +530,8 @@ impl ServerSocket {
 
     // Calls.
 
-    /// Returns whether a thread of this process waits for this call, through nested calls.
+    /// Returns whether a thread of this process waits for this call, directly or through further nested
+    /// calls.
     pub(crate) fn is_from_inside(&self, receiver: &mut ReceiverState, work: &mut Work) -> bool {
         let extension = usize::from(work.shape.extension);
         extension > 0 && {
@@ -541,7 +548,7 @@ impl ServerSocket {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Answers a call with a refusal that is already counted.
+    /// Answers a call with a refusal that was already counted.
     #[cold]
     fn answer_refusal(&self, receiver: &mut ReceiverState, work: Work, refusal: &Refusal) {
         if let CallBytes::Owned(estack, bytes) = work.message {
@@ -569,10 +576,10 @@ impl ServerSocket {
         self.send_pending(inner, &mut receiver.output, &receiver.serving.counting);
     }
 
-    /// Replies with a refusal.
+    /// Completes the call of a record with a refusal as its result.
     #[cold]
     fn reply_refusal(&self, receiver: &mut ReceiverState, inner: &mut Inner, refusal: &Refusal) {
-        // If there is no memory, the record keeps no result, and the client receives an empty one.
+        // If there is no memory, the record keeps no result, and the client receives an empty result.
         let frame = self.results.frame(&mut receiver.spare, limits::MESSAGE_BYTES_MIN);
         let space = frame.as_ref().map(|frame| frame.reply(limits::MESSAGE_BYTES_MIN));
         let Ran { answer, head_at: at, head_bytes: head, .. } =
@@ -612,7 +619,7 @@ impl ServerSocket {
         }
     }
 
-    /// Forgets the record of a client that said goodbye during its last call, which has ended now. The
+    /// Forgets the record of a client that said goodbye during its last call. That call has ended now. The
     /// caller must not hold the lock of a record.
     #[inline]
     fn forget_closed(&self, receiver: &mut ReceiverState) {
@@ -621,9 +628,9 @@ impl ServerSocket {
         }
     }
 
-    /// Runs a call and sends its result. Returns the time at which the result was sent. For a small
-    /// result, returns the time before it was sent, because the client may run on this processor during
-    /// the send.
+    /// Runs a call and sends its result. For a large result, returns the time after sending it. For a small
+    /// result, returns the time before sending it, because the client may run on this processor during the
+    /// send.
     pub(crate) fn run(&self, receiver: &mut ReceiverState, mut work: Work) -> Moment {
         let is_given_up = work.message.begins_given_up(self, work.place);
         if self.host.is_stopping() {
@@ -667,7 +674,7 @@ impl ServerSocket {
         if result.total as usize > COPIED { moment() } else { ended }
     }
 
-    /// Runs the procedure of a call, which builds its result in `frame`.
+    /// Runs the procedure of a call. The procedure builds its result in `frame`.
     fn procedure(
         &self,
         receiver: &mut ReceiverState,
@@ -706,7 +713,7 @@ impl ServerSocket {
         let outs = if answer == Answer::Ok { &**blocks } else { &[] };
         let touched = match answer {
             Answer::Ok => written_end(reply, outs).max(head_at as usize + head_bytes as usize),
-            // The procedure may have written anywhere before it failed.
+            // Before the procedure failed, it may have written anywhere.
             _ => row.message_bytes,
         };
         let (at, total) = pack(reply, outs, head_at as usize, head_bytes as usize);
@@ -716,7 +723,7 @@ impl ServerSocket {
         Ok(Shape { what: answer as u32, total, head: head_bytes, at, extension: 0 })
     }
 
-    /// Writes the description of the export, as the head of a result.
+    /// Writes the description of the export into `frame`, as the head of a result.
     #[cold]
     fn describe(&self, work: &Work, frame: &mut ResultFrame) -> Result<Shape, Refusal> {
         let row = &work.row;
@@ -734,13 +741,13 @@ impl ServerSocket {
 }
 
 impl Inner {
-    /// Handles a packet for this record's handle.
+    /// Handles a packet with the handle of this record.
     #[inline]
     fn handle(&mut self, now: Moment, header: &Header, bitmap: &[u8]) -> Effect {
         self.server_end.handle(now, &*self.flow, header, bitmap)
     }
 
-    /// Notes that a call of several packets has arrived completely.
+    /// Notes that a call that consists of several packets has arrived completely.
     fn note_complete(&mut self, now: Moment, header: &Header) -> DatagramEffect {
         let (estack, bytes) = self.call.take().unwrap_or_default();
         self.work(now, header, CallBytes::Owned(estack, bytes))
@@ -755,16 +762,16 @@ impl Inner {
 }
 
 impl CallBytes {
-    /// Ends the wait of a call, and returns whether the call was cancelled while it waited. A call whose
-    /// bytes are still where they were received has not waited.
+    /// Ends the wait of a call. Returns whether the call was cancelled while it waited. If the bytes of the
+    /// call are still where they were received, the call has not waited.
     #[inline]
     fn begins_given_up(&self, service: &ServerSocket, place: u32) -> bool {
         let waited = matches!(self, Self::Owned(..));
         waited && service.stops_waiting(place)
     }
 
-    /// Returns whether a waiting call was cancelled. A call whose bytes are still where they were
-    /// received does not wait.
+    /// Returns whether a waiting call was cancelled. If the bytes of the call are still where they were
+    /// received, the call does not wait.
     #[inline]
     fn is_given_up(&self, service: &ServerSocket, place: u32) -> bool {
         let waited = matches!(self, Self::Owned(..));

@@ -1,5 +1,5 @@
-//! Messages between memory and packets: finds the bytes of a message, and checks whether they arrived
-//! undamaged.
+//! Converts between messages in memory and packets. Finds the bytes of a message in memory, and checks
+//! whether received bytes are undamaged.
 
 pub(super) mod checks;
 pub(super) mod message;
@@ -10,13 +10,13 @@ use core::ops::Range;
 use crate::protocol::exchange::header::{HEADER_BYTES, Header};
 use crate::value::Space;
 
-/// The number of the procedure that returns the description of an export. Every export has it.
+/// The number of the procedure that returns the description of an export. Every export has this procedure.
 pub(super) const DESCRIBE: u32 = u32::MAX - 1;
 
 /// A datagram with a valid header, in the memory into which it was received.
 pub(super) struct Packet {
     pub(super) header: Header,
-    /// The position in bytes of the payload in that memory.
+    /// The offset in bytes of the payload in that memory.
     pub(super) from: usize,
     /// The length of the payload in bytes.
     pub(super) payload: usize,

@@ -1,5 +1,8 @@
-//! The client's half of a call: a connection with many calls in flight. One of the waiting callers is the
-//! *leader*: it receives for all callers, and wakes the callers whose replies it has received.
+//! The client's end of a TCP connection, which can have many calls in flight. One of the waiting callers is
+//! the *leader*: the leader receives for all callers, and wakes the callers whose replies it has received.
+//!
+//! Each call in flight uses a *frame*: memory for the call message and for the reply message. The number of a
+//! frame is also the index of the call's slot, which holds the state of the call.
 
 mod ask;
 mod call;
@@ -35,13 +38,13 @@ use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys;
 use crate::value::{Space, Window, align_up};
 
-/// The number of bytes to receive together with a header. This is enough for the bodies of most messages.
+/// The number of bytes to receive together with a header. Most message bodies are not longer.
 const GUESS: usize = 16 << 10;
 
-/// The number of polls in a row that receive nothing, after which a thread examines the connection.
+/// After this many successive polls that receive nothing, a thread examines the connection.
 const POLLS: u32 = 1 << 12;
 
-/// The terms of a connection, from its first binding.
+/// The terms of a connection. The first binding on the connection determines them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grant {
     /// The largest number of calls in flight.
@@ -50,36 +53,36 @@ pub(crate) struct Grant {
     pub(crate) bytes: usize,
 }
 
-/// A connection to one server, with its calls in flight.
+/// A connection to one server, and the calls in flight on it.
 pub(crate) struct Connection {
     stream: Stream,
     pub(crate) frames: Arc<Frames>,
     end: ClientEnd,
-    /// For each frame, the number of rounds of tidying during which the memory of a large message is still
-    /// kept.
+    /// For each frame, the number of further tidying rounds during which the frame keeps the memory that a
+    /// large message has used.
     large: Box<[AtomicU32]>,
-    /// The received bytes. The thread that holds the lock is the leader: it receives for all callers.
+    /// The received bytes. The thread that holds this lock is the leader.
     input: Mutex<Input>,
     output: SendLock,
-    /// The number of callers that wait while another caller receives.
+    /// The number of callers that wait while another caller is the leader.
     waiting: AtomicU32,
     bindings: Mutex<Bindings>,
-    /// Whether large messages have used memory that is to be released later.
+    /// Whether large messages have used memory since the keeper last began to release memory.
     untidy: AtomicBool,
-    /// Whether the keeper releases unused memory from time to time.
+    /// Whether the keeper, the background thread of the process, releases unused memory from time to time.
     tidies: AtomicBool,
 }
 
-/// The bindings of a connection, with flags for the withdrawal of their exports.
+/// The bindings of a connection. Each has a flag that is set when the server withdraws the export.
 #[derive(Default)]
 struct Bindings {
     /// The flag of each binding: whether its export was withdrawn.
     flags: HashMap<u32, Arc<AtomicBool>>,
-    /// The numbers of bindings that were revoked before this process added them.
+    /// The numbers of bindings that the server revoked before this process added them.
     early: Vec<u32>,
 }
 
-/// The text for [`Connection::not_sent`] if the connection had ended before the call was begun.
+/// The text for [`Connection::not_sent`] if the connection ended before any byte of the call was sent.
 const NOTHING: &str = "nothing";
 
 /// Why a wait ended.
@@ -90,9 +93,9 @@ enum Event {
 }
 
 impl Connection {
-    /// Makes a connection on which the first binding has been made.
+    /// Creates a connection from a socket on which the first binding has been made.
     pub(crate) fn new(stream: Stream, grant: Grant, active: u32) -> io::Result<Self> {
-        // A caller that waits longer than `EXAMINE_EVERY` checks whether the server is still there.
+        // A caller that waits longer than `EXAMINE_EVERY` checks whether the server is still alive.
         stream.set_receive_timeout(EXAMINE_EVERY)?;
         let bytes = align_up(grant.bytes);
         let stride = 2 * bytes;
@@ -126,7 +129,7 @@ impl Connection {
         self.end.has_ended()
     }
 
-    /// Adds a binding. Returns its flag, which is set when the binding is revoked.
+    /// Adds a binding. Returns the flag that is set when the binding is revoked.
     pub(crate) fn add(&self, binding: u32) -> Arc<AtomicBool> {
         let mut bindings = self.bindings();
         let revoked = Arc::new(AtomicBool::new(bindings.early.contains(&binding)));
@@ -158,8 +161,9 @@ impl Connection {
 
     // Sending.
 
-    /// Sends the message that `write` makes. If this fails, the server never gets the whole message, so the
-    /// call is not executed. If a part of the message was sent, the connection has ended.
+    /// Sends the message that `write` produces. If this function fails, the server never gets the whole
+    /// message, so the server does not execute the call. If a part of the message was sent before the
+    /// failure, the connection ends.
     #[inline]
     fn send<'a>(
         &'a self,
@@ -173,12 +177,13 @@ impl Connection {
         if self.has_ended() {
             return Err(self.not_sent(NOTHING));
         }
-        // From here on the server may execute the call, if it gets the whole message.
+        // From here on, the server may get the whole message, and may then execute the call.
         let mut sending = Sending::new(&self.stream, CallerStall { connection: self, deadline });
         let sent = write(&mut sending).and_then(|()| sending.end());
         let sent = sent.map_err(|error| self.failed_to_send(&error, sending.begun));
-        // SYNC: cancels. A thread notes a cancellation, then tries to take the lock. This thread releases the
-        // lock, then looks for cancellations. So at least one of the two threads sends the cancellation.
+        // SYNC: cancels. A thread that cancels a call notes the cancellation, and then tries to take the
+        // lock. This thread releases the lock, and then looks for cancellations. So at least one of the two
+        // threads sends the cancellation.
         drop(lock);
         if self.end.has_cancels() {
             self.send_cancels();
@@ -187,7 +192,7 @@ impl Connection {
     }
 
     /// Notifies the server that a call is cancelled. If another thread is sending now, that thread sends the
-    /// cancellation.
+    /// cancellation later.
     #[cold]
     fn cancel(&self, index: u32) {
         self.end.cancel(index);
@@ -198,15 +203,16 @@ impl Connection {
     fn send_cancels(&self) {
         while self.end.has_cancels() {
             let Some(_lock) = self.output.try_take() else { return };
-            // The connection may have ended since the check above, with a part of a message. A cancellation
-            // must not follow that part, because the server would take it for the rest of the message.
+            // Since the check above, the connection may have ended after a part of a message. A cancellation
+            // must not follow that part, because the server would take the cancellation for the rest of the
+            // message.
             if self.has_ended() {
                 return;
             }
             let mut failed = false;
             self.end.send_cancels(|header| {
                 let header = header.to_bytes();
-                // This deadline has passed, so that the thread does not wait if the socket is full.
+                // This deadline has passed already. So the thread does not wait if the socket is full.
                 let at_once = CallerStall { connection: self, deadline: Some(Instant::now()) };
                 let mut sending = Sending::new(&self.stream, at_once);
                 let sent = sending.part(Window::from(&header[..])).and_then(|()| sending.end());
@@ -226,8 +232,8 @@ impl Connection {
     /// sending.
     #[cold]
     fn failed_to_send(&self, error: &io::Error, begun: bool) -> CallError {
-        // A time-out without an error number is the deadline of the call. The system's own time-out is an
-        // error of the connection.
+        // A time-out without an error number means that the deadline of the call has passed. A time-out with
+        // an error number comes from the system, and means that the connection has failed.
         let is_late = error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_none();
         let failure =
             if is_late { SendFailure::Late } else { SendFailure::Failed(error.to_string()) };
@@ -249,8 +255,8 @@ impl Connection {
         }
     }
 
-    /// Returns the error of a call that was not sent completely before the connection ended. `sent` is the
-    /// text that says how much of the call was sent.
+    /// Returns the error of a call that was not sent completely before the connection ended. `sent` says in
+    /// words how much of the call was sent.
     #[cold]
     fn not_sent(&self, sent: &str) -> CallError {
         let reason = self.end.end_reason();
@@ -260,8 +266,8 @@ impl Connection {
         CallError::not_executed(kind, Phase::Call, text)
     }
 
-    /// Returns the error of a call that was sent and will have no reply. The call was certainly not executed
-    /// if the server has sent `Goodbye`. If the connection has ended for any other reason, the call may have
+    /// Returns the error of a call that was sent, but will have no reply. If the server has sent `Goodbye`,
+    /// the call was certainly not executed. If the connection ended for any other reason, the call may have
     /// been executed.
     #[cold]
     fn unanswered(&self) -> CallError {
@@ -282,7 +288,7 @@ impl Connection {
     /// Wakes all callers because the connection has ended.
     #[cold]
     fn wake_all(&self) {
-        // The end of the stream makes the receiving thread return.
+        // After `stream.end()`, the thread that receives stops waiting.
         self.stream.end();
         for slot in self.end.sleepers() {
             sys::futex_wake(&slot.state);
@@ -295,7 +301,7 @@ impl Connection {
     #[inline]
     fn wait(&self, index: u32, wait: Wait, deadline: Option<Instant>) -> Event {
         let slot = self.slot(index);
-        // This change of the state fails if the reply has arrived already.
+        // This change of state fails if the reply has already arrived.
         slot.moves(SENDING, WAITING);
         let event = match self.try_turn() {
             Some(mut input) => self.receive_until(&mut input, index, wait, deadline),
@@ -305,7 +311,8 @@ impl Connection {
         event
     }
 
-    /// Waits while another thread is the leader: until the reply arrives, or this thread becomes the leader.
+    /// Waits while another thread is the leader. The wait ends when the reply arrives. If this thread becomes
+    /// the leader, it receives for all callers.
     #[cold]
     fn wait_among_others(&self, index: u32, wait: Wait, deadline: Option<Instant>) -> Event {
         struct Waits<'a>(&'a AtomicU32);
@@ -316,9 +323,9 @@ impl Connection {
         }
         let slot = self.slot(index);
         self.waiting.fetch_add(1, Ordering::SeqCst);
-        // SYNC: leader. This thread notes that it waits, then tries to become the leader. A leader stops
-        // leading, then looks for threads that wait. So this thread becomes the leader, or the previous
-        // leader sees that this thread waits.
+        // SYNC: leader. This thread notes that it waits, and then tries to become the leader. A leader gives
+        // up the lead, and then looks for threads that wait. So either this thread becomes the leader, or the
+        // previous leader sees that this thread waits.
         fence(Ordering::SeqCst);
         let waits = Waits(&self.waiting);
         let spin_until = match wait {
@@ -356,8 +363,8 @@ impl Connection {
         }
     }
 
-    /// Lets one waiting thread try to become the leader, if any thread waits. The calling thread is not the
-    /// leader any more.
+    /// Requests one waiting thread, if there is one, to become the leader. The calling thread must have given
+    /// up the lead.
     #[inline]
     fn pass_on(&self) {
         fence(Ordering::SeqCst);
@@ -379,7 +386,7 @@ impl Connection {
         }
     }
 
-    /// Receives for all callers until the reply to the thread's own call has arrived.
+    /// Receives for all callers, until the reply to this thread's own call has arrived.
     #[inline]
     fn receive_until(
         &self,
@@ -408,8 +415,8 @@ impl Connection {
                 }
                 _ => false,
             };
-            // With a deadline, the thread waits until the socket is readable, because receiving itself has no
-            // deadline.
+            // A blocking receive cannot end at the deadline. So a thread with a deadline first waits until
+            // the socket is readable.
             if let (true, true, Some(deadline), Some(now)) = (blocks, input.is_dry(), deadline, now)
             {
                 let until = Some(deadline.min(now + EXAMINE_EVERY));
@@ -436,8 +443,8 @@ impl Connection {
         }
     }
 
-    /// Receives the bytes that have arrived, for all callers. The number of steps is bounded, because a
-    /// server may send without a pause.
+    /// Receives the bytes that have arrived, for all callers. The number of steps is bounded, because
+    /// otherwise a server that sends without a pause would keep this thread here.
     fn drain(&self, input: &mut Input) {
         const STEPS_MAX: usize = 256;
         for _ in 0..STEPS_MAX {
@@ -452,8 +459,8 @@ impl Connection {
         }
     }
 
-    /// Receives the bytes that have arrived, as [`drain`](Self::drain) does, unless another thread is the
-    /// leader. Returns false if another thread is the leader.
+    /// Becomes the leader, and receives the bytes that have arrived, as [`drain`](Self::drain) does. Returns
+    /// false if another thread is the leader.
     pub(crate) fn listen(&self) -> bool {
         let Some(mut input) = self.try_turn() else { return false };
         self.drain(&mut input);
@@ -472,7 +479,8 @@ impl Connection {
         });
     }
 
-    /// Receives once. `own` is the frame of the reply that this thread expects next, if it expects one.
+    /// Receives once. `own` is the frame of the reply for which this thread waits, or `None` if it waits for
+    /// none.
     #[inline]
     fn step(&self, input: &mut Input, own: Option<u32>, wait: bool) -> io::Result<()> {
         if let Some(message) = input.assembly.message() {
@@ -486,9 +494,8 @@ impl Connection {
         self.header_and_guess(input, own, wait)
     }
 
-    /// Receives the header of the next message, of which nothing has arrived yet, and the bytes after the
-    /// header. The bytes after the header are received into the frame `own`, because they may be the reply to
-    /// this thread's call.
+    /// Receives the header of the next message, of which no byte has arrived yet. Also receives the bytes
+    /// after the header. They go into the frame `own`, because they may be the reply to this thread's call.
     #[inline]
     fn header_and_guess(&self, input: &mut Input, own: Option<u32>, wait: bool) -> io::Result<()> {
         let space = own.map_or(Space::none(), |own| self.reply_space(own));
@@ -504,7 +511,8 @@ impl Connection {
         let (mut body, mut moves) = (0, None);
         if let Some(message) = input.assembly.message() {
             body = rest.min(message.left());
-            // The body may belong to another frame than `own`. It is then copied to that frame.
+            // The body may belong to a frame other than `own`. In that case, the body is copied to that
+            // frame.
             moves = message.frame.filter(|frame| Some(*frame) != own);
         }
         if let Some(frame) = moves {
@@ -514,7 +522,7 @@ impl Connection {
         if body > 0 { self.received(input, body) } else { Ok(()) }
     }
 
-    /// Receives more of the body of a message. `done` bytes of the body have arrived already.
+    /// Receives more bytes of the body of a message. `done` bytes of the body have already arrived.
     fn more_body(
         &self,
         input: &mut Input,
@@ -543,8 +551,8 @@ impl Connection {
         }
     }
 
-    /// Notes that `bytes` further bytes of the current message have arrived in its memory. Handles the
-    /// message if it is complete.
+    /// Notes that `bytes` further bytes of the current message have arrived in the memory for that message.
+    /// Handles the message if it is complete.
     #[inline]
     fn received(&self, input: &mut Input, bytes: usize) -> io::Result<()> {
         let violated = |violation: Violation| {
@@ -568,7 +576,7 @@ impl Connection {
 
     #[cold]
     fn revoke(&self, binding: u32) {
-        /// The largest number of revoked bindings that are remembered until this process adds them.
+        /// How many revoked bindings are remembered until this process adds them.
         const EARLY_MAX: usize = 256;
         let mut bindings = self.bindings();
         match bindings.flags.remove(&binding) {
@@ -609,7 +617,7 @@ impl Connection {
             Event::Late => Ok(()),
         });
         if let Err(error) = result {
-            // The request called no procedure, so it can be repeated.
+            // Such a request calls no procedure, so the client can safely repeat it.
             let captured = error.executed() == Executed::Maybe;
             let error = error.not_executed_after_all(Phase::Bind);
             if captured {
@@ -626,7 +634,7 @@ impl Connection {
         Ok((header, answer))
     }
 
-    /// Sends a notice, if this is possible at once.
+    /// Sends a notice, but only if this is possible without waiting.
     fn send_notice(&self, header: Header) {
         let header = header.to_bytes();
         let now = Some(Instant::now());
@@ -634,7 +642,8 @@ impl Connection {
         let _ = self.send(now, |sending| sending.part(Window::from(&header[..])));
     }
 
-    /// Returns whether the reply to a call that was given up has arrived, or will never arrive.
+    /// Returns whether a frame is free again. A frame whose caller gave up is free when the reply has
+    /// arrived, or when the connection has ended.
     fn is_released(&self, frame: u32) -> bool {
         let slot = self.slot(frame);
         if !slot.is_done() && !self.has_ended() {
@@ -643,13 +652,13 @@ impl Connection {
         self.has_ended() || slot.moves(DONE, IDLE) || slot.state.load(Ordering::Acquire) == IDLE
     }
 
-    /// Notes that a large message was taken from its frame, so that the memory can be released later.
+    /// Notes that the reply of a call was large, so that the keeper later releases the memory of the reply.
     #[cold]
     fn used(&self) {
         self.untidy.store(true, Ordering::Relaxed);
     }
 
-    /// Returns whether the keeper must begin to release unused memory.
+    /// Returns whether the keeper must start to release unused memory now.
     #[inline]
     pub(crate) fn begins_to_tidy(&self) -> bool {
         self.untidy.load(Ordering::Relaxed)
@@ -657,8 +666,8 @@ impl Connection {
             && !self.tidies.swap(true, Ordering::Relaxed)
     }
 
-    /// Releases memory that has not been used since the previous call. Returns whether a later call may
-    /// release more.
+    /// Releases memory that has not been used since the previous call of this function. Returns true if a
+    /// later call may release more memory.
     pub(crate) fn tidy(&self) -> bool {
         let layout = *self.frames.layout();
         self.frames.each_free(&|index| {
@@ -676,7 +685,7 @@ impl Connection {
         left
     }
 
-    /// Returns whether replies are still to arrive although no caller waits for them.
+    /// Returns whether the server still owes replies for which no caller waits.
     pub(crate) fn owes_replies(&self) -> bool {
         self.end.slots().any(|slot| slot.state.load(Ordering::Relaxed) == CAPTURED)
     }

@@ -1,5 +1,5 @@
-//! Binding over TCP: connects to the server, or shares this process's connection to the same address, and
-//! watches for the end of the connection.
+//! Binds over TCP. A client connects to the server, or shares an existing connection of this process to the
+//! same address. The keeper, the background thread of the process, watches each connection for its end.
 
 use std::io;
 use std::net::SocketAddr;
@@ -28,7 +28,7 @@ use crate::sync::Rank;
 use crate::sys::ForkMark;
 use crate::value::ByteOrder;
 
-/// The client half of the stream path.
+/// The client's implementation of the stream path.
 pub(crate) struct Tcp;
 
 impl Connect for Tcp {
@@ -53,12 +53,13 @@ impl Connect for Tcp {
     }
 }
 
-/// The connections of this process, by the place to which they are connected.
+/// The connections of this process. The key is the place to which a connection leads: a host and a port.
 static CONNECTIONS: Registry<Place, JoinedConnection> = Registry::new(Rank::Server);
 
-/// A connection that bindings of this process share. It ends when the last of these bindings is dropped.
+/// A connection that bindings of this process share. The connection ends when the last of these bindings is
+/// dropped.
 struct JoinedConnection {
-    // The watch is dropped first, so that the keeper no longer watches the connection when the other fields
+    // The watch must be dropped first. Then the keeper no longer watches the connection when the other fields
     // are dropped.
     watch: Watch,
     connection: Arc<Connection>,
@@ -68,7 +69,7 @@ struct JoinedConnection {
     to: Option<SocketAddr>,
 }
 
-/// The path of a binding, and its connection.
+/// The path of one binding, and the shared connection that it uses.
 struct Member {
     path: StreamPath,
     joined: Arc<JoinedConnection>,
@@ -83,7 +84,8 @@ impl CallPath for Member {
         if let Err(error) = &returned
             && error.executed() == Executed::Maybe
         {
-            // The reply may still arrive. The keeper receives it if no caller of this connection receives.
+            // The reply may still arrive. If no caller on this connection receives, the keeper receives the
+            // reply.
             self.joined.watch.rearm();
         }
         returned
@@ -108,20 +110,20 @@ impl CallPath for Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        // Dropping the last binding ends the connection, so the server needs no message about that binding. A
-        // forked child sends nothing.
+        // Dropping the last binding ends the connection, so the server needs no message about the end of that
+        // binding. A forked child process sends nothing, because the connection belongs to its parent.
         if !self.joined.mark.wiped() && Arc::strong_count(&self.joined) > 1 {
             self.path.unbind();
         }
     }
 }
 
-/// The keeper's view of a connection. The keeper watches for the end of the connection, and receives replies
-/// for which no caller waits.
+/// The keeper's view of a connection. The keeper notices the end of the connection, and receives replies for
+/// which no caller waits.
 struct Watcher(Arc<Connection>);
 
-/// The interval between two passes that look for unused memory. Memory that two passes in a row find unused
-/// is released.
+/// The interval between two passes that look for unused memory. A pass releases memory that the previous pass
+/// already found unused.
 const TIDY: Duration = Duration::from_secs(1);
 
 impl Watched for Watcher {
@@ -132,14 +134,14 @@ impl Watched for Watcher {
     fn interest(&self) -> EventFlags {
         match self.0.owes_replies() {
             true => EventFlags::IN | EventFlags::RDHUP | EventFlags::ONESHOT,
-            // The keeper is not woken by replies: their callers receive them.
+            // Replies do not wake the keeper now, because callers receive them.
             false => EventFlags::RDHUP | EventFlags::ONESHOT,
         }
     }
 
     fn ready(self: Arc<Self>) -> Next {
-        /// How long the keeper pauses while a caller receives. That caller also detects the end of the
-        /// connection.
+        /// How long the keeper pauses while a caller receives. During the pause, that caller would detect the
+        /// end of the connection.
         const SOON: Duration = Duration::from_millis(5);
         if !self.0.listen() {
             return Next::Pause(SOON);
@@ -159,7 +161,7 @@ impl Watched for Watcher {
     }
 }
 
-/// Connects to one of the place's addresses: the first at which a server accepts.
+/// Connects to one of the addresses of `place`: the first at which a server accepts the connection.
 fn connect(place: &Place, congestion: Option<&str>, until: Instant) -> Result<Stream, CallError> {
     let (address, error) = match Stream::connect(&place.resolve()?, STAGGER, until) {
         Ok(stream) => {
@@ -189,7 +191,7 @@ fn unreadable() -> CallError {
     violated("the server's answer is not readable")
 }
 
-/// Returns an error if the message is a refusal, or is not of the expected kind.
+/// Returns an error if the message is a refusal, or if the kind of the message is not `kind`.
 fn expect_kind(header: &Header, body: &[u8], kind: wire::MessageKind) -> Result<(), CallError> {
     match header.kind {
         wire::MessageKind::Refused => {
@@ -206,9 +208,9 @@ fn bound(header: &Header, body: &[u8]) -> Result<BindGrant, CallError> {
     BindGrant::from_bytes(body).ok_or_else(unreadable)
 }
 
-/// Binds to a name at a place. The client first requests its preferred size of the largest message. If the
-/// server refuses this size as too large, the client requests the size that every server grants, or more if
-/// the client needs more.
+/// Binds to a name at a place. The client first requests the size of the largest message that it prefers. If
+/// the server refuses this size as too large, the client requests a smaller size: the size that every server
+/// grants, or more if the client needs more.
 fn bind(place: &Place, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {
     let Wanted { interface, options, .. } = *wanted;
     let message_bytes = options.message_bytes_for(interface);
@@ -228,7 +230,7 @@ fn bind_for(
     message_bytes: usize,
 ) -> Result<BoundPath, CallError> {
     let Wanted { name, interface, digest, options, until } = *wanted;
-    // Bindings share a connection, so its frames have the size that most bindings need.
+    // Bindings share the frames of a connection. So frames have at least the size that most bindings need.
     let frame_bytes = message_bytes.max(options.message_bytes_default());
     // Memory that was never touched costs only address space.
     let count = frames_that_fit(options.astacks.max(limits::ASTACKS_SPARSE), frame_bytes);
@@ -248,7 +250,7 @@ fn bind_for(
     let known = connections.iter().filter_map(Weak::upgrade).find(fits);
     let (joined, bound) = match known {
         Some(joined) => {
-            // Other threads may bind meanwhile.
+            // The lock is released, so that other threads can bind meanwhile.
             drop(connections);
             let (header, body) = joined.connection.ask(wire::MessageKind::Bind, &request, until)?;
             let bound = bound(&header, &body)?;
@@ -281,7 +283,7 @@ fn bind_for(
         connection,
     };
     if options.wait == Wait::Adaptive {
-        // The cost of sleeping and waking is measured here, so that the measurement does not delay the first
+        // Measures the cost of sleeping and waking now, so that the measurement does not delay the first
         // call.
         block_cost();
     }
@@ -289,7 +291,7 @@ fn bind_for(
     Ok(BoundPath { path: Box::new(Member { path, joined }), frames, order })
 }
 
-/// Makes a connection from a socket on which a binding was made, and registers it with the keeper.
+/// Creates the shared connection from a socket on which a binding was made, and registers it with the keeper.
 fn join(
     stream: Stream,
     bound: &BindGrant,

@@ -1,13 +1,15 @@
-//! The stream path: calls as messages over one TCP connection, which all bindings of a process to
-//! an address share.
+//! The stream path: it transports calls as messages over a TCP connection. All bindings of a process to one
+//! address share one connection.
 //!
-//! The protocol, [`stream`](crate::protocol::stream), defines what messages mean and how calls end. This
-//! module adds the parts that the protocol does not contain: sockets, threads, locks and memory.
+//! The protocol module, [`stream`](crate::protocol::stream), defines what messages mean and how calls end.
+//! The protocol module has no sockets, threads or locks, and no memory for calls. This module adds these
+//! parts.
 //!
-//! * `connect`: how a client reaches a server, and which bindings share a connection.
-//! * `client`: the client's half of a call.
-//! * `server`: the server's half of a call, and the threads that serve connections.
-//! * `peer`: the parts for sending, which both ends use.
+//! * `connect`: connects a client to a server, and decides which bindings share a connection.
+//! * `client`: sends calls and receives replies, on the client.
+//! * `server`: receives calls and sends replies, on the server. It contains the threads that serve
+//!   connections.
+//! * `peer`: sends messages, for both ends.
 
 mod client;
 mod connect;

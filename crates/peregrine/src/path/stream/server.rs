@@ -1,5 +1,7 @@
-//! The server's half of a call. One thread at a time receives from a connection, and runs each call in the
-//! memory into which it was received. If a procedure takes long, another thread receives meanwhile.
+//! The server's end of a TCP connection. One thread at a time receives from a connection. The thread runs
+//! each call in the memory into which it received the call. If a procedure takes long, another thread
+//! receives meanwhile. While no thread receives, the *keeper*, the background thread of the process, watches
+//! the connection.
 
 mod connections;
 mod gathered;
@@ -43,40 +45,40 @@ use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys::Memory;
 use crate::value::{Space, Window, align_up};
 
-/// The number of bytes to receive when the size of the next message is not known. Bytes of later messages are
-/// copied if another thread continues to receive.
+/// The number of bytes to receive while the size of the next message is unknown. Received bytes of later
+/// messages are copied if another thread continues to receive.
 const READ_AHEAD: usize = 16 << 10;
-/// How long a thread waits for the next message before the keeper watches the connection.
+/// How long a thread waits for the next message before it leaves the connection to the keeper.
 const IDLE: Duration = limits::STALL_TIME;
-/// If a call is expected to take this long, and bytes of later messages have arrived, another thread handles
-/// these bytes while the call runs.
+/// Concerns calls with an expected time of at least `LONG`. If bytes of later messages have already arrived,
+/// another thread handles these bytes while such a call runs.
 const LONG: Duration = Duration::from_micros(50);
-/// If a call is expected to take this long, another thread may receive while the call runs, even if no bytes
-/// of later messages have arrived.
+/// Concerns calls with an expected time of at least `VERY_LONG`. Even if no bytes of later messages have
+/// arrived, another thread may receive while such a call runs.
 const VERY_LONG: Duration = Duration::from_millis(1);
 
-// The low bits of the word `reader`: which thread receives. The other bits count the changes of the word, so
-// that a thread does not take a later call for an earlier one.
-/// The keeper watches the connection.
+// The low bits of the word `reader` say which thread receives. The other bits count the changes of the word.
+// With the count, a thread does not mistake a later call for an earlier one.
+/// No thread receives. The keeper watches the connection.
 const PARKED: u64 = 0;
 /// The connection waits for a thread.
 const QUEUED: u64 = 1;
 /// A thread receives.
 const READING: u64 = 2;
-/// A thread runs a procedure, and will receive afterwards.
+/// A thread runs a procedure, and will receive again afterwards.
 const RUNNING: u64 = 3;
 /// The mask of the low bits.
 const WHO: u64 = 3;
-/// The number that is added to the word at each change. The other bits thus count the changes.
+/// The number that each change adds to the word, so that the other bits count the changes.
 const ONE: u64 = 4;
 
 /// The server's end of a connection.
 pub(crate) struct AcceptedConnection {
     stream: Stream,
     reader: AtomicU64,
-    /// The value of `reader` at the keeper's last check.
+    /// The value of `reader` when the keeper last checked it.
     seen: AtomicU64,
-    /// The number of following calls that are expected to take long, because a recent call took long.
+    /// How many of the next calls are expected to take long, because a recent call took long.
     suspected: AtomicU32,
     kept: Mutex<Kept>,
     rows: Mutex<BindingTable>,
@@ -85,17 +87,19 @@ pub(crate) struct AcceptedConnection {
     calls: Mutex<Calls>,
     bound: AtomicBool,
     closed: AtomicBool,
-    /// Whether the connection is parked but not watched, because there is no memory for its message.
+    /// Whether the connection is parked but not watched, because there is no memory for the message that
+    /// arrives.
     held: AtomicBool,
     /// The number of this connection, unique in this process.
     number: u64,
-    /// The intake that reserves memory for messages.
+    /// The intake. It reserves memory for messages, and bounds the memory of calls that have not begun to
+    /// run.
     intake: Arc<Intake>,
-    /// The host for which `intake` reserves the memory.
+    /// The client's host. `intake` counts reserved memory for each host.
     host: IpAddr,
 }
 
-/// The state of a connection after a thread has attended to it.
+/// How a thread has left a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attended {
     /// Another thread or the keeper attends to the connection.
@@ -104,7 +108,8 @@ pub(crate) enum Attended {
     Ended,
 }
 
-/// A call that has arrived. This value is dropped when the call has its reply, or when its thread panics.
+/// A call that has arrived and has no reply yet. Dropping this value notes that the call has its reply, or
+/// that the thread of the call has panicked.
 struct Unanswered<'a> {
     incoming: &'a AcceptedConnection,
     host: &'a dyn Host,
@@ -120,8 +125,8 @@ impl Drop for Unanswered<'_> {
     }
 }
 
-/// The permit to run a procedure. This value is dropped when the procedure has ended, or when its thread
-/// panics.
+/// The permit to run a procedure. Dropping this value gives the permit back when the procedure has ended, or
+/// when its thread panics.
 struct Permit<'a>(&'a dyn Host);
 
 impl Drop for Permit<'_> {
@@ -131,8 +136,8 @@ impl Drop for Permit<'_> {
 }
 
 impl AcceptedConnection {
-    /// Makes the server's end of a connection. `host` is the client's host, or a group of hosts that count as
-    /// one.
+    /// Creates the server's end of a connection. `host` is the client's host, or a group of hosts that count
+    /// as one host.
     ///
     /// # Errors
     /// If the socket's options cannot be set.
@@ -182,7 +187,7 @@ impl AcceptedConnection {
         self.bound.load(Ordering::Relaxed)
     }
 
-    /// Ends the connection. Threads that wait for its socket return.
+    /// Ends the connection. Threads that wait for the socket of the connection stop waiting.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.stream.end();
@@ -201,16 +206,17 @@ impl AcceptedConnection {
         self.reader.store((before & !WHO).wrapping_add(ONE) | to, Ordering::Release);
     }
 
-    /// Notes that bytes have arrived. Returns whether the keeper must queue the connection for a thread.
+    /// Notes that bytes have arrived at a parked connection. Returns true if the keeper must now queue the
+    /// connection for a thread.
     pub(crate) fn wakes(&self) -> bool {
         let before = self.reader.load(Ordering::Acquire);
         before & WHO == PARKED && self.goes(before, QUEUED)
     }
 
-    /// Checks whether a thread still runs the same call as at the last check. If it does, lets another thread
-    /// receive. The keeper calls this from time to time.
+    /// Checks whether a thread still runs the call that it ran at the last check. If so, lets another thread
+    /// receive. The keeper calls this function from time to time.
     pub(crate) fn relieve(&self, host: &dyn Host) {
-        /// After a call that took long, this number of following calls are also expected to take long.
+        /// After a call that took long, this many following calls are also expected to take long.
         const SUSPECTED: u32 = 32;
         let now = self.reader.load(Ordering::Acquire);
         let before = self.seen.swap(now, Ordering::Relaxed);
@@ -221,7 +227,7 @@ impl AcceptedConnection {
         self.hand_on(host);
     }
 
-    /// Lets another thread receive, because the thread that receives runs a call that takes long, or waits
+    /// Lets another thread receive. The thread that has received so far runs a call that takes long, or waits
     /// for a permit.
     fn hand_on(&self, host: &dyn Host) {
         let now = self.reader.load(Ordering::Acquire);
@@ -229,8 +235,8 @@ impl AcceptedConnection {
             return;
         }
         if self.kept().bytes > 0 {
-            // Bytes of the next call have arrived already. The keeper might see no further bytes, so it
-            // cannot queue the connection.
+            // Bytes of the next call have already arrived. If no further bytes arrive, the keeper would never
+            // queue the connection. So this thread queues it.
             host.read_on();
         } else {
             self.set(PARKED);
@@ -238,7 +244,7 @@ impl AcceptedConnection {
         }
     }
 
-    /// Returns whether the next call is expected to take long, because a recent call did.
+    /// Returns whether the next call is expected to take long, because a recent call took long.
     fn is_suspected(&self) -> bool {
         let left = self.suspected.load(Ordering::Relaxed);
         if left > 0 {
@@ -254,7 +260,8 @@ impl AcceptedConnection {
 
     // The work of a thread that attends to the connection.
 
-    /// Receives and serves calls until no bytes arrive for a while, or another thread receives.
+    /// Receives and serves calls, until no bytes have arrived for some time, or until another thread
+    /// receives.
     pub(crate) fn attend(&self, worker: &mut StreamWorker, host: &dyn Host) -> Attended {
         self.set(READING);
         let stalled = self.load(worker);
@@ -278,8 +285,8 @@ impl AcceptedConnection {
                     let reserved = Self::is_whole(worker);
                     match self.serve(header, at, reserved, worker, host) {
                         Some(attended) => return attended,
-                        // Other connections come first, because calls may arrive on this connection without a
-                        // pause.
+                        // Calls may arrive on this connection without a pause. So other connections that wait
+                        // for a thread come first.
                         None if host.is_hungry() => return self.stand_in_line(worker, host),
                         None => continue,
                     }
@@ -296,8 +303,8 @@ impl AcceptedConnection {
                     return self.not_understood(unreadable);
                 }
             };
-            // A thread does not wait here if other connections need it, or if this client has stopped in
-            // the middle of a message.
+            // A thread does not wait here if other connections need a thread, or if this client has stopped
+            // sending in the middle of a message.
             let is_stalled = stalled && worker.unread.is_within_message();
             let leaves = host.is_stopping() || host.is_hungry() || is_stalled;
             match self.receive(worker, needed, !leaves, host) {
@@ -312,8 +319,8 @@ impl AcceptedConnection {
         }
     }
 
-    /// Decides by the header whether to receive the rest of a call. Returns the refusal if the server refuses
-    /// the call, or `None` if it may receive the call.
+    /// Decides by the header of a call whether the server receives the rest of the call. Returns `None` if it
+    /// does. Returns a refusal if the server refuses the call.
     fn unwanted(
         &self,
         header: &Header,
@@ -326,19 +333,20 @@ impl AcceptedConnection {
         }
         serving.counting.refused(row.map(|row| &row.tally));
         let refusal = BindingRow::refusal(row, header.body);
-        // A call of a withdrawn binding must not keep the object of the binding alive.
+        // A call of a withdrawn binding must not keep the exported object alive.
         rows.forget_last();
         Some(refusal)
     }
 
-    /// Returns the row of a binding.
+    /// Returns the row of a binding. A row is the server's record of one binding.
     #[inline]
     fn row<'a>(&self, binding: u32, rows: &'a mut BindingCache) -> Option<&'a Arc<BindingRow>> {
         rows.get(self.number, binding, || self.rows().get(binding))
     }
 
-    /// Serves a complete message, whose header begins at byte `at` of the thread's input. `reserved` is the
-    /// memory that is reserved for the message. Returns `None` if the thread continues to receive.
+    /// Serves a complete message. The header of the message begins at byte `at` of the thread's input.
+    /// `reserved` is the memory that is reserved for the message. Returns `None` if the thread continues to
+    /// receive.
     fn serve(
         &self,
         header: Header,
@@ -352,8 +360,8 @@ impl AcceptedConnection {
         match header.kind {
             wire::MessageKind::Call => return self.call(&header, body, reserved, worker, host),
             wire::MessageKind::Unbind => {
-                // The row is dropped after the lock is released, because it may be the last owner of the
-                // object.
+                // The row may be the last owner of the exported object. So the row is dropped after the lock
+                // is released.
                 let row = self.rows().remove(header.binding);
                 drop(row);
             }
@@ -419,13 +427,13 @@ impl AcceptedConnection {
         self.send_message(Header::new(wire::MessageKind::Bound, number), &bound.to_bytes(), host);
     }
 
-    /// Returns whether the caller of a call has given it up.
+    /// Returns whether the caller of a call has given up the call.
     pub(crate) fn is_given_up(&self, number: u32) -> bool {
         self.closed.load(Ordering::Acquire) || self.calls().is_cancelled(number)
     }
 
-    /// Cancels all calls, because the connection has ended. Returns the number of running procedures that
-    /// this captures.
+    /// Cancels all calls, because the connection has ended. Returns how many procedures run although their
+    /// callers have now given up.
     pub(crate) fn give_up_all(&self) -> usize {
         self.calls().cancel_all()
     }
@@ -458,7 +466,7 @@ impl AcceptedConnection {
         match reads_on {
             None => return Some(Attended::Left),
             Some(running) if self.goes(running, READING) => {}
-            // The call took long, and the keeper has let another thread receive.
+            // The call took long, and another thread receives already, because the keeper has arranged that.
             Some(_) => {
                 (worker.unread.from, worker.unread.to) = (0, 0);
                 return Some(Attended::Left);
@@ -471,8 +479,9 @@ impl AcceptedConnection {
     }
 
     /// Decides which thread receives while a procedure runs. Returns `None` if another thread receives.
-    /// Otherwise returns the value of `reader` with which this thread can continue, unless the keeper chooses
-    /// another thread meanwhile.
+    /// Otherwise returns the value that `reader` has while the procedure runs. After the procedure, this
+    /// thread can receive again if `reader` still has this value. The keeper may have chosen another thread
+    /// meanwhile.
     fn leave_reading(
         &self,
         row: &BindingRow,
@@ -485,8 +494,8 @@ impl AcceptedConnection {
             let mut kept = self.kept();
             let (from, to) = (worker.unread.from, worker.unread.to);
             if !kept.memory.reserve(to - from) {
-                // There is no memory for the bytes of later messages. Without these bytes, the start of the
-                // next message is unknown, so the connection ends.
+                // There is no memory for the bytes of later messages. Without these bytes, the server cannot
+                // find the start of the next message. So the connection ends.
                 self.close();
             } else {
                 kept.bytes = to - from;
@@ -533,18 +542,18 @@ impl AcceptedConnection {
         let inside = received.is_some() && extensions::is_from_inside(extensions);
         let mut begins = begins;
         let begun = host.begin_procedure(inside, &mut || {
-            // The bytes after a waiting call may contain its cancellation, so another thread must receive
-            // them.
+            // The bytes after a waiting call may contain the cancellation of that call. So another thread
+            // must receive these bytes.
             self.hand_on(host);
             if !inside && reserved.as_ref().is_some_and(|reserved| !reserved.may_wait()) {
                 let text = "waiting calls have used all memory for calls of this host";
                 return Err(Refusal::new(Kind::Overloaded, text));
             }
-            // Another thread receives from now on, so this thread keeps only the call.
+            // Another thread receives from now on. So this thread keeps only the bytes of its call.
             begins = worker.keep_only(begins..extensions_at(begins).end);
             Ok(())
         });
-        // The memory in which the call waited counts as reserved until here.
+        // Until here, the memory in which the call has waited counts as reserved.
         drop(reserved);
         let room = |worker: &mut StreamWorker| {
             let room = worker.room(row.message_bytes);
@@ -616,7 +625,7 @@ impl AcceptedConnection {
 
     // Replies.
 
-    /// Sends a message. Closes the connection if the client does not receive the message in time.
+    /// Sends a message. Closes the connection if the client does not read the message in time.
     fn send<'a>(
         &'a self,
         host: &'a dyn Host,
@@ -660,8 +669,8 @@ impl AcceptedConnection {
         self.send(host, &header, |sending| sending.part(body.window()));
     }
 
-    /// Ends a connection on which an unreadable message has arrived. Sends the client the reason, unless the
-    /// message does not belong to this protocol: the sender of such a message could not read the reason.
+    /// Ends a connection on which an unreadable message has arrived. Sends the reason to the client, unless
+    /// the message belongs to another protocol. The sender of such a message could not read the reason.
     fn not_understood(&self, unreadable: Unreadable) -> Attended {
         if unreadable != Unreadable::Foreign {
             let kind = Kind::ProtocolMismatch as u32;
@@ -672,7 +681,7 @@ impl AcceptedConnection {
         Attended::Ended
     }
 
-    /// Sends a notice, if this is possible at once.
+    /// Sends a notice, but only if this is possible without waiting.
     pub(crate) fn send_now(&self, kind: wire::MessageKind, binding: u32, body: &[u8]) {
         let header = Header { binding, body: body.len() as u32, ..Header::new(kind, 0) };
         let Some(_lock) = self.output.take(Some(Instant::now())) else { return };
@@ -686,8 +695,8 @@ impl AcceptedConnection {
         }
     }
 
-    /// Sends `Goodbye` if no call of the connection runs: the client then knows that calls without a reply
-    /// were not executed. Otherwise only closes the connection.
+    /// Sends `Goodbye` if no call of the connection runs. The client then knows that calls without a reply
+    /// were not executed. If a call runs, only closes the connection.
     pub(crate) fn farewell(&self) {
         if !self.calls().may_say_goodbye() {
             return self.close();
@@ -697,8 +706,8 @@ impl AcceptedConnection {
     }
 
     /// Receives and discards bytes until the client has closed the connection. A stopping server calls this
-    /// after [`farewell`](Self::farewell): closing a socket with unread bytes would reset the connection, and
-    /// the client could lose the last replies.
+    /// function after [`farewell`](Self::farewell). If the server closed a socket with unread bytes, the
+    /// kernel would reset the connection, and the client could lose the last replies.
     pub(crate) fn hear_out(&self, until: Instant) {
         let mut chunk = [0; 4096];
         while Instant::now() < until {

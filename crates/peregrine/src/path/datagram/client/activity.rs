@@ -1,5 +1,5 @@
-//! An activity: the client end of a handle with its frame's socket, and how a call sends and receives
-//! over that socket.
+//! An *activity*: the sequence of calls of one frame for one binding. This module sends and receives the
+//! packets of an activity over the socket of its frame. A frame is the memory of one call and its result.
 
 use core::time::Duration;
 use std::io::{self, ErrorKind};
@@ -22,7 +22,7 @@ use crate::value::{Space, Window};
 
 /// The socket of a frame.
 pub(super) enum CallSocket {
-    /// A socket that only this frame uses.
+    /// A socket that no other frame uses.
     Own(Socket),
     /// A socket that other frames use as well.
     Shared(Arc<SharedSocket>),
@@ -37,8 +37,8 @@ impl CallSocket {
         }
     }
 
-    /// Handles a refusal (a closed port) that a send reported. An earlier packet of any frame with this
-    /// socket may have caused it.
+    /// Handles a refusal that a send reported: a packet reached a closed port. That packet may be an earlier
+    /// packet of any frame with this socket.
     #[cold]
     fn handle_refusal(&self, activity: &mut Activity) {
         activity.client_end.note_unreachable();
@@ -51,15 +51,14 @@ impl CallSocket {
 /// Why a packet did not leave this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SendFailure {
-    /// There is no route to the server from the socket's address, or this machine has lost that
-    /// address.
+    /// There is no route to the server from the address of the socket, or this machine has lost that address.
     NoRoute,
     /// The packet is larger than the MTU of a link on its route.
     TooLarge,
 }
 
 impl SendFailure {
-    /// Returns what an error of a send means, or `None` if the packet only counts as lost.
+    /// Returns what an error of a send means. `None` means that the packet only counts as lost.
     pub(super) fn of(error: &io::Error) -> Option<Self> {
         // Linux returns `EINVAL` if this machine has lost the socket's address.
         const NO_ROUTE: [i32; 6] = [
@@ -77,32 +76,33 @@ impl SendFailure {
     }
 }
 
-/// The calls of one frame for one binding, one after another (an *activity* in the terms of Birrell and
-/// Nelson).
+/// The calls of one frame for one binding, one after another. Birrell and Nelson call such a sequence an
+/// *activity*.
 pub(crate) struct Activity {
     pub(super) client_end: ClientEnd,
     flow: Arc<PeerFlow>,
     pub(super) index: u32,
     /// Whether payloads carry checksums.
     pub(super) checked: bool,
-    /// Memory for the headers of GSO batches, and for received datagrams before they are moved to their
-    /// places.
+    /// Memory for the headers of GSO batches. It also holds received datagrams until they are moved to their
+    /// final places.
     scratch: Vec<u8>,
     /// The time at which the most recent packet of the current call arrived. `None` before the first packet.
     pub(super) heard: Option<Moment>,
-    /// The time at which the last call ended.
+    /// The time at which the last successful call ended.
     pub(super) ended: Moment,
     yielding: YieldPolicy,
-    /// On a shared socket: whether another thread has received a packet for this activity.
+    /// On a shared socket: whether another thread has received a packet for this activity, and this activity
+    /// has not noticed the packet yet.
     pub(super) news: bool,
-    /// The number of refusals at the shared socket that this activity has handled.
+    /// The value of the shared socket's count of refusals when this activity last checked that count.
     pub(super) refusals: u32,
-    /// Whether any packet of the call has left this machine.
+    /// Whether any packet of the current call has left this machine.
     pub(super) sent: bool,
-    /// The most recent reason why a packet of the call could not be sent. The call takes it out and
-    /// handles it.
+    /// The most recent reason why a packet of the current call could not be sent. `None` after the call has
+    /// handled the reason.
     pub(super) send_failure: Option<SendFailure>,
-    /// The size in bytes of the largest pieces that reach the server, as far as is known.
+    /// The size in bytes of the largest message pieces that reach the server, as far as is known.
     pub(super) piece_max: u32,
 }
 
@@ -130,7 +130,7 @@ impl Activity {
         }
     }
 
-    /// Writes the next packet to `out`, if there is one to send.
+    /// Writes the next packet to `out`, if a packet must be sent now.
     #[inline]
     pub(super) fn poll_send(
         &mut self,
@@ -140,7 +140,7 @@ impl Activity {
         self.client_end.poll_send(now, &*self.flow, out)
     }
 
-    /// Handles a received control packet, which carries no piece of a message.
+    /// Handles a received control packet. A control packet carries no piece of a message.
     pub(super) fn handle_control(&mut self, packet: &[u8]) {
         let Some((header, rest)) = packet.split_first_chunk() else { return };
         let Ok(header) = Header::parse(header, rest.len()) else { return };
@@ -150,7 +150,7 @@ impl Activity {
     }
 }
 
-/// Sends the packets that the activity has to send.
+/// Sends the packets of the activity that must be sent now.
 pub(super) fn send(
     activity: &mut Activity,
     call_socket: &CallSocket,
@@ -161,7 +161,7 @@ pub(super) fn send(
 ) {
     let mut out = [0; CONTROL_BYTES_MAX];
     let Some(first) = activity.poll_send(now, &mut out) else { return };
-    // An empty range does not identify a control packet, because the range of an empty call is empty,
+    // An empty range does not show that this is a control packet, because an empty call has an empty range,
     // too. So the kind in the header decides.
     if !out.first_chunk().is_some_and(carries) {
         deliver(activity, call_socket, &[Window::from(&out[..first.bytes])]);
@@ -169,7 +169,7 @@ pub(super) fn send(
         && first.range.len() as u32 == total
         && let Some(header) = out.first_chunk_mut::<HEADER_BYTES>()
     {
-        // The header lies directly before the message.
+        // In memory, the space for the header lies directly before the message. So both are sent as one part.
         let whole = half.range(0, HEADER_BYTES + total as usize);
         if activity.checked {
             let payload = half.range(HEADER_BYTES, total as usize);
@@ -185,7 +185,7 @@ pub(super) fn send(
     }
 }
 
-/// Sends several packets.
+/// Sends several packets of a message.
 #[cold]
 fn send_batch(
     activity: &mut Activity,
@@ -216,7 +216,7 @@ fn send_batch(
     activity.scratch = scratch;
 }
 
-/// Notes the result of sending.
+/// Notes whether sending succeeded.
 fn note_sent(activity: &mut Activity, call_socket: &CallSocket, sent: io::Result<()>) {
     match sent {
         Ok(()) => activity.sent = true,
@@ -229,13 +229,15 @@ pub(super) fn is_refusal(error: &io::Error) -> bool {
     error.kind() == ErrorKind::ConnectionRefused
 }
 
-/// Sends one packet. A failed send is repeated once. If it fails again, the packet counts as lost.
+/// Sends one packet. If sending fails, tries once more. If the second try fails, too, the packet counts as
+/// lost.
 pub(super) fn deliver(activity: &mut Activity, call_socket: &CallSocket, packet: &[Window<'_>]) {
     deliver_by(activity, call_socket, || call_socket.socket().send(packet, None));
 }
 
-/// Sends one packet of an activity without a call. The function does not wait for free space in the send
-/// buffer, because the calling thread may be the keeper.
+/// Sends one packet of an activity that has no call in progress. Does not wait for free space in the send
+/// buffer, because the calling thread may be the keeper. The keeper, the background thread of the process,
+/// must not be delayed.
 pub(super) fn deliver_now(
     activity: &mut Activity,
     call_socket: &CallSocket,
@@ -256,18 +258,18 @@ fn deliver_by(
             if is_refusal(&error) {
                 call_socket.handle_refusal(activity);
             }
-            // Usually an earlier packet caused this error, and this packet was not sent. So it is sent
-            // again.
+            // Usually an earlier packet caused this error, and the kernel did not send this packet. So this
+            // packet is sent again.
             note_sent(activity, call_socket, send());
         }
     }
 }
 
-/// How a call waits for packets, and its deadline.
+/// How a call waits for packets, and until when.
 pub(super) struct ReceiveWait {
     pub(super) wait: Wait,
     deadline: Option<Instant>,
-    /// The time at which the thread stops polling and sleeps.
+    /// The time at which the thread stops polling, and sleeps instead.
     until: Option<Instant>,
 }
 
@@ -279,11 +281,11 @@ pub(super) enum Waited {
     Unreachable,
 }
 
-/// Where the packets of a result are received.
+/// The memory into which the packets of a result are received.
 pub(super) struct ResultPlacement<'a> {
-    /// The memory for a header, and for the result after it.
+    /// The half of the frame for the result: the memory for a header, and for the result after the header.
     pub(super) half: Space<'a>,
-    /// Whether packets are received into other memory first, and then moved to their places.
+    /// Whether packets are first received into other memory, and then moved to their places.
     pub(super) staged: bool,
 }
 
@@ -307,9 +309,9 @@ impl ResultPlacement<'_> {
             Ok(Some(arrival)) => {
                 let now = moment();
                 let place = if !self.staged && arrival.bytes > arrival.segment {
-                    // Only the first packet of a batch is in its place. If that is a late packet, the
-                    // result of this call is in the wrong place. So the whole batch is moved to other
-                    // memory first.
+                    // A batch was received, and only its first packet lies at its place. If the first packet
+                    // is a late packet of an earlier call, the result of this call lies at the wrong place.
+                    // So the whole batch is first moved to other memory.
                     self.staged = true;
                     scratch.resize(BYTES_MAX, 0);
                     let _ = self.half.read(0, &mut scratch[..arrival.bytes]);
@@ -328,7 +330,8 @@ impl ResultPlacement<'_> {
             }
             Ok(None) => Waited::Nothing,
             Err(error) if is_refusal(&error) => Waited::Unreachable,
-            // If the error belongs to a sent packet, that packet is retransmitted.
+            // If this error belongs to an earlier packet that this socket sent, that packet is retransmitted
+            // later.
             Err(error) => {
                 activity.send_failure = SendFailure::of(&error).or(activity.send_failure);
                 Waited::Nothing
@@ -338,8 +341,8 @@ impl ResultPlacement<'_> {
         waited
     }
 
-    /// Handles one datagram, which lies in `place`. Returns whether it may have changed the activity's
-    /// state.
+    /// Handles one datagram that lies in `place`. Returns whether the datagram may have changed the state of
+    /// the activity.
     #[inline]
     pub(super) fn take(
         &mut self,
@@ -372,19 +375,19 @@ impl ResultPlacement<'_> {
         let range = match activity.client_end.handle(now, &*activity.flow, header, bitmap) {
             Handled::Place(range) => range,
             Handled::Dropped(DropReason::UnknownHandle | DropReason::Late) => return false,
-            // The result is also true for a packet that violates the protocol, because such a
-            // packet may end the call.
+            // A packet that violates the protocol may end the call. So the function returns true for such a
+            // packet, too.
             _ => return true,
         };
         if !self.staged && range.start == 0 && range.len() as u32 == header.shape.total {
-            // The result is in its place.
+            // The whole result already lies at its final place.
             return true;
         }
         let to = self.half.part(HEADER_BYTES + range.start as usize, range.len());
         if let (Some(to), Some(from)) = (to, place.part(from, payload)) {
             to.copy_from(from.window());
         }
-        // Further packets must not overwrite this piece.
+        // From here on, further packets are received elsewhere, so that they do not overwrite this piece.
         self.staged = true;
         true
     }
@@ -396,7 +399,7 @@ impl ReceiveWait {
     }
 
     /// Returns the number of nanoseconds until the next timer, the next send or the deadline, whichever comes
-    /// first. `u64::MAX` means that no such time is set.
+    /// first. Returns `u64::MAX` if no such time is set.
     #[inline]
     pub(super) fn left(&self, activity: &Activity) -> u64 {
         let due = activity
@@ -412,7 +415,7 @@ impl ReceiveWait {
         due.min(left.unwrap_or(u64::MAX))
     }
 
-    /// Waits for a packet until the next timer or the deadline.
+    /// Waits for a packet, until the next timer, the next send or the deadline.
     pub(super) fn receive(
         &mut self,
         activity: &mut Activity,
@@ -432,7 +435,7 @@ impl ReceiveWait {
                 }
                 rounds += 1;
                 if activity.yielding.is_due(rounds) {
-                    // The server may need this processor.
+                    // The server may need the processor on which this thread runs.
                     std::thread::yield_now();
                 }
                 if self.wait == Wait::Adaptive {

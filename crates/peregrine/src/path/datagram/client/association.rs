@@ -1,11 +1,13 @@
-//! The state that all bindings of this process to one server by one route share: the frames, a
-//! socket for each frame, and the packets that are due between calls.
+//! An association: the state that all bindings of this process to one server by one route share. An
+//! association has frames (the memory of calls), a socket for each frame, and the packets that are due
+//! between calls.
 //!
-//! A handle is used only over the socket over which it was bound. Load balancers, address translators
-//! and routers choose the route of a packet by its ports. So from another socket, the same address may
-//! lead to another server, or nowhere. Sockets are never replaced. If the server does not answer any
-//! more, or this machine has lost the address of the sockets, the whole association is *lost*: its
-//! bindings bind again, over new sockets.
+//! The server grants *handles* to a client. Each handle identifies a sequence of calls. A handle is used only
+//! over the socket over which it was granted. Load balancers, address translators and routers choose the
+//! route of a packet by its ports. So from another socket, the same address may lead to another server, or
+//! nowhere. The sockets of an association are never replaced. The whole association is *lost* if the server
+//! does not answer any more, or if this machine has lost the address of the sockets. Then the bindings of the
+//! association bind again, over new sockets.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::time::Duration;
@@ -31,28 +33,27 @@ use crate::protocol::exchange::time::Moment;
 use crate::sync::{Mutex, Rank};
 use crate::value::{Space, Window, align_up};
 
-/// The longest delay of an acknowledgement.
+/// The longest time by which the client delays an acknowledgement.
 pub(crate) const ACKNOWLEDGE_WITHIN: Duration = Duration::from_millis(100);
 
-/// A server counts as silent if binding over a socket of the association has failed for this long. A
-/// call probes for the same time before it fails because the server is dead.
+/// A server counts as silent if binding over a socket of the association has failed for this long in total. A
+/// call also probes a silent server for this long, before the call fails because the server is dead.
 const SILENCE: Duration = Duration::from_secs(2);
-/// The same limit as [`SILENCE`], in round trips of the association. The longer of the two limits
-/// applies.
+/// The limit of [`SILENCE`] in round trips of the association. The longer of the two limits applies.
 const SILENCE_ROUND_TRIPS: u32 = 32;
 
-/// The number of sockets that are tried for a frame until one leads to the association's server. With a load
-/// balancer and two servers, about every second socket leads there.
+/// The number of sockets that are tried for a frame until one of them leads to the association's server. With
+/// a load balancer and two servers, about every second socket leads to that server.
 const OWN_TRIES: u32 = 4;
-/// The number of shared sockets that are tried until one leads to the association's server. It is larger than
-/// [`OWN_TRIES`], because no alternative is left after these sockets.
+/// The number of shared sockets that are tried until one of them leads to the association's server. This
+/// number is larger than [`OWN_TRIES`], because there is no alternative after these sockets.
 const SHARED_TRIES: u32 = 32;
 
 /// The state that all bindings of this process to one server by one route share.
 pub(crate) struct Association {
     to: Route,
-    /// The random number of this run of the server. If an answer has another number, it comes from another
-    /// server, which does not know the handles.
+    /// The random number that identifies one run of the server. An answer with another number comes from
+    /// another server or another run. That server does not know the handles of this association.
     incarnation: u64,
     /// The first round trip that was measured, in nanoseconds.
     round_trip: u64,
@@ -60,15 +61,16 @@ pub(crate) struct Association {
     flow: Arc<PeerFlow>,
     call_sockets: Growing<OnceLock<CallSocket>>,
     captured: Arc<Growing<Mutex<Option<CapturedCall>>>>,
-    /// For each frame, the number of milliseconds that its holders have waited for answers to bind requests
-    /// since a packet last arrived over the frame's socket. Only the holder of the frame changes its entry.
+    /// For each frame: how many milliseconds its holders have waited for answers to bind requests since a
+    /// packet last arrived over the frame's socket. Only the holder of a frame changes the entry of that
+    /// frame.
     silences: Growing<AtomicU32>,
-    /// The number of frames that have their own socket.
+    /// The number of frames that have a socket that is not shared.
     sockets: AtomicU32,
-    /// The socket of the other frames.
+    /// The socket that all other frames share.
     shared: Mutex<Option<Arc<SharedSocket>>>,
     activities: Mutex<Vec<Weak<Mutex<Activity>>>>,
-    /// Whether the keeper already knows that packets are due.
+    /// Whether the keeper, the background thread of the process, already knows that packets are due.
     due: AtomicBool,
     /// Why the association is lost: the number of a [`LostReason`], or 0 if it is not lost.
     lost: AtomicU32,
@@ -82,8 +84,8 @@ pub(super) enum LostReason {
     Silent = 1,
     /// This machine has lost the address of these sockets.
     AddressLost = 2,
-    /// Another server answers over these sockets: the server was restarted, or a load balancer now
-    /// chooses another one.
+    /// Another server answers over these sockets. The server was restarted, or a load balancer now chooses
+    /// another server.
     AnotherServer = 3,
 }
 
@@ -102,14 +104,15 @@ impl LostReason {
     }
 }
 
-/// A cancelled call that the server has not released yet. Its frame is captured.
+/// A cancelled call that the server has not released yet. Until then the call *captures* its frame: no other
+/// call can use the frame.
 #[derive(Clone)]
 struct CapturedCall {
     association: Weak<Association>,
     activity: Arc<Mutex<Activity>>,
 }
 
-/// Makes a socket for a route, with buffers for many packets.
+/// Creates a socket for a route, with buffers that are large enough for many packets.
 pub(super) fn connected(to: &Route, what: SocketUse) -> io::Result<Socket> {
     let socket = to.connect(what)?;
     socket.size_buffers(BUFFER_BYTES)?;
@@ -117,8 +120,9 @@ pub(super) fn connected(to: &Route, what: SocketUse) -> io::Result<Socket> {
 }
 
 impl Association {
-    /// Makes an association with the server of this grant, with frames for `count` calls at a time and
-    /// messages of up to `bytes` bytes. `active` is the number of frames that are active at first.
+    /// Creates an association with the server of `granted`. The association has frames for `count`
+    /// simultaneous calls, with messages of up to `bytes` bytes. `active` is the number of frames that are
+    /// active at first.
     ///
     /// # Errors
     /// If there is no memory.
@@ -145,8 +149,7 @@ impl Association {
         ))
     }
 
-    /// Makes an association with the same server by another route. Both associations share their
-    /// frames.
+    /// Creates an association with the same server by another route. The two associations share their frames.
     pub(crate) fn with_route(&self, to: Route) -> Self {
         let (frames, captured) = (Arc::clone(&self.frames), Arc::clone(&self.captured));
         Self::with_frames(to, (self.incarnation, self.round_trip), frames, captured)
@@ -202,7 +205,7 @@ impl Association {
         self.lost.load(Ordering::Relaxed) != 0
     }
 
-    /// Returns why the association is lost, or `None` if calls may begin.
+    /// Returns why the association is lost, or `None` if it is not lost and calls may begin.
     #[inline]
     pub(super) fn loss(&self) -> Option<LostReason> {
         match self.lost.load(Ordering::Relaxed) {
@@ -213,7 +216,7 @@ impl Association {
         }
     }
 
-    /// Marks the association as lost: no call begins over its sockets, and no binding joins it.
+    /// Marks the association as lost. From now on, no call begins over its sockets, and no binding joins it.
     /// Calls in progress continue.
     #[cold]
     pub(super) fn lose(&self, why: LostReason) {
@@ -228,18 +231,18 @@ impl Association {
         self.call_sockets[frame as usize].get()
     }
 
-    /// Assigns the socket over which a binding was made to a frame that has no socket.
+    /// Assigns a socket to a frame that has none. A binding was made over this socket.
     pub(super) fn start_with(&self, frame: u32, socket: Socket) {
         if self.call_sockets[frame as usize].set(CallSocket::Own(socket)).is_ok() {
             self.sockets.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Binds over the socket of a frame, which the caller holds. A frame without a socket gets one
+    /// Binds over the socket of a frame. The caller holds the frame. If the frame has no socket, it gets one
     /// that leads to this server.
     ///
     /// # Errors
-    /// `ServerGone` if another server answers; otherwise the errors of binding.
+    /// `ServerGone` if another server answers. Otherwise the errors of binding.
     pub(crate) fn bind(
         &self,
         frame: u32,
@@ -270,7 +273,7 @@ impl Association {
         Ok(granted)
     }
 
-    /// Notes that a packet arrived over the socket of a frame, which the caller holds.
+    /// Notes that a packet arrived over the socket of a frame. The caller holds the frame.
     #[inline]
     pub(super) fn note_answer(&self, frame: u32) {
         let silence = &self.silences[frame as usize];
@@ -279,9 +282,9 @@ impl Association {
         }
     }
 
-    /// Notes that the holder of a frame has waited this long for an answer to a bind request, without
-    /// getting one. The times are added up, because each call may have too little time to notice a
-    /// silent server.
+    /// Notes that the holder of a frame has waited for the time `waited`, and got no answer to a bind
+    /// request. The times of several calls are added up, because a single call may have too little time to
+    /// notice a silent server.
     #[cold]
     fn note_no_answer(&self, frame: u32, waited: Duration) {
         let waited = u32::try_from(waited.as_millis()).unwrap_or(u32::MAX);
@@ -294,7 +297,7 @@ impl Association {
         }
     }
 
-    /// Gives a frame its own socket, or the shared one if there are too many sockets.
+    /// Gives a frame a socket that is not shared. If there are too many sockets, gives it the shared socket.
     #[cold]
     fn bind_new_socket(
         &self,
@@ -306,14 +309,15 @@ impl Association {
         let counted = self.sockets.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
         let Ok(before) = counted else { return self.bind_shared(frame, request, until) };
         if before > 0 {
-            // The shared socket is made together with the second socket, so that it exists when
-            // descriptors run out.
+            // The shared socket is created together with the second socket. So the shared socket already
+            // exists when descriptors run out.
             let _ = self.share();
         }
         for _ in 0..OWN_TRIES {
             let socket = match connected(&self.to, SocketUse::Calls) {
                 Ok(socket) => socket,
-                // Without descriptors, the frame uses the shared socket if it exists.
+                // If there are no descriptors left, the frame uses the shared socket, provided that it
+                // exists.
                 Err(_) if self.shared.lock().is_some() => break,
                 Err(error) => {
                     self.sockets.fetch_sub(1, Ordering::Relaxed);
@@ -334,7 +338,7 @@ impl Association {
         self.bind_shared(frame, request, until)
     }
 
-    /// Gives a frame the shared socket, which leads to the association's server.
+    /// Gives a frame the shared socket, which must lead to the association's server.
     fn bind_shared(
         &self,
         frame: u32,
@@ -353,7 +357,7 @@ impl Association {
             }
             say_goodbye(shared.socket(), granted.grant.handles(), granted.terms);
             if shared.is_proven() {
-                // The shared socket led to this server before, and leads to another server now.
+                // The shared socket led to this server before. Now it leads to another server.
                 break;
             }
             let mut current = self.shared.lock();
@@ -365,7 +369,7 @@ impl Association {
         Err(LostReason::AnotherServer.failure())
     }
 
-    /// Returns the shared socket, and makes it if it does not exist yet.
+    /// Returns the shared socket. Creates it if it does not exist yet.
     fn share(&self) -> io::Result<Arc<SharedSocket>> {
         let mut shared = self.shared.lock();
         if let Some(shared) = &*shared {
@@ -375,15 +379,16 @@ impl Association {
         Ok(Arc::clone(shared.insert(new)))
     }
 
-    /// Says goodbye for handles that were granted over the shared socket.
+    /// Notifies the server that handles are not needed any more. These handles were granted over the shared
+    /// socket.
     pub(super) fn say_goodbye(&self, handles: &[GrantedHandle], terms: ClientTerms) {
         if let Some(shared) = &*self.shared.lock() {
             say_goodbye(shared.socket(), handles, terms);
         }
     }
 
-    /// Returns whether the route to the server now begins at another address of this machine than the
-    /// address of `socket`. Returns false if there is no route, because the route may return.
+    /// Returns true if the route to the server now begins at an address of this machine that differs from the
+    /// address of `socket`. Returns false if there is no route now, because the route may return.
     #[cold]
     pub(super) fn has_moved(&self, socket: &Socket) -> bool {
         let Route::Udp(to) = self.to else { return false };
@@ -393,7 +398,7 @@ impl Association {
         now.is_ok_and(|now| own != Some(now))
     }
 
-    /// Remembers that pieces of this size reach the server, and that larger ones did not.
+    /// Remembers that pieces of this size reach the server, and that larger pieces did not reach it.
     #[cold]
     pub(super) fn learn_piece(&self, piece: u32) {
         if let Route::Udp(to) = self.to {
@@ -401,8 +406,8 @@ impl Association {
         }
     }
 
-    /// Returns the size of pieces to use: `piece`, or a smaller size if larger pieces were recently lost on
-    /// the way to the server.
+    /// Returns the size of message pieces to use. This is `piece`, or a smaller size if larger pieces were
+    /// recently lost on the way to the server.
     pub(super) fn piece_for(&self, piece: u32) -> u32 {
         match self.to {
             Route::Udp(to) => piece_sizes::known(to.ip()).map_or(piece, |known| known.min(piece)),
@@ -412,8 +417,8 @@ impl Association {
 
     // Memory.
 
-    /// Returns the memory of one message of a frame, and of the header before the message. `at` is the
-    /// position in bytes of the message in the frame.
+    /// Returns one half of a frame: the memory of one message, and of the header before it. `at` is the
+    /// offset in bytes of the message in the frame.
     pub(super) fn half(&self, index: u32, at: usize) -> Space<'_> {
         let layout = self.frames.layout();
         let start = layout.stride * index as usize + at - HEADER_BYTES;
@@ -421,19 +426,19 @@ impl Association {
         space.range(start, HEADER_BYTES + layout.bytes)
     }
 
-    /// Returns the memory of the reply of a frame, and of the header before the reply.
+    /// Returns the half of a frame for the reply: the memory of the reply, and of the header before it.
     pub(super) fn reply_half(&self, index: u32) -> Space<'_> {
         self.half(index, self.frames.layout().reply_at)
     }
 
     // Packets that are due between calls.
 
-    /// Registers an activity, so that the keeper sends its packets that are due between calls.
+    /// Registers an activity, so that the keeper sends the activity's packets that are due between calls.
     pub(super) fn add(&self, activity: &Arc<Mutex<Activity>>) {
         self.activities.lock().push(Arc::downgrade(activity));
     }
 
-    /// Marks a frame as captured until the server has released the activity's cancelled call.
+    /// Marks a frame as captured. The mark stays until the server has released the activity's cancelled call.
     #[cold]
     pub(super) fn capture(self: &Arc<Self>, frame: u32, activity: &Arc<Mutex<Activity>>) {
         let captured =
@@ -441,19 +446,20 @@ impl Association {
         *self.captured[frame as usize].lock() = Some(captured);
     }
 
-    /// Returns whether a frame is captured. Only the holder of the frame calls this.
+    /// Returns whether a frame is captured. Only the holder of the frame calls this function.
     #[cold]
     pub(super) fn is_captured(&self, frame: u32) -> bool {
         self.captured[frame as usize].lock().is_some()
     }
 
-    /// Returns true if a frame is not captured, or if the server has released the cancelled call that
-    /// captured the frame. The call may belong to another association that shares the frames.
+    /// Returns whether a frame is free of cancelled calls. This is so if the frame is not captured, or if the
+    /// server has released the call that captured it. That call may belong to another association that shares
+    /// the frames.
     pub(crate) fn is_released(&self, frame: u32) -> bool {
         // The caller holds the frame, so no other thread changes this entry meanwhile.
         let captured = self.captured[frame as usize].lock().clone();
         let Some(CapturedCall { association, activity }) = captured else { return true };
-        // If the association is dropped, no thread asks the server any more, so the frame counts as
+        // If the association was dropped, no thread asks its server any more. So the frame counts as
         // released.
         let is_released = match association.upgrade() {
             None => true,
@@ -468,9 +474,9 @@ impl Association {
         is_released
     }
 
-    /// Sends the packets that are due. Returns whether further packets will become due.
+    /// Sends the packets that are due. Returns whether further packets will become due later.
     pub(crate) fn maintain(&self) -> bool {
-        // The flag is cleared first, so that `note_due` reports what becomes due from here on.
+        // The flag is cleared first, so that `note_due` can report packets that become due from here on.
         self.due.store(false, Ordering::SeqCst);
         let mut activities = self.activities.lock();
         activities.retain(|activity| activity.strong_count() > 0);
@@ -479,7 +485,8 @@ impl Association {
         let now = moment();
         let mut due = false;
         for activity in all {
-            // An activity that is in a call has no packets due now, but may have some afterwards.
+            // This activity has a call in progress, so no packets are due now. Packets may become due after
+            // the call.
             let Some(mut activity) = activity.try_lock() else {
                 due = true;
                 continue;
@@ -501,12 +508,12 @@ impl Association {
         due
     }
 
-    /// Notes that packets are due. Returns whether the caller must wake the keeper.
+    /// Notes that packets will become due. Returns true if the caller must wake the keeper.
     pub(super) fn note_due(&self) -> bool {
         !self.due.load(Ordering::Relaxed) && !self.due.swap(true, Ordering::SeqCst)
     }
 
-    /// Sends the control packets of an activity that has no call.
+    /// Sends the control packets of an activity that has no call in progress.
     pub(super) fn send_control(&self, activity: &mut Activity, now: Moment) {
         let Some(call_socket) = self.socket_of(activity.index) else { return };
         let mut out = [0; CONTROL_BYTES_MAX];
@@ -516,7 +523,8 @@ impl Association {
         }
     }
 
-    /// Asks the server whether it has released a cancelled call. Returns true once it has.
+    /// Asks the server whether it has released a cancelled call. Returns true once the server has released
+    /// it.
     fn check_released(&self, activity: &mut Activity) -> bool {
         let Some(call_socket) = self.socket_of(activity.index) else { return true };
         match call_socket {
@@ -527,8 +535,9 @@ impl Association {
         if activity.client_end.next_timer().is_some_and(|due| due <= now) {
             activity.client_end.handle_timer(now);
             if activity.client_end.is_closed() {
-                // The client asked as often as a waiting call does, and got no answer. If the deadline
-                // of each call passes before that, the client notices the silence only here.
+                // The client has asked as often as a waiting call does, and has got no answer. If the
+                // deadline of each call passes too early, the client notices only here that the server is
+                // silent.
                 self.lose(LostReason::Silent);
             }
         }
@@ -537,11 +546,11 @@ impl Association {
     }
 }
 
-/// Takes the packets that arrived on an activity's own socket between calls.
+/// Receives the packets that arrived on an activity's own socket between calls.
 fn receive_between_calls(socket: &Socket, activity: &mut Activity) {
     let mut memory = [0; CONTROL_BYTES_MAX];
-    // This may drop packets of a call that another binding makes on this frame. That call then asks the
-    // server again.
+    // This loop may drop packets of a call that another binding makes on this frame. The client of that call
+    // then asks the server again.
     for _ in 0..16 {
         let received = socket.receive(&[Space::of_mut(&mut memory)], None, Until::Now);
         match received {

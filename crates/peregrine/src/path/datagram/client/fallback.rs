@@ -1,8 +1,8 @@
 //! A binding over raw Ethernet that changes to UDP when the link does not carry frames any more.
 //!
-//! A binding changes once, between two calls. A call fails if the link falls silent during the call, as
-//! it would without a fallback. Later calls use UDP to the same server. If that server does not answer
-//! over UDP, they fail.
+//! A binding changes to UDP once, between two calls. If the link falls silent during a call, that call fails,
+//! as it would without a fallback. Later calls use UDP to the same server. If that server does not answer
+//! over UDP, the later calls fail, too.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -14,19 +14,19 @@ use crate::call::{Call, CallPath, PathKind, Returned};
 use crate::error::{CallError, Kind};
 use crate::protocol::exchange::time::MILLISECOND;
 
-/// The link counts as silent after all calls have failed for this long without any packet from the
-/// server. Within this time, a client usually sends several probes for a call.
+/// The link counts as silent when all calls have failed for this long, and no packet has come from the
+/// server. Within this time, the client usually sends several probes for a call.
 const SILENCE: u64 = 600 * MILLISECOND;
 
-/// Makes the path over UDP when it is needed.
+/// Binds over UDP when this becomes necessary.
 pub(crate) trait Fallback: Send + Sync {
     type Provider: HandleProvider;
 
-    /// Binds to the same server over UDP, after a call has failed because the link was silent. The next
-    /// call needs this binding, and holds `frame`.
+    /// Binds to the same server over UDP, after a call has failed because the link was silent. The next call
+    /// needs this binding. That call holds the frame `frame`.
     ///
     /// # Errors
-    /// If the server is gone, or another one answers.
+    /// If the server is gone, or if another server answers.
     fn fall_back(
         &self,
         frame: u32,
@@ -37,7 +37,7 @@ pub(crate) trait Fallback: Send + Sync {
     fn device(&self) -> String;
 }
 
-/// A binding over a link.
+/// A binding over a link, with a fallback to UDP.
 pub(crate) struct LinkedPath<R: HandleProvider, F: Fallback<Provider = R>> {
     link: DatagramPath<R>,
     udp: OnceLock<Arc<DatagramPath<R>>>,
@@ -56,26 +56,26 @@ impl<R: HandleProvider, F: Fallback<Provider = R>> LinkedPath<R, F> {
             return Ok(udp);
         }
         let new = Arc::new(self.fallback.fall_back(frame, deadline)?);
-        // If two threads come here at the same time, the second binding is dropped.
+        // If two threads get here at the same time, the second new binding is dropped.
         Ok(self.udp.get_or_init(|| new))
     }
 
-    /// Returns whether a call failed because no answer came over the link.
+    /// Returns whether an error means that the link has been silent for too long.
     #[cold]
     fn is_silence(&self, error: &CallError) -> bool {
         matches!(error.kind(), Kind::ServerGone | Kind::TimedOut) && self.link.silence() >= SILENCE
     }
 
-    /// Makes a call over UDP, after an earlier call has failed because the link was silent.
+    /// Sends a call over UDP, after an earlier call has failed because the link was silent.
     #[cold]
     fn transport_over_udp(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
         let deadline = call.limit.deadline();
         match self.udp(call.frame.index(), deadline) {
             Ok(udp) => udp.transport(call),
             Err(error) => {
-                // After a time-out the next call tries the link again, because perhaps the server was only
-                // halted for a while. After any other error, calls stay with UDP: usually the server is gone,
-                // and UDP reports that at once.
+                // After a time-out, the next call tries the link again, because perhaps the server was only
+                // halted for a while. After any other error, calls stay with UDP. In that case the server is
+                // usually gone, and UDP reports this at once.
                 if error.kind() == Kind::TimedOut {
                     self.silent.store(0, Ordering::Relaxed);
                 }
@@ -116,7 +116,7 @@ impl<R: HandleProvider, F: Fallback<Provider = R>> CallPath for LinkedPath<R, F>
     }
 
     fn is_released(&self, frame: u32) -> bool {
-        // Both paths use the same frames.
+        // Both paths use the same frames, so the answer of one path suffices.
         self.link.is_released(frame)
     }
 

@@ -1,8 +1,9 @@
-//! Requests handles from the server at an address.
+//! Requests handles from the server at an address. A handle identifies a sequence of calls, and the server's
+//! record of that sequence.
 //!
-//! A handle is bound over the socket that will carry its calls. If there are several addresses, the
-//! client uses the first that answers. It asks each address a little later than the previous one, as
-//! RFC 8305 describes for TCP.
+//! A handle is requested over the socket that will later carry its calls. If a name has several addresses,
+//! the client uses the first address that answers. The client asks each address a little later than the
+//! previous one, as RFC 8305 describes for TCP.
 
 use core::time::Duration;
 use std::io::{self, ErrorKind};
@@ -22,22 +23,22 @@ use crate::protocol::exchange::message::PIECE_MAX;
 use crate::sys;
 use crate::value::{Space, Window};
 
-/// What a server granted: handles, their terms, and the first round trip.
+/// What a server has granted: handles, and the terms of the handles. Also contains the first round trip.
 pub(crate) struct Granted {
     pub(crate) grant: Grant,
     pub(crate) terms: ClientTerms,
     pub(crate) round_trip_ns: u64,
 }
 
-/// After this many refused packets, the client concludes that no server listens at an address. Before
-/// that it sends again, because a server may be starting.
+/// After this many refused packets, the client concludes that no server listens at an address. Until then,
+/// the client sends again, because the server may be about to start.
 const REFUSED_MAX: u32 = 3;
 
 fn failed(what: &str, error: io::Error) -> CallError {
     CallError::system(Phase::Bind, what.to_owned(), error)
 }
 
-/// Returns the error for a route for which no socket can be made.
+/// Returns the error for a route for which no socket can be created.
 fn no_socket(to: &Route, error: io::Error) -> CallError {
     match error.kind() {
         ErrorKind::NetworkUnreachable
@@ -53,8 +54,8 @@ fn no_socket(to: &Route, error: io::Error) -> CallError {
     }
 }
 
-/// Requests handles over the first of these routes on which a server answers. Returns the index of
-/// that route, then the socket, then the grant.
+/// Requests handles over the first of `routes` on which a server answers. Returns the index of that route,
+/// the socket, and the grant.
 ///
 /// # Errors
 /// The server's error, or the reason why no server answers.
@@ -71,7 +72,7 @@ pub(crate) fn bind(
     Ok((number, socket, granted))
 }
 
-/// Requests handles over a socket that no other thread uses at the same time.
+/// Requests handles over a socket. No other thread may use the socket at the same time.
 pub(super) fn bind_over(
     socket: &Socket,
     to: &Route,
@@ -86,13 +87,13 @@ fn nonce() -> Result<[u8; 12], CallError> {
     sys::random().map_err(|error| failed("cannot read random bytes", error))
 }
 
-/// A function that waits for a packet for at most the given time, writes it to the memory, and returns
-/// its length.
+/// A function that waits for a packet for at most the given time. It writes the packet to the given memory,
+/// and returns the length of the packet.
 pub(super) type ReceivePacket<'a> =
     &'a mut dyn FnMut(&mut [u8; BIND_BYTES], Duration) -> io::Result<Option<usize>>;
 
-/// Requests handles with this nonce. `receive` receives the packets of the bind exchange that has this
-/// nonce.
+/// Requests handles in a bind exchange with the random number `nonce`. `receive` receives the packets that
+/// belong to this exchange.
 pub(super) fn ask(
     socket: &Socket,
     to: &Route,
@@ -106,7 +107,7 @@ pub(super) fn ask(
     granted(converse(socket, to, binding, until, receive)?, Some(request), to)
 }
 
-/// Adapts a request to the buffer of a socket and to the MTU of its route.
+/// Adapts a bind request to the receive buffer of a socket and to the MTU of the socket's route.
 fn fitted(socket: &Socket, request: BindRequest) -> Result<BindRequest, CallError> {
     let buffer = socket
         .size_buffers(BUFFER_BYTES)
@@ -117,7 +118,7 @@ fn fitted(socket: &Socket, request: BindRequest) -> Result<BindRequest, CallErro
     Ok(BindRequest { piece, credits: credits(buffer, piece), ..request })
 }
 
-/// Returns what a bind exchange granted, or its error.
+/// Returns what the server granted in a bind exchange, or the error of the exchange.
 fn granted(
     bound: BindOutcome,
     request: Option<BindRequest>,
@@ -152,9 +153,8 @@ fn granted(
     }
 }
 
-/// Asks the first server that answers at these addresses for its location on the link. Returns the index
-/// of the address that answered, and the location. The location is `None` if that server does not use
-/// raw Ethernet.
+/// Asks the first server that answers at `routes` for its location on the link. Returns the index of the
+/// route that answered, and the location. The location is `None` if that server does not use raw Ethernet.
 ///
 /// # Errors
 /// The reason why no server answers.
@@ -201,7 +201,7 @@ impl Attempt {
         Ok(Self { number, socket, binding, request, refused: 0 })
     }
 
-    /// Receives a packet, and returns whether it was an answer.
+    /// Receives a packet. Returns whether the packet was an answer.
     fn receive(&mut self, due: Duration) -> io::Result<bool> {
         let mut memory = [0; BIND_BYTES];
         let received = receive_from(&self.socket, &mut memory, due)?;
@@ -209,7 +209,7 @@ impl Attempt {
     }
 }
 
-/// Tries the routes, and returns the first attempt that got an answer. The other attempts are dropped.
+/// Tries the routes. Returns the first attempt that got an answer, and drops the other attempts.
 fn race(
     routes: &[Route],
     request: Option<BindRequest>,
@@ -257,8 +257,8 @@ fn race(
         if next < routes.len() {
             due = due.min(starts.saturating_duration_since(Instant::now()));
         }
-        // A single attempt waits on its own socket, because `wait_for_any` does not support raw
-        // Ethernet.
+        // A single attempt waits on its own socket. It cannot use `wait_for_any`, because that function does
+        // not support raw Ethernet.
         let alone = attempts.len() == 1;
         if !alone {
             let sockets: Vec<&Socket> = attempts.iter().map(|attempt| &attempt.socket).collect();
@@ -281,7 +281,7 @@ fn race(
     }
 }
 
-/// Notifies a server that these handles are not needed any more.
+/// Notifies a server that the client does not need these handles any more.
 pub(super) fn say_goodbye(socket: &Socket, handles: &[GrantedHandle], terms: ClientTerms) {
     for handle in handles {
         let mut client_end = ClientEnd::new(*handle, terms, 0, 1);
@@ -303,8 +303,8 @@ fn receive_from(
     let until = if due.is_zero() { Until::Now } else { Until::After(due) };
     let mut received = socket.receive(&into, None, until)?;
     if received.is_none() && until != Until::Now {
-        // On a busy machine, the packet may have arrived while this thread waited for a processor after
-        // the time-out.
+        // On a busy machine, this thread may have waited for a processor after the time-out. The packet may
+        // have arrived meanwhile.
         received = socket.receive(&into, None, Until::Now)?;
     }
     Ok(received.filter(|arrival| !arrival.cut).map(|arrival| arrival.bytes))
@@ -342,7 +342,7 @@ fn converse(
             }
             Ok(None) => {}
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
-                // Perhaps the server is starting.
+                // Perhaps the server is about to start.
                 refused += 1;
                 if refused == REFUSED_MAX {
                     return Err(silent(to, refused));
@@ -354,14 +354,14 @@ fn converse(
     }
 }
 
-/// Handles a packet, and returns whether it was an answer.
+/// Handles a packet. Returns whether the packet was an answer.
 fn handle_packet(binding: &mut wire::BindExchange, packet: &[u8]) -> bool {
     binding.receive(moment(), packet)
 }
 
-/// Returns the error of a call whose frame could not get a new handle. Most errors become
+/// Converts the error of a bind for a call whose frame could not get a new handle. Most errors become
 /// [`Kind::ServerGone`], because the binding cannot be used any more. Errors of this machine and an expired
-/// deadline are returned unchanged.
+/// deadline stay unchanged.
 #[cold]
 pub(crate) fn lost(error: CallError, deadline: Option<Instant>) -> CallError {
     let late = deadline.is_some_and(|deadline| Instant::now() >= deadline);

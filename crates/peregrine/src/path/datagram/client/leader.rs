@@ -1,15 +1,17 @@
-//! Leader and followers: one of the threads that wait at a shared socket receives for all.
+//! Leader and followers. Several threads wait at a shared socket. One of them, the leader, receives for all.
+//! The others are its followers.
 //!
-//! The stream path also has a leader. There, the word of a call also shows whether its reply has arrived. On
-//! the datagram path the activity keeps that state, because packets arrive in any order. A word only shows
-//! that its thread must check its activity again.
+//! Each thread has a *word*, on which it sleeps. The stream path also has a leader, but there the word also
+//! shows whether the reply of a call has arrived. On the datagram path, the thread's activity (its sequence
+//! of calls) keeps that state, because packets arrive in any order. A word only shows that the thread must
+//! check its activity again.
 //!
-//! | word | the thread |
+//! | word | what the thread does |
 //! |---|---|
 //! | `IDLE` | does not wait, or is the leader |
-//! | `AWAKE` | waits, and polls |
+//! | `AWAKE` | waits by polling the word |
 //! | `ASLEEP` | sleeps on the word |
-//! | `WOKEN` | must check its activity: a packet arrived for it, or there is no leader |
+//! | `WOKEN` | must check its activity, because a packet arrived for the activity, or there is no leader |
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use core::time::Duration;
@@ -24,20 +26,20 @@ const AWAKE: u32 = 1;
 const ASLEEP: u32 = 2;
 const WOKEN: u32 = 3;
 
-/// Which thread is the leader, and the memory into which the leader receives.
+/// Records which thread is the leader. Contains the memory into which the leader receives.
 #[derive(Debug)]
 pub(super) struct Leadership<T> {
     /// The thread that holds this lock is the leader.
     input: Mutex<T>,
-    /// Whether there is a leader. The value may be wrong while a thread becomes the leader or stops
-    /// being the leader.
+    /// Whether there is a leader. The value may be wrong for a short time, while a thread becomes the leader
+    /// or stops leading.
     has_leader: AtomicBool,
     /// The number of followers.
     waiting: AtomicU32,
     words: Box<[AtomicU32]>,
 }
 
-/// The leader's guard. When it is dropped, a follower becomes the leader.
+/// The guard that the leader holds. Dropping the guard lets a follower become the leader.
 #[derive(Debug)]
 pub(super) struct Leader<'a, T> {
     leadership: &'a Leadership<T>,
@@ -45,17 +47,17 @@ pub(super) struct Leader<'a, T> {
     input: Option<MutexGuard<'a, T>>,
 }
 
-/// A thread that waits while another one is the leader.
+/// A thread that waits while another thread is the leader.
 #[derive(Debug)]
 pub(super) struct Follower<'a, T> {
     leadership: &'a Leadership<T>,
     index: u32,
-    /// The time at which the thread stops polling and sleeps.
+    /// The time at which the thread stops polling, and sleeps instead.
     until: Option<Instant>,
 }
 
 impl<T> Leadership<T> {
-    /// Makes a leadership for `threads` threads, which have the numbers from 0.
+    /// Creates the state for `threads` threads, which are numbered from 0.
     pub(super) fn new(threads: u32, input: T) -> Self {
         Self {
             input: Mutex::ranked(Rank::Receive, input),
@@ -65,7 +67,7 @@ impl<T> Leadership<T> {
         }
     }
 
-    /// Makes the calling thread the leader, unless there is one.
+    /// Makes the calling thread the leader, unless another thread is the leader.
     #[inline]
     pub(super) fn try_lead(&self) -> Option<Leader<'_, T>> {
         let input = self.input.try_lock()?;
@@ -73,9 +75,9 @@ impl<T> Leadership<T> {
         Some(Leader { leadership: self, input: Some(input) })
     }
 
-    /// Makes the calling thread a follower, which is woken by packets and when there is no leader.
-    /// Events before this call do not wake it. So the caller must then check its activity once more, and
-    /// call [`try_lead`](Self::try_lead).
+    /// Makes the calling thread a follower. From then on, the thread is woken when a packet arrives for its
+    /// activity, or when there is no leader. Earlier events do not wake the thread. So the caller must then
+    /// check its activity once more, and call [`try_lead`](Self::try_lead).
     pub(super) fn follow(&self, index: u32) -> Follower<'_, T> {
         self.words[index as usize].store(AWAKE, Ordering::SeqCst);
         self.waiting.fetch_add(1, Ordering::SeqCst);
@@ -86,8 +88,7 @@ impl<T> Leadership<T> {
         Follower { leadership: self, index, until: None }
     }
 
-    /// Wakes a thread, because its activity has received a packet. Does nothing if the thread does not
-    /// wait.
+    /// Wakes a thread because a packet arrived for its activity. Does nothing if the thread does not wait.
     pub(super) fn wake(&self, index: u32) {
         let _ = self.try_wake(index);
     }
@@ -116,8 +117,8 @@ impl<T> Leadership<T> {
         }
     }
 
-    /// Ensures that a follower becomes the leader, if there is no leader. A follower that is already
-    /// woken suffices: it becomes the leader, or calls this function when it stops waiting.
+    /// Ensures that a follower becomes the leader if there is no leader. One woken follower suffices: it
+    /// becomes the leader, or it calls this function when it stops waiting.
     #[inline]
     fn appoint(&self) {
         fence(Ordering::SeqCst);
@@ -158,8 +159,8 @@ impl<T> Follower<'_, T> {
         &self.leadership.words[self.index as usize]
     }
 
-    /// Waits until the thread is woken, for at most `left`. This function may return early, so the caller
-    /// must check its activity again.
+    /// Waits until the thread is woken, or until the time `left` has passed. The wait may end early, so the
+    /// caller must check its activity again.
     pub(super) fn wait(&mut self, wait: Wait, left: Duration) {
         let spins = match wait {
             Wait::Spin => true,
@@ -170,7 +171,7 @@ impl<T> Follower<'_, T> {
             }
         };
         if spins {
-            // The thread polls for a few rounds only, because the caller must check the clock.
+            // The thread polls for only a few rounds, because the caller must also check the clock.
             for _ in 0..8 {
                 let woken = self.word().load(Ordering::Relaxed) == WOKEN;
                 if woken || !self.leadership.has_leader.load(Ordering::Relaxed) {
@@ -202,7 +203,8 @@ impl<T> Drop for Follower<'_, T> {
     fn drop(&mut self) {
         self.word().swap(IDLE, Ordering::SeqCst);
         self.leadership.waiting.fetch_sub(1, Ordering::SeqCst);
-        // This thread may have been woken to become the leader. Then another follower must be woken.
+        // This thread may have been woken to become the leader, and does not lead. Then another follower must
+        // be woken.
         self.leadership.appoint();
     }
 }
@@ -280,7 +282,7 @@ mod tests {
             leadership.wake_all();
         });
         drop(leader);
-        // A thread that does not wait is not woken, and its word stays idle.
+        // A thread that does not wait is not woken. Its word stays `IDLE`.
         leadership.wake(0);
         assert_eq!(leadership.words[0].load(Ordering::SeqCst), IDLE);
     }
@@ -307,7 +309,7 @@ mod tests {
                 }
             });
             until("the other sleeps", || leadership.words[1].load(Ordering::SeqCst) == ASLEEP);
-            // The first follower is woken to become the leader, but does not become it.
+            // The first follower is woken to become the leader, but it does not become the leader.
             drop(leader);
             assert_eq!(leadership.words[0].load(Ordering::SeqCst), WOKEN);
             assert_eq!(leadership.words[1].load(Ordering::SeqCst), ASLEEP);
@@ -317,13 +319,13 @@ mod tests {
         });
     }
 
-    /// Each thread waits for a number that only the leader can give to it, as it would wait for a
-    /// packet.
+    /// Each thread waits for a number that only the leader can give to it. This imitates a thread that waits
+    /// for a packet.
     #[test]
     fn followers_never_wait_without_a_leader() {
         const THREADS: u32 = 6;
         const ROUNDS: u64 = 3000;
-        // For each thread, the number that it requested, and the number that it received.
+        // For each thread: the number that the thread requested, and the number that the thread received.
         let asked = [const { AtomicU64::new(0) }; THREADS as usize];
         let given = [const { AtomicU64::new(0) }; THREADS as usize];
         for wait in [Wait::Block, Wait::Adaptive] {

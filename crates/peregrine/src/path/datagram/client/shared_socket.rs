@@ -1,11 +1,11 @@
 //! One socket for the calls of many threads. One of these threads, the leader, receives for all of them.
 //!
-//! Each thread sends its own packets and has its own timers. A thread that waits releases the lock
-//! of its activity. The leader finds the activity of each datagram by its handle, puts results in
-//! their places, and wakes the threads of these activities.
+//! Each thread sends its own packets, and has its own timers. A thread that waits releases the lock of its
+//! activity, which is the state of its calls. The leader finds the activity of each datagram by the handle in
+//! the datagram. The leader puts results in their places, and wakes the threads of these activities.
 //!
-//! There is no deadlock: a thread that holds the lock of its activity blocks only in sending. Only
-//! the leader also waits for the locks of other activities.
+//! There is no deadlock. A thread that holds the lock of its activity can block only in sending. Only the
+//! leader also waits for the locks of other activities.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::time::Duration;
@@ -33,25 +33,27 @@ use crate::value::Space;
 type Input = Box<[u8]>;
 
 /// The guard of the leader, or `None` if the calling thread is not the leader. A thread that becomes the
-/// leader keeps the guard until its call ends.
+/// leader keeps this guard until its call ends.
 pub(super) type HeldLead<'a> = Option<Leader<'a, Input>>;
 
-/// A socket, and the activities that use it.
+/// A socket that several activities share.
 pub(super) struct SharedSocket {
     socket: Socket,
     leadership: Leadership<Input>,
     /// The activity of each handle.
     activities: Mutex<HashMap<Handle, Weak<Mutex<Activity>>>>,
-    /// For each bind request in progress, by its nonce: the answer, if it has arrived.
+    /// The bind requests in progress. For each request, identified by its nonce: the answer, if it has
+    /// arrived.
     asked: Mutex<HashMap<Handle, Option<Box<[u8]>>>>,
-    /// The number of times that the server's machine has reported a closed port.
+    /// How often the server's machine has reported a closed port.
     refusals: AtomicU32,
-    /// Whether the association's server has granted handles over this socket.
+    /// Whether the association's server has granted handles over this socket. If so, the socket leads to this
+    /// server.
     proven: AtomicBool,
 }
 
 impl SharedSocket {
-    /// Makes a socket for a route, for the activities of `frames` frames.
+    /// Creates a socket for a route. The socket serves the activities of up to `frames` frames.
     pub(super) fn new(to: &Route, frames: u32) -> io::Result<Self> {
         let socket = connected(to, SocketUse::Shared)?;
         // Without GRO, the kernel delivers each packet alone.
@@ -81,10 +83,10 @@ impl SharedSocket {
         &self.socket
     }
 
-    /// Reduces the credits in the terms of an activity, because all activities of the socket share one
-    /// receive buffer.
+    /// Reduces the credits in the terms of an activity. Credits are the number of packets that the server may
+    /// have in the receive buffer. All activities of the socket share one receive buffer.
     pub(super) const fn terms(terms: ClientTerms) -> ClientTerms {
-        /// The number of equal parts into which the credits are divided. Each activity gets one part.
+        /// Each activity gets the credits divided by this number.
         const PART: u16 = 8;
         let credits_here = terms.credits_here.div_ceil(PART);
         ClientTerms { credits_here, ..terms }
@@ -93,7 +95,7 @@ impl SharedSocket {
     /// Registers the activity of a handle.
     pub(super) fn add(&self, handle: Handle, activity: &Arc<Mutex<Activity>>) {
         let mut activities = self.activities.lock();
-        // Activities of dropped bindings are removed.
+        // This also removes the activities of dropped bindings.
         activities.retain(|_, activity| activity.strong_count() > 0);
         activities.insert(handle, Arc::downgrade(activity));
     }
@@ -103,14 +105,14 @@ impl SharedSocket {
         self.activities.lock().remove(handle);
     }
 
-    /// Prepares an activity for a new call, which ignores earlier packets and refusals.
+    /// Prepares an activity for a new call. The new call ignores earlier packets and refusals.
     pub(super) fn begin(&self, activity: &mut Activity) {
         activity.news = false;
         activity.refusals = self.refusals.load(Ordering::Acquire);
     }
 
-    /// Notes that the server's machine reported a closed port. Wakes the threads of all calls, because
-    /// each of them may have sent the refused packet.
+    /// Notes that the server's machine reported a closed port. Wakes the threads of all calls, because any of
+    /// them may have sent the refused packet.
     #[cold]
     pub(super) fn note_refusal(&self) {
         // SYNC: refusals. The count is raised before the waiting threads are woken.
@@ -118,15 +120,15 @@ impl SharedSocket {
         self.leadership.wake_all();
     }
 
-    /// Returns whether there was a refusal that the activity has not handled.
+    /// Returns whether a refusal was reported that the activity has not handled yet.
     fn is_refused(&self, activity: &mut Activity) -> bool {
         let refusals = self.refusals.load(Ordering::SeqCst);
         core::mem::replace(&mut activity.refusals, refusals) != refusals
     }
 
-    /// Waits for a packet for this activity, until its next timer or the deadline. If there is no
-    /// leader, this thread becomes the leader and receives for all. Otherwise it releases the lock of
-    /// the activity while it waits.
+    /// Waits for a packet for this activity, until the activity's next timer or the deadline. If there is no
+    /// leader, this thread becomes the leader, and receives for all threads. Otherwise this thread waits, and
+    /// releases the lock of the activity meanwhile.
     pub(super) fn receive<'s, 'm>(
         &'s self,
         association: &Association,
@@ -146,7 +148,7 @@ impl SharedSocket {
                 *leader = self.leadership.try_lead();
             }
             if let Some(leader) = leader {
-                // A thread that becomes the leader stops being a follower.
+                // A thread must stop being a follower when it becomes the leader.
                 drop(follower);
                 let waited = self.receive_for_all(association, leader, &mut activity, waiting);
                 return (activity, waited);
@@ -188,7 +190,8 @@ impl SharedSocket {
                 self.is_refused(own);
                 Waited::Unreachable
             }
-            // If the error belongs to a sent packet, that packet is retransmitted.
+            // If this error belongs to an earlier packet that this socket sent, that packet is retransmitted
+            // later.
             Err(error) => {
                 own.send_failure = SendFailure::of(&error).or(own.send_failure);
                 Waited::Nothing
@@ -196,8 +199,8 @@ impl SharedSocket {
         }
     }
 
-    /// Delivers each received datagram to its activity. Damaged datagrams and those without an activity
-    /// are dropped.
+    /// Delivers each received datagram to the activity to which it belongs. Drops damaged datagrams, and
+    /// datagrams without an activity.
     fn distribute(
         &self,
         association: &Association,
@@ -237,7 +240,7 @@ impl SharedSocket {
             activity.news = true;
             let index = activity.index;
             drop(activity);
-            // Successive packets for one activity wake its thread once.
+            // Several successive packets for one activity wake the thread of that activity only once.
             if let Some(other) = to_wake.replace(index).filter(|other| *other != index) {
                 self.leadership.wake(other);
             }
@@ -247,7 +250,7 @@ impl SharedSocket {
         }
     }
 
-    /// Receives and delivers the datagrams that have arrived, unless there is a leader.
+    /// Receives and delivers the datagrams that have arrived. Does nothing if another thread is the leader.
     fn drain(&self, association: &Association, mut own: Option<&mut Activity>) {
         let Some(mut leader) = self.leadership.try_lead() else { return };
         let place = Space::of_mut(leader.input());
@@ -263,7 +266,8 @@ impl SharedSocket {
         }
     }
 
-    /// Receives what has arrived, and checks for refusals, for an activity without a call in progress.
+    /// Receives the datagrams that have arrived, and checks for refusals. The caller's activity has no call
+    /// in progress.
     pub(super) fn check(&self, association: &Association, activity: &mut Activity) {
         self.drain(association, Some(activity));
         if self.is_refused(activity) {
@@ -273,7 +277,7 @@ impl SharedSocket {
 
     // Bind requests of frames that use the shared socket.
 
-    /// Requests handles from the server, while other threads make calls.
+    /// Requests handles from the server. Other threads may make calls over the socket meanwhile.
     #[cold]
     pub(super) fn bind(
         &self,
@@ -298,7 +302,7 @@ impl SharedSocket {
         granted
     }
 
-    /// Keeps an answer to a bind request, if it is expected.
+    /// Keeps an answer to a bind request, if that request is in progress.
     #[cold]
     fn keep_answer(&self, key: Handle, answer: Option<Space<'_>>) {
         if let (Some(place), Some(answer)) = (self.asked.lock().get_mut(&key), answer) {
@@ -308,8 +312,8 @@ impl SharedSocket {
         }
     }
 
-    /// Waits for an answer for at most `due`. It polls at growing intervals, because hundreds of threads
-    /// may bind at the same time, and each poll receives the answers for all of them.
+    /// Waits for an answer, for at most `due`. The thread polls at growing intervals, because hundreds of
+    /// threads may bind at the same time, and each poll receives the answers for all of them.
     fn answered(&self, association: &Association, key: Handle, due: Duration) -> Option<Box<[u8]>> {
         const POLL_FIRST: Duration = Duration::from_micros(500);
         const POLL_MAX: Duration = Duration::from_millis(16);

@@ -1,5 +1,5 @@
-//! The fuzz target for the datagram path: a service that handles datagrams of a client that it knows,
-//! and of unknown clients.
+//! The fuzz target for the datagram path. A server handles fuzzed datagrams, from one client that it knows
+//! and from unknown clients.
 
 #![allow(missing_docs)]
 
@@ -23,11 +23,11 @@ use crate::serving::binding_table::BindingRow;
 
 /// The size of the largest message in bytes.
 const BYTES: usize = 100_000;
-/// The number of handles that are bound before each input.
+/// The number of handles that are bound before each input is handled.
 const HANDLES: usize = 3;
 /// After this many inputs, the target forgets all records. After other inputs, it usually forgets only the
-/// records of the handles that were bound before the input. Once each place has been used, there are
-/// thousands of records. To visit all of them takes longer than to handle an input.
+/// records of the handles that were bound for that input. Once every place of the table has been used, there
+/// are thousands of records. Visiting all of them takes longer than handling an input.
 const ALL_EVERY: u32 = 1024;
 
 struct Only(Arc<dyn Serve>);
@@ -80,12 +80,12 @@ impl ExportHost for Only {
     }
 }
 
-/// A service with one thread.
+/// A server socket that one thread serves.
 pub struct Datagrams {
     service: Arc<ServerSocket>,
     receiver: ReceiverState,
     inputs: u32,
-    /// An address without a socket, so that packets to it are lost.
+    /// An address at which no socket listens. Packets to this address are lost.
     closed_port: SocketAddr,
 }
 
@@ -97,7 +97,7 @@ impl core::fmt::Debug for Datagrams {
 
 impl Datagrams {
     /// # Errors
-    /// If no socket can be made.
+    /// If no socket can be created.
     pub fn new(serve: Arc<dyn Serve>) -> io::Result<Self> {
         let service = ServerSocket::new(
             Socket::Udp(Udp::bound(SocketAddr::from(([127, 0, 0, 1], 0)))?),
@@ -115,11 +115,12 @@ impl Datagrams {
         })
     }
 
-    /// Handles the datagrams of an input. For each datagram, the input has a byte of flags, one for the
-    /// handle, one for the sequence, two for the length, and then the bytes of the datagram.
+    /// Handles the datagrams of an input. The input describes each datagram by one byte of flags, one for the
+    /// handle, one for the sequence number, and two for the length. After them come the bytes of the
+    /// datagram.
     ///
     /// # Panics
-    /// If memory is still charged after all clients are forgotten.
+    /// If memory is still charged after the target has forgotten all clients.
     pub fn take(&mut self, mut input: &[u8]) {
         let handles = self.bind();
         let mut waiting = Vec::new();
@@ -129,7 +130,7 @@ impl Datagrams {
             input = rest;
             let handle = handles.get(usize::from(*which) % (HANDLES + 1));
             let mut datagram = datagram.to_vec();
-            // The datagram is extended, so that calls of many packets need no long inputs.
+            // The datagram is extended. So even a short input can contain calls of many packets.
             if how & 8 != 0 {
                 datagram.resize(HEADER_BYTES + 512, *ahead);
             }
@@ -161,7 +162,7 @@ impl Datagrams {
         });
         self.forget(handles.iter().filter_map(|handle| self.service.records.record(handle.place)));
         self.inputs = self.inputs.wrapping_add(1);
-        // An input may have bound a handle itself, if it contained a valid cookie.
+        // If an input contained a valid cookie, the input may have bound further handles.
         if self.service.calls.any() || self.inputs.is_multiple_of(ALL_EVERY) {
             self.forget(self.service.records.all());
         }
@@ -196,8 +197,8 @@ impl Datagrams {
     }
 }
 
-/// Writes `handle` into the header of a datagram, if it is given. Also writes the checksums of the payload
-/// and of the header that the flags `how` request.
+/// Writes `handle` into the header of a datagram, if a handle is given. The flags `how` select whether the
+/// checksums of the payload and of the header are written, too.
 fn known(datagram: &mut [u8], how: u8, handle: Option<&Handle>, ahead: i32) {
     let Some((header, payload)) = datagram.split_first_chunk_mut::<HEADER_BYTES>() else { return };
     header[..3].copy_from_slice(&[b'P', b'X', VERSION]);

@@ -1,11 +1,11 @@
-//! Receives pieces of a call directly into the call's memory.
+//! Receives the pieces of a call directly into the memory of the call. A piece is the payload of one packet.
 //!
-//! A thread that receives alone, and has placed pieces of a call without gaps, can predict the next pieces:
-//! they arrive next if no other client sends and no packet is lost. The thread borrows the call's memory from
-//! the record, and lets the kernel write payloads to their places and headers elsewhere. A right prediction
-//! saves one copy, and a wrong one costs one copy more. While the memory is borrowed, pieces of the call that
-//! another thread receives are dropped, and the client retransmits them. So only a thread that receives alone
-//! borrows memory.
+//! A thread can predict the next pieces of a call if it receives alone, and if the pieces so far arrived
+//! without gaps. The prediction is right if no other client sends and no packet is lost. The thread borrows
+//! the memory of the call from the client's record. Then the kernel writes payloads directly to their places,
+//! and headers elsewhere. A right prediction saves one copy, and a wrong prediction costs one additional
+//! copy. While the memory is borrowed, pieces of the call that another thread receives are dropped, and the
+//! client retransmits them. So only a thread that receives alone borrows memory.
 
 use super::{DatagramEffect, EStack, Header, Inner, ReceiverState, ServerSocket, Until};
 use crate::device::udp::copy_across;
@@ -20,30 +20,31 @@ use crate::value::Space;
 /// unexpected bytes.
 const SPACES: usize = 2 * GSO_DATAGRAMS_MAX + 1;
 
-/// The pieces that a thread expects next, and the memory that it has borrowed for them.
+/// The pieces that a thread expects next, and the memory that the thread has borrowed for them.
 pub(super) struct ExpectedPieces {
     handle: Handle,
     sequence: u32,
-    /// The number of this loan in the record.
+    /// The number of this loan. The record has the same number while the loan is valid.
     loan: u32,
     group: u16,
     estack: EStack,
     held: usize,
     cut: Fragments,
-    /// The position of the first expected piece.
+    /// The number of the first expected piece, counted in the order in which pieces are sent.
     next: u32,
     count: usize,
 }
 
 impl ExpectedPieces {
-    /// Returns the range of bytes in the call for the payload of the nth expected datagram.
+    /// Returns the bytes of the call that the payload of an expected datagram contains. `number` counts from
+    /// 0.
     fn range(&self, number: usize) -> core::ops::Range<usize> {
         let range = self.cut.range(self.cut.fragment(self.next + number as u32));
         range.start as usize..range.end as usize
     }
 
-    /// Returns the spaces into which the kernel writes: header and payload of each datagram, then the
-    /// space for unexpected bytes.
+    /// Returns the spaces into which the kernel writes: two for each datagram, for its header and its
+    /// payload, and then one for unexpected bytes.
     fn spaces<'a>(&'a mut self, input: &'a mut EStack) -> [Space<'a>; SPACES] {
         let mut spaces = [Space::none(); SPACES];
         let ranges = core::array::from_fn::<_, GSO_DATAGRAMS_MAX, _>(|number| {
@@ -59,7 +60,7 @@ impl ExpectedPieces {
         spaces
     }
 
-    /// Returns the header of the datagram with this number, if this datagram is the expected one.
+    /// Returns the header of the received datagram `number`, if this datagram is the expected one.
     fn expected_header(
         &mut self,
         number: usize,
@@ -87,8 +88,8 @@ impl ExpectedPieces {
 }
 
 impl ServerSocket {
-    /// Borrows the memory of a record's call, if the next pieces can be predicted. The kernel can then write
-    /// these pieces directly to their places.
+    /// If the next pieces of a record's call can be predicted, borrows the memory of the call. The kernel can
+    /// then write these pieces directly to their places.
     pub(super) fn expect_next(&self, receiver: &mut ReceiverState, inner: &mut Inner) {
         let Some((sequence, cut, next)) = inner.server_end.next_expected() else { return };
         if receiver.rest.is_some() || receiver.expected.is_some() {
@@ -104,7 +105,7 @@ impl ServerSocket {
             Some(ExpectedPieces { handle, sequence, loan, group, estack, held, cut, next, count });
     }
 
-    /// Gives borrowed memory back to the record, because the thread does not receive alone any more.
+    /// Gives borrowed memory back to the record, because other threads receive now.
     #[cold]
     pub(crate) fn release_expected(&self, receiver: &mut ReceiverState) {
         let Some(ExpectedPieces { handle, loan, group, estack, held, .. }) =
@@ -119,8 +120,8 @@ impl ServerSocket {
         }
     }
 
-    /// Receives the expected pieces. Unexpected bytes are moved to the thread's input memory, as if
-    /// they had been received there. Returns `None` if nothing arrived.
+    /// Receives the expected pieces. Moves unexpected bytes to the thread's input memory, as if they had been
+    /// received there. Returns `None` if nothing arrived.
     pub(super) fn receive_expected(
         &self,
         receiver: &mut ReceiverState,
@@ -148,7 +149,7 @@ impl ServerSocket {
                 let Some(header) = header.filter(|_| !cut && completing.is_none()) else { break };
                 right = number + 1;
                 self.calls.note_progress(inner.group);
-                // With any other action the piece is already in its place, or is not needed.
+                // After any other action, the piece already lies at its place, or is not needed.
                 if let Action::Execute(_) = inner.handle(now, &header, &[]).action {
                     completing = Some(header);
                 }
@@ -183,7 +184,7 @@ impl ServerSocket {
     }
 }
 
-/// Copies a piece of a call to its place.
+/// Copies a piece of a call from the input memory to its place in the memory of the call.
 pub(super) fn place(
     inner: &mut Inner,
     receiver: &mut ReceiverState,

@@ -1,8 +1,9 @@
-//! Checks the clients of running procedures: asks silent clients whether they still wait, and
-//! treats a client that does not answer as dead.
+//! Checks whether the clients of running procedures are alive. The server asks silent clients whether they
+//! still wait. A client that does not answer is treated as dead.
 //!
-//! The keeper makes these checks only while procedures run, or while results are kept for clients that were
-//! treated as dead. The only cost of these checks for each call is that its thread reads one flag.
+//! The keeper, the background thread of the process, makes these checks. The keeper does so only while
+//! procedures run, or while the server keeps results for clients that were treated as dead. For each call,
+//! these checks cost only the reading of one flag.
 
 use core::sync::atomic::Ordering;
 use core::time::Duration;
@@ -16,14 +17,14 @@ use crate::protocol::exchange::table::is_evictable;
 use crate::protocol::exchange::time::{MILLISECOND, Moment, SECOND};
 use crate::value::Window;
 
-/// The time from the start of a call to the first check of its client.
+/// The time from the start of a call to the first check of the client that made the call.
 const CHECKED_AFTER: Duration = Duration::from_millis(500);
 /// The shortest time between two checks, in nanoseconds.
 const LOOK_MIN: u64 = 20 * MILLISECOND;
 /// The longest time between two checks while a procedure runs, in nanoseconds.
 const LOOK_MAX: u64 = SECOND;
-/// The time in nanoseconds between two checks while no procedure runs, but results are kept for
-/// clients that were treated as dead.
+/// The time in nanoseconds between two checks if no procedure runs, but the server keeps results for clients
+/// that were treated as dead.
 const LOOK_AT_RESULTS: u64 = 5 * SECOND;
 
 impl ServerSocket {
@@ -32,13 +33,13 @@ impl ServerSocket {
         let _ = self.watch.set(watch);
     }
 
-    /// Ensures that the keeper checks callers while a procedure runs. The record must already have the
-    /// phase `Running`.
+    /// Ensures that the keeper checks callers while a procedure runs. The record of the call must already be
+    /// in the phase `Running`.
     #[inline]
     pub(super) fn ensure_callers_are_checked(&self) {
-        // SYNC: datagram-liveness. A thread changes the record before it reads the flag here. The
-        // keeper clears the flag before it reads records. So at least one of them sees the change of
-        // the other.
+        // SYNC: datagram-liveness. A thread changes the record before it reads the flag here. The keeper
+        // clears the flag before it reads records. So at least one of the two threads sees the change of the
+        // other.
         if !self.is_checking.load(Ordering::Relaxed)
             && !self.is_checking.swap(true, Ordering::SeqCst)
         {
@@ -53,8 +54,8 @@ impl ServerSocket {
         }
     }
 
-    /// Checks the clients of all running procedures. Returns the time until the next check, or `None` if
-    /// no procedure runs and no result is kept for a client that was treated as dead.
+    /// Checks the clients of all running procedures. Returns the time until the next check. Returns `None` if
+    /// no procedure runs, and no result is kept for a client that was treated as dead.
     pub(crate) fn check_callers(&self) -> Option<Duration> {
         self.is_checking.store(false, Ordering::SeqCst);
         let now = moment();
@@ -80,8 +81,8 @@ impl ServerSocket {
         place: u32,
         orphans: &mut Vec<u32>,
     ) -> Option<Moment> {
-        // A thread that holds the lock handles a packet of the client, or ends its call. So the check is
-        // repeated soon.
+        // Another thread holds the lock. That thread handles a packet of the client, or ends the client's
+        // call. So this check is repeated soon.
         let Some(mut inner) = record.0.try_lock() else { return Some(now.after(LOOK_MIN)) };
         match inner.server_end.phase() {
             RecordPhase::Running => {
@@ -94,8 +95,8 @@ impl ServerSocket {
                     self.note_sent(1, sent);
                 }
                 self.note_given_up(&mut inner);
-                // Calls that begin meanwhile must be checked soon, even if this call was cancelled long
-                // ago and needs no early check.
+                // Other calls that begin meanwhile must be checked soon. So the next check is early enough
+                // for them, even if this call was cancelled long ago and needs no check soon.
                 Some(again.unwrap_or(now.after(LOOK_MAX)).min(now.after(LOOK_MAX)))
             }
             RecordPhase::Replied if inner.server_end.is_caller_lost() => {
@@ -108,7 +109,7 @@ impl ServerSocket {
         }
     }
 
-    /// Forgets the result of a client that was treated as dead, and has sent nothing since.
+    /// Forgets the result of a client that was treated as dead, if the client has sent nothing since.
     fn forget_orphan(&self, now: Moment, place: u32) {
         // Lock order, as in `admit`: the table, then a record.
         let mut table = self.table.lock();

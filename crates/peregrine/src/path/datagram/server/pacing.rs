@@ -1,5 +1,6 @@
-//! Sends packets later, because the packets of a result are spread over a round trip. Also keeps the
-//! congestion control of the network path to each peer, which the records of the peer share.
+//! Paces the packets of results: a thread sends some packets later, so that they are spread over a round
+//! trip. Also keeps the congestion control of the network path to each peer. All records of a peer share this
+//! congestion control.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -16,17 +17,19 @@ use crate::sync::{Condvar, Mutex, MutexGuard, Rank};
 const LINGER: Duration = Duration::from_secs(5);
 /// The name of the pacing thread.
 const THREAD: &str = "peregrine-pace";
-/// Entries of peers without a record are removed only if there are at least this many entries.
+/// The smallest number of entries at which entries of peers without a record are removed.
 const FLOWS_MIN: usize = 64;
 
-/// The congestion control of the network path to each peer that has records, by the peer's number.
+/// For each peer that has records: the congestion control of the network path to it. The key is the peer's
+/// number.
 #[derive(Default)]
 pub(super) struct Flows(Mutex<Known>);
 
 #[derive(Default)]
 struct Known {
     flows: HashMap<u64, Weak<PeerFlow>>,
-    /// When the table has this number of entries, the entries of peers without a record are removed.
+    /// When the table has this many entries, entries of peers without a record are removed before the next
+    /// insertion.
     full: usize,
 }
 
@@ -47,8 +50,9 @@ impl Flows {
     }
 }
 
-/// The records that have packets to send later, and their due times. The pacing thread sends these packets.
-/// The thread exists only while there are such records, and for [`LINGER`] afterwards.
+/// The records that have packets to send later, and the times at which these packets are due. The pacing
+/// thread sends the packets. This thread exists only while there are such records, and for [`LINGER`]
+/// afterwards.
 pub(super) struct Pacer {
     state: Mutex<State>,
     earlier: Condvar,
@@ -78,7 +82,8 @@ impl Pacer {
         self.earlier.notify_all();
     }
 
-    /// Waits for the next record that has packets to send. Returns `None` if the thread must end.
+    /// Waits until a record has due packets. Returns the place of that record, or `None` if the thread must
+    /// end.
     fn next(&self) -> Option<u32> {
         let mut state = self.state();
         loop {
@@ -96,7 +101,7 @@ impl Pacer {
             let timed_out;
             (state, timed_out) = self.earlier.wait_timeout(state, wait);
             if timed_out && wait == LINGER && state.due.is_empty() {
-                // A thread that adds a record from here on starts another pacing thread.
+                // If another thread adds a record from here on, that thread starts a new pacing thread.
                 state.runs = false;
                 return None;
             }
@@ -105,8 +110,8 @@ impl Pacer {
 }
 
 impl ServerSocket {
-    /// Schedules the next packets of a record, if it has packets to send later. If no thread can be
-    /// started, the client asks for the missing packets.
+    /// Schedules the next packets of a record, if the record has packets to send later. If no pacing thread
+    /// can be started, the client asks for the missing packets.
     #[inline]
     pub(super) fn pace(&self, server_end: &ServerEnd, paced: &mut bool) {
         if let Some(due) = server_end.next_send()

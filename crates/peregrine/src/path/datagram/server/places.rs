@@ -1,6 +1,7 @@
-//! The places of the table: binding, goodbyes, and the eviction of silent clients.
+//! Manages the places of the server's table. Each place has the record of one client handle. This module
+//! binds clients, handles their goodbyes, and evicts silent clients.
 //!
-//! Lock order: the table, then a record.
+//! Lock order: first the table, then a record.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,7 +27,7 @@ use crate::sys::{self, Address};
 use crate::value::{ByteOrder, Window};
 
 impl ServerSocket {
-    /// Returns the number of procedures that run although their clients have cancelled the calls.
+    /// Returns how many procedures still run although their clients have cancelled the calls.
     pub(crate) fn captured(&self) -> u64 {
         let given_up = |record: &Record| {
             record.0.try_lock().is_some_and(|inner| inner.server_end.is_cancelled())
@@ -34,12 +35,12 @@ impl ServerSocket {
         self.records.all().filter(|record| given_up(record)).count() as u64
     }
 
-    /// Returns the number of calls that were refused before they were run.
+    /// Returns the number of calls that were refused before they ran.
     pub(super) fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Returns whether a client is bound.
+    /// Returns whether any client is bound.
     pub(super) fn has_clients(&self) -> bool {
         self.records.all().any(|record| record.0.lock().row.is_some())
     }
@@ -86,15 +87,15 @@ impl ServerSocket {
         let piece = self.socket.payload_to(from, HEADER_BYTES).unwrap_or(1024);
         let piece = (piece as u32).min(wish.piece) & !15;
         let credits_here = credits(self.buffer, piece);
-        // The extensions of a call are not part of its message.
+        // The extensions of a call count in addition to the size of its message.
         let bytes_max = (row.message_bytes + extensions::BYTES_MAX).min(TOTAL_MAX as usize) as u32;
         let terms = ServerTerms { piece, credits: wish.credits, credits_here, bytes_max };
         let wanted = usize::from(wish.handles).clamp(1, HANDLES_MAX);
         let mut handles = [GrantedHandle::default(); HANDLES_MAX];
         let mut count = 0;
-        // The row is added to the count of bindings before a handle exists, because a withdrawal
-        // subtracts the row of each handle from this count. The row is held, so that the eviction
-        // of the first handles does not revoke the binding.
+        // A withdrawal subtracts the row of each handle from the count of bindings. So the row, the server's
+        // record of the binding, is added to this count before a handle exists. The row is held, so that the
+        // eviction of the first handles does not revoke the binding.
         row.add_to_count();
         row.hold();
         while count < wanted
@@ -103,7 +104,8 @@ impl ServerSocket {
             handles[count] = granted;
             count += 1;
         }
-        // A withdrawal before this moment may have missed the new handles.
+        // A withdrawal that began before this moment may have missed the new handles. So the server checks
+        // again.
         let is_withdrawn = self.host.is_withdrawn(&row);
         if is_withdrawn {
             row.revoke();
@@ -124,7 +126,7 @@ impl ServerSocket {
         Ok(grant.with(&handles[..count]))
     }
 
-    /// Returns the text that explains why a client gets no place.
+    /// Returns a text that explains why a client gets no place in the table.
     #[cold]
     fn no_place_text(&self, from: &Address) -> String {
         let host = self.peer(PeerAddress::of(from).host());
@@ -139,7 +141,7 @@ impl ServerSocket {
         }
     }
 
-    /// Makes a handle for one more client, if there is a free or evictable place.
+    /// Grants a handle to one more client, if a place is free or can be evicted.
     pub(super) fn admit(
         &self,
         now: Moment,
@@ -162,7 +164,7 @@ impl ServerSocket {
         let admission = table.admit(now, host, phase)?;
         let mut inner = self.records.made(admission.place)?.0.lock();
         if admission.evict {
-            // The client of this record may have sent a packet since the table chose it.
+            // The client of this record may have sent a packet after the table chose this place.
             let silence = now.since(inner.server_end.last_heard());
             if !is_evictable(inner.server_end.phase(), silence) {
                 table.reassign(admission.place, inner.group.into());
@@ -179,7 +181,7 @@ impl ServerSocket {
         Some(inner.server_end.granted_handle())
     }
 
-    /// Revokes the handles of clients that hold memory, if they were silent for so long that the table
+    /// Revokes the handles of clients that hold memory, if the clients were silent for so long that the table
     /// may evict them.
     #[cold]
     pub(super) fn sweep_silent(&self, now: Moment) {
@@ -188,8 +190,8 @@ impl ServerSocket {
         if recent || self.swept.compare_exchange(last, now.0, order, order).is_err() {
             return;
         }
-        // This thread may hold the lock of a record, while a thread in `admit` holds the lock of the
-        // table. So this thread must not wait for the table.
+        // This thread may hold the lock of a record. A thread in `admit` may hold the lock of the table, and
+        // wait for that record. So this thread must not wait for the table.
         let Some(mut table) = self.table.try_lock() else { return };
         let mut spare = ThreadCache::default();
         for place in 0..limits::CALLERS_MAX as u32 {
@@ -218,12 +220,12 @@ impl ServerSocket {
         }
     }
 
-    /// Frees the place of a client that said goodbye.
+    /// Frees the place of a client that has said goodbye.
     #[cold]
     pub(super) fn bye(&self, handle: Handle, spare: &mut ThreadCache) {
         let Some(record) = self.record(handle.place) else { return };
-        // Lock order, as in `admit`: the table, then the record. The place may belong to another client
-        // now.
+        // Lock order, as in `admit`: first the table, then the record. The place may already belong to
+        // another client.
         let (mut table, mut inner) = (self.table.lock(), record.0.lock());
         if inner.server_end.bound_handle() == handle
             && inner.server_end.phase() == RecordPhase::Idle

@@ -1,24 +1,23 @@
-//! The receiving threads of a socket: some of them receive, while others run calls.
+//! The receiving threads of a socket. At any time, some of them receive, while others run calls.
 //!
-//! Any thread may receive at any time, so correctness does not depend on this module. The module only decides
-//! which thread serves a call, and how soon. A thread that has received a call runs it to its end, because
-//! waking another thread costs time. Firefly keeps idle server threads waiting in the call table for the same
-//! reason.
+//! Any thread may receive at any time. So correctness does not depend on this module. The module only decides
+//! which thread serves a call, and how soon. The thread that has received a call usually runs the call to its
+//! end, because waking another thread costs time. For this reason, Firefly keeps idle server threads waiting
+//! in the call table.
 //!
-//! * While procedures are short, one thread receives: the *head*. It polls, or sleeps in the kernel,
-//!   and runs the calls that it receives. No other thread sleeps in the kernel then, because each
-//!   datagram would wake it, although a polling head has already taken the datagram. If client and
-//!   server share a processor, the client makes its next call before the head has returned from
-//!   sending the reply. A thread that slept in the kernel would be woken by this call, too.
-//! * The *deputy* sleeps, and checks from time to time whether the head is in a procedure that takes
-//!   long. If so, it becomes the head.
-//! * If procedures take long, or make calls themselves, there is no head: two to eight threads sleep
-//!   in the kernel. While some of them run procedures, the others receive. If the only thread that
-//!   still receives gets a call, it first makes a further thread receive. A thread that stops polling
-//!   does the same if fewer than two threads receive. Further threads are on standby, and end if they
-//!   are not needed.
-//! * A thread whose call is cancelled by its client is replaced.
-//! * If the largest allowed number of threads runs procedures, one more thread receives. It answers
+//! * While procedures are short, only one thread receives: the *head*. The head polls, or sleeps in the
+//!   kernel, and runs the calls that it receives. No other thread sleeps in the kernel then. Otherwise each
+//!   datagram would wake that thread, although a polling head has already taken the datagram. If client and
+//!   server share a processor, the client makes its next call before the head has returned from sending the
+//!   reply. This call, too, would wake a thread that sleeps in the kernel.
+//! * The *deputy* sleeps, and checks from time to time whether the head runs a procedure that takes long. If
+//!   so, the deputy becomes the head.
+//! * If procedures take long, or make calls themselves, there is no head. Two to eight threads sleep in the
+//!   kernel. While some of them run procedures, the others receive. If the only thread that still receives
+//!   gets a call, this thread first lets a further thread receive. A thread that stops polling also does this
+//!   if fewer than two threads receive. Further threads are on standby, and end if they are not needed.
+//! * If a client cancels a call whose procedure runs, another thread replaces the thread that runs it.
+//! * If the largest allowed number of threads runs procedures, one more thread receives. This thread answers
 //!   packets that need no procedure, and queues calls.
 
 #[cfg(test)]
@@ -40,51 +39,52 @@ use crate::serving::stop::Drain;
 use crate::sync::{Condvar, Mutex, MutexGuard, Rank};
 use crate::sys;
 
-/// The name of the threads.
+/// The name that each of these threads has.
 pub(super) const THREAD: &str = "peregrine-receive";
 /// The pause of a thread after a panic.
 const PAUSE: Duration = Duration::from_millis(2);
-/// The time between two checks of the head by the deputy.
+/// The time between two checks in which the deputy looks at the head.
 const WATCH: Duration = Duration::from_millis(2);
-/// The longest time between two checks, which is reached while nothing happens.
+/// The longest time between two such checks. The deputy waits for this time if nothing has happened for a
+/// while.
 const WATCH_MAX: Duration = Duration::from_millis(8);
-/// After this many checks without an event, the deputy stops checking.
+/// After this many successive checks without an event, the deputy stops checking.
 const WATCHES: u32 = 100;
-/// The number of polls between two pauses of the processor.
+/// The number of polls between two `spin_loop` hints, which let the processor pause for a moment.
 const PAUSE_EVERY: u32 = 8;
-/// If procedures take longer than this many nanoseconds on average, waking another thread before a procedure
-/// begins is worth its cost.
+/// If procedures take longer than this many nanoseconds on average, it is worth its cost to wake another
+/// thread before a procedure begins.
 const SLOW: u64 = 20_000;
-/// If a procedure makes calls, it counts in the average with at least this many nanoseconds. Its nested
-/// calls may come back to this server, and need another thread.
+/// A procedure that makes calls counts in the average with at least this many nanoseconds. Its nested calls
+/// may come back to this server, and then need another thread.
 const NESTED: u64 = 64 * SLOW;
-/// If a call of another client was already waiting when the thread's previous call ended, the procedure
-/// counts in the average with at least this many nanoseconds.
+/// If another client's call was already waiting when the previous call of the thread ended, the next
+/// procedure counts in the average with at least this many nanoseconds.
 const CROWDED: u64 = 16 * SLOW;
 /// A call counts as already waiting if it begins less than this many nanoseconds after the end of the
-/// thread's previous call.
+/// previous call of its thread.
 const AT_ONCE: u64 = 1500;
-/// The smallest number of threads of one socket. If procedures take long, the server keeps at least this many
-/// threads receiving, asleep in the kernel, so that no call has to wake a thread.
+/// The smallest number of threads of one socket. If procedures take long, at least this many threads receive,
+/// and sleep in the kernel meanwhile. So a call need not wake a further thread first.
 const ASLEEP: u32 = 2;
-/// The largest number of threads that may sleep in the kernel, for calls that arrive together.
+/// The largest number of threads that may sleep in the kernel at a time, so that calls can arrive together.
 const ASLEEP_MAX: u32 = 8;
 
-/// The service for which the threads receive datagrams and run calls.
+/// The service that the threads use to receive datagrams and to run calls.
 pub(super) trait PacketService: Send + Sync + 'static {
     /// The state of one thread.
     type ReceiverState: Send;
     /// A call that is ready to run.
     type Work: Send;
 
-    /// Makes the state of a new thread.
+    /// Creates the state of a new thread.
     ///
     /// # Errors
     /// If there is no memory.
     fn receiver(&self) -> io::Result<Self::ReceiverState>;
 
-    /// Receives datagrams, waiting as `mode` requests, and handles those that are not calls. `alone` is true
-    /// if no other thread receives, and no thread begins to receive before this function returns.
+    /// Receives datagrams, and handles those that are not calls. Waits as `mode` requests. `alone` is true if
+    /// no other thread receives, and no other thread begins to receive before this function returns.
     fn receive(
         &self,
         receiver: &mut Self::ReceiverState,
@@ -97,18 +97,19 @@ pub(super) trait PacketService: Send + Sync + 'static {
         8
     }
 
-    /// Gives back memory that the thread borrowed for receiving, because other threads receive now.
+    /// Gives back memory that the thread has borrowed for receiving. Called because other threads receive
+    /// now.
     fn release_expected(&self, receiver: &mut Self::ReceiverState);
 
     /// Runs a call. Returns the time at which its procedure ended, on the clock of
     /// [`boot_ns`](sys::boot_ns).
     fn run(&self, receiver: &mut Self::ReceiverState, work: Self::Work) -> u64;
 
-    /// Makes a call independent of the thread that received it, so that another thread can run it. If
-    /// that is impossible, refuses the call.
+    /// Detaches a call from the thread that received it, so that another thread can run it. If this is
+    /// impossible, refuses the call, and returns `None`.
     fn detach(&self, receiver: &mut Self::ReceiverState, work: Self::Work) -> Option<Self::Work>;
 
-    /// Answers a call with a refusal instead of running it.
+    /// Answers a call with a refusal. The call does not run.
     fn refuse(&self, receiver: &mut Self::ReceiverState, work: Self::Work, refusal: &Refusal);
 
     /// Returns whether calls wait for something other than a thread, for example for memory.
@@ -116,18 +117,19 @@ pub(super) trait PacketService: Send + Sync + 'static {
         false
     }
 
-    /// Removes and returns a call that waited for something other than a thread, and may run now.
+    /// Removes and returns a call that has waited for something other than a thread, and that may run now.
     fn deferred(&self) -> Option<Self::Work> {
         None
     }
 
-    /// Returns the number of the caller. Two calls that run at the same time have different numbers.
+    /// Returns the number of the call's caller. Two calls that run at the same time have different numbers.
     fn caller(&self, work: &Self::Work) -> u32;
 
-    /// Returns whether a thread of this process waits for this call, through nested calls.
+    /// Returns whether a thread of this process waits for this call, directly or through further nested
+    /// calls.
     fn is_from_inside(&self, receiver: &mut Self::ReceiverState, work: &mut Self::Work) -> bool;
 
-    /// Wakes the threads that sleep in the kernel. After that, no thread sleeps in the kernel.
+    /// Wakes the threads that sleep in the kernel. From then on, no thread sleeps in the kernel.
     fn close(&self);
 
     /// Reports that a thread panicked. The thread continues afterwards.
@@ -143,7 +145,7 @@ pub(super) enum ReceiveMode {
     Sleep,
 }
 
-/// The result of receiving.
+/// The result of one attempt to receive.
 pub(super) enum ReceiveOutcome<W> {
     /// Nothing arrived.
     Nothing,
@@ -172,18 +174,18 @@ pub(super) struct Receivers<P: PacketService> {
     ended: Condvar,
 }
 
-/// The number of the head, and whether the head runs a procedure. Both are in one word, so that a head
-/// that returns and a deputy that replaces it agree on which of them is the head.
+/// The number of the head, and whether the head runs a procedure. Both are in one word. So a head that
+/// returns from a procedure and a deputy that replaces the head agree on which of them is the head now.
 #[derive(Debug, Default)]
 struct HeadWord(AtomicU64);
 
 /// The value of a [`HeadWord`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct HeadState {
-    /// The number of the head, or zero.
+    /// The number of the thread that is the head, or zero if there is no head.
     head: u32,
-    /// A count that is odd while the head runs a procedure. It is raised when the head begins a procedure,
-    /// and when that procedure ends or a deputy replaces the head.
+    /// A count that is odd while the head runs a procedure. The count is raised when the head begins a
+    /// procedure. It is raised again when the procedure ends, or when a deputy replaces the head.
     count: u32,
 }
 
@@ -194,7 +196,8 @@ impl HeadWord {
         HeadState { head: (word >> 32) as u32, count: word as u32 }
     }
 
-    /// Changes the word from one value to another. Returns false if the word does not have the value `from`.
+    /// Changes the word from one value to another. Returns false if the word does not have the value `from`
+    /// now.
     #[inline]
     fn change(&self, from: HeadState, to: HeadState) -> bool {
         let word = |state: HeadState| u64::from(state.head) << 32 | u64::from(state.count);
@@ -214,24 +217,25 @@ impl HeadState {
 }
 
 struct State<W> {
-    /// Calls that wait for a thread. The flag is true if a thread of this process waits for the call.
+    /// Calls that wait for a thread. The flag is true if a thread of this process waits for the result of the
+    /// call.
     queue: VecDeque<(W, bool)>,
     threads: u32,
     next: u32,
     standby: u32,
-    /// The number of threads on standby that were asked to receive and have not begun yet.
+    /// The number of threads on standby that were asked to receive, and have not begun to receive yet.
     asked: u32,
 }
 
-/// One thread.
+/// The data of one thread.
 struct ReceivingThread<S> {
     number: u32,
     state: S,
-    /// The time at which the thread stops polling and sleeps. `None` if the thread does not poll.
+    /// The time at which the thread stops polling, and sleeps instead. `None` if the thread does not poll.
     until: Option<Instant>,
     looks: u32,
     yielding: YieldPolicy,
-    /// The caller of the last call that the thread ran, and the time at which that call ended.
+    /// The caller of the last call that the thread has run, and the time at which that call ended.
     last: Option<(u32, u64)>,
 }
 
@@ -244,11 +248,12 @@ enum Ended {
     Stopped,
 }
 
-/// The guard of a thread that runs a call. Its drop counts the thread as receiving again, even after a
-/// panic.
+/// The guard of a thread that runs a call. Dropping the guard counts the thread as receiving again, even
+/// after a panic.
 struct RunningCall<'a, P: PacketService> {
     receivers: &'a Receivers<P>,
-    /// The state of the head while this thread runs the call. `None` if the thread was not the head.
+    /// The state of the head while this thread runs the call as the head. `None` if the thread was not the
+    /// head.
     away: Option<HeadState>,
 }
 
@@ -256,8 +261,8 @@ impl<P: PacketService> Drop for RunningCall<'_, P> {
     #[inline]
     fn drop(&mut self) {
         let Receivers { receiving, admission, .. } = self.receivers;
-        // The head stays counted as receiving while it runs a call. If a deputy has replaced the head
-        // meanwhile, the deputy is counted instead, and this thread must be counted again.
+        // While the head runs a call, it stays counted as receiving. If a deputy has replaced the head
+        // meanwhile, the deputy is counted instead. In that case, this thread must be counted again.
         let is_counted =
             self.away.is_some_and(|away| self.receivers.head.change(away, away.next()));
         if !is_counted {
@@ -332,7 +337,8 @@ impl<P: PacketService> Receivers<P> {
         };
         let receivers = Arc::clone(self);
         let builder = std::thread::Builder::new().name(THREAD.into());
-        // The thread is counted before it runs, because it will receive what arrives until then.
+        // The thread is counted as receiving before it runs, because it will receive the datagrams that
+        // arrive until then.
         self.receiving.fetch_add(1, Ordering::SeqCst);
         let started = builder.spawn(move || receivers.main(thread));
         if let Err(error) = started {
@@ -344,15 +350,16 @@ impl<P: PacketService> Receivers<P> {
         Ok(())
     }
 
-    /// Runs a thread until it ends. The thread is counted as receiving when it begins. After a panic it
-    /// continues, and is still counted as receiving: guards restore the counts while it unwinds.
+    /// Runs a thread until the thread must end. When the thread begins, it is already counted as receiving.
+    /// After a panic, the thread continues, and it still counts as receiving: guards restore the counts
+    /// during unwinding.
     fn main(self: &Arc<Self>, mut thread: ReceivingThread<P::ReceiverState>) {
         let ended = loop {
             match catch_unwind(AssertUnwindSafe(|| self.work(&mut thread))) {
                 Ok(ended) => break ended,
                 Err(panic) => {
                     self.service.panicked(panic);
-                    // The panic may have left the old state broken.
+                    // The panic may have left the state of the thread broken. So the thread gets a new state.
                     if let Ok(state) = self.service.receiver() {
                         thread.state = state;
                     }
@@ -382,11 +389,11 @@ impl<P: PacketService> Receivers<P> {
 
     /// Receives and runs calls until the thread must end.
     fn work(self: &Arc<Self>, thread: &mut ReceivingThread<P::ReceiverState>) -> Ended {
-        // After a panic, this thread may have left calls in the queue.
+        // If this thread has panicked before, it may have left calls in the queue.
         self.run_queued(thread);
         while !self.stopping.load(Ordering::SeqCst) {
             let Some(mode) = self.receive_mode(thread) else {
-                // Other threads receive.
+                // Enough other threads receive.
                 self.service.release_expected(&mut thread.state);
                 if self.wait_on_standby(thread.number) {
                     continue;
@@ -397,8 +404,8 @@ impl<P: PacketService> Receivers<P> {
             match self.service.receive(&mut thread.state, mode, alone) {
                 ReceiveOutcome::Nothing => self.note_nothing(thread, mode),
                 ReceiveOutcome::Settled => {
-                    // A datagram may have been a probe for a queued call, and the limit of running
-                    // procedures may have risen since the call was queued.
+                    // The datagram may have been a probe for a queued call. Or the limit of running
+                    // procedures may have risen since a call was queued.
                     self.run_queued(thread);
                     self.note_arrival(thread);
                 }
@@ -411,16 +418,16 @@ impl<P: PacketService> Receivers<P> {
         Ended::Stopped
     }
 
-    /// Returns whether the thread of this number is the head, and no other thread receives. Even if there is
-    /// a head, other threads may still sleep in the kernel, because earlier procedures took long. These
-    /// threads may receive the next datagram.
+    /// Returns whether the thread with this number is the head, and no other thread receives. Even if there
+    /// is a head, other threads may still sleep in the kernel, because earlier procedures took long. Such a
+    /// thread may receive the next datagram.
     #[inline]
     fn is_alone(&self, number: u32) -> bool {
         self.head.read().head == number && self.receiving.load(Ordering::SeqCst) == 1
     }
 
-    /// Returns how the thread waits for the next datagram. Returns `None` if enough other threads
-    /// receive. The thread is then not counted as receiving any more.
+    /// Returns how the thread must wait for the next datagram. Returns `None` if enough other threads
+    /// receive. In that case, the thread no longer counts as receiving.
     #[inline]
     fn receive_mode(&self, thread: &mut ReceivingThread<P::ReceiverState>) -> Option<ReceiveMode> {
         let head = self.head.read().head;
@@ -444,20 +451,20 @@ impl<P: PacketService> Receivers<P> {
         (!self.is_surplus()).then_some(ReceiveMode::Sleep)
     }
 
-    /// Stops counting the thread as receiving if enough other threads receive. Returns true in this case.
-    /// Without this, surplus threads would sleep in the kernel without a time limit.
+    /// If more threads than necessary receive, stops counting this thread as receiving, and returns true.
+    /// Without this check, surplus threads would sleep in the kernel without a time limit.
     fn is_surplus(&self) -> bool {
         let fewer = |receiving| (receiving > ASLEEP_MAX).then(|| receiving - 1);
         self.receiving.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer).is_ok()
     }
 
-    /// Returns whether procedures take long.
+    /// Returns whether procedures take long on average.
     #[inline]
     fn is_slow(&self) -> bool {
         self.pace.load(Ordering::Relaxed) > SLOW
     }
 
-    /// Makes the thread poll for some time after a datagram, because the next one may follow soon.
+    /// Lets the thread poll for some time after a datagram, because the next datagram may follow soon.
     #[inline]
     fn note_arrival(&self, thread: &mut ReceivingThread<P::ReceiverState>) {
         let looks = self.service.looks();
@@ -465,7 +472,8 @@ impl<P: PacketService> Receivers<P> {
         thread.looks = 0;
         thread.until = match self.wait {
             Wait::Block => None,
-            // Polling ends after the time that a sleep costs, counted from the last datagram.
+            // Polling ends when it has lasted as long as a sleep would cost. The time counts from the last
+            // datagram.
             Wait::Spin | Wait::Adaptive => Some(Instant::now() + block_cost()),
         };
     }
@@ -482,15 +490,15 @@ impl<P: PacketService> Receivers<P> {
         thread.looks += 1;
         let looks = self.service.looks();
         if !thread.looks.is_multiple_of(looks) {
-            // The processor does not pause after each poll, because a pause may take as long as several
-            // polls.
+            // A pause of the processor may take as long as several polls. So the processor does not pause
+            // after each poll.
             if thread.looks.is_multiple_of(PAUSE_EVERY) {
                 core::hint::spin_loop();
             }
             return;
         }
         if thread.yielding.is_due(thread.looks / looks) {
-            // The sender of the next datagram may need this processor.
+            // The sender of the next datagram may need the processor on which this thread runs.
             std::thread::yield_now();
         }
         if self.wait == Wait::Spin || thread.until.is_some_and(|until| Instant::now() < until) {
@@ -499,26 +507,27 @@ impl<P: PacketService> Receivers<P> {
         thread.until = None;
         if self.is_slow() {
             self.hand_over(thread);
-            // This thread stops polling, so it has time to wake a second thread. Otherwise the next call
-            // would have to wake the second thread.
+            // This thread stops polling, so it now has time to wake a second thread. Otherwise the next call
+            // would have to wake that second thread.
             if self.receiving.load(Ordering::SeqCst) < ASLEEP {
                 self.fetch();
             }
         }
     }
 
-    /// Makes the thread of this number the head, if there is no head. Returns true in this case.
+    /// Lets the thread with this number become the head, if there is no head. Returns whether the thread
+    /// became the head.
     fn begin_to_lead(&self, number: u32) -> bool {
         let led = self.head.read();
         led.head == 0 && self.head.change(led, HeadState { head: number, ..led })
     }
 
-    /// Makes the thread stop being the head, so that other threads may receive.
+    /// Ends the leadership of the thread if it is the head, so that other threads may receive.
     fn hand_over(&self, thread: &mut ReceivingThread<P::ReceiverState>) {
         self.service.release_expected(&mut thread.state);
         let led = self.head.read();
         if led.head == thread.number {
-            // The head runs no procedure, so only the head itself changes the word.
+            // The head runs no procedure now. So no other thread changes the word.
             self.head.change(led, HeadState { head: 0, ..led });
         }
     }
@@ -546,19 +555,19 @@ impl<P: PacketService> Receivers<P> {
         }
     }
 
-    /// Returns a waiting call that may run now, and counts it as running.
+    /// Returns a waiting call that may run now, and counts the call as running.
     #[inline]
     fn next(&self) -> Option<P::Work> {
         let queued = if self.admission.waiting() > 0 { self.next_queued() } else { None };
         queued.or_else(|| if self.service.has_deferred() { self.next_deferred() } else { None })
     }
 
-    /// Returns a call that waited for something other than a thread, for example for memory. Counts the call
-    /// as running.
+    /// Returns a call that has waited for something other than a thread, for example for memory. Counts the
+    /// call as running.
     #[cold]
     fn next_deferred(&self) -> Option<P::Work> {
         if !self.admission.try_begin(false) {
-            // The next thread that ends a call tries again.
+            // The next thread whose call ends tries again.
             return None;
         }
         let next = self.service.deferred();
@@ -568,8 +577,9 @@ impl<P: PacketService> Receivers<P> {
         next
     }
 
-    /// Returns a queued call that may run now, and counts it as running. The first call for which a thread of
-    /// this process waits goes before all others, because running procedures may wait for its result.
+    /// Returns a queued call that may run now, and counts the call as running. If a thread of this process
+    /// waits for one of the queued calls, that call goes first, because running procedures may wait for its
+    /// result.
     #[cold]
     fn next_queued(&self) -> Option<P::Work> {
         let mut state = self.state();
@@ -589,16 +599,16 @@ impl<P: PacketService> Receivers<P> {
         next.map(|(work, _)| work)
     }
 
-    /// Runs a call, which is already counted as running.
+    /// Runs a call that is already counted as running.
     #[inline]
     fn run(self: &Arc<Self>, thread: &mut ReceivingThread<P::ReceiverState>, work: P::Work) {
-        // If this thread is the head and its procedure takes long, the deputy will replace it. If
-        // procedures take long on average, this thread stops being the head, and a thread that sleeps in
-        // the kernel receives.
+        // If this thread is the head and the procedure takes long, the deputy will replace this thread. If
+        // procedures take long on average, this thread stops being the head, and a thread that sleeps in the
+        // kernel receives.
         let start = sys::boot_ns();
         let caller = self.service.caller(&work);
-        // If a call of another client was already waiting when the previous call ended, there is enough
-        // work for two threads.
+        // If another client's call was already waiting when the previous call ended, there is enough work for
+        // two threads.
         let waited = |(last, ended)| last != caller && start.saturating_sub(ended) < AT_ONCE;
         let crowded = thread.last.is_some_and(waited);
         let mut led = self.head.read();
@@ -624,7 +634,7 @@ impl<P: PacketService> Receivers<P> {
             took = took.max(CROWDED);
         }
         let pace = self.pace.load(Ordering::Relaxed);
-        // Two updates at the same time may lose one of them, which does not matter for an average.
+        // Of two simultaneous updates, one may be lost. This does not matter for an average.
         self.pace.store(pace - pace / 8 + took / 8, Ordering::Relaxed);
         drop(running);
     }
@@ -641,15 +651,16 @@ impl<P: PacketService> Receivers<P> {
     }
 
     /// Returns whether another thread may be started. The limit is one more than the number of procedures
-    /// that may run. If more procedures are running, the limit is one more than their number.
+    /// that may run. If more procedures than that already run, the limit is one more than the number of
+    /// running procedures.
     fn may_add(&self, state: &State<P::Work>) -> bool {
         let may_run = self.admission.bound(true);
-        // While outer calls wait, nested calls may exceed the configured bound. So `may_run` changes
-        // often, and may be less than the number of running procedures.
+        // While outer calls wait for nested calls, nested calls may exceed the configured bound. So `may_run`
+        // changes often, and may be less than the number of running procedures.
         state.threads as usize <= may_run.max(self.admission.running())
     }
 
-    /// Makes one more thread receive, if the limit of threads allows it.
+    /// Lets one more thread receive, if the limit of threads allows this.
     #[cold]
     fn fetch(self: &Arc<Self>) {
         let mut state = self.state();
@@ -658,12 +669,12 @@ impl<P: PacketService> Receivers<P> {
             drop(state);
             self.wanted.notify_one();
         } else if self.may_add(&state) {
-            // If no thread can be started, datagrams wait until a thread ends its call.
+            // If no thread can be started, datagrams wait until the call of some thread ends.
             let _ = self.add(&mut state);
         }
     }
 
-    /// Makes a thread on standby the deputy.
+    /// Lets a thread on standby become the deputy.
     #[cold]
     fn appoint_deputy(self: &Arc<Self>) {
         let mut state = self.state();
@@ -671,13 +682,14 @@ impl<P: PacketService> Receivers<P> {
             drop(state);
             self.wanted.notify_one();
         } else if self.may_add(&state) {
-            // The new thread begins as a receiving thread, finds that there is a head, and goes on standby.
+            // The new thread begins as a receiving thread. It then finds that there is a head, and goes on
+            // standby.
             let _ = self.add(&mut state);
         }
     }
 
-    /// Waits until the thread is needed for receiving, and counts it as receiving. Returns false if
-    /// the thread must end.
+    /// Waits until the thread is needed for receiving, and then counts it as receiving. Returns false if the
+    /// thread must end instead.
     #[cold]
     fn wait_on_standby(&self, number: u32) -> bool {
         let mut state = self.state();
@@ -693,8 +705,8 @@ impl<P: PacketService> Receivers<P> {
                 break (true, false);
             }
             if self.head.read().head == 0 && self.receiving.load(Ordering::SeqCst) == 0 {
-                // No thread receives. When the last receiving thread began its call, this thread was not yet
-                // counted as on standby. So it was not woken.
+                // No thread receives. When the last receiving thread began its call, this thread did not yet
+                // count as a thread on standby. So it was not woken.
                 break (true, false);
             }
             deputy |= !retired && !self.deputy.swap(true, Ordering::SeqCst);
@@ -702,7 +714,7 @@ impl<P: PacketService> Receivers<P> {
             let timed_out;
             (state, timed_out) = self.wanted.wait_timeout(state, limit);
             if !timed_out || state.asked > 0 {
-                // The thread was woken, perhaps to become the deputy.
+                // The thread was woken, perhaps so that it becomes the deputy.
                 retired = false;
                 continue;
             }
@@ -718,19 +730,19 @@ impl<P: PacketService> Receivers<P> {
             }
             let long = led.head != 0 && led == seen && led.is_away();
             if long && self.head.change(led, HeadState { head: number, ..led.next() }) {
-                // This thread now takes the head's place in the count of receiving threads. The former head
-                // counts itself again when its call ends.
+                // From now on, this thread takes the head's place in the count of receiving threads. The
+                // former head counts itself again when its call ends.
                 break (true, true);
             }
-            // While nothing happens, the deputy checks less and less often, and finally not at all.
+            // While nothing happens, the deputy checks more and more seldom, and finally stops checking.
             (pause, quiet) =
                 if led == seen { ((pause * 2).min(WATCH_MAX), quiet + 1) } else { (WATCH, 0) };
             seen = led;
             if quiet > WATCHES {
                 self.deputy.store(false, Ordering::SeqCst);
-                // The head may have begun a procedure before this store. Then it still saw a deputy, and did
-                // not appoint one. So if the head's state has changed, this thread stays the deputy, unless
-                // another thread already is.
+                // The head may have begun a procedure before this store. In that case, the head still saw a
+                // deputy, and did not appoint one. So if the state of the head has changed, this thread stays
+                // the deputy, unless another thread has become the deputy meanwhile.
                 if self.head.read() == seen {
                     (deputy, retired) = (false, true);
                 } else {
@@ -751,13 +763,13 @@ impl<P: PacketService> Receivers<P> {
         receives
     }
 
-    /// Waits until no procedure runs and no call waits. Returns false if the time for draining expired
-    /// first.
+    /// Waits until no procedure runs and no call waits. Returns false if the time for draining expires before
+    /// that.
     pub(super) fn drain(&self, drain: &Drain) -> bool {
         self.admission.drain(drain, || self.admission.waiting() + self.admission.running() == 0)
     }
 
-    /// Ends all threads. Returns false if a thread still runs after `limit`.
+    /// Ends all threads. Returns false if any thread still runs after the time `limit`.
     pub(super) fn stop(&self, limit: Duration) -> bool {
         self.stopping.store(true, Ordering::SeqCst);
         self.service.close();

@@ -1,5 +1,6 @@
-//! The records of a server's clients at one socket, by place. Records are made in chunks when needed,
-//! and exist as long as the socket.
+//! The records of one datagram socket of a server. Each record belongs to one place of the table, and serves
+//! one client handle at a time. Records are created in chunks when they are needed. They exist as long as the
+//! socket.
 
 use std::sync::{Arc, OnceLock};
 
@@ -13,48 +14,49 @@ use crate::serving::binding_table::BindingRow;
 use crate::sync::{Mutex, Rank};
 use crate::sys::Address;
 
-/// The number of records that are made together, when the first of them is needed.
+/// The number of records that are created together, when the first of them is needed.
 const CHUNK: usize = 64;
 
 pub(super) struct Records {
     chunks: Box<[OnceLock<Box<[Record]>>]>,
-    /// The congestion control that all places which were never bound share.
+    /// The congestion control that is shared by all places to which no client was ever bound.
     unused_flow: Arc<PeerFlow>,
 }
 
-/// The record of one client.
+/// The record of one client handle.
 pub(super) struct Record(pub(super) Mutex<Inner>);
 
 pub(super) struct Inner {
     pub(super) server_end: ServerEnd,
-    /// The congestion control of the network path to the client. All places that were never bound share one
-    /// value, which is not used.
+    /// The congestion control of the network path to the client. Places to which no client was ever bound
+    /// share one value, and do not use it.
     pub(super) flow: Arc<PeerFlow>,
     /// Whether the pacer has an entry for this record.
     pub(super) paced: bool,
     /// The address from which the client last sent.
     pub(super) to: Address,
-    /// The client's group of hosts.
+    /// The number of the group of hosts to which the client's host belongs.
     pub(super) group: u16,
-    /// Whether payloads have checksums.
+    /// Whether the payloads of this client have checksums.
     pub(super) checked: bool,
     pub(super) row: Option<Arc<BindingRow>>,
-    /// The memory of a call of several packets, and the number of bytes charged for it.
+    /// The memory of a call of several packets, and the number of bytes that the budget charges for this
+    /// memory.
     pub(super) call: Option<(EStack, usize)>,
-    /// What the call waits for.
+    /// What the call waits for. [`WaitingFor::Nothing`] if the call does not wait.
     pub(super) waits: WaitingFor,
-    /// Whether the running procedure is counted as one whose client has cancelled the call.
+    /// Whether the running procedure counts as captured: its client has cancelled the call.
     pub(super) captured: bool,
-    /// The number of the loan, while a thread has borrowed the memory of the call.
+    /// The number of the current loan. `None` unless a thread has borrowed the memory of the call.
     pub(super) lent: Option<u32>,
     /// The number of the most recent loan.
     pub(super) loans: u32,
-    /// The last result, until it is released.
+    /// The last result, until the client has it or does not want it.
     pub(super) result: Option<RetainedResult>,
 }
 
 impl Records {
-    /// Makes a table without records.
+    /// Creates a table without records.
     pub(super) fn new() -> Self {
         let chunks = limits::CALLERS_MAX.div_ceil(CHUNK);
         Self {
@@ -74,8 +76,8 @@ impl Records {
         chunk.get(place as usize % CHUNK)
     }
 
-    /// Returns the record of a place, and makes it if it does not exist yet. Returns `None` if there is no
-    /// such place.
+    /// Returns the record of a place, and creates the record if it does not exist yet. Returns `None` if
+    /// there is no such place.
     pub(super) fn made(&self, place: u32) -> Option<&Record> {
         let number = place as usize / CHUNK;
         let first = (number * CHUNK) as u32;
@@ -104,7 +106,8 @@ impl Records {
     }
 }
 
-/// Returns the number of a call: the place of its record and its sequence number.
+/// Returns the number of a call. This number consists of the place of the caller's record and the sequence
+/// number of the call.
 pub(super) fn call_number(place: u32, sequence: u32) -> u64 {
     u64::from(place) << 32 | u64::from(sequence)
 }

@@ -1,8 +1,9 @@
-//! The memory that a server keeps for its clients over datagrams, and its limits.
+//! The memory that a server keeps for datagram clients, and the limits of this memory.
 //!
-//! A thread builds a result in its frame. A small result is copied from there into a box of the
-//! record. The number of records bounds these boxes, so they are not charged. A large result keeps
-//! the frame. The touched pages of the frame are charged until the client acknowledges the result.
+//! A thread builds a result in a frame, memory for one result. A small result is copied from the frame into a
+//! *box*, a small piece of memory that belongs to the client's record. The number of records bounds the
+//! number of boxes, so boxes are not charged. A large result keeps the frame. The touched pages of this frame
+//! are charged until the client acknowledges the result.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::io;
@@ -14,7 +15,7 @@ use crate::sync::Mutex;
 use crate::sys::Memory;
 use crate::value::Space;
 
-/// The number of groups of hosts.
+/// The number of groups of hosts. Each host belongs to one group, and limits apply to a group.
 const GROUPS: usize = 1024;
 /// The size of a box in bytes. A box can hold a header, and a result that fits one packet on Ethernet.
 pub(super) const BOX_BYTES: usize = 1536;
@@ -22,7 +23,7 @@ pub(super) const BOX_BYTES: usize = 1536;
 const BOXES_SPARE: usize = 64;
 const PAGE: usize = 4096;
 
-/// The limit that was reached.
+/// The limit that prevented a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LimitReached {
     /// The group of hosts has used its share.
@@ -31,31 +32,31 @@ pub(super) enum LimitReached {
     Total,
 }
 
-/// The numbers of bytes that are charged to all clients together and to each group of hosts, and their
-/// limits.
+/// Counts the bytes that are charged to all clients together and to each group of hosts. Also contains the
+/// limits of both.
 pub(super) struct MemoryBudget {
     most: usize,
     share: usize,
     all: AtomicUsize,
     groups: Box<[AtomicUsize]>,
-    /// For each group, the counter of the intervals in which the group made no progress while one of
-    /// its clients waited for memory of the group's share.
+    /// For each group: a counter of the intervals in which the group made no progress, while one of its
+    /// clients waited for memory because the group had used its share.
     stalls: Box<[StallCounter]>,
-    /// The counter of the intervals in which no group made progress while a client waited for
-    /// memory of the total.
+    /// A counter of the intervals in which no group made progress, while a client waited for memory because
+    /// all memory was used.
     stalls_of_all: StallCounter,
 }
 
-/// Counts the intervals without progress in which a packet of a waiting client arrived. Intervals
-/// without such a packet do not count, because an interruption of the network stops both these packets
-/// and the progress.
+/// Counts the intervals without progress in which a packet of a waiting client arrived. Intervals without
+/// such a packet do not count: an interruption of the network stops both the packets of waiting clients and
+/// the progress.
 #[derive(Default)]
 struct StallCounter(AtomicU64);
 
 impl StallCounter {
     /// The length of an interval in nanoseconds.
     const INTERVAL: u64 = 100 * MILLISECOND;
-    /// The number of intervals without progress that make a stall.
+    /// The number of counted intervals that make a stall.
     const ENOUGH: u64 = 12;
 
     #[inline]
@@ -66,7 +67,7 @@ impl StallCounter {
     }
 
     fn note_waiting(&self, now: Moment) {
-        // The upper bits contain the last counted interval, and the lower 8 bits the count.
+        // The upper bits contain the number of the last counted interval. The lower 8 bits contain the count.
         let span = (now.0 / Self::INTERVAL) << 8;
         let one_more = |counted: u64| {
             let count = counted & 0xff;
@@ -88,15 +89,16 @@ impl MemoryBudget {
         Self { most, share, all, groups, stalls, stalls_of_all }
     }
 
-    /// Notes progress of a group: pieces arrived, or memory was released.
+    /// Notes progress of a group: pieces of a message have arrived, or memory was released.
     #[inline]
     pub(super) fn note_progress(&self, group: u16) {
         self.stalls[usize::from(group) % GROUPS].note_progress();
         self.stalls_of_all.note_progress();
     }
 
-    /// Returns the stall counter for a waiting request of `bytes` bytes. If the request would exceed the
-    /// group's share, this is the counter of the group. Otherwise it is the counter of the total.
+    /// Returns the stall counter that applies to a waiting request of `bytes` bytes. If the request would
+    /// exceed the share of the group, this is the counter of the group. Otherwise it is the counter of the
+    /// total.
     fn waited_for(&self, group: u16, bytes: usize) -> &StallCounter {
         let held = self.of(group).load(Ordering::Relaxed);
         if held > 0 && held + bytes.max(1) > self.share {
@@ -106,12 +108,12 @@ impl MemoryBudget {
         }
     }
 
-    /// Notes a packet of a client that waits for `bytes` bytes.
+    /// Notes that a packet arrived from a client that waits for `bytes` bytes.
     pub(super) fn note_waiting(&self, group: u16, bytes: usize, now: Moment) {
         self.waited_for(group, bytes).note_waiting(now);
     }
 
-    /// Returns whether there was no progress for too long while clients waited for `bytes` bytes.
+    /// Returns whether there has been no progress for too long, while clients waited for `bytes` bytes.
     pub(super) fn is_stalled(&self, group: u16, bytes: usize) -> bool {
         self.waited_for(group, bytes).is_stalled()
     }
@@ -120,7 +122,7 @@ impl MemoryBudget {
         &self.groups[usize::from(group) % GROUPS]
     }
 
-    /// Returns whether the group or the total is full.
+    /// Returns whether the group has used its share, or all groups together have used the total.
     #[inline]
     pub(super) fn is_full(&self, group: u16) -> bool {
         self.all.load(Ordering::Relaxed) >= self.most
@@ -147,13 +149,13 @@ impl MemoryBudget {
         self.of(group).fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Charges bytes if neither limit is exceeded. Returns whether the bytes were charged. The share does not
-    /// limit a group that has no other bytes charged.
+    /// Charges bytes if this exceeds neither limit. Returns whether the bytes were charged. If a group has no
+    /// other bytes charged, the share does not limit that group.
     pub(super) fn reserve(&self, group: u16, bytes: usize) -> bool {
         self.try_reserve(group, bytes).is_ok()
     }
 
-    /// Charges bytes as [`reserve`](Self::reserve) does. The error is the limit that was reached.
+    /// Charges bytes as [`reserve`](Self::reserve) does. If that fails, returns the limit that was reached.
     pub(super) fn try_reserve(&self, group: u16, bytes: usize) -> Result<(), LimitReached> {
         let all = self.all.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let held = self.of(group).fetch_add(bytes, Ordering::Relaxed);
@@ -169,15 +171,15 @@ impl MemoryBudget {
     }
 }
 
-/// The memory in which a result is built, with space for a header before the result.
+/// The memory in which a result is built. This memory includes space for a header before the result.
 pub(super) struct ResultFrame {
     memory: Memory,
-    /// The offset in bytes from which on all pages are untouched.
+    /// The offset in bytes from which on no page of the memory was touched.
     touched: usize,
 }
 
 impl ResultFrame {
-    /// Makes memory for results of at most `bytes` bytes.
+    /// Creates memory for results of at most `bytes` bytes.
     ///
     /// # Errors
     /// If the kernel has no memory.
@@ -202,7 +204,7 @@ impl ResultFrame {
         self.touched = self.touched.max((HEADER_BYTES + bytes).next_multiple_of(PAGE));
     }
 
-    /// Gives the memory after the first `bytes` bytes back to the kernel.
+    /// Releases the pages after the first `bytes` bytes, so that the kernel can reuse them.
     #[inline]
     pub(super) fn trim(&mut self, bytes: usize) {
         if self.touched > bytes.next_multiple_of(PAGE) {
@@ -212,14 +214,14 @@ impl ResultFrame {
     }
 }
 
-/// A result that is kept until the client acknowledges it.
+/// A result that the server keeps until the client acknowledges it.
 pub(super) enum RetainedResult {
     Small(Box<[u8; BOX_BYTES]>, u32),
     Large(ResultFrame, u32),
 }
 
 impl RetainedResult {
-    /// Returns the memory of the header and the result, and the length of the result.
+    /// Returns the memory of the header and the result together, and the length of the result.
     #[inline]
     pub(super) fn space(&mut self) -> (Space<'_>, u32) {
         match self {
@@ -229,14 +231,14 @@ impl RetainedResult {
     }
 }
 
-/// Memory that a thread keeps for its next results, so that successive calls need no lock.
+/// Memory that a thread keeps for its next results. Because of this memory, successive calls need no lock.
 #[derive(Default)]
 pub(super) struct ThreadCache {
     frame: Option<ResultFrame>,
     small: Option<Box<[u8; BOX_BYTES]>>,
 }
 
-/// The results of all clients of a socket.
+/// The retained results of all clients of a socket.
 pub(super) struct RetainedResults {
     held: MemoryBudget,
     frames: FreeList<ResultFrame>,
@@ -252,25 +254,25 @@ impl RetainedResults {
         }
     }
 
-    /// Returns whether a group must acknowledge results before it gets more.
+    /// Returns whether the clients of a group must acknowledge results before they get further results.
     #[inline]
     pub(super) fn is_full(&self, group: u16) -> bool {
         self.held.is_full(group)
     }
 
-    /// Notes progress of a group: one of its clients has received or acknowledged parts of a result.
+    /// Notes progress of a group: one of its clients has received or acknowledged a part of a result.
     #[inline]
     pub(super) fn note_progress(&self, group: u16) {
         self.held.note_progress(group);
     }
 
-    /// Notes a packet of a client whose call waits for memory for its result.
+    /// Notes that a packet arrived from a client whose call waits for memory for its result.
     pub(super) fn note_waiting(&self, group: u16, now: Moment) {
         self.held.note_waiting(group, 0, now);
     }
 
     /// Returns whether calls have waited for this memory for too long, because clients do not acknowledge
-    /// the retained results.
+    /// their results.
     pub(super) fn is_stalled(&self, group: u16) -> bool {
         self.held.is_stalled(group, 0)
     }
@@ -311,9 +313,9 @@ impl RetainedResults {
     ) -> RetainedResult {
         let all = HEADER_BYTES + total as usize;
         if all > BOX_BYTES {
-            // An earlier, larger result may have touched further pages. They are given back before the
-            // frame is charged. A few of them may stay while the group has used less than half of its
-            // share, because giving them back takes a system call.
+            // An earlier, larger result may have touched further pages. These pages are released before the
+            // frame is charged. Releasing pages takes a system call. So a few of them may stay, as long as
+            // the group has used less than half of its share.
             let slack = if self.held.is_half_full(group) { 0 } else { limits::ASTACK_BYTES_KEPT };
             if frame.touched > all.next_multiple_of(PAGE) + slack {
                 frame.trim(all);
@@ -346,7 +348,7 @@ impl RetainedResults {
     }
 }
 
-/// Unused values that are kept for reuse, with at most `most` bytes in total.
+/// Values that are unused and kept for later use, with at most `most` bytes in total.
 pub(super) struct FreeList<T> {
     most: usize,
     things: Mutex<(usize, Vec<(usize, T)>)>,
@@ -364,7 +366,7 @@ impl<T> FreeList<T> {
         Some(thing)
     }
 
-    /// Adds a value that occupies `bytes` bytes, or drops the value if the list is full.
+    /// Adds a value that occupies `bytes` bytes. If the list is full, drops the value.
     pub(super) fn put(&self, thing: T, bytes: usize) {
         let mut things = self.things.lock();
         if things.0 + bytes <= self.most {
@@ -398,7 +400,7 @@ mod tests {
         let wait = |group, spans: core::ops::Range<u64>| {
             spans.for_each(|n| {
                 held.note_waiting(group, 10, Moment(n * StallCounter::INTERVAL));
-                // Repeated notes within one interval count once.
+                // Several notes within one interval count once.
                 held.note_waiting(group, 10, Moment(n * StallCounter::INTERVAL + 1));
             });
             held.is_stalled(group, 10)
@@ -410,7 +412,7 @@ mod tests {
         held.note_progress(2);
         assert!(wait(1, 0..0), "progress of another group does not end the stall");
         held.note_progress(1);
-        // A group that has not used its share waits for the total.
+        // A group that has not used up its share waits for the total.
         assert!(held.reserve(3, 40) && !held.reserve(2, 30));
         assert!(!wait(2, 40..51) && wait(2, 51..52));
         held.note_progress(3);
@@ -427,7 +429,7 @@ mod tests {
         assert_eq!(shelf.things.lock().0, 0);
     }
 
-    /// The charged bytes are those of the touched pages that a result keeps.
+    /// A result is charged for the touched pages that it keeps.
     #[test]
     fn retained_result_is_charged_for_its_own_pages() {
         let (results, mut spare) = (RetainedResults::new(), ThreadCache::default());
@@ -441,8 +443,8 @@ mod tests {
         let small = put(&mut spare, 900_000, 1472);
         assert!(matches!(small, RetainedResult::Small(..)) && held() == 0);
         assert_eq!(spare.frame.as_ref().map(|frame| frame.touched), Some(901_120));
-        // A result that is slightly too large for a box uses the same frame. The rest of the frame
-        // is not charged.
+        // This result is slightly too large for a box, and uses the frame of the first result. The rest of
+        // the frame is not charged.
         let large = put(&mut spare, 2000, 1473);
         assert!(matches!(large, RetainedResult::Large(..)) && held() == PAGE);
         let larger = put(&mut spare, 1 << 20, 1 << 20);

@@ -1,10 +1,10 @@
-//! Sends from a socket that all clients share, without ever waiting. Answers to hosts that have not
-//! proven their address use only a part of the send buffer.
+//! Sends packets from a server's socket, and never waits. All clients share the socket. Answers to hosts that
+//! have not proven their address may use only a part of the send buffer.
 //!
-//! A datagram to a host on the link whose hardware address is unknown stays in the send buffer
-//! while the kernel resolves that address, for up to three seconds. By forging source addresses, an
-//! attacker can make a server answer hosts that do not exist. Without a limit, a hundred such answers
-//! fill a usual send buffer, and no client gets results.
+//! On a local link, the kernel must first resolve the hardware address of a host. Until then, for up to three
+//! seconds, a datagram to the host stays in the send buffer. An attacker can forge source addresses, so that
+//! a server answers hosts that do not exist. Without a limit, a hundred such answers fill a send buffer of
+//! the usual size, and no client gets results.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::io;
@@ -23,23 +23,24 @@ use crate::sync::MutexGuard;
 use crate::sys::Address;
 use crate::value::{Space, Window};
 
-/// The number of groups of hosts. A secret determines the group of a host.
+/// The number of groups of hosts. The group of a host depends on a secret, so attackers cannot predict it.
 const GROUPS: usize = 1024;
-/// The interval in which a group's answers are counted. It is longer than the time for which the kernel
-/// tries to resolve a hardware address.
+/// The interval in nanoseconds in which the answers to a group are counted. The interval is longer than the
+/// time for which the kernel tries to resolve a hardware address.
 const INTERVAL: u64 = 4 * SECOND;
-/// Below this fill level of the send buffer, in 256ths, every host gets answers. From here on, each
+/// Below this fill level of the send buffer, in 256ths, every host gets answers. From this level on, each
 /// group gets two answers in an interval.
 const FILLS: u32 = 64;
-/// From this fill level on, each group gets one answer in an interval.
+/// From this fill level on, in 256ths, each group gets one answer in an interval.
 const HALF: u32 = 128;
-/// From this fill level on, hosts get no answers until they prove their address.
+/// From this fill level on, in 256ths, a host gets no answer until it proves its address.
 const FULL: u32 = 192;
 
-/// Counts the answers that each group of hosts got in the current interval. The count of a group restarts
-/// when one of its hosts proves its address.
+/// Counts the answers that each group of hosts got in the current interval. When a host of a group proves its
+/// address, the count of that group restarts at 0.
 pub(super) struct UnverifiedHosts {
-    /// For each group, the interval in the upper half and the number of answers in the lower half.
+    /// For each group: the number of the interval in the upper half, and the number of answers in the lower
+    /// half.
     groups: Box<[AtomicU32]>,
 }
 
@@ -48,8 +49,8 @@ impl UnverifiedHosts {
         Self { groups: (0..GROUPS).map(|_| AtomicU32::new(0)).collect() }
     }
 
-    /// Returns whether a host of this group gets an answer, and counts the answer. `fill` is the
-    /// fill level of the send buffer, in 256ths.
+    /// Returns whether a host of this group may get an answer. If so, counts the answer. `fill` is the fill
+    /// level of the send buffer, in 256ths.
     fn admit(&self, now: Moment, group: u64, fill: u32) -> bool {
         let period = ((now.0 / INTERVAL) as u32) << 16;
         let most = match fill {
@@ -65,19 +66,19 @@ impl UnverifiedHosts {
         };
         let count = &self.groups[(group % GROUPS as u64) as usize];
         let admitted = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
-        // The counter of a group may reach its maximum. While the fill level is low, the group gets
-        // answers nevertheless.
+        // The counter of a group may have reached its maximum. While the fill level is low, hosts of that
+        // group get answers nevertheless.
         admitted.is_ok() || fill < FILLS
     }
 
-    /// Notes that a host of this group has returned a valid cookie. So answers reach this host, and do
+    /// Notes that a host of this group has returned a valid cookie. Answers do reach this host, so they do
     /// not stay in the send buffer.
     fn prove(&self, group: u64) {
         self.groups[(group % GROUPS as u64) as usize].store(0, Ordering::Relaxed);
     }
 }
 
-/// Whether a packet fits the route to its receiver, as far as this machine knows.
+/// Whether packets fit the route to their receiver, as far as this machine knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum SizeFit {
     Fits,
@@ -85,8 +86,7 @@ pub(super) enum SizeFit {
 }
 
 impl ServerSocket {
-    /// Notes the result of sending `packets` packets. Packets that the socket did not accept count as
-    /// lost.
+    /// Notes the outcome of sending `packets` packets. If the socket did not accept them, they count as lost.
     #[inline]
     pub(super) fn note_sent(&self, packets: usize, sent: io::Result<()>) -> SizeFit {
         match sent {
@@ -106,19 +106,19 @@ impl ServerSocket {
         if too_large { SizeFit::TooLarge } else { SizeFit::Fits }
     }
 
-    /// Sends a result again in smaller pieces, because its packets were larger than the MTU of this
-    /// machine's interface, or than an MTU that a router reported.
+    /// Sends a result again in smaller pieces, because its packets were too large. They were larger than the
+    /// MTU of this machine's interface, or than an MTU that a router has reported.
     #[cold]
     fn narrow(&self, mut record: MutexGuard<'_, Inner>, output: &mut [u8], counting: &Counting) {
         let Inner { server_end, to, .. } = &mut *record;
         let fits = self.socket.payload_to(to, HEADER_BYTES);
         if fits.is_ok_and(|piece| server_end.reduce_piece(piece as u32)) {
-            // The recursion ends, because the pieces become smaller at each level.
+            // The recursion ends, because each level makes the pieces smaller.
             self.send_pending(record, output, counting);
         }
     }
 
-    /// Answers a host that has not proven its address, unless its group has used up its answers.
+    /// Answers a host that has not proven its address, unless the group of the host has used up its answers.
     #[cold]
     pub(super) fn answer_unverified(&self, now: Moment, packet: &[u8], to: &Address) {
         let fill = self.socket.fill_of_send_buffer();
@@ -134,7 +134,7 @@ impl ServerSocket {
         self.unverified.prove(self.peer(PeerAddress::of(from).host()));
     }
 
-    /// Sends the packets of a record that are due, and schedules later ones.
+    /// Sends the due packets of a record, and schedules the packets that are due later.
     pub(super) fn send_pending(
         &self,
         mut record: MutexGuard<'_, Inner>,
@@ -160,8 +160,8 @@ impl ServerSocket {
             }
             let _ = whole.write(0, header);
             counting.resent(resent);
-            // This packet contains the whole result. If it is lost, the client asks for it, so nothing is
-            // scheduled.
+            // This packet contains the whole result. If the packet is lost, the client asks for the result.
+            // So nothing needs to be scheduled.
             let bytes = whole.window().len();
             if bytes > COPIED {
                 let sent = self.note_sent(1, self.socket.send(&[whole.window()], Some(to)));
@@ -170,8 +170,8 @@ impl ServerSocket {
                 }
                 return;
             }
-            // The client may run on this processor before `send` returns. Its next call must not find
-            // the record locked.
+            // The client may run on this processor before `send` returns. When the client's next call
+            // arrives, the record must not be locked.
             let (to, place, out) = (*to, server_end.bound_handle().place, &mut output[..bytes]);
             let _ = whole.read(0, out);
             drop(record);
@@ -189,7 +189,7 @@ impl ServerSocket {
         let mut fits = SizeFit::Fits;
         while let Some(send) = next {
             let (start, length) = (HEADER_BYTES + send.range.start as usize, send.range.len());
-            // If no result is retained, `space` is empty. The payloads are then empty, too.
+            // If the server retains no result, `space` is empty. In that case, the payloads are empty, too.
             let payload = if length > 0 { space.range(start, length) } else { Space::none() };
             let payload = [payload.window()];
             if *checked {
@@ -211,7 +211,7 @@ impl ServerSocket {
         self.pace(server_end, paced);
     }
 
-    /// Refuses a packet for a handle that the record does not have, if the packet requires an answer.
+    /// Refuses a packet whose handle the record does not have. Does nothing if the packet requires no answer.
     #[cold]
     pub(super) fn refuse(
         &self,
@@ -228,7 +228,7 @@ impl ServerSocket {
     }
 
     /// Counts a datagram that this release cannot read. If the datagram is a bind request of another protocol
-    /// version, sends an answer.
+    /// version, answers it.
     #[cold]
     pub(super) fn handle_unreadable(&self, now: Moment, datagram: &[u8], from: &Address) {
         self.dropped.fetch_add(1, Ordering::Relaxed);

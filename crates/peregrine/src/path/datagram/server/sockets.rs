@@ -1,4 +1,4 @@
-//! The datagram sockets of a server.
+//! The datagram sockets of a server: opens them, connects them to the server's exports, and closes them.
 
 use std::any::Any;
 use std::io;
@@ -24,44 +24,44 @@ use crate::serving::{Load, ServerCore, ServerPath};
 use crate::sync::Mutex;
 use crate::sys::{self, Address};
 
-/// The datagram sockets of a server.
+/// All datagram sockets of one server.
 pub(crate) struct Datagrams {
     core: Arc<ServerCore>,
     sockets: Mutex<Vec<Arc<Receivers<Arc<ServerSocket>>>>>,
 }
 
-/// A stopping server closes its sockets when it has refused no call for this long.
+/// A stopping server closes its sockets once it has refused no call for this long.
 const QUIET: Duration = Duration::from_millis(100);
-/// A stopping server closes its sockets after this time, even if clients still call.
+/// A stopping server closes its sockets after this time at the latest, even if clients still make calls.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// The numbers of datagrams that a server has lost since it began to listen.
+/// Counts the datagrams that a server has lost since it began to listen. There is one number for each reason.
 ///
-/// The calls are not lost, because clients and servers retransmit.
+/// A lost datagram does not mean a lost call, because clients and servers retransmit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Losses {
-    /// The number of datagrams that did not fit a socket's receive buffer, because they arrived faster than
-    /// threads could receive them. The kernel's limit of the buffer is `net.core.rmem_max`. Zero on kernels
-    /// before Linux 4.12, which do not report it.
+    /// The number of datagrams that did not fit into a socket's receive buffer, because they arrived faster
+    /// than threads could receive them. The kernel setting `net.core.rmem_max` limits the size of this
+    /// buffer. Zero on kernels before Linux 4.12, because these kernels do not report the number.
     pub overflowed: u64,
     /// The number of datagrams that do not belong to the protocol, or are damaged.
     pub rejected: u64,
-    /// The number of datagrams that did not fit a socket's send buffer. Answers to hosts that have
-    /// not proven their address may use only a part of that buffer. The kernel's limit of the
-    /// buffer is `net.core.wmem_max`.
+    /// The number of datagrams that did not fit into a socket's send buffer. The kernel setting
+    /// `net.core.wmem_max` limits the size of this buffer. Answers to hosts that have not proven their
+    /// address may use only a part of it.
     pub unsent: u64,
 }
 
-/// The exports of the server, as offered at one of its sockets.
+/// The exports of the server, as one of its sockets offers them.
 struct SocketExports {
     core: Arc<ServerCore>,
     admission: Arc<Admission>,
 }
 
 impl Datagrams {
-    /// Makes a server without sockets. The server's limits of running and waiting calls apply to each
-    /// socket separately.
+    /// Creates the datagram part of a server, without sockets. The server's limits of running and waiting
+    /// calls apply to each socket separately.
     pub(crate) fn new(core: &Arc<ServerCore>) -> Arc<Self> {
         Arc::new(Self { core: Arc::clone(core), sockets: Mutex::default() })
     }
@@ -70,24 +70,25 @@ impl Datagrams {
         self.sockets.lock().clone()
     }
 
-    /// Opens a UDP socket at an address, and serves there. Returns the address of the socket.
+    /// Opens a UDP socket at an address, and serves calls there. Returns the actual address of the socket.
     pub(crate) fn open(&self, to: SocketAddr) -> io::Result<SocketAddr> {
         self.open_with(to, None, self.core.threads.wait)
     }
 
-    /// Opens a UDP socket as [`open`](Self::open) does, and also serves over raw Ethernet on the interface
-    /// that has the address. Clients ask over UDP for the location on the link.
+    /// Opens a UDP socket as [`open`](Self::open) does. Also serves over raw Ethernet, on the interface that
+    /// has the address `to`. Clients ask over UDP for the server's location on the link.
     ///
     /// # Errors
-    /// If no socket can be opened, if no interface has the address, if the interface is not an Ethernet
-    /// interface, or if this process may not use the interface.
+    /// If no socket can be opened, or if no interface has the address. Also if the interface is not an
+    /// Ethernet interface, or if this process is not permitted to use the interface.
     pub(crate) fn open_link(&self, to: SocketAddr, by: LinkDevice) -> io::Result<SocketAddr> {
         let link_port = LinkPort::at(&sys::interface_of(to.ip())?, by, Some(to.port()))?;
         let link = Ethernet::open(&link_port, SocketUse::Service)?;
         let node = link.node();
         self.start(Socket::Ethernet(link), None, self.core.threads.wait)?;
-        // Over UDP, most clients only bind. Only clients that the link does not reach also make calls over
-        // UDP. Polling for these few packets would occupy a processor that the link's thread needs.
+        // Over UDP, most clients only bind. Only clients that cannot reach this server over the link also
+        // make calls over UDP. Polling for these few packets would occupy a processor that the thread of the
+        // link needs.
         let wait = if self.core.threads.wait == Wait::Spin {
             Wait::Adaptive
         } else {
@@ -115,7 +116,8 @@ impl Datagrams {
         let service = ServerSocket::new(socket, link, core.epoch, host, core.page())?;
         let checked = Arc::downgrade(&service);
         let receivers = Receivers::start(service, wait, admission)?;
-        // The keeper checks the clients of running procedures from time to time.
+        // The keeper, the background thread of the process, checks the clients of running procedures from
+        // time to time.
         let watch = core.keeper.watch_timer(move || {
             let due = checked.upgrade().and_then(|service| service.check_callers());
             due.map_or(Next::Sleep, Next::SleepAndTick)
@@ -139,8 +141,8 @@ impl Datagrams {
     }
 }
 
-/// Keeps the sockets open until the clients have received their last results, and know that the server
-/// stops. A client whose call reached a closed socket could not know whether the call was executed.
+/// Keeps the sockets open until the clients have received their last results, and know that the server stops.
+/// If a call reached a closed socket, the client could not know whether the server executed the call.
 fn linger(sockets: &[Arc<Receivers<Arc<ServerSocket>>>], drain: &Drain) {
     if !sockets.iter().any(|socket| socket.service().has_clients()) {
         return;
@@ -162,7 +164,7 @@ fn linger(sockets: &[Arc<Receivers<Arc<ServerSocket>>>], drain: &Drain) {
 }
 
 impl ServerPath for Datagrams {
-    /// Sockets stay open until they are [disconnected](Self::disconnect), because bound clients need answers.
+    /// Does nothing. Bound clients need answers, so sockets stay open until [`disconnect`](Self::disconnect).
     fn close(&self) {}
 
     fn revoke(&self, export: &Export) {
@@ -296,8 +298,8 @@ impl PacketService for Arc<ServerSocket> {
         match catch_unwind(AssertUnwindSafe(|| ServerSocket::run(self, receiver, work))) {
             Ok(ended) => ended.0,
             Err(panic) => {
-                // The panic did not come from the procedure: a panic of the procedure becomes a result.
-                // Without this answer the client would wait for a result that no thread sends.
+                // This panic did not come from the procedure, because a panic of the procedure becomes a
+                // result. Without the answer below, the client would wait for a result that no thread sends.
                 let refusal = Refusal::panicked(panic);
                 self.host.report_panic(Box::new(refusal.text.clone()));
                 ServerSocket::fail(self, receiver, place, &refusal);

@@ -1,4 +1,4 @@
-//! Tests of the server's end of a datagram socket, mostly of the eviction of silent clients.
+//! Tests of the server's end of a datagram socket. Most of them test the eviction of silent clients.
 
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicU32;
@@ -21,7 +21,7 @@ struct Nothing {
     bindings: Arc<AtomicU32>,
 }
 
-/// The names of the threads whose work was passed to [`ExportHost::outlive`].
+/// The names of threads. Each name was passed to [`ExportHost::outlive`] with the work of the thread.
 static OUTLIVED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 impl Serve for Nothing {
@@ -100,7 +100,7 @@ fn admitted(service: &ServerSocket, now: Moment) -> Handle {
     service.admit(now, &row, &from, &terms, false).unwrap().handle
 }
 
-/// Delivers a call completely, or only its first piece if it has several.
+/// Delivers a call to its record. If the call has several pieces, delivers only the first.
 fn called(service: &ServerSocket, now: Moment, handle: Handle, total: u32) {
     let mut inner = service.record(handle.place).unwrap().0.lock();
     let shape = Shape { total, ..Shape::default() };
@@ -124,7 +124,7 @@ fn phase(service: &ServerSocket, handle: Handle) -> RecordPhase {
     service.record(handle.place).unwrap().0.lock().server_end.phase()
 }
 
-/// Returns the request of a client for two handles.
+/// Returns a bind request that asks for two handles.
 fn request() -> BindRequest {
     BindRequest {
         name: ExportName::new(b"nothing").unwrap(),
@@ -137,7 +137,7 @@ fn request() -> BindRequest {
     }
 }
 
-/// The withdrawal may have looked for bindings before this binding existed.
+/// The withdrawal may have looked for bindings to revoke before this binding existed.
 #[test]
 fn binding_to_an_export_that_is_withdrawn_meanwhile_is_refused() {
     let bindings = Arc::<AtomicU32>::default();
@@ -151,7 +151,7 @@ fn binding_to_an_export_that_is_withdrawn_meanwhile_is_refused() {
     assert!(row.unwrap().is_revoked(), "no call by the handle may run");
 }
 
-/// A call that runs has a reference to the row of its binding.
+/// During a call, the call itself has a reference to the row of its binding.
 #[test]
 fn binding_ends_with_its_last_handle_also_during_a_call() {
     let bindings = Arc::<AtomicU32>::default();
@@ -182,19 +182,19 @@ fn silent_client_that_holds_memory_is_evicted() {
     let group = service.record(replied.place).unwrap().0.lock().group;
     service.sweep_silent(now.after(ASSEMBLING_MIN - 1));
     assert_eq!(phases(), [RecordPhase::Idle, RecordPhase::Assembling, RecordPhase::Replied]);
-    // Too little time has passed since the last sweep, so this one does nothing.
+    // Too little time has passed since the last sweep. So this sweep does nothing.
     service.sweep_silent(now.after(ASSEMBLING_MIN));
     assert_eq!(phase(&service, assembling), RecordPhase::Assembling);
     service.sweep_silent(now.after(ASSEMBLING_MIN + SWEEP));
     assert_eq!(phases(), [RecordPhase::Idle, RecordPhase::Vacant, RecordPhase::Replied]);
     let later = now.after(REPLIED_MIN);
-    // The sweep does not wait for a record whose lock is held. It skips that record.
+    // The sweep does not wait for a record that another thread has locked. It skips that record.
     let own = service.record(idle.place).unwrap().0.lock();
     service.sweep_silent(later);
     drop(own);
     assert_eq!(phases(), [RecordPhase::Idle, RecordPhase::Vacant, RecordPhase::Vacant]);
     assert!(service.calls.reserve(group, limits::PARTIAL_BYTES_PER_HOST), "nothing is held");
-    // The place counts the discarded result in its generation, because the client's call may have run.
+    // The client's call may have run. So the place counts the discarded result in its generation number.
     let inner = service.record(replied.place).unwrap().0.lock();
     let again = Header::new(PacketKind::Probe, replied, replied.sequence());
     assert_eq!(inner.server_end.refusal_of(&again, 0).map(|refusal| refusal.generation()), Some(1));
@@ -218,7 +218,8 @@ fn running_call_can_be_cancelled() {
     assert!(!is_given_up(sequence));
     assert_eq!(receive(PacketKind::Cancel), Action::Nothing);
     assert!(is_given_up(sequence));
-    // Another call at this place is not cancelled, nor is one at a place that was never bound.
+    // Another call at this place does not count as cancelled. A call at a place that was never bound does
+    // not, either.
     assert!(!is_given_up(sequence.wrapping_add(1)) && !service.records.is_given_up(u64::MAX));
 }
 
@@ -237,7 +238,7 @@ fn memory_of_silent_clients_is_given_to_new_calls() {
     assert!(service.room(now.after(ASSEMBLING_MIN), group, BYTES as usize).is_some());
 }
 
-/// A network may deliver a packet of an earlier call late, and an attacker may repeat such a packet.
+/// A network may delay a packet of an earlier call, and an attacker may repeat such a packet.
 #[test]
 fn late_packet_of_an_earlier_call_leaves_a_waiting_call_in_the_queue() {
     let service = service();
@@ -287,8 +288,8 @@ fn pacing_thread_is_restarted_after_a_panic() {
     service.records.made(0).unwrap().0.lock().paced = true;
     assert!(service.send_later(moment(), 0));
     let begun = std::time::Instant::now();
-    // The record has nothing to send. The pacing thread clears this flag, which shows that the
-    // thread ran.
+    // The record has nothing to send. When the pacing thread handles the record, it clears this flag. So a
+    // cleared flag shows that the thread ran.
     while service.record(0).unwrap().0.lock().paced {
         assert!(begun.elapsed() < Duration::from_secs(20), "no pacing thread ran");
         std::thread::sleep(Duration::from_millis(1));
@@ -326,7 +327,7 @@ fn refusal_without_a_place_names_the_limit() {
     let (theirs, text) = fill(0);
     assert_eq!(theirs, limits::CALLERS_PER_HOST);
     assert!(text.starts_with("4096 clients of this host are bound"), "{text}");
-    // With 32 hosts, some groups have not reached their limit when the table is full.
+    // With 32 hosts, the table is full before all groups have reached their limits.
     let texts: Vec<_> = (1..=32).map(&mut fill).collect();
     let (all, text) = &texts[31];
     assert_eq!(*all, limits::CALLERS_MAX);
@@ -334,7 +335,7 @@ fn refusal_without_a_place_names_the_limit() {
     assert!(full > 20, "{full} of 32 refusals name the limit of all hosts; the last: {text}");
 }
 
-/// SECURITY.md has these numbers.
+/// SECURITY.md documents these numbers.
 #[test]
 fn memory_of_a_socket_is_bounded_as_documented() {
     const MIB: usize = 1 << 20;
@@ -342,7 +343,7 @@ fn memory_of_a_socket_is_bounded_as_documented() {
     assert_eq!(limits::PARTIAL_BYTES_PER_HOST, 64 * MIB);
     assert_eq!(limits::CALLERS_MAX * BOX_BYTES, 24 * MIB, "small results");
     assert_eq!(2 * limits::SPARE_BYTES_MAX, 32 * MIB, "spare memory for calls and results");
-    // The largest number of descriptors that may wait to be closed. A test in `sys/closing.rs`
+    // The largest number of descriptors that may wait until they are closed. A test in `sys/closing.rs`
     // checks that this limit is kept.
     assert_eq!(limits::CLOSING_MAX, 256);
     // A name has at most 255 bytes, and each `Arc` adds two words of counts.

@@ -1,18 +1,18 @@
-//! Calls that wait for memory or a thread: their queues, and their refusal.
+//! Calls that wait for memory or for a thread. This module queues such calls, or refuses them.
 //!
-//! The memory that a host's clients may occupy has limits. A call that would exceed a limit waits
-//! until earlier calls release memory, because a client with many threads may make many calls at once.
-//! The server refuses a waiting call only if the calls that occupy the memory make no progress while
-//! packets of the waiting client arrive.
+//! The memory that the clients of a host may occupy is limited. A client with many threads may make many
+//! calls at once. So a call that would exceed a limit waits until earlier calls release memory. The server
+//! refuses a waiting call only if the calls that occupy the memory make no progress, while packets of the
+//! waiting client arrive.
 //!
 //! * A call of several packets waits at its client: the server asks the client to send nothing for now. The
-//!   server has an entry for the call in a queue, but none of its bytes.
-//! * A call that has arrived waits at the server, with its arguments, if there is no memory for its
-//!   result.
+//!   server has an entry for this call in a queue, but none of the call's bytes.
+//! * If there is no memory for the result of a call, the call waits at the server, together with its
+//!   arguments.
 //!
-//! Within a group of hosts, calls are served in order. Groups are served round-robin. Lock order: the
-//! queue of calls that wait at the server, then a record, then the queue of calls that wait at their
-//! clients.
+//! Hosts are divided into groups. Within a group, calls are served in order. The groups are served
+//! round-robin. Lock order: first the queue of calls that wait at the server, then a record, then the queue
+//! of calls that wait at their clients.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,16 +25,16 @@ use crate::protocol::exchange::server_end::RecordPhase;
 use crate::protocol::exchange::time::{MILLISECOND, Moment, SECOND};
 use crate::sync::{Mutex, Rank};
 
-/// A client that was silent for this long gets no memory, because it may be dead. A waiting client sends
-/// a probe at least every 400 ms.
+/// A client that was silent for this many nanoseconds gets no memory, because the client may be dead. A live
+/// waiting client sends a probe at least every 400 ms.
 const GONE: u64 = 1500 * MILLISECOND;
 
-/// What a record's call waits for.
+/// What the call of a record waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum WaitingFor {
     #[default]
     Nothing,
-    /// Memory for the arguments. The flag is true if the call is in the queue.
+    /// Memory for the arguments. The flag is true if the queue contains the call.
     Room(bool),
     /// Memory for the result.
     ResultRoom,
@@ -49,34 +49,34 @@ pub(super) struct QueuedCall {
     bytes: usize,
 }
 
-/// A queue for each group of hosts, served round-robin.
+/// A queue that consists of one queue for each group of hosts. The groups are served round-robin.
 pub(super) struct FairQueue<T> {
     groups: Mutex<Groups<T>>,
     count: AtomicUsize,
 }
 
 struct Groups<T> {
-    /// The groups with waiting entries, the next one first.
+    /// The groups that have waiting entries. The group that is served next is the first.
     turns: VecDeque<u16>,
-    /// The entries of each group, the oldest first.
+    /// The entries of each group. The oldest entry is the first.
     of: HashMap<u16, VecDeque<T>>,
 }
 
 impl<T> FairQueue<T> {
-    /// Makes an empty queue. `rank` must be below the ranks of the locks that `may` takes in
-    /// [`next`](Self::next).
+    /// Creates an empty queue. The function `may` of [`next`](Self::next) may take locks. `rank` must be
+    /// below the ranks of these locks.
     pub(super) fn new(rank: Rank) -> Self {
         let groups = Groups { turns: VecDeque::new(), of: HashMap::new() };
         Self { groups: Mutex::ranked(rank, groups), count: AtomicUsize::new(0) }
     }
 
-    /// Returns whether anything waits.
+    /// Returns whether any entry waits.
     #[inline]
     pub(super) fn any(&self) -> bool {
         self.count.load(Ordering::SeqCst) > 0
     }
 
-    /// Returns whether an entry of a group waits.
+    /// Returns whether any entry of this group waits.
     fn has(&self, group: u16) -> bool {
         self.any() && self.groups.lock().of.contains_key(&group)
     }
@@ -92,9 +92,9 @@ impl<T> FairQueue<T> {
         self.count.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Removes and returns the first entry of the next group, if `may` permits it. Skips groups that
-    /// have used their share. Returns `None` if the total does not suffice for that entry, even if a
-    /// smaller entry of another group would fit. Otherwise a large entry could wait for ever.
+    /// Removes and returns the first entry of the next group, if `may` permits this. Skips groups that have
+    /// used up their share. If the total does not suffice for an entry, returns `None`, even if a smaller
+    /// entry of another group would fit. Otherwise a large entry could wait forever.
     fn next(&self, may: impl Fn(u16, &T) -> Result<(), LimitReached>) -> Option<(u16, T)> {
         let mut groups = self.groups.lock();
         let Groups { turns, of } = &mut *groups;
@@ -121,8 +121,8 @@ impl<T> FairQueue<T> {
 }
 
 impl ServerSocket {
-    /// Reserves memory for a call of several packets when its first piece arrives. If there is no memory,
-    /// or calls of the same group already wait, the call waits at its client, or is refused.
+    /// Reserves memory for a call of several packets, when the first piece of the call arrives. If there is
+    /// no memory, or if calls of the same group already wait, the call waits at its client, or is refused.
     pub(super) fn begin(
         &self,
         receiver: &mut ReceiverState,
@@ -160,17 +160,18 @@ impl ServerSocket {
         match inner.waits {
             WaitingFor::Nothing => {}
             WaitingFor::ResultRoom => self.results.note_waiting(group, now),
-            // The arguments occupy memory while the call waits. So the client's packet counts as
-            // progress.
+            // The arguments of the call occupy memory while the call waits. So a packet of the client counts
+            // as progress.
             WaitingFor::Thread => self.calls.note_progress(group),
             WaitingFor::Room(_) if inner.server_end.phase() != RecordPhase::Waiting => {
-                // The call was cancelled, or the client has begun its next call.
+                // The call was cancelled, or the client has already begun its next call.
                 inner.waits = WaitingFor::Nothing;
             }
-            // A late packet of an earlier call does not concern the waiting call.
+            // This is a late packet of an earlier call. It does not concern the waiting call.
             WaitingFor::Room(_) if !inner.server_end.waits_for_room(header.sequence) => {}
             WaitingFor::Room(is_queued) => {
-                // The clients that occupy the memory may be dead.
+                // The clients that occupy the memory may be dead. In that case, the sweep releases the
+                // memory.
                 self.sweep_silent(now);
                 let bytes = inner.server_end.call_bytes() as usize;
                 self.calls.note_waiting(group, bytes, now);
@@ -189,7 +190,7 @@ impl ServerSocket {
         }
     }
 
-    /// Gives memory to waiting calls. The caller holds no lock of a record.
+    /// Gives memory to waiting calls. The calling thread must hold no lock of a record.
     #[cold]
     pub(super) fn give_room(&self, receiver: &mut ReceiverState) {
         let reserve = |group, waiter: &QueuedCall| self.calls.try_reserve(group, waiter.bytes);
@@ -202,7 +203,7 @@ impl ServerSocket {
     }
 
     /// Asks a client to send its waiting call. Returns false if the call does not use the reserved memory,
-    /// for example because it does not wait any more.
+    /// for example because the call does not wait any more.
     fn resume(&self, receiver: &mut ReceiverState, waiter: &QueuedCall) -> bool {
         let Some(record) = self.record(waiter.place) else { return false };
         let (mut inner, now) = (record.0.lock(), moment());
@@ -212,7 +213,7 @@ impl ServerSocket {
             return false;
         }
         if now.since(inner.server_end.last_heard()) > GONE {
-            // When the client's next packet arrives, the call is queued again.
+            // The call is queued again when the next packet of the client arrives.
             inner.waits = WaitingFor::Room(false);
             return false;
         }
@@ -220,7 +221,7 @@ impl ServerSocket {
         let mut estack = self.estacks.take().unwrap_or_default();
         let kept = estack.memory().len();
         if kept > waiter.bytes {
-            // The recycled E-stack would be charged with more bytes than are reserved for the call.
+            // With this recycled E-stack, the call would be charged more bytes than were reserved for it.
             self.estacks.put(core::mem::take(&mut estack), kept);
         }
         if !estack.reserve(waiter.bytes) {
@@ -235,17 +236,17 @@ impl ServerSocket {
         true
     }
 
-    /// Reserves memory for a call of `bytes` bytes. Returns the memory and the number of bytes charged
-    /// for it.
+    /// Reserves memory for a call of `bytes` bytes. Returns the memory, and the number of bytes that are
+    /// charged for it.
     pub(super) fn room(&self, now: Moment, group: u16, bytes: usize) -> Option<(EStack, usize)> {
         let swept = Moment(self.swept.load(Ordering::Relaxed));
         if self.calls.any() && now.since(swept) >= SECOND {
             // A client that died while it sent a call still occupies memory of this server. The sweep
-            // releases that memory.
+            // releases such memory.
             self.sweep_silent(now);
         }
         let mut estack = self.estacks.take().unwrap_or_default();
-        // A recycled E-stack is charged with its whole memory.
+        // If an E-stack is recycled, its whole memory is charged.
         let mut held = bytes.max(estack.memory().len());
         if !self.calls.reserve(group, held) {
             (estack, held) = (EStack::default(), bytes);
@@ -262,7 +263,8 @@ impl ServerSocket {
     }
 
     pub(super) fn drop_call(&self, inner: &mut Inner) {
-        // A thread that has borrowed the memory notices this, and releases the memory.
+        // If a thread has borrowed the memory of the call, that thread notices this change, and releases the
+        // memory.
         inner.lent = None;
         if let Some((estack, bytes)) = inner.call.take() {
             self.done_with(inner.group, estack, bytes);
@@ -279,8 +281,7 @@ impl ServerSocket {
 
     // Results.
 
-    /// Returns whether there is no memory for one more result, even after the eviction of silent
-    /// clients.
+    /// Returns whether there is no memory for a further result, even after silent clients were evicted.
     #[inline]
     pub(super) fn is_short_of_results(&self, group: u16) -> bool {
         self.results.is_full(group) && {
@@ -289,7 +290,7 @@ impl ServerSocket {
         }
     }
 
-    /// Queues a call for whose result there is no memory, or refuses it.
+    /// Handles a call for whose result there is no memory: queues the call, or refuses it.
     #[cold]
     pub(super) fn wait_for_results(&self, receiver: &mut ReceiverState, work: Work) {
         let group = work.group;
@@ -304,13 +305,13 @@ impl ServerSocket {
         self.deferred.push(group, work);
     }
 
-    /// Returns whether calls wait for the memory of their results.
+    /// Returns whether any call waits for memory for its result.
     #[inline]
     pub(crate) fn has_deferred(&self) -> bool {
         self.deferred.any()
     }
 
-    /// Removes and returns a call that need not wait for memory for its result any more: there is memory,
+    /// Removes and returns a call that must not wait for memory for its result any more. There is memory now,
     /// the wait has stalled, the server stops, or the call was cancelled.
     #[cold]
     pub(crate) fn deferred(&self) -> Option<Work> {
@@ -330,21 +331,21 @@ impl ServerSocket {
 
     // Calls that wait for a thread.
 
-    /// Makes a call independent of the thread that received it, so that another thread can run it. If
-    /// there is no memory, refuses the call.
+    /// Detaches a call from the thread that received it, so that another thread can run it. If there is no
+    /// memory, refuses the call, and returns `None`.
     pub(crate) fn detach(&self, receiver: &mut ReceiverState, work: Work) -> Option<Work> {
         let work = self.keep_work(receiver, work, true)?;
         if let Some(record) = self.record(work.place) {
             let mut inner = record.0.lock();
             inner.waits = WaitingFor::Thread;
-            // If the call was cancelled since it arrived, it was counted as captured. A waiting call does not
+            // If the call was cancelled after it arrived, it was counted as captured. A waiting call must not
             // count as captured.
             self.ends(&mut inner);
         }
         Some(work)
     }
 
-    /// Notes that a call does not wait any more. Returns whether it was cancelled.
+    /// Notes that a call does not wait any more. Returns whether the call was cancelled.
     #[cold]
     pub(super) fn stops_waiting(&self, place: u32) -> bool {
         self.record(place).is_some_and(|record| {
@@ -356,7 +357,7 @@ impl ServerSocket {
 
     // Procedures whose clients have cancelled the calls.
 
-    /// Counts the running procedure of a record as captured, if its client has cancelled the call.
+    /// Counts the running procedure of a record as captured, if the client has cancelled the call.
     #[cold]
     pub(super) fn note_given_up(&self, inner: &mut Inner) {
         if !inner.captured && inner.waits == WaitingFor::Nothing && inner.server_end.is_cancelled()
@@ -366,7 +367,7 @@ impl ServerSocket {
         }
     }
 
-    /// Stops counting the procedure of a record as captured, because it has ended or does not run.
+    /// Stops counting the procedure of a record as captured, because the procedure has ended or does not run.
     #[inline]
     pub(super) fn ends(&self, inner: &mut Inner) {
         if core::mem::take(&mut inner.captured) {
@@ -374,9 +375,9 @@ impl ServerSocket {
         }
     }
 
-    /// Copies the bytes of a received call into the call's own memory. `queued` is true if the call goes to a
-    /// queue of bounded length. Such a call is accepted even if its host has used its share, because its
-    /// bytes fit one packet.
+    /// Copies the bytes of a received call into memory that only this call uses. `queued` is true if the call
+    /// goes to a queue of bounded length. Such a call is accepted even if its host has used up its share,
+    /// because its bytes fit one packet.
     fn keep_work(
         &self,
         receiver: &mut ReceiverState,

@@ -1,11 +1,11 @@
-//! Checksums of payloads, for bindings that request them. They are computed here, because the protocol
-//! does not see payloads.
+//! Computes and checks checksums of payloads, for bindings that request them. The protocol module cannot do
+//! this, because it does not see payloads.
 
 use crate::protocol::exchange::header::{self, Flags, Header, checksum_more};
 use crate::value::Window;
 
-/// A buffer for computing checksums. It is made once for many packets, because clearing it costs as
-/// much as the checksum of some hundred bytes.
+/// A buffer for computing checksums. One buffer serves many packets, because clearing a buffer costs as much
+/// as the checksum of some hundred bytes.
 pub(crate) struct ChecksumBuffer([u8; 1536]);
 
 impl Default for ChecksumBuffer {
@@ -14,9 +14,9 @@ impl Default for ChecksumBuffer {
     }
 }
 
-/// Returns the checksum of the bytes in these windows, one after another.
+/// Returns the checksum of the bytes in `windows`, taken one after another.
 fn checksum(windows: &[Window<'_>]) -> u32 {
-    /// A payload of at most this size uses a smaller buffer, which costs less to clear.
+    /// A payload of at most this size uses a smaller buffer, because clearing a smaller buffer costs less.
     const FEW: usize = 64;
     if let [window] = windows
         && window.len() <= FEW
@@ -28,7 +28,7 @@ fn checksum(windows: &[Window<'_>]) -> u32 {
     checksum_with(&mut ChecksumBuffer::default(), windows)
 }
 
-/// Returns the checksum of the bytes in these windows, computed with the caller's buffer.
+/// Returns the checksum of the bytes in `windows`, taken one after another. Uses the caller's buffer.
 fn checksum_with(ChecksumBuffer(chunk): &mut ChecksumBuffer, windows: &[Window<'_>]) -> u32 {
     let mut check = 0;
     for window in windows {
@@ -43,8 +43,7 @@ fn checksum_with(ChecksumBuffer(chunk): &mut ChecksumBuffer, windows: &[Window<'
     check
 }
 
-/// Adds the checksum of the payload to a packet's header, if the packet carries a piece of a
-/// message.
+/// Adds the checksum of the payload to the header of a packet, if the packet carries a piece of a message.
 #[cold]
 pub(crate) fn seal(packet: &mut [u8], payload: &[Window<'_>]) {
     if let Some(header) = packet.first_chunk_mut()
@@ -54,7 +53,8 @@ pub(crate) fn seal(packet: &mut [u8], payload: &[Window<'_>]) {
     }
 }
 
-/// Adds the checksum as [`seal`] does, for one of many packets, with the caller's buffer.
+/// Adds the checksum as [`seal`] does, but with the caller's buffer. A caller with many packets uses this
+/// function.
 #[cold]
 pub(crate) fn seal_one_of_many(
     packet: &mut [u8],
@@ -68,7 +68,7 @@ pub(crate) fn seal_one_of_many(
     }
 }
 
-/// Returns whether a piece of a message has a checksum and arrived undamaged.
+/// Returns true if a piece of a message has a checksum and the checksum is correct.
 #[cold]
 pub(crate) fn holds(header: &Header, payload: Window<'_>) -> bool {
     header.flags.has(Flags::CHECKED) && checksum(&[payload]) == header.check

@@ -1,4 +1,5 @@
-//! A message as a list of the parts of memory that hold it.
+//! Describes a message as a list of parts, because the bytes of a message may lie at several places in
+//! memory.
 
 use core::ops::Range;
 
@@ -6,8 +7,8 @@ use crate::value::{Window, align_up};
 
 /// The largest number of parts of a message. A message of more parts is first copied into one part.
 pub(crate) const PARTS_MAX: usize = 60;
-/// The largest number of windows of a range of a message: for each part, one for the part and one for
-/// the padding before it.
+/// The largest number of windows that a range of a message can have. Each part needs up to two windows: one
+/// for the part, and one for the padding before it.
 pub(crate) const WINDOWS_MAX: usize = 2 * PARTS_MAX + 2;
 
 static ZEROS: [u8; 16] = [0; 16];
@@ -17,11 +18,12 @@ static ZEROS: [u8; 16] = [0; 16];
 pub(crate) enum Message<'a> {
     /// One contiguous range.
     Whole(Window<'a>),
-    /// Several ranges. Each begins at the next multiple of 16 after the previous one.
+    /// Several ranges. In the message, each range begins at the next multiple of 16 after the end of the
+    /// previous range.
     Parts(Parts<'a>),
 }
 
-/// The parts of a message, with their positions in it.
+/// The parts of a message. Each part has its offset in the message.
 pub(crate) struct Parts<'a> {
     parts: [(usize, Window<'a>); PARTS_MAX],
     count: usize,
@@ -29,7 +31,7 @@ pub(crate) struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    /// Makes a list without parts.
+    /// Creates an empty list of parts.
     pub(crate) const fn new() -> Self {
         Self { parts: [(0, Window::empty()); PARTS_MAX], count: 0, end: 0 }
     }
@@ -45,7 +47,7 @@ impl<'a> Parts<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// Writes the windows of a range of the message to `out`, in order. Returns their number.
+    /// Writes the windows of a range of the message to `out`, in order. Returns the number of these windows.
     pub(crate) fn range(&self, range: Range<u32>, out: &mut [Window<'a>; WINDOWS_MAX]) -> usize {
         let (mut at, end) = (range.start as usize, range.end as usize);
         let mut count = 0;

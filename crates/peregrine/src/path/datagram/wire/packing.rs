@@ -1,11 +1,12 @@
-//! Packs a result for sending: removes the unused space between its blocks.
+//! Packs a result for sending: removes the unused space between the blocks, the parts of the result with
+//! plain data.
 
 use crate::call::blocks_at;
 use crate::value::{Space, align_up};
 
-/// Returns the position in `space` at which the filled part of the last block of a result ends, or 0 if the
-/// result has no blocks. The head of the result may end at a later position. `blocks` has the position in
-/// `space` at which each block begins, as [`execute_in_place`](crate::call::execute_in_place) stores it.
+/// Returns the offset in `space` at which the filled part of the last block of a result ends, or 0 if the
+/// result has no blocks. The head of the result may end later. `blocks` contains the offset in `space` at
+/// which each block begins, as [`execute_in_place`](crate::call::execute_in_place) stores it.
 pub(crate) fn written_end(space: Space<'_>, blocks: &[u32]) -> usize {
     blocks.last().map_or(0, |last| {
         let filled = u32::from_le(space.read_plain(4 * (blocks.len() - 1)).unwrap_or(0));
@@ -13,8 +14,8 @@ pub(crate) fn written_end(space: Space<'_>, blocks: &[u32]) -> usize {
     })
 }
 
-/// Moves the parts of a result together for sending. `blocks` has the position in `space` at which each block
-/// begins. Returns the new position of the head, and the length of the message.
+/// Moves the parts of a result together for sending. `blocks` contains the offset in `space` at which each
+/// block begins. Returns the new offset of the head, and the length of the message.
 pub(crate) fn pack(
     space: Space<'_>,
     blocks: &[u32],
@@ -27,7 +28,7 @@ pub(crate) fn pack(
     let (table, first) = (4 * blocks.len(), blocks_at(blocks.len()));
     let before = head_at == table;
     let used = if before { table + head_bytes } else { table };
-    // The space between the parts may hold bytes of another client's result.
+    // The space between the parts may hold bytes of another client's result. So this space is cleared.
     let zero = |from: usize, to: usize| {
         let _ = space.zero(from, to.saturating_sub(from));
     };

@@ -1,4 +1,4 @@
-//! Requests on a connection that is not shared yet.
+//! Sends a request on a new connection, before other bindings can share that connection.
 
 use std::io;
 use std::time::Instant;
@@ -10,7 +10,7 @@ use crate::path::stream::peer::sending::{OnStall, Sending};
 use crate::protocol::stream::{self as wire, HEADER_BYTES, Header};
 use crate::value::Window;
 
-/// Sends a request on a connection that no other thread uses yet. Returns the answer's header and body.
+/// Sends a request on a connection that no other thread uses yet. Returns the header and body of the answer.
 pub(crate) fn ask_alone(
     stream: &Stream,
     kind: wire::MessageKind,
@@ -42,8 +42,8 @@ pub(crate) fn ask_alone(
     let mut sending = Sending::new(stream, Soon(stream, until));
     let sent = sending.part(Window::from(&header[..]));
     let sent = sent.and_then(|()| sending.part(Window::from(body))).and_then(|()| sending.end());
-    // A server that refuses the request may close the connection before the request is sent. Its answer can
-    // still be received.
+    // A server that refuses the request may close the connection before it has received the whole request.
+    // The client can still receive the server's answer.
     let receive = |into: &mut [u8]| {
         let mut at = 0;
         while at < into.len() {

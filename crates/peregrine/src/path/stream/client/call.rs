@@ -1,4 +1,5 @@
-//! `StreamPath`: sends a call from its frame, and reads its reply.
+//! `StreamPath`: the path of one binding over TCP. To make a call, this path sends the message from the
+//! frame, which is the memory for a call and its reply. Then the path waits for the reply and reads it.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use crate::limits;
 use crate::protocol::stream::{self as wire, Header};
 use crate::value::Window;
 
-/// The path of a binding.
+/// The path of one binding.
 pub(crate) struct StreamPath {
     pub(crate) connection: Arc<Connection>,
     pub(crate) binding: u32,
@@ -38,8 +39,8 @@ impl CallPath for StreamPath {
             return Err(self.too_large(layout.total));
         }
         let deadline = call.limit.deadline();
-        // Blocks are sent from the caller's memory. Blocks that must be converted are converted into the
-        // frame first.
+        // Blocks are sent from the caller's memory. If blocks must be converted, they are first converted
+        // into the frame, and sent from there.
         let straight = call.is_unconverted();
         if !straight {
             call.put(self.message_bytes).ok_or_else(|| self.too_large(layout.total))?;
@@ -105,7 +106,7 @@ impl StreamPath {
         CallError::too_large(bytes, self.own_bytes, Some(self.granted))
     }
 
-    /// Takes a reply that has arrived in its frame.
+    /// Takes a reply that has arrived in the frame of its call.
     #[inline]
     fn take(&self, index: u32, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
         let slot = self.connection.slot(index);
@@ -121,7 +122,8 @@ impl StreamPath {
         let Some(answer) = answer else {
             return Err(CallError::bad_result("unknown kind of answer"));
         };
-        // The frame may hold bytes of an earlier message after this message. The head must not include them.
+        // After this message, the frame may still hold bytes of an earlier message. The head must not include
+        // them.
         if head_at.checked_add(head_bytes).is_none_or(|end| end > body) {
             return Err(CallError::bad_result("the head of the result lies outside the message"));
         }
@@ -141,8 +143,9 @@ impl StreamPath {
         Err(self.connection.unanswered())
     }
 
-    /// Cancels the call because its deadline has passed, unless the reply has arrived. The frame of a
-    /// cancelled call stays captured until the reply arrives.
+    /// Cancels the call because the deadline of the call has passed. If the reply has already arrived, takes
+    /// the reply instead. No other call can use the frame of a cancelled call until the reply arrives, or
+    /// until the connection ends.
     #[cold]
     fn late(&self, index: u32, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
         let slot = self.connection.slot(index);
@@ -153,7 +156,7 @@ impl StreamPath {
         Err(CallError::new(Kind::TimedOut, Executed::Maybe, "the server has not answered"))
     }
 
-    /// Notifies the server that the binding is no longer needed.
+    /// Notifies the server that the client no longer needs the binding.
     pub(crate) fn unbind(&self) {
         self.connection.bindings().flags.remove(&self.binding);
         let header = Header { binding: self.binding, ..Header::new(wire::MessageKind::Unbind, 0) };

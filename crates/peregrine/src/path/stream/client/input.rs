@@ -1,4 +1,5 @@
-//! The received bytes of a connection: the message that is arriving, and bytes of later messages.
+//! The bytes that a client has received from a connection: the message that is arriving, and bytes of later
+//! messages.
 
 use std::io;
 
@@ -10,8 +11,8 @@ use crate::value::Window;
 /// The received bytes of a connection.
 pub(super) struct Input {
     pub(super) assembly: Assembly,
-    /// Memory for bytes that were received ahead: bytes of later messages. The bytes at `from..to` were not
-    /// taken yet.
+    /// Memory for bytes that were received ahead. These are bytes of later messages. The bytes at `from..to`
+    /// have not been taken yet.
     ahead: Box<[u8]>,
     from: usize,
     to: usize,
@@ -22,7 +23,7 @@ impl Input {
         Self { assembly: Assembly::new(), ahead: vec![0; GUESS].into(), from: 0, to: 0 }
     }
 
-    /// Returns whether no bytes were received ahead.
+    /// Returns true if no bytes that were received ahead are left.
     #[inline]
     pub(super) const fn is_dry(&self) -> bool {
         self.from == self.to
@@ -36,7 +37,8 @@ impl Input {
         &self.ahead[at..at + taken]
     }
 
-    /// Keeps bytes that arrived after a message. The caller has taken all bytes that were kept before.
+    /// Keeps bytes that arrived after the end of a message. The caller must first take all bytes kept
+    /// earlier.
     #[inline]
     pub(super) fn keep(&mut self, bytes: Window<'_>) {
         (self.from, self.to) = (0, bytes.len());
@@ -45,8 +47,8 @@ impl Input {
         }
     }
 
-    /// Receives more of a header, or takes it from the bytes that were received ahead. Returns the number
-    /// of bytes.
+    /// Adds bytes to the header that is arriving. Takes them from the bytes that were received ahead, or
+    /// receives them. Returns the number of added bytes.
     pub(super) fn more_header(&mut self, stream: &Stream, wait: bool) -> io::Result<usize> {
         let place = self.assembly.header_place();
         if self.from == self.to {

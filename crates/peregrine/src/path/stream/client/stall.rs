@@ -1,4 +1,4 @@
-//! The wait of a caller whose socket is full, until the deadline of the call.
+//! Lets a caller wait while its socket is full. The wait lasts until the deadline of the call at most.
 
 use std::io;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use crate::device::tcp::WaitFor;
 use crate::path::stream::peer::sending::OnStall;
 use crate::protocol::stream::keep_alive::EXAMINE_EVERY;
 
-/// A caller that waits for space in the socket.
+/// A caller that waits until the socket has space for more bytes.
 pub(super) struct CallerStall<'a> {
     pub(super) connection: &'a Connection,
     pub(super) deadline: Option<Instant>,
@@ -37,8 +37,8 @@ impl OnStall for CallerStall<'_> {
                 watch.look(connection);
                 continue;
             }
-            // The server may have stopped reading because no thread receives its replies. If another thread
-            // is the leader, that thread receives them.
+            // The server may have stopped reading because no thread of this client receives its replies. So
+            // this thread receives them, unless another thread is the leader and receives them already.
             if !connection.listen() {
                 what = WaitFor::Writable;
             }

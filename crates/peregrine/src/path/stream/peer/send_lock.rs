@@ -7,7 +7,7 @@ use crate::sys;
 
 const FREE: u32 = 0;
 const TAKEN: u32 = 1;
-/// The lock is taken, and another thread may sleep until the lock is free.
+/// A thread holds the lock, and other threads may sleep until it is free.
 const WANTED: u32 = 2;
 
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ impl SendLock {
         taken.is_ok().then(|| SendGuard(self))
     }
 
-    /// Takes the lock. Returns `None` if it was not free by the deadline.
+    /// Takes the lock. Returns `None` if the lock did not become free by the deadline.
     #[inline]
     pub(in crate::path::stream) fn take(&self, deadline: Option<Instant>) -> Option<SendGuard<'_>> {
         self.try_take().or_else(|| self.take_slowly(deadline))
@@ -35,7 +35,7 @@ impl SendLock {
 
     #[cold]
     fn take_slowly(&self, deadline: Option<Instant>) -> Option<SendGuard<'_>> {
-        // A thread that has slept leaves the state at `WANTED`, because other threads may sleep too.
+        // A thread that has slept leaves the state at `WANTED`, because other threads may still sleep.
         while self.0.swap(WANTED, Ordering::Acquire) != FREE {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             if left.is_some_and(|left| left.is_zero()) {
@@ -51,7 +51,8 @@ impl Drop for SendGuard<'_> {
     #[inline]
     fn drop(&mut self) {
         // SYNC: send lock, acquired in `try_take` and `take_slowly`. The swap is sequentially consistent, so
-        // that it is ordered with the cancellations that threads note before they try to take the lock.
+        // that it is ordered with cancellations. A thread notes a cancellation before it tries to take the
+        // lock.
         if self.0.0.swap(FREE, Ordering::SeqCst) == WANTED {
             sys::futex_wake_one(&self.0.0);
         }

@@ -1,5 +1,5 @@
-//! `Sending`: sends one message whose parts are at several places in memory. If the socket takes only some
-//! bytes of the message, `Sending` sends the rest later.
+//! `Sending`: sends one message whose parts lie at several places in memory. If the socket accepts only some
+//! bytes of the message, `Sending` waits and then sends the rest.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use crate::protocol::stream::padding;
 use crate::sys::Parts;
 use crate::value::Window;
 
-/// What a sender does when the socket is full.
+/// What a sender does while the socket is full.
 pub(in crate::path::stream) trait OnStall {
     /// Waits until the socket has space.
     ///
@@ -35,7 +35,7 @@ impl<'a, F: OnStall> Sending<'a, F> {
         Self { stream, parts: Parts::new(), bytes: 0, begun: false, full }
     }
 
-    /// Appends a part.
+    /// Appends a part to the message.
     #[inline]
     pub(in crate::path::stream) fn part(&mut self, part: Window<'a>) -> io::Result<()> {
         self.bytes = (self.bytes + part.len()) % 16;
@@ -46,7 +46,7 @@ impl<'a, F: OnStall> Sending<'a, F> {
         Ok(())
     }
 
-    /// Appends zeros up to the next multiple of 16.
+    /// Appends zeros, so that the length of the message becomes a multiple of 16.
     #[inline]
     pub(in crate::path::stream) fn pad(&mut self) -> io::Result<()> {
         self.part(Window::from(&ZEROS[..padding(self.bytes)]))
@@ -60,14 +60,14 @@ impl<'a, F: OnStall> Sending<'a, F> {
         Ok(())
     }
 
-    /// Appends a part that begins at a multiple of 16 bytes.
+    /// Appends a part that must begin at a multiple of 16 bytes in the message.
     #[inline]
     pub(in crate::path::stream) fn block(&mut self, block: Window<'a>) -> io::Result<()> {
         self.pad()?;
         self.part(block)
     }
 
-    /// Pads the message, and sends the bytes that were not sent yet.
+    /// Pads the message to a multiple of 16 bytes, and sends all bytes that were not sent yet.
     #[inline]
     pub(in crate::path::stream) fn end(&mut self) -> io::Result<()> {
         self.pad()?;

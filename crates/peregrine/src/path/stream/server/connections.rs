@@ -1,4 +1,5 @@
-//! The connections of a server: accepting them, bounding their number, and ending them.
+//! Accepts the TCP connections of a server, bounds their number, and ends them. The keeper, the background
+//! thread of the process, watches the sockets.
 
 use std::collections::HashMap;
 use std::io;
@@ -27,14 +28,14 @@ use crate::serving::stop::Drain;
 use crate::serving::{Load, ServerCore, ServerPath};
 use crate::sync::{Mutex, MutexGuard, Rank};
 
-/// The shortest interval between two of the keeper's checks for procedures that take long.
+/// The shortest interval between two checks in which the keeper looks for procedures that take long.
 const LOOK: Duration = Duration::from_millis(5);
-/// The longest interval between two of the keeper's checks.
+/// The longest interval between two such checks.
 const LOOK_MAX: Duration = Duration::from_millis(80);
-/// How long a stopped server waits for its clients to close their connections.
+/// How long a stopping server waits for its clients to close their connections.
 const FAREWELL: Duration = Duration::from_millis(200);
 
-/// The connections of a server.
+/// The connections of one server.
 pub(crate) struct Connections {
     core: Arc<ServerCore>,
     table: Mutex<ConnectionTable>,
@@ -47,7 +48,7 @@ pub(crate) struct Connections {
     terms: ConnectionTerms,
 }
 
-/// The limits and options of connections, as the server's owner has set them.
+/// The limits and options of connections, as the program that runs the server has set them.
 pub(crate) struct ConnectionTerms {
     pub(crate) congestion: Option<String>,
     /// The largest number of connections from all hosts.
@@ -65,7 +66,7 @@ struct ConnectionTable {
 }
 
 impl Connections {
-    /// Makes the TCP part of a server.
+    /// Creates the TCP part of a server.
     pub(crate) fn new(core: &Arc<ServerCore>, terms: ConnectionTerms) -> Arc<Self> {
         Arc::new(Self {
             core: Arc::clone(core),
@@ -83,7 +84,7 @@ impl Connections {
         self.table.lock()
     }
 
-    /// Accepts connections at a listening socket.
+    /// Starts to accept connections at a listening socket.
     ///
     /// # Errors
     /// If the keeper cannot watch the socket.
@@ -94,7 +95,7 @@ impl Connections {
         Ok(())
     }
 
-    /// Admits a client that has connected, or refuses it.
+    /// Admits or refuses a client that has connected.
     fn admit(self: &Arc<Self>, stream: Stream, from: SocketAddr) -> io::Result<()> {
         stream.prepare(self.terms.congestion.as_deref())?;
         let host = host_of(from.ip());
@@ -145,7 +146,8 @@ impl Connections {
             connections: Arc::downgrade(self),
             threads: Arc::clone(&self.threads),
         });
-        // The table stays locked until the entry exists, because the keeper may see the first bytes at once.
+        // The table stays locked until the entry of the connection exists, because the keeper may see the
+        // first bytes at once.
         let watched = Arc::clone(&connection) as Arc<dyn Watched>;
         let watch = self.core.keeper.watch_for(watched, limits::UNBOUND_TIME)?;
         let _ = connection.watch.set(Mutex::ranked(Rank::ClientWatch, Some(watch)));
@@ -161,8 +163,8 @@ impl Connections {
 
 impl ServerPath for Connections {
     fn close(&self) {
-        // The watches are dropped after the lock is released, because dropping a watch takes a lock of the
-        // keeper.
+        // Dropping a watch takes a lock of the keeper. So the watches are dropped after the lock of
+        // `acceptors` is released.
         let acceptors = core::mem::take(&mut *self.acceptors.lock());
         drop(acceptors);
     }
@@ -172,14 +174,14 @@ impl ServerPath for Connections {
             let mut rows = connection.incoming.rows();
             let bound = rows.iter().filter(|(_, row)| row.export == export.number);
             let gone: Vec<u32> = bound.map(|(number, _)| number).collect();
-            // The removed rows are dropped after the lock is released, because a row may be the last owner of
-            // its object.
+            // A row may be the last owner of the exported object. So the removed rows are dropped after the
+            // lock is released.
             let removed: Vec<_> = gone.iter().map(|number| rows.remove(*number)).collect();
             drop(rows);
             drop(removed);
             for number in gone {
-                // The notice may be lost. The client then learns of the withdrawal from the error of its next
-                // call.
+                // If this notice is lost, the client learns of the withdrawal later, from the error of the
+                // next call.
                 connection.incoming.send_now(wire::MessageKind::Revoked, number, &[]);
             }
         }
@@ -235,10 +237,10 @@ impl Watched for Acceptor {
     }
 
     fn ready(self: Arc<Self>) -> Next {
-        /// How long new clients wait while the machine lacks a resource.
+        /// How long new clients wait if the machine lacks a resource, such as descriptors or memory.
         const SHORT: Duration = Duration::from_millis(50);
-        // The number of clients that are accepted in a row is bounded, so that the keeper also does its other
-        // work.
+        // The number of clients that are accepted in a row is bounded. Otherwise the keeper could not do its
+        // other work.
         for _ in 0..64 {
             let accepted = self.listener.accept();
             let admit = |(stream, from)| self.connections.admit(stream, from);
@@ -248,7 +250,7 @@ impl Watched for Acceptor {
                 Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
                     return Next::Pause(SHORT);
                 }
-                // This client has closed the connection already, or its socket failed.
+                // This client has already closed the connection, or the client's socket has failed.
                 _ => {}
             }
         }
@@ -256,7 +258,7 @@ impl Watched for Acceptor {
     }
 }
 
-/// A connection of a server.
+/// One connection of a server, with the parts that the keeper and the threads of the server need.
 pub(super) struct ServerConnection {
     key: u64,
     host: IpAddr,
@@ -265,18 +267,18 @@ pub(super) struct ServerConnection {
     /// The counters of the connection.
     counters: SessionCounters,
     since: Instant,
-    /// Whether the connection waits for memory.
+    /// Whether the connection waits until memory for its message is free.
     waits: AtomicBool,
     /// The number of checks that the keeper has made since bytes last arrived.
     looks: AtomicU64,
-    /// The keeper's watch, until the connection ends.
+    /// The keeper's watch of the connection. `None` after the connection has ended.
     watch: OnceLock<Mutex<Option<Watch>>>,
     connections: Weak<Connections>,
     threads: Arc<StreamThreads>,
 }
 
 impl ServerConnection {
-    /// Receives and serves calls of the connection on this thread.
+    /// Receives and serves calls of the connection on the calling thread.
     pub(super) fn attend(connection: &Arc<Self>, worker: &mut StreamWorker) -> Attended {
         connection.incoming.attend(worker, &Visit(connection))
     }
@@ -302,11 +304,11 @@ impl ServerConnection {
         }
     }
 
-    /// Handles a connection from which no bytes arrive. Ends the connection if its message has held memory
-    /// for too long, and other connections need memory.
+    /// Handles a connection from which no bytes arrive. Ends the connection if its incomplete message has
+    /// held memory for too long, and if other connections need memory.
     fn stalls(&self) -> Next {
-        /// The interval between two checks of a message whose time is over, while no connection waits for
-        /// memory.
+        /// How often the keeper checks a message that has held memory for too long, while no other connection
+        /// waits for memory.
         const AGAIN: Duration = Duration::from_secs(1);
         match self.incoming.patience() {
             None => Next::Sleep,
@@ -327,7 +329,8 @@ impl ServerConnection {
     }
 
     fn unwatch(&self) {
-        // The watch is taken out first, because dropping it takes a lock of the keeper.
+        // Dropping the watch takes a lock of the keeper. So the watch is first taken out of the mutex, and
+        // dropped after the mutex is released.
         let watch = self.watch().and_then(|mut watch| watch.take());
         drop(watch);
     }
@@ -350,7 +353,7 @@ impl Resume for ServerConnection {
         &self.waits
     }
 
-    /// Lets a thread receive again, if the connection still waits for memory.
+    /// Lets a thread receive again, if the connection is still held for lack of memory.
     fn resume(self: Arc<Self>) {
         if self.incoming.resumes() {
             self.looks.store(0, Ordering::Relaxed);
@@ -383,8 +386,8 @@ impl Watched for ServerConnection {
         Next::SleepAndTick(LOOK)
     }
 
-    /// Checks for a thread that runs a long procedure, for an unbound connection whose time is over, and for
-    /// a message that arrives too slowly and holds memory.
+    /// Looks for three problems: a procedure that takes long, a connection without a binding whose time is
+    /// over, and a message that holds memory and arrives too slowly.
     fn tick(self: Arc<Self>) -> Next {
         if !self.incoming.has_bound() {
             let Some(left) = limits::UNBOUND_TIME.checked_sub(self.since.elapsed()) else {
@@ -408,7 +411,7 @@ impl Watched for ServerConnection {
     }
 }
 
-/// The functions of the server that a connection uses while a thread attends to it.
+/// What a connection uses of its server while a thread attends to the connection.
 struct Visit<'a>(&'a Arc<ServerConnection>);
 
 impl Host for Visit<'_> {
@@ -500,8 +503,8 @@ impl Host for Visit<'_> {
         if let Some(connections) = self.0.connections.upgrade() {
             connections.intake.hold(Arc::clone(self.0) as Arc<dyn Resume>);
         }
-        // If memory was released just before, no other thread resumes the connection. The keeper therefore
-        // tries again later.
+        // If memory was released just before, no other thread will resume the connection. So the keeper tries
+        // again later.
         self.0.remind(LOOK_MAX);
     }
 

@@ -1,4 +1,5 @@
-//! `Gathered`: the parts of a result that the server sends. Unfilled parts of blocks are not sent.
+//! `Gathered`: collects the parts of a result that the server sends. Unfilled parts of blocks are not sent. A
+//! block is a part of a result that consists of plain data.
 
 use std::io;
 
@@ -6,12 +7,13 @@ use crate::call::blocks_at;
 use crate::path::stream::peer::sending::{OnStall, Sending};
 use crate::value::{Space, Window, align_up};
 
-/// The parts of a result in memory. In the message, the filled parts of the blocks follow one another.
+/// The parts of a result, as they lie in memory. In the message, the filled parts of the blocks follow one
+/// another.
 pub(super) struct Gathered<'a> {
     space: Space<'a>,
     blocks: &'a [u32],
     head: Window<'a>,
-    /// The position in bytes of the head in the message.
+    /// The offset in bytes of the head in the message.
     pub(super) head_at: usize,
     /// The number of bytes of the message.
     pub(super) body: usize,

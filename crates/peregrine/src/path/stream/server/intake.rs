@@ -1,23 +1,24 @@
-//! The intake: bounds the memory of calls that have not begun to run, in total and for each host. Such calls
-//! are messages that have not arrived whole, and calls that wait for a permit.
+//! The intake: bounds the memory of calls that have not begun to run, in total and for each client host. Such
+//! calls are messages that have arrived only in part, and calls that wait for a permit.
 //!
-//! A message of more than a few kilobytes reserves memory as its bytes arrive, never for an announced size.
-//! The message keeps its [`Reservation`] until its procedure is about to run. If the client's host has used
-//! its share, the connection is *held*: the server does not receive from it until memory is free again, so
-//! the client has to wait. A host's share is at most a quarter of the memory that is left, so that a few
-//! hostile hosts leave memory for others.
+//! A message of more than a few kilobytes reserves memory as its bytes arrive. An announced size alone
+//! reserves nothing. The message keeps its [`Reservation`] until its procedure is about to run. If a host has
+//! used its share of the memory, a connection of the host that needs more is *held*: the server does not
+//! receive from this connection until memory is free again. So the client has to wait. The share of a host is
+//! at most a quarter of the memory that is left. A few hostile hosts thus leave memory for others.
 //!
 //! Two messages must not wait for each other's memory:
 //!
-//! * Messages that have arrived in part must not wait for each other. So one message of each host may exceed
-//!   the host's share, and one message of all hosts may exceed the total.
-//! * A call that waits for a permit waits for running procedures to end. These may wait for a nested call
-//!   that has not arrived yet, and only a complete message shows whether it is a nested call. So a message
-//!   that has been held for [`STUCK`] while threads wait inside procedures may arrive by an *extension*. Each
-//!   host may have one extension, and there are at most as many extensions as threads that wait inside
-//!   procedures. A nested call then runs beyond the bound. Any other call that arrived by an extension is
-//!   refused if it would have to wait. If no thread waited inside a procedure when a message began to arrive,
-//!   the message cannot be a nested call. Such a message gets no extension, and is held rather than refused.
+//! * Messages that have arrived only in part must not wait for each other. So one message of each host may
+//!   exceed the share of the host, and one message of all hosts may exceed the total.
+//! * A call that waits for a permit waits until running procedures end. These procedures may wait for a
+//!   nested call that has not arrived yet. Only a complete message shows whether it is a nested call. So a
+//!   message may arrive by an *extension*, beyond the bound, if it has been held for [`STUCK`] while threads
+//!   wait inside procedures. Each host may have one extension. There are at most as many extensions as there
+//!   are threads that wait inside procedures. A nested call that arrived by an extension runs although the
+//!   bound is exceeded. Any other call that arrived by an extension is refused if it would have to wait. If
+//!   no thread waited inside a procedure when a message began to arrive, the message cannot be a nested call.
+//!   Such a message gets no extension. The message stays held, and is not refused.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -35,20 +36,20 @@ pub(super) const STUCK: Duration = Duration::from_millis(100);
 #[derive(Default)]
 pub(crate) struct Intake(Mutex<State>);
 
-/// A connection that can be held.
+/// A connection that the intake can hold until memory is free.
 pub(crate) trait Resume: Send + Sync {
     /// Returns the flag that is set while the connection waits for memory.
     fn waits(&self) -> &AtomicBool;
 
-    /// Lets a thread receive, because memory was released.
+    /// Lets a thread receive from the connection, because memory was released.
     fn resume(self: Arc<Self>);
 }
 
-/// The memory of one message. Dropping this value releases it.
+/// The memory that is reserved for one message. Dropping this value releases the memory.
 pub(crate) struct Reservation {
     intake: Arc<Intake>,
     host: IpAddr,
-    /// The number of this reservation, unique in its intake.
+    /// The number of this reservation. It is unique in the intake.
     number: u64,
     bytes: usize,
 }
@@ -57,9 +58,9 @@ pub(crate) struct Reservation {
 struct State {
     bytes: usize,
     hosts: HashMap<IpAddr, Host>,
-    /// The number of the reservation that may grow although all memory is used.
+    /// The number of the one reservation that may grow although all memory is in use.
     first: Option<u64>,
-    /// The number of messages that arrive by an extension.
+    /// The number of messages that currently arrive by an extension.
     extensions: u32,
     /// Connections that wait for memory.
     held: VecDeque<Weak<dyn Resume>>,
@@ -70,7 +71,7 @@ struct State {
 #[derive(Default)]
 struct Host {
     bytes: usize,
-    /// The number of the reservation that may grow although the host has used its share.
+    /// The number of the one reservation that may grow although the host has used its share.
     first: Option<u64>,
     /// The number of the reservation whose message arrives by an extension.
     extension: Option<u64>,
@@ -81,16 +82,16 @@ impl Host {
         self.bytes == 0 && self.first.is_none() && self.extension.is_none()
     }
 
-    /// Returns whether `more` further bytes are within the host's share. `left` is the number of bytes that
-    /// are left in total.
+    /// Returns whether the host's share allows `more` further bytes. `left` is the number of bytes that are
+    /// left for all hosts together.
     fn shares(&self, left: usize, more: usize) -> bool {
         self.bytes + more <= (left / 4).min(limits::PARTIAL_BYTES_PER_HOST)
     }
 }
 
 impl State {
-    /// Reserves memory. Returns false if no memory is left for the message. `extensions` is the number of
-    /// messages that may arrive by an extension now, including this one.
+    /// Reserves `more` bytes. Returns false if no memory is left for the message. `extensions` is the largest
+    /// number of messages that may now arrive by an extension, including this message.
     fn reserve(&mut self, host: IpAddr, number: u64, more: usize, extensions: u32) -> bool {
         let left = limits::PARTIAL_BYTES_MAX.saturating_sub(self.bytes);
         let theirs = self.hosts.entry(host).or_default();
@@ -111,9 +112,9 @@ impl State {
         true
     }
 
-    /// Returns whether a complete message may keep its memory while its call waits. A message that arrived by
-    /// an extension may keep its memory only if there is enough memory without an extension now. The
-    /// extension then ends.
+    /// Returns whether a complete message may keep its memory while the call waits. A message that arrived by
+    /// an extension may do so only if it now fits into the memory without an extension. In that case, its
+    /// extension ends.
     fn may_wait(&mut self, host: IpAddr, number: u64, bytes: usize) -> bool {
         let Some(theirs) = self.hosts.get_mut(&host) else { return true };
         if theirs.extension != Some(number) {
@@ -129,7 +130,7 @@ impl State {
         room
     }
 
-    /// Releases memory. `over` is true if the reservation ends.
+    /// Releases `fewer` bytes of a reservation. `over` is true if the reservation ends.
     fn release(&mut self, host: IpAddr, number: u64, fewer: usize, over: bool) {
         self.bytes -= fewer;
         let ended = |slot: &mut Option<u64>| slot.take_if(|one| over && *one == number).is_some();
@@ -145,8 +146,8 @@ impl State {
     }
 }
 
-/// Returns whether the reservation `number` is `first`, the only one that may exceed a bound. If there is no
-/// `first` yet, `number` becomes `first`.
+/// Returns whether the reservation `number` equals `first`, the only reservation that may exceed a bound. If
+/// there is no `first` yet, `number` becomes `first`.
 fn is_or_becomes(first: &mut Option<u64>, number: u64) -> bool {
     *first.get_or_insert(number) == number
 }
@@ -157,8 +158,8 @@ impl Intake {
         self.0.lock()
     }
 
-    /// Reserves memory for a message that begins to arrive. Returns `None` if no memory is left for it.
-    /// `extensions` has the same meaning as in [`Reservation::grow`].
+    /// Reserves memory for a message that begins to arrive. Returns `None` if no memory is left for the
+    /// message. `extensions` has the same meaning as in [`Reservation::grow`].
     pub(super) fn reserve(
         self: &Arc<Self>,
         host: IpAddr,
@@ -176,14 +177,14 @@ impl Intake {
     /// Holds a connection until memory is released.
     pub(crate) fn hold(&self, connection: Arc<dyn Resume>) {
         let mut state = self.state();
-        // A connection is in the queue only once, even if it is held several times.
+        // The queue contains a connection only once, even if the connection is held several times.
         if !connection.waits().swap(true, Ordering::AcqRel) {
             state.held.push_back(Arc::downgrade(&connection));
         }
         drop(state);
     }
 
-    /// Returns whether connections wait for memory.
+    /// Returns whether any connection waits for memory.
     pub(crate) fn is_short(&self) -> bool {
         !self.state().held.is_empty()
     }
@@ -207,15 +208,16 @@ impl Reservation {
         self.bytes
     }
 
-    /// Reserves memory for `more` further bytes of the message. Returns false if no memory is left for them.
-    /// `extensions` is the number of messages that may arrive by an extension now, including this one.
+    /// Reserves memory for `more` further bytes of the message. Returns false if no memory is left for these
+    /// bytes. `extensions` is the largest number of messages that may now arrive by an extension, including
+    /// this message.
     pub(super) fn grow(&mut self, more: usize, extensions: u32) -> bool {
         let grown = self.intake.state().reserve(self.host, self.number, more, extensions);
         self.bytes += if grown { more } else { 0 };
         grown
     }
 
-    /// Releases the memory beyond `to` bytes.
+    /// Releases the reserved memory beyond the first `to` bytes.
     pub(super) fn shrink(&mut self, to: usize) {
         if to < self.bytes {
             self.intake.release(self.host, self.number, self.bytes - to, false);
@@ -223,7 +225,7 @@ impl Reservation {
         }
     }
 
-    /// Returns whether the call, whose message is complete, may wait for a permit.
+    /// Returns whether the call of this complete message may wait for a permit.
     pub(super) fn may_wait(&self) -> bool {
         self.intake.state().may_wait(self.host, self.number, self.bytes)
     }
@@ -255,7 +257,7 @@ mod tests {
             let mut bytes = 0;
             loop {
                 connection += 1;
-                // The first reservation that exceeds the share becomes the one that may grow.
+                // The first reservation that exceeds the share of the host becomes the one that may grow.
                 let first = state.hosts.get(&host(number)).is_some_and(|host| host.first.is_some());
                 if first || !state.reserve(host(number), connection, MIB / 4, 0) {
                     break;
@@ -273,8 +275,8 @@ mod tests {
     #[test]
     fn partly_arrived_messages_do_not_wait_for_each_other() {
         let mut state = State::default();
-        // Each message reserves three quarters of its size first, if there is memory. All memory is then in
-        // use.
+        // If there is memory, each message first reserves three quarters of its size. After this loop, all
+        // memory is in use.
         let connections = 0..2000_u64;
         let of = |connection: u64| host((connection / 200) as u32);
         let mut parts = vec![0; 2000];
@@ -303,7 +305,7 @@ mod tests {
     fn each_host_has_one_extension_which_ends_with_its_reservation() {
         let mut state = State::default();
         let all = limits::PARTIAL_BYTES_MAX;
-        // Two messages of other hosts take more than all memory.
+        // Two messages of other hosts together take more than all memory.
         assert!(state.reserve(host(9), 1, all, 0) && state.reserve(host(8), 2, MIB, 0));
         assert!(!state.reserve(host(1), 3, MIB, 0));
         assert!(state.reserve(host(1), 3, MIB, 2) && state.reserve(host(1), 3, MIB, 0));

@@ -1,8 +1,8 @@
-//! Receiving: how a thread receives from a connection, and which bytes the connection keeps while no thread
+//! Receives from a connection on the server, and decides which bytes the connection keeps while no thread
 //! receives.
 //!
-//! Memory grows with the bytes that have arrived, never with a size that was only announced. Beyond a few
-//! kilobytes, memory grows only if the server has memory left for the connection's host.
+//! Memory grows with the bytes that have arrived. A size that was only announced takes no memory. Beyond a
+//! few kilobytes, memory grows only if the server has memory left for the client's host.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -16,29 +16,31 @@ use crate::protocol::stream::server_end::{MessageTimer, Unread};
 
 use core::sync::atomic::Ordering;
 
-/// Bytes that were received but not handled. The thread that receives next begins with them.
+/// Bytes that a thread received but did not handle. The next thread that receives begins with these bytes.
 #[derive(Default)]
 pub(super) struct Kept {
     pub(super) memory: EStack,
     pub(super) bytes: usize,
-    /// The number of bytes of a refused message that are still to arrive. These bytes are skipped.
+    /// The number of bytes of a refused message that have not arrived yet. These bytes are skipped.
     pub(super) skip: usize,
-    /// Whether the client had stopped in the middle of a message when the last thread left.
+    /// Whether the client had stopped sending in the middle of a message when the last thread left the
+    /// connection.
     pub(super) stalled: bool,
-    /// The message that has arrived in part.
+    /// The message that has arrived only in part.
     part: Part,
 }
 
-/// A message that is larger than [`READ_AHEAD`], and has not arrived whole.
+/// A message that is larger than [`READ_AHEAD`] and has arrived only in part.
 #[derive(Default)]
 pub(super) struct Part {
     /// The memory that is reserved for the message.
     reserved: Option<Reservation>,
-    /// Measures how long the client may still take for the message.
+    /// Measures how much longer the client may take to send the message.
     timer: MessageTimer,
-    /// Whether the message may be a nested call, for which a procedure of this process waits. A thread begins
-    /// to wait before it sends a nested call. So the message cannot be such a call if no thread waited inside
-    /// a procedure when memory was first needed. `None` until memory is needed.
+    /// Whether the message may be a nested call, for which a procedure of this process waits. A thread that
+    /// sends a nested call already counts as waiting inside a procedure. So the message cannot be a nested
+    /// call if no thread waited inside a procedure when the message first needed memory. `None` until the
+    /// message needs memory.
     may_be_nested: Option<bool>,
 }
 
@@ -46,7 +48,7 @@ pub(super) struct Part {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReadOutcome {
     Some,
-    /// Nothing arrived for a while.
+    /// Nothing arrived for some time.
     Nothing,
     /// There is no memory for the rest of the message.
     Full,
@@ -54,8 +56,8 @@ pub(super) enum ReadOutcome {
 }
 
 impl AcceptedConnection {
-    /// Takes the bytes that the connection kept. Returns whether the client had stopped in the middle of a
-    /// message.
+    /// Moves the bytes that the connection kept to `worker`. Returns whether the client had stopped sending
+    /// in the middle of a message.
     pub(super) fn load(&self, worker: &mut StreamWorker) -> bool {
         let mut kept = self.kept();
         let kept = &mut *kept;
@@ -73,7 +75,7 @@ impl AcceptedConnection {
         kept.stalled
     }
 
-    /// Leaves the connection to the keeper.
+    /// Leaves the connection to the keeper, the background thread that watches idle connections.
     pub(super) fn park(&self, worker: &mut StreamWorker, host: &dyn Host) -> Attended {
         let patience = worker.part.timer.left(worker.unread.len(), now());
         if !self.put_back(worker, true) {
@@ -87,7 +89,7 @@ impl AcceptedConnection {
         Attended::Left
     }
 
-    /// Stops receiving until there is memory again.
+    /// Stops receiving from the connection until memory is free again.
     #[cold]
     pub(super) fn hold(&self, worker: &mut StreamWorker, host: &dyn Host) -> Attended {
         worker.part.timer.hold(now());
@@ -111,19 +113,21 @@ impl AcceptedConnection {
         Attended::Left
     }
 
-    /// Makes the connection keep the unread bytes. Returns false if there is no memory, or if the connection
-    /// was closed meanwhile.
+    /// Moves the unread bytes from `worker` to the connection. Returns false if there is no memory, or if the
+    /// connection was closed meanwhile.
     fn put_back(&self, worker: &mut StreamWorker, parks: bool) -> bool {
         let mut kept_guard = self.kept();
         let kept = &mut *kept_guard;
         let bytes = worker.unread.len();
         worker.move_to_front();
         if worker.input.memory().len() <= 2 * bytes {
-            // The connection keeps the memory itself, so a peer that sends single bytes causes no copies.
+            // The connection keeps the thread's memory itself. So a client that sends single bytes causes no
+            // copies.
             kept.memory = core::mem::take(&mut worker.input);
             worker.input = core::mem::take(&mut worker.spare);
         } else {
-            // The thread's memory is larger, because of other messages. The bytes are copied.
+            // Because of other messages, the thread's memory is much larger than the unread bytes. So the
+            // bytes are copied.
             if kept.memory.memory().len() > 2 * bytes.max(READ_AHEAD) {
                 kept.memory = EStack::default();
             }
@@ -138,14 +142,14 @@ impl AcceptedConnection {
         worker.unread = Unread::default();
         let mut part = core::mem::take(&mut worker.part);
         drop(kept_guard);
-        // This releases memory that was reserved for bytes that did not arrive. Another connection may then
-        // be resumed, so no lock is held.
+        // Releases memory that was reserved for bytes that did not arrive. The release may resume another
+        // connection, so this thread must hold no lock here.
         if let Some(reserved) = &mut part.reserved {
             reserved.shrink(needed);
         }
         let mut kept = self.kept();
-        // A thread that ends the connection first closes it, and then drops the bytes that the connection
-        // keeps.
+        // A thread that ends the connection closes it first, and only then drops the bytes that the
+        // connection keeps.
         if self.closed.load(Ordering::SeqCst) {
             drop(kept);
             return false;
@@ -156,13 +160,13 @@ impl AcceptedConnection {
 
     /// Drops the bytes that the connection keeps.
     pub(crate) fn forget_kept(&self) {
-        // The bytes are dropped after the lock is released, because this may resume another connection.
+        // Dropping the bytes may resume another connection. So they are dropped after the lock is released.
         let kept = core::mem::take(&mut *self.kept());
         drop(kept);
     }
 
-    /// Ends the hold, because there may be memory again. Returns whether the connection must be queued for a
-    /// thread.
+    /// Ends the hold of the connection, because there may be memory again. Returns true if the caller must
+    /// queue the connection for a thread.
     pub(crate) fn resumes(&self) -> bool {
         self.held.swap(false, Ordering::AcqRel) && self.wakes()
     }
@@ -172,14 +176,14 @@ impl AcceptedConnection {
         self.held.load(Ordering::Acquire)
     }
 
-    /// Returns how long the client may still take for the message that has arrived in part. Returns `None` if
-    /// no message uses memory, or if a thread receives.
+    /// Returns how much longer the client may take to send the message that has arrived in part. Returns
+    /// `None` if no message uses memory, or if a thread is receiving.
     pub(crate) fn patience(&self) -> Option<Duration> {
         let kept = self.kept();
         kept.part.timer.left(kept.bytes, now())
     }
 
-    /// Receives at least one byte, if one arrives.
+    /// Receives at least one byte, unless none arrives in time.
     pub(super) fn receive(
         &self,
         worker: &mut StreamWorker,
@@ -234,15 +238,14 @@ impl AcceptedConnection {
         }
     }
 
-    /// Returns the end of the part of the input's memory into which the thread may receive, or `None` if no
-    /// memory is left.
+    /// Returns up to which byte of the input the thread may receive now. Returns `None` if no memory is left.
     #[inline]
     fn make_room(&self, worker: &mut StreamWorker, needed: usize) -> Option<usize> {
         if needed <= READ_AHEAD {
             return Some(READ_AHEAD);
         }
-        // `grown` is the size of the thread's memory, or twice the number of bytes that have arrived if they
-        // fill that memory.
+        // `grown` is the size of the thread's memory. If received bytes fill that memory, `grown` is twice
+        // their number.
         let there = worker.input.memory().len();
         let grown = if worker.unread.to < there { there } else { 2 * worker.unread.to };
         let wanted = needed.min(grown.max(READ_AHEAD));
@@ -253,8 +256,8 @@ impl AcceptedConnection {
         (least < wanted && self.reserve(&mut worker.part, least)).then_some(least)
     }
 
-    /// Reserves memory so that a message may use `bytes` bytes. Returns false if no memory is left for it. Up
-    /// to [`READ_AHEAD`] bytes need no reservation.
+    /// Reserves memory so that the message can use `bytes` bytes. Returns false if no memory is left for the
+    /// message. The first [`READ_AHEAD`] bytes of a message need no reservation.
     fn reserve(&self, part: &mut Part, bytes: usize) -> bool {
         let before = part.reserved.as_ref().map_or(0, Reservation::bytes);
         if bytes <= READ_AHEAD || bytes <= before {
@@ -275,8 +278,8 @@ impl AcceptedConnection {
         }
     }
 
-    /// Resets the state of a message that had arrived in part, because the message is now complete or was
-    /// refused. Returns the memory that was reserved for the message, if any.
+    /// Resets the state of a message that had arrived in part. The caller calls this function when the
+    /// message is complete or was refused. Returns the memory that was reserved for the message, if any.
     #[inline]
     pub(super) fn is_whole(worker: &mut StreamWorker) -> Option<Reservation> {
         if worker.part.may_be_nested.is_none() && worker.part.timer.held().is_zero() {

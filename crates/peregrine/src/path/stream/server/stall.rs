@@ -1,4 +1,4 @@
-//! What a server does when the socket of a connection is full.
+//! Decides how long a server waits while the socket of a connection is full.
 
 use core::sync::atomic::Ordering;
 use std::io;
@@ -9,7 +9,7 @@ use crate::device::tcp::WaitFor;
 use crate::limits;
 use crate::path::stream::peer::sending::OnStall;
 
-/// Does not wait: a message for which the socket has no space is not sent.
+/// Never waits. If the socket has no space for a message, the message is not sent.
 pub(super) struct NoStall;
 
 impl OnStall for NoStall {
@@ -18,9 +18,9 @@ impl OnStall for NoStall {
     }
 }
 
-/// Waits for a client that does not read its replies. The wait ends after one of the two times in
-/// [`limits::UNREAD_TIME`]. The shorter time applies if other connections wait for a thread or the server is
-/// stopping. Otherwise the longer time applies.
+/// Waits until a client reads its replies. The wait is limited to one of the two times in
+/// [`limits::UNREAD_TIME`]. The shorter limit applies if other connections wait for a thread, or if the
+/// server is stopping. Otherwise the longer limit applies.
 pub(super) struct ReplyStall<'a> {
     pub(super) incoming: &'a AcceptedConnection,
     pub(super) host: &'a dyn Host,

@@ -1,8 +1,9 @@
 //! The threads that serve TCP connections, and the queue of connections that wait for a thread.
 //!
-//! Each active connection has a thread, which sleeps in the kernel until the next call. The keeper watches
-//! the other connections. [`Admission`] bounds the procedures that run, and not the threads: a thread that
-//! waits for a call does not keep another thread from running a procedure.
+//! Each active connection has a thread, which sleeps in the kernel until the next call arrives. The keeper,
+//! the background thread of the process, watches the inactive connections. [`Admission`] bounds the number of
+//! procedures that run, and not the number of threads. So a thread that waits for a call does not prevent
+//! another thread from running a procedure.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,16 +21,16 @@ use crate::serving::faults::Faults;
 use crate::serving::stop::Drain;
 use crate::sync::{Condvar, Mutex, MutexGuard, Rank};
 
-/// The smallest bound on the number of threads that wait for calls. It applies if fewer
-/// than this number of procedures may run at a time.
+/// The smallest value of the bound on threads that wait for calls. This value applies if fewer than
+/// `READERS_MIN` procedures may run at a time.
 const READERS_MIN: usize = 16;
 
-/// The name of the threads.
+/// The name that each of these threads has.
 const THREAD: &str = "peregrine-stream";
 
 pub(super) struct StreamThreads {
     state: Mutex<State>,
-    /// Notified when a connection is queued, or the server stops.
+    /// Notified when a connection is queued, or when the server stops.
     work_ready: Condvar,
     pub(super) admission: Arc<Admission>,
     /// The number of calls that have arrived and have no reply yet.
@@ -91,7 +92,7 @@ impl StreamThreads {
                 self.hungry.store(true, Ordering::Release);
                 return;
             }
-            // There is no thread, and none can be started.
+            // There is no thread, and no thread can be started. So nothing can serve this connection.
             let unserved = state.queue.pop_back();
             drop(state);
             return unserved.iter().for_each(|connection| connection.end());
@@ -103,17 +104,18 @@ impl StreamThreads {
 
     /// Starts a thread if the bound allows it. Returns whether a thread was started.
     fn may_start(&self, state: &State, start: impl FnOnce() -> bool) -> bool {
-        // Threads whose calls wait for a permit do not count, because the queue bounds them. Threads that run
-        // nested calls beyond the bound do not count either: the call for which they all wait may arrive on
-        // this connection.
+        // Threads whose calls wait for a permit do not count, because the queue for permits is bounded.
+        // Threads that run nested calls beyond the bound of procedures do not count either. Otherwise all
+        // threads could wait for a call that arrives on this connection, and no thread would receive that
+        // call.
         let elsewhere = self.admission.waiting() + self.admission.excess();
         let reading = state.threads.saturating_sub(elsewhere);
         let most = self.admission.running_max();
         reading < most + most.clamp(READERS_MIN, limits::READERS_MAX) && start()
     }
 
-    /// Starts another thread, because a thread runs a call beyond the bound while connections wait for a
-    /// thread.
+    /// Starts another thread if connections wait for a thread. Called after a call was admitted beyond the
+    /// bound of running procedures.
     #[cold]
     fn feed(self: &Arc<Self>) {
         let mut state = self.state();
@@ -132,8 +134,8 @@ impl StreamThreads {
         let counting = Counting::new(&self.page, ThreadKind::Stream);
         let mut worker = StreamWorker::new(counting);
         while let Some(connection) = self.next(&mut worker) {
-            // If the thread panics while it attends to the connection, `unwinds` ends the connection, so that
-            // the client does not wait for replies that are never sent.
+            // If the thread panics while it attends to the connection, `unwinds` ends the connection.
+            // Otherwise the client would wait for replies that are never sent.
             let unwinds = Unwinds(&connection);
             if ServerConnection::attend(&connection, &mut worker) == Attended::Ended {
                 connection.end();
@@ -142,7 +144,7 @@ impl StreamThreads {
         }
     }
 
-    /// Returns the next connection, or `None` if the thread must end.
+    /// Returns the next connection that waits for a thread, or `None` if the calling thread must end.
     fn next(&self, worker: &mut StreamWorker) -> Option<Arc<ServerConnection>> {
         let mut state = self.state();
         loop {
@@ -155,7 +157,7 @@ impl StreamThreads {
                 break;
             }
             drop(state);
-            // A thread that sleeps must not keep exported objects alive.
+            // A sleeping thread must not keep exported objects alive.
             worker.forget();
             state = self.state();
             if !state.queue.is_empty() {
@@ -173,8 +175,8 @@ impl StreamThreads {
         None
     }
 
-    /// Returns whether connections wait for a thread. If this is true, each thread leaves its connection
-    /// after the next call, and serves a waiting connection.
+    /// Returns whether connections wait for a thread. While this is true, each thread leaves its connection
+    /// after the next call, and then serves a waiting connection.
     pub(super) fn is_hungry(&self) -> bool {
         self.hungry.load(Ordering::Acquire)
     }
@@ -186,7 +188,7 @@ impl StreamThreads {
 
     // Calls.
 
-    /// Waits until one more call may run. Calls `waits` before it waits.
+    /// Waits until one more call may run. If a wait is necessary, first calls `waits`.
     pub(super) fn begin(
         self: &Arc<Self>,
         nested: bool,
@@ -199,7 +201,7 @@ impl StreamThreads {
         Ok(())
     }
 
-    /// Notes that a call has arrived. The call gets a reply, whether it runs or not.
+    /// Notes that a call has arrived. Each call gets a reply, even if it does not run.
     pub(super) fn called(&self) {
         self.calls.fetch_add(1, Ordering::SeqCst);
     }
@@ -218,7 +220,7 @@ impl StreamThreads {
         self.work_ready.notify_all();
     }
 
-    /// Waits until all calls have their replies. Returns false if a call still has no reply when the time for
+    /// Waits until every call has its reply. Returns false if a call still has no reply when the time for
     /// draining ends.
     pub(super) fn drain(&self, drain: &Drain) -> bool {
         self.admission.drain(drain, || self.calls.load(Ordering::SeqCst) == 0)

@@ -1,4 +1,4 @@
-//! `StreamWorker`: the state of a thread that serves connections.
+//! `StreamWorker`: the data that a thread keeps while it serves TCP connections.
 
 use core::ops::Range;
 use std::io;
@@ -13,19 +13,19 @@ use crate::serving::binding_table::BindingCache;
 use crate::serving::procedure::Serving;
 use crate::sys::Memory;
 
-/// The state of a thread that serves connections.
+/// The state of one thread that serves connections.
 pub(crate) struct StreamWorker {
     pub(super) serving: Serving,
     pub(super) rows: BindingCache,
     pub(super) input: EStack,
-    /// The range of received bytes in `input` that were not handled yet.
+    /// The range of `input` with received bytes that the thread has not handled yet.
     pub(super) unread: Unread,
-    /// The message that has arrived in part.
+    /// The message that has arrived only in part.
     pub(super) part: Part,
-    /// The thread's own memory, while the thread receives into the memory of a connection.
+    /// The thread's own input memory, while `input` is memory that the thread took over from a connection.
     pub(super) spare: EStack,
     pub(super) reply: Option<Memory>,
-    /// The positions of the blocks of a result.
+    /// The offsets of the blocks of a result in `reply`.
     pub(super) blocks: Vec<u32>,
     /// The size in bytes of the largest recent reply.
     pub(super) largest: usize,
@@ -66,7 +66,8 @@ impl StreamWorker {
     }
 
     /// Releases memory that the thread does not need while its call waits. Keeps the bytes `needed` of the
-    /// input, and copies them if the input has much more memory. Returns the new position of these bytes.
+    /// input. If the input is much larger, copies these bytes to smaller memory. Returns the offset at which
+    /// the bytes now begin.
     #[cold]
     pub(super) fn keep_only(&mut self, needed: Range<usize>) -> usize {
         self.spare = EStack::default();
@@ -83,7 +84,7 @@ impl StreamWorker {
         0
     }
 
-    /// Moves the unread bytes to the start of the memory.
+    /// Moves the unread bytes to the start of the input.
     pub(super) fn move_to_front(&mut self) {
         let Unread { from, to, .. } = self.unread;
         if from > 0 {

@@ -1,22 +1,22 @@
-//! Tests of the choice of receiving threads, with jobs instead of datagrams.
+//! Tests how the server chooses its receiving threads. The threads receive jobs, in place of datagrams.
 
 use super::*;
 use std::collections::HashSet;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::ThreadId;
 
-/// A queue of jobs on which threads sleep, in place of a socket.
+/// A queue of jobs, in place of a socket. Threads sleep until a job arrives in the queue.
 struct Jobs {
     jobs: Mutex<VecDeque<Job>>,
     arrived: Condvar,
     closed: AtomicBool,
     seen: Mutex<HashSet<ThreadId>>,
     refused: AtomicU32,
-    /// The number of threads that wait in nested calls. The test sets it.
+    /// The number of threads that wait for nested calls. Each test sets this number.
     inside: Arc<AtomicU32>,
     panics: AtomicU32,
-    /// The number of threads that receive. Like the next two numbers, it is changed under the lock of
-    /// the jobs.
+    /// The number of threads that receive. This number and the next two numbers change only under the lock of
+    /// `jobs`.
     receiving: AtomicU32,
     /// The number of threads that receive with `alone` set.
     alone: AtomicU32,
@@ -24,8 +24,8 @@ struct Jobs {
     not_alone: AtomicU32,
 }
 
-/// A job that takes `time`, then waits until its gate opens, and then reports its end. It panics if
-/// `time` is [`Duration::MAX`].
+/// A job that takes `time`, then waits until its gate opens, and then reports that it has ended. If `time` is
+/// [`Duration::MAX`], the job panics.
 struct Job {
     time: Duration,
     gate: Option<Receiver<()>>,
@@ -136,12 +136,12 @@ const LIMIT: Duration = Duration::from_secs(10);
 fn short_procedures_do_not_wait_for_long_ones() {
     for wait in [Wait::Block, Wait::Adaptive, Wait::Spin] {
         let (jobs, receivers) = receivers(wait, 4, 16);
-        // These jobs make threads poll.
+        // After these jobs, threads poll.
         for _ in 0..100 {
             jobs.send(Duration::ZERO).recv_timeout(LIMIT).unwrap();
         }
         let long = [(); 3].map(|()| jobs.gated(false));
-        // The gates are closed, so the long jobs run all the time.
+        // The gates stay closed, so the long jobs run during this whole loop.
         for _ in 0..20 {
             let short = jobs.send(Duration::ZERO).recv_timeout(LIMIT);
             short.unwrap_or_else(|_| panic!("{wait:?}: a short procedure waits for long ones"));
@@ -150,7 +150,7 @@ fn short_procedures_do_not_wait_for_long_ones() {
             open.send(()).unwrap();
             end.recv_timeout(LIMIT).unwrap();
         }
-        // After this time without events, the deputy has retired.
+        // After this time without events, the deputy has stopped checking.
         std::thread::sleep(WATCH_MAX * (WATCHES + 30));
         let (open, end) = jobs.gated(false);
         let short = jobs.send(Duration::ZERO).recv_timeout(LIMIT);
@@ -218,9 +218,9 @@ fn surplus_threads_end_after_long_procedures() {
             open.send(()).unwrap();
             end.recv_timeout(LIMIT).unwrap();
         }
-        // No job arrives that could wake a sleeping thread.
+        // No further job arrives that could wake a sleeping thread.
         until("too many threads stay", &|| receivers.threads() <= ASLEEP_MAX as usize);
-        // The remaining threads can start enough others again.
+        // The remaining threads can start further threads again.
         let long: Vec<_> = (0..48).map(|_| jobs.gated(false)).collect();
         until("48 jobs do not run again", &|| receivers.admission().running() == 48);
         for (open, end) in long {
@@ -232,7 +232,8 @@ fn surplus_threads_end_after_long_procedures() {
 }
 
 /// A thread that receives alone borrows memory for the next pieces. After procedures have become short again,
-/// there is a head. But another thread may still sleep in the kernel, because earlier procedures took long.
+/// there is a head, a thread that receives alone. But another thread may still sleep in the kernel, because
+/// earlier procedures took long.
 #[test]
 fn thread_is_alone_only_if_no_other_one_sleeps_in_the_kernel() {
     for wait in [Wait::Block, Wait::Adaptive] {
@@ -279,14 +280,14 @@ fn queued_nested_call_runs_before_earlier_calls() {
                 std::thread::sleep(Duration::from_millis(1));
             }
         };
-        // The first job runs, and waits for a nested call. The job `before` simulates an earlier nested call
-        // that has ended, but whose thread is still counted as running.
+        // The first job runs, and waits for a nested call. The job `before` imitates an earlier nested call.
+        // That call has ended, but its thread still counts as running.
         let (first, first_end) = jobs.gated(false);
         runs(1);
         jobs.inside.store(1, Ordering::SeqCst);
         let (before, before_end) = jobs.gated(true);
         runs(2);
-        // So the next nested job may not run yet. It is queued after the job of another caller.
+        // So the next nested job may not run yet. It is queued after a job of another caller.
         let (outer, outer_end) = jobs.gated(false);
         queued(1);
         let (next, next_end) = jobs.gated(true);
@@ -311,7 +312,7 @@ fn thread_continues_to_receive_after_a_panic() {
     for wait in [Wait::Block, Wait::Adaptive, Wait::Spin] {
         let (jobs, receivers) = receivers(wait, 2, 100);
         for _ in 0..PANICS / 2 {
-            // Unwinding drops the sender of the job, so receiving its end fails.
+            // Unwinding drops the sending end of the job's channel. So receiving the report fails.
             assert!(jobs.send(Duration::MAX).recv_timeout(LIMIT).is_err());
             let (open, end) = jobs.gated(false);
             assert!(jobs.send(Duration::MAX).recv_timeout(LIMIT).is_err());
@@ -327,7 +328,7 @@ fn thread_continues_to_receive_after_a_panic() {
         assert!(receivers.stop(LIMIT));
         assert_eq!(receivers.threads(), 0);
         assert_eq!(receivers.receiving.load(Ordering::SeqCst), 0);
-        // A thread reports its panic after its job has ended, so this is checked last.
+        // A thread reports its panic only after its job has ended. So the number of panics is checked last.
         assert_eq!(jobs.panics.load(Ordering::SeqCst), PANICS);
     }
 }
