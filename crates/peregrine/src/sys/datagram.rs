@@ -476,7 +476,7 @@ impl Datagrams {
     /// Returns how many datagrams were dropped since the socket was created, because its receive buffer was
     /// full.
     ///
-    /// This is a separate system call, so that a receiving call costs no more than before. `SO_RXQ_OVFL`
+    /// This is a separate system call, so that receiving costs nothing extra. `SO_RXQ_OVFL`
     /// would instead add a control message to each received datagram.
     ///
     /// # Errors

@@ -71,7 +71,7 @@ impl<T: Default + Send + Sync> PerProcess<T> {
         Self(AtomicPtr::new(ptr::null_mut()))
     }
 
-    /// Returns the value of this process, made by `Default` at the first use.
+    /// Returns the value of this process. The first use makes the value with `Default`.
     pub(crate) fn own(&'static self) -> &'static T {
         let process = std::process::id();
         let mut known = self.0.load(Ordering::Acquire);
