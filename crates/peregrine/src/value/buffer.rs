@@ -22,8 +22,7 @@ const CHUNK_BYTES: usize = 4096;
 /// The smallest size in bytes of a block whose early copied bytes are not copied again. If a smaller block
 /// needs no conversion, the C library copies it as a whole.
 const MUCH_BYTES: usize = 4096;
-/// The largest number of bytes that one system call writes to a file, or reads from a file into memory that is
-/// shared.
+/// The largest number of bytes that one system call writes to a file, or reads from a file into a space.
 const FILE_BYTES: usize = 256 << 10;
 
 /// A buffer of the caller that the result fills. None of its contents is sent with the call.
