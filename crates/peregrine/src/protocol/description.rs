@@ -1,9 +1,9 @@
-//! Descriptions of exports, as servers send them over networks.
+//! Reads and writes the descriptions of exports that servers send over networks.
 
 use super::fields::{Fields, put_text};
 use crate::interface::{Description, Digest};
 
-/// Returns a description as bytes.
+/// Converts a description to bytes.
 pub(crate) fn to_bytes(description: &Description) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(256 + description.text.len());
     put_text(&mut bytes, &description.interface);

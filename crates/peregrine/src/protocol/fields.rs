@@ -1,4 +1,4 @@
-//! Little-endian fields of messages: numbers and texts, one after another.
+//! Reads and writes the little-endian fields of messages: numbers and texts, one after another.
 
 /// The bytes of a message that have not been read yet. Each function reads a field from the front of these
 /// bytes, and returns `None` if the field is incomplete or invalid.
@@ -19,7 +19,7 @@ impl Fields<'_> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// Reads a text: its length in four bytes, then UTF-8.
+    /// Reads a text. The text begins with its length in four bytes, and UTF-8 follows.
     pub(crate) fn text(&mut self) -> Option<String> {
         let bytes = self.u32()? as usize;
         let (text, rest) = self.0.split_at_checked(bytes)?;

@@ -1,5 +1,5 @@
-//! Protocols between machines, without I/O: they read and write bytes, and use no socket, clock or
-//! thread.
+//! The protocols between machines, without input and output. They turn bytes into messages and messages into
+//! bytes, and use no socket, clock or thread.
 
 pub(crate) mod description;
 pub(crate) mod exchange;

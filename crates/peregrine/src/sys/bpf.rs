@@ -89,8 +89,9 @@ fn descriptor<T>(command: libc::c_int, attributes: &mut T) -> io::Result<OwnedFd
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Selects the frames that the program redirects: those with this Ethernet type, from this queue,
-/// whose first byte after the Ethernet header is `tag`. The byte after the tag is the socket's slot.
+/// Selects the frames that the program redirects: frames with this Ethernet type that arrive in this queue,
+/// and whose first byte after the Ethernet header is `tag`. The byte after `tag` is the number of a slot of
+/// the map. The frame goes to the socket in that slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ours {
     /// The type in the Ethernet header.
@@ -101,7 +102,7 @@ pub struct Ours {
     pub tag: u8,
 }
 
-/// An XDP program attached to an interface. It is detached when this value is dropped or the process
+/// An XDP program attached to an interface. The program is detached when this value is dropped or the process
 /// ends.
 #[derive(Debug)]
 pub struct XdpProgram {
@@ -114,8 +115,8 @@ pub struct XdpProgram {
 /// The largest number of sockets to which one program can redirect frames.
 pub const XDP_SOCKETS_MAX: u32 = 256;
 
-/// Returns the program: it redirects selected frames to the socket that they name, and passes all
-/// others on to the kernel.
+/// Returns the instructions of the program. The program redirects the selected frames to the socket that they
+/// name, and passes all other frames on to the kernel.
 fn instructions(map: i32, ours: Ours) -> [Instruction; 19] {
     const LOAD_BYTE: u8 = 0x71;
     const LOAD_HALF: u8 = 0x69;
@@ -137,10 +138,11 @@ fn instructions(map: i32, ours: Ours) -> [Instruction; 19] {
         immediate,
     };
     let ether_type = i32::from(u16::from_ne_bytes(ours.ether_type.to_be_bytes()));
-    // All jumps lead to the second-to-last instruction. Offsets count from the instruction after the jump.
+    // `out` is the distance of a jump from the instruction `from` to the second-to-last instruction.
+    // Distances count from the instruction after the jump.
     let out = |from: i16| 17 - from - 1;
     [
-        // r2 and r3: the start and the end of the frame.
+        // Registers 2 and 3 hold the start and the end of the frame.
         op(LOAD_WORD, 2, 1, 0, 0),
         op(LOAD_WORD, 3, 1, 4, 0),
         op(MOVE, 4, 2, 0, 0),
@@ -155,7 +157,7 @@ fn instructions(map: i32, ours: Ours) -> [Instruction; 19] {
         op(LOAD_BYTE, 2, 2, FIRST + 3, 0),
         op(LOAD_MAP, 1, MAP, 0, map),
         op(0, 0, 0, 0, 0),
-        // The default action passes a frame on if its slot has no socket.
+        // If the slot of a frame has no socket, this default action passes the frame on to the kernel.
         op(MOVE_NUMBER, 3, 0, 0, XDP_PASS),
         op(CALL, 0, 0, 0, BPF_FUNC_REDIRECT_MAP),
         op(EXIT, 0, 0, 0, 0),
@@ -165,8 +167,9 @@ fn instructions(map: i32, ours: Ours) -> [Instruction; 19] {
 }
 
 impl XdpProgram {
-    /// Attaches the program to an interface: in the driver if the driver can run programs, otherwise after
-    /// the driver (generic mode), where the kernel has already spent more time on each frame.
+    /// Attaches the program to an interface. The program runs in the driver if the driver can run programs.
+    /// Otherwise it runs after the driver (generic mode), where the kernel has already spent more time on
+    /// each frame.
     ///
     /// # Errors
     /// `ResourceBusy` if the interface has another program; `PermissionDenied` without `CAP_BPF` and
@@ -182,9 +185,9 @@ impl XdpProgram {
 
     /// Attaches the program after the driver (generic mode), even if the driver could run it.
     ///
-    /// This is faster on a veth pair. The driver of a veth pair copies each frame that comes from the rest of
-    /// the kernel into a page before it runs a program. Without that copy the round trip of a small frame
-    /// takes a quarter less time.
+    /// On a veth pair, generic mode is faster. Before the driver of a veth pair runs a program, it copies
+    /// each frame that comes from the rest of the kernel into a page. Without that copy the round trip of a
+    /// small frame takes a quarter less time.
     ///
     /// # Errors
     /// As for [`attach`](Self::attach).
@@ -213,7 +216,7 @@ impl XdpProgram {
         bpf(BPF_MAP_UPDATE_ELEM, &mut element).map(drop)
     }
 
-    /// Stops redirecting frames whose slot byte is `slot`: they go to the rest of the system again.
+    /// Stops redirecting frames whose slot byte is `slot`. Such frames go to the rest of the kernel again.
     pub fn leave(&self, slot: u8) {
         let key = u32::from(slot);
         let mut element = MapElement {

@@ -1,8 +1,8 @@
-//! The time since the machine was started, in a version that is cheap to read often.
+//! Returns the time since the machine was started. The time is cheap to read often.
 //!
-//! A call over a network takes a few microseconds and reads the clock several times. The kernel's
-//! function reads the processor's counter after a fence and scales it with values from memory. Here, a
-//! thread that asked the kernel recently reads only the counter and scales the difference.
+//! A call over a network takes a few microseconds and reads the clock several times. The kernel's function
+//! reads the processor's counter after a fence, and scales it with values from memory. If a thread asked the
+//! kernel recently, the function here reads only the counter and scales the difference.
 
 #![allow(unsafe_code)]
 
@@ -16,7 +16,8 @@ const TRUSTED: u64 = 100_000;
 /// 100,000, which is one nanosecond within [`TRUSTED`].
 const MEASURED: u64 = 20_000_000;
 
-/// Nanoseconds per tick, times 2^32. Zero while unknown, and where the counter is not usable.
+/// Nanoseconds per tick of the counter, times 2^32. Zero while the rate is unknown, and if the counter is not
+/// usable.
 static RATE: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
@@ -56,7 +57,7 @@ fn ask(rate: u64) -> u64 {
     now
 }
 
-/// Computes the length of a tick once enough time has passed since the first call.
+/// Computes the length of a tick of the counter, once enough time has passed since the first call.
 fn measure(counter: u64, now: u64) {
     static FIRST: OnceLock<Option<(u64, u64)>> = OnceLock::new();
     let first = FIRST.get_or_init(|| is_steady().then_some((counter, now)));
@@ -68,8 +69,8 @@ fn measure(counter: u64, now: u64) {
     }
 }
 
-/// Returns whether the kernel uses the processor's counter as its clock. In that case all processors agree on
-/// the counter, and its rate is constant.
+/// Returns whether the kernel uses the processor's counter as its clock. If it does, the counters of all
+/// processors agree, and their rate is constant.
 fn is_steady() -> bool {
     const SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     cfg!(target_arch = "x86_64")

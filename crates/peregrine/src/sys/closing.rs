@@ -23,12 +23,12 @@ struct Closing {
 }
 
 fn closing() -> MutexGuard<'static, Closing> {
-    // A forked child has none of these threads, and its parent closes what is in the parent's queue.
+    // A forked child has no closing threads, and its parent closes the sockets in the parent's queue.
     static CLOSING: PerProcess<Mutex<Closing>> = PerProcess::new();
     CLOSING.own().lock()
 }
 
-/// Closes a descriptor in a thread that may block for ever.
+/// Hands a descriptor over to a closing thread, because the close may block for ever.
 pub(super) fn close_elsewhere(file: OwnedFd) {
     let mut closing = closing();
     closing.queue.push_back(file);
@@ -39,7 +39,7 @@ pub(super) fn close_elsewhere(file: OwnedFd) {
     }
 }
 
-/// Returns whether at least `most` sockets wait to be closed.
+/// Returns whether at least `most` sockets are waiting to be closed.
 pub(crate) fn is_congested(most: usize) -> bool {
     closing().queue.len() >= most
 }
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn closing_is_congested_while_256_descriptors_wait() {
-        // The bound is in `limits.rs`, which this module does not use.
+        // The real limit is in `limits.rs`, which this module does not use.
         const MOST: usize = 256;
         assert_eq!(CLOSERS_MAX, 16);
         let until = Instant::now() + Duration::from_secs(30);

@@ -1,12 +1,12 @@
 //! Control messages: what the kernel reports about a received datagram besides its bytes, and options of a
-//! datagram to send.
+//! datagram that is sent.
 
 use core::mem::{offset_of, size_of};
 
 use libc::c_int;
 
-/// The length in bytes of a buffer for all control messages of one datagram: the segment size of a batch, and
-/// a local address.
+/// The length in bytes of a buffer for all control messages of one datagram. There are at most two: the
+/// segment size of a batch, and a local address.
 const BYTES: usize = 96;
 
 /// A buffer for the control messages of one system call.
@@ -38,7 +38,7 @@ impl Control {
         self.used = at + len.next_multiple_of(size_of::<usize>());
     }
 
-    /// Points a message header at the appended messages, if there are any.
+    /// Makes a message header point at the appended control messages, if there are any.
     pub(super) fn attach(&mut self, message: &mut libc::msghdr) {
         if self.used > 0 {
             message.msg_control = self.bytes.as_mut_ptr().cast();
@@ -46,7 +46,7 @@ impl Control {
         }
     }
 
-    /// Points a message header at the whole buffer, for the kernel to fill.
+    /// Makes a message header point at the whole buffer, for the kernel to fill.
     pub(super) fn offer(&mut self, message: &mut libc::msghdr) {
         message.msg_control = self.bytes.as_mut_ptr().cast();
         message.msg_controllen = BYTES as _;
@@ -57,7 +57,7 @@ impl Control {
         self.used = BYTES.min(message.msg_controllen as _);
     }
 
-    /// Returns the value of the message with this level, name and length, if there is one.
+    /// Returns the value of the control message with this level, name and length, if there is one.
     pub(super) fn value<const N: usize>(&self, level: c_int, name: c_int) -> Option<[u8; N]> {
         let mut rest = &self.bytes[..self.used];
         while rest.len() >= Self::HEADER {
@@ -88,7 +88,7 @@ mod tests {
         control.put(0, 8, &[5; 12]);
         assert_eq!(control.value(17, 103), Some(1472u16.to_ne_bytes()));
         assert_eq!(control.value(0, 8), Some([5; 12]));
-        // A message of another length, name or level is not found.
+        // A search for another length, name or level finds nothing.
         assert_eq!(control.value::<4>(17, 103), None);
         assert_eq!(control.value::<12>(0, 9), None);
         assert_eq!(control.value::<12>(1, 8), None);

@@ -1,8 +1,9 @@
-//! Copy loops for many bytes: through the caches or past them, and with the bytes of each lane shuffled.
+//! Copy loops for many bytes. They copy through the processor's caches or past them, and can also shuffle the
+//! bytes of each lane. A lane is the 16 bytes of one vector register.
 //!
 //! For long copies, the C library uses the processor's string instruction. That instruction is optimized for
 //! data in memory, and is slower if the cache lines are in another processor's cache. These loops copy whole
-//! cache lines with vector registers. A lane is the 16 bytes of one vector register.
+//! cache lines with vector registers.
 
 #![allow(unsafe_code)]
 
@@ -11,7 +12,8 @@ pub(crate) const LANE_BYTES: usize = 16;
 /// The largest number of masks in [`Shuffles`].
 const LANES_MAX: usize = 16;
 
-/// How to shuffle one lane: for each place in the lane, the index in the lane of the byte that moves there.
+/// How to shuffle one lane. For each place in the lane, a mask has the index of the byte that moves to that
+/// place.
 #[derive(Clone, Copy)]
 #[repr(C, align(16))]
 struct Mask([u8; LANE_BYTES]);
@@ -28,9 +30,9 @@ impl Shuffles {
         self.count * LANE_BYTES
     }
 
-    /// Returns the shuffles that do what `reorder` does to each group of `unit` bytes. Returns `None` if a
-    /// lane would need bytes of another lane, if too many masks would be needed, or if the processor has no
-    /// shuffle instruction.
+    /// Returns the shuffles that do what `reorder` does to each group of `unit` bytes. Returns `None` in
+    /// three cases: a lane would need bytes of another lane, too many masks would be needed, or the processor
+    /// has no shuffle instruction.
     pub(crate) fn of(unit: usize, reorder: fn(&mut [u8])) -> Option<Self> {
         let lanes = unit >> unit.trailing_zeros().min(LANE_BYTES.trailing_zeros());
         if lanes > LANES_MAX || !can_shuffle() {
@@ -59,8 +61,9 @@ pub(super) use x86_64::{can_shuffle, copy_cached, copy_shuffled, copy_streaming}
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) use portable::{can_shuffle, copy_cached, copy_shuffled, copy_streaming};
 
-/// Copies of whole lines. As with [`fetch`](super::window::fetch), the compiler can assume nothing about the
-/// copied bytes, and a byte that a peer writes at the same time is copied with its old or its new value.
+/// Copies of whole cache lines. The compiler can assume nothing about the copied bytes, as after
+/// [`fetch`](super::window::fetch). If a peer writes a byte during the copy, the old or the new value of that
+/// byte is copied.
 #[cfg(target_arch = "x86_64")]
 mod x86_64 {
     use core::arch::asm;
@@ -70,7 +73,8 @@ mod x86_64 {
 
     const LINE: usize = 64;
 
-    /// Copies all whole lines with the store instruction `$store`. Evaluates to the number of bytes copied.
+    /// Copies all whole cache lines with the store instruction `$store`. Evaluates to the number of bytes
+    /// copied.
     macro_rules! copy_whole {
         ($store:literal, $from:ident, $to:ident, $bytes:ident) => {{
             let whole = $bytes & !(LINE - 1);
@@ -122,8 +126,8 @@ mod x86_64 {
         unsafe { asm!("/* {0} */", in(reg) to, options(nostack, preserves_flags)) };
     }
 
-    /// Copies all whole lines, shuffling every lane by the same mask. Evaluates to the number of bytes
-    /// copied.
+    /// Copies all whole cache lines, and shuffles every lane by the same mask. Evaluates to the number of
+    /// bytes copied.
     macro_rules! shuffle_lines {
         ($store:literal, $from:ident, $to:ident, $bytes:ident, $shuffles:ident) => {{
             let whole = $bytes & !(LINE - 1);
@@ -168,7 +172,7 @@ mod x86_64 {
         }};
     }
 
-    /// Copies lanes, shuffling each by its mask. `$bytes` is a multiple of [`LANE_BYTES`].
+    /// Copies lanes, and shuffles each lane by its mask. `$bytes` is a multiple of [`LANE_BYTES`].
     macro_rules! shuffle_lanes {
         ($store:literal, $from:ident, $to:ident, $bytes:ident, $shuffles:ident, $lane:ident) => {
             if $bytes > 0 {
@@ -207,8 +211,8 @@ mod x86_64 {
         std::is_x86_feature_detected!("ssse3")
     }
 
-    /// Copies bytes, and shuffles each lane. `lane`: the number of the first lane, which selects its mask. If
-    /// `streaming`, writes past the caches.
+    /// Copies bytes, and shuffles each lane. `lane` is the number of the first lane, and selects the mask of
+    /// that lane. If `streaming` is true, writes past the caches.
     ///
     /// # Safety
     /// `bytes` is a multiple of [`LANE_BYTES`]. `bytes` bytes may be read at `from` and written at `to`. The
@@ -251,7 +255,7 @@ mod x86_64 {
         unsafe { asm!("sfence", options(nostack, preserves_flags)) };
     }
 
-    /// Copies through the caches, with each lane shuffled.
+    /// Copies through the caches, and shuffles each lane.
     ///
     /// # Safety
     /// As for [`copy_shuffled`].
@@ -302,8 +306,8 @@ mod x86_64 {
         let done = copy_whole!("movntdq", from, to, bytes);
         // SAFETY: guaranteed by the caller.
         unsafe { copy_rest(from, to, done, bytes) };
-        // SAFETY: a fence. It orders the streaming stores before all later stores, such as that of
-        // the word that announces the message. No other instruction orders them.
+        // SAFETY: a fence. It orders the streaming stores before all later stores, such as the store of the
+        // word that announces a message. No other instruction orders the streaming stores.
         unsafe { asm!("sfence", options(nostack, preserves_flags)) };
     }
 }
@@ -333,7 +337,7 @@ mod portable {
         unsafe { copy_cached(from, to, bytes) };
     }
 
-    /// Returns false: on these processors, loops that the compiler generates reorder the bytes.
+    /// Returns false. On these processors, the loops that the compiler generates reorder the bytes.
     pub(in crate::sys) const fn can_shuffle() -> bool {
         false
     }
@@ -379,14 +383,14 @@ mod tests {
                 }
             }
         }
-        // The copy ends where the destination ends.
+        // The copy stops at the end of the destination.
         let mut memory = [0; 70];
         Space::of_mut(&mut memory).copy_streaming(Window::from(&source[..]));
         assert_eq!(memory, source[..70]);
     }
 
-    /// Shuffled lanes equal reordered bytes, at any address and with any first lane. The lanes may also be
-    /// shuffled in place.
+    /// The bytes of shuffled lanes equal the reordered bytes, at any address and with any first lane. A copy
+    /// from a range to the same range also shuffles correctly.
     #[test]
     fn shuffled_lanes_equal_reordered_bytes() {
         let each =
@@ -401,7 +405,7 @@ mod tests {
             }
         };
         let source: Vec<u8> = (0..=255).cycle().take(1536).collect();
-        // The largest number of masks, all of which differ.
+        // This order needs the largest number of masks, and each of them is different.
         let long = |bytes: &mut [u8]| {
             for value in bytes.as_chunks_mut::<256>().0 {
                 for (n, lane) in value.as_chunks_mut::<16>().0.iter_mut().enumerate() {
@@ -441,10 +445,10 @@ mod tests {
             space.copy_shuffled(space.window(), &shuffles, 0, false);
             assert_eq!(memory, reordered[..960]);
         }
-        // A number that spans two lanes, and a group of bytes that would need too many masks.
+        // The first group has a number that spans two lanes. The second group would need too many masks.
         assert!(Shuffles::of(12, |bytes| bytes.chunks_mut(12).for_each(<[u8]>::reverse)).is_none());
         assert!(Shuffles::of(17 * 16 + 1, each).is_none());
-        // A lane that needs the first byte of the next lane.
+        // The first lane needs the first byte of the second lane.
         assert!(Shuffles::of(32, |bytes| bytes[0] = bytes[16]).is_none());
     }
 }

@@ -1,4 +1,5 @@
-//! Processors: the current one, affinity, and the barrier that makes a fence on the fast path unnecessary.
+//! Functions about processors: the current processor, the affinity of a thread, and a barrier that makes a
+//! fence on the fast path unnecessary.
 
 #![allow(unsafe_code)]
 
@@ -6,7 +7,7 @@ use std::io;
 
 /// Returns the processor that this thread runs on. The kernel may move the thread at any time.
 ///
-/// With a C library that supports restartable sequences this is a memory read (2 ns).
+/// If the C library supports restartable sequences, the function only reads memory (2 ns).
 #[inline]
 pub fn current_cpu() -> u32 {
     // SAFETY: takes no pointers.
@@ -37,14 +38,14 @@ pub fn leave_cpu(cpu: u32) -> bool {
     let Ok(allowed) = rustix::thread::sched_getaffinity(None) else { return false };
     let mut others = allowed;
     others.unset(cpu as usize);
-    // Change the affinity for a moment only. The processor may become free again.
+    // The affinity changes only for a moment, because the processor may become free again.
     others.count() > 0
         && rustix::thread::sched_setaffinity(None, &others).is_ok()
         && rustix::thread::sched_setaffinity(None, &allowed).is_ok()
 }
 
 /// Executes a full barrier on every processor that runs a thread of this process, so that the other threads
-/// need no fence. Returns false if the kernel does not support this.
+/// need no fence. Returns false if the kernel does not support such a barrier.
 pub fn membarrier() -> bool {
     use std::sync::OnceLock;
     const REGISTER: libc::c_int = 1 << 4; // MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED
@@ -57,9 +58,9 @@ pub fn membarrier() -> bool {
     *REGISTERED.get_or_init(|| command(REGISTER)) && command(EXPEDITED)
 }
 
-/// Reads the processor's clock: on x86-64 a counter with a constant rate that all processors of the machine
-/// agree on, elsewhere the kernel's monotonic clock in nanoseconds. Reading it is no fence: earlier
-/// instructions may not have completed.
+/// Reads the processor's clock. On x86-64 this is a counter with a constant rate, and the counters of all
+/// processors of the machine agree. On other architectures it is the kernel's monotonic clock in nanoseconds.
+/// The read is not a fence: earlier instructions may not have completed.
 #[cfg(feature = "stamps")]
 #[inline(always)]
 pub fn ticks() -> u64 {

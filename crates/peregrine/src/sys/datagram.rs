@@ -1,4 +1,5 @@
-//! UDP sockets: datagrams gathered, scattered, and in batches (GSO and GRO).
+//! UDP sockets. A datagram can be gathered from several pieces of memory, and scattered into several. Several
+//! datagrams can be sent and received in one batch (GSO and GRO).
 
 #![allow(unsafe_code)]
 
@@ -28,7 +29,7 @@ const MEMINFO_SEND_BUFFER: usize = 3;
 /// The index, in the answer to `SO_MEMINFO`, of the number of dropped datagrams.
 const MEMINFO_DROPS: usize = 8;
 
-// Lists of windows and spaces are passed to the kernel as lists of `iovec`.
+// The kernel gets lists of windows and spaces as lists of `iovec`.
 const _: () = {
     assert!(size_of::<Window<'_>>() == size_of::<libc::iovec>());
     assert!(align_of::<Window<'_>>() == align_of::<libc::iovec>());
@@ -38,27 +39,29 @@ const _: () = {
     assert!(size_of::<*mut u8>() == size_of::<usize>());
 };
 
-/// The address of a peer, in the kernel's layout (`sockaddr_in`, `sockaddr_in6`). For an endpoint on a link,
-/// it has the family `AF_PACKET`, a hardware address and an endpoint number. The kernel never reads such an
-/// address.
+/// The address of a peer, in the kernel's layout (`sockaddr_in`, `sockaddr_in6`). The address of an endpoint
+/// on an Ethernet link has the family `AF_PACKET`, a hardware address and an endpoint number. The kernel
+/// never reads such an address.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[repr(C, align(4))]
 pub struct Address {
     bytes: [u8; Self::BYTES],
     len: u32,
-    /// The local address to which the peer sent, if the socket is bound to all addresses of this machine.
+    /// The local address to which the peer sent its datagram, if the socket is bound to all addresses of this
+    /// machine.
     local_address: LocalAddress,
 }
 
 /// The local address to which a datagram was sent.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 enum LocalAddress {
-    /// The kernel chooses the address: the socket has only one, or the datagram was sent to a multicast or
-    /// broadcast address.
+    /// The kernel chooses the address, because the socket has only one address, or the datagram was sent to a
+    /// multicast or broadcast address.
     #[default]
     Own,
     V4([u8; 4]),
-    /// An IPv6 address, and the index of its interface. The index is 0 unless the address is link-local.
+    /// An IPv6 address, and the index of the interface of that address. The index is 0 unless the address is
+    /// link-local.
     V6([u8; 16], u32),
 }
 
@@ -66,12 +69,13 @@ impl LocalAddress {
     /// Returns the address to which a datagram was sent, as the kernel reports it. For a multicast or
     /// broadcast address the kernel chooses the source address of the answer.
     fn of(control: &Control) -> Self {
-        // An `in_pktinfo`: the interface, the address to answer from, the address in the header.
+        // The value is an `in_pktinfo`: the interface, the address to answer from, and the address in the
+        // header.
         if let Some(told) = control.value::<12>(libc::IPPROTO_IP, libc::IP_PKTINFO) {
             let answers = Ipv4Addr::from([told[4], told[5], told[6], told[7]]);
             return if answers.is_unspecified() { Self::Own } else { Self::V4(answers.octets()) };
         }
-        // An `in6_pktinfo`: the address in the header, the interface.
+        // The value is an `in6_pktinfo`: the address in the header, and the interface.
         let Some(told) = control.value::<20>(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) else {
             return Self::Own;
         };
@@ -124,7 +128,7 @@ impl Address {
         u16::from_ne_bytes([self.bytes[0], self.bytes[1]])
     }
 
-    /// Returns the address of an endpoint on a link.
+    /// Returns the address of an endpoint on an Ethernet link.
     #[inline]
     pub fn of_link(hardware: [u8; 6], endpoint: [u8; 2]) -> Self {
         let mut bytes = [0; Self::BYTES];
@@ -134,13 +138,14 @@ impl Address {
         Self::of(bytes, 10)
     }
 
-    /// Returns the hardware address and the endpoint, if this is the address of an endpoint on a link.
+    /// Returns the hardware address and the endpoint number, if this is the address of an endpoint on an
+    /// Ethernet link.
     #[inline]
     pub fn link(&self) -> Option<([u8; 6], [u8; 2])> {
         (self.family() == libc::AF_PACKET as u16).then(|| (self.part(4), self.part(2)))
     }
 
-    /// Returns the IP address and port, unless this is the address of an endpoint on a link.
+    /// Returns the IP address and port, unless this is the address of an endpoint on an Ethernet link.
     pub fn ip(&self) -> Option<SocketAddr> {
         self.link().is_none().then(|| SocketAddr::from(*self))
     }
@@ -202,7 +207,7 @@ impl fmt::Debug for Address {
     }
 }
 
-/// The result of a system call that receives.
+/// What a system call has received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
     /// The number of bytes received.
@@ -261,7 +266,8 @@ impl Datagrams {
         done(unsafe { libc::bind(self.fd(), to.bytes.as_ptr().cast(), to.len) })
     }
 
-    /// Connects the socket: it then sends to and receives from this peer only.
+    /// Connects the socket to a peer. The socket then sends only to this peer, and receives only from this
+    /// peer.
     ///
     /// # Errors
     /// Those of `connect`, for example that there is no route.
@@ -282,11 +288,11 @@ impl Datagrams {
         Ok(address)
     }
 
-    /// Sends one datagram from one piece of memory, to `to` or to the connected peer.
+    /// Sends one datagram from one piece of memory. The receiver is `to`, or the connected peer.
     ///
     /// # Errors
-    /// Those of `sendto`. `ConnectionRefused` reports that an *earlier* datagram met a closed port;
-    /// this one was not sent.
+    /// Those of `sendto`. `ConnectionRefused` reports that an *earlier* datagram met a closed port. The new
+    /// datagram was not sent.
     #[inline]
     pub fn send(
         &self,
@@ -305,8 +311,8 @@ impl Datagrams {
         })
     }
 
-    /// Sends several pieces of memory, as one datagram, or as a batch of datagrams of `segment` bytes
-    /// each, of which the last may be shorter.
+    /// Sends several pieces of memory, either as one datagram, or as a batch of datagrams of `segment` bytes
+    /// each. The last datagram of a batch may be shorter.
     ///
     /// # Errors
     /// As for [`send`](Self::send), and those of the kernel if it cannot send this batch.
@@ -335,8 +341,8 @@ impl Datagrams {
         sent(unsafe { libc::sendmsg(self.fd(), &raw const message, if_full.flags()) })
     }
 
-    /// Receives one datagram into one piece of memory, and stores the sender in `from`. If there is no
-    /// datagram, fails with `WouldBlock`: at once if `now` is true, otherwise after the
+    /// Receives one datagram into one piece of memory, and stores the sender's address in `from`. If there is
+    /// no datagram, fails with `WouldBlock`: at once if `now` is true, otherwise after the
     /// [limit](Self::limit).
     ///
     /// If the socket [receives batches](Self::merge), or [reports](Self::report_local_address) the
@@ -351,7 +357,7 @@ impl Datagrams {
         from: Option<&mut Address>,
         now: bool,
     ) -> io::Result<Arrival> {
-        // With MSG_TRUNC the kernel returns the full length, also if the datagram was cut off.
+        // With MSG_TRUNC the kernel returns the full length even if the datagram was cut off.
         let flags = libc::MSG_TRUNC | if now { libc::MSG_DONTWAIT } else { 0 };
         let (name, len) = match from {
             Some(from) => {
@@ -376,8 +382,8 @@ impl Datagrams {
         Ok(Arrival { bytes: bytes.min(room), segment: bytes.min(room), cut: bytes > room })
     }
 
-    /// Receives a datagram, or a batch if the socket [receives batches](Self::merge), into several
-    /// pieces of memory in their order. Waits as [`receive`](Self::receive) does.
+    /// Receives a datagram, or a batch if the socket [receives batches](Self::merge). The bytes fill several
+    /// pieces of memory in order. If there is no datagram, waits as [`receive`](Self::receive) does.
     ///
     /// # Errors
     /// As for [`receive`](Self::receive).
@@ -416,15 +422,15 @@ impl Datagrams {
     /// Sets whether batches of datagrams may arrive in one piece (GRO).
     ///
     /// # Errors
-    /// Fails if the kernel does not support it (before Linux 5.0).
+    /// Fails if the kernel does not support GRO (before Linux 5.0).
     pub fn merge(&self, merge: bool) -> io::Result<()> {
         self.set(SOL_UDP, UDP_GRO, &c_int::from(merge))
     }
 
-    /// Makes [`scatter`](Self::scatter) store in `from` to which local address each datagram was sent. An
-    /// answer that is sent to `from` then comes from that local address. This is for sockets that are bound
-    /// to all addresses: without it, the kernel chooses a local address by the route, perhaps a different
-    /// one.
+    /// Makes [`scatter`](Self::scatter) store in `from` also the local address to which a datagram was sent.
+    /// An answer that is sent to `from` then comes from that local address. Sockets that are bound to all
+    /// addresses need this. Otherwise the kernel chooses the local address of the answer by the route, and
+    /// the address may differ.
     ///
     /// # Errors
     /// Those of `setsockopt`.
@@ -435,8 +441,8 @@ impl Datagrams {
         }
     }
 
-    /// Sets how long receiving waits for a datagram. Zero means for ever. The kernel rounds up to its
-    /// timer ticks of some milliseconds.
+    /// Sets how long a receiving call waits for a datagram. Zero means for ever. The kernel rounds the time
+    /// up to its timer ticks of some milliseconds.
     ///
     /// # Errors
     /// Those of `setsockopt`.
@@ -467,10 +473,11 @@ impl Datagrams {
         Ok([has(libc::SO_RCVBUF)?, has(libc::SO_SNDBUF)?])
     }
 
-    /// Returns how many datagrams were dropped since the socket was made, because its buffer was full.
+    /// Returns how many datagrams were dropped since the socket was created, because its receive buffer was
+    /// full.
     ///
-    /// This is a separate system call, so that receiving costs no more (`SO_RXQ_OVFL` would add a control
-    /// message to each datagram).
+    /// This is a separate system call, so that receiving costs nothing extra. `SO_RXQ_OVFL`
+    /// would instead add a control message to each received datagram.
     ///
     /// # Errors
     /// Those of `getsockopt`.
@@ -498,8 +505,8 @@ impl Datagrams {
         Ok(numbers)
     }
 
-    /// Returns the MTU of the route to the connected peer, as far as it is known: the size of the
-    /// largest packet, IP header included.
+    /// Returns the MTU of the route to the connected peer, as far as the kernel knows it. The MTU is the size
+    /// of the largest packet, IP header included.
     ///
     /// # Errors
     /// Those of `getsockopt`, for example that the socket is not connected.
@@ -510,10 +517,11 @@ impl Datagrams {
         }
     }
 
-    /// Sets whether packets that are too large for a link on their way are dropped (`whole`), or may be
-    /// fragmented there. (In IPv6 only the sender fragments, after a router has reported the limit to it.)
-    /// Sending a packet that is known to be too large fails with `EMSGSIZE`, and [`mtu`](Self::mtu) returns
-    /// the limit. The kernel keeps such a limit for each host.
+    /// Sets what happens to packets that are too large for a link on their way. If `whole` is true, such
+    /// packets are dropped. Otherwise they may be fragmented at that link. (In IPv6 only the sender
+    /// fragments, after a router has reported the limit to it.) Sending a packet that is known to be too
+    /// large fails with `EMSGSIZE`, and [`mtu`](Self::mtu) returns the limit. The kernel keeps such a limit
+    /// for each host.
     ///
     /// # Errors
     /// Those of `setsockopt`.
@@ -533,7 +541,7 @@ impl Datagrams {
         Ok(())
     }
 
-    /// Makes an IPv6 socket receive no IPv4 packets. Must be called before the socket is bound.
+    /// Makes an IPv6 socket receive no IPv4 packets. This function must be called before the socket is bound.
     ///
     /// # Errors
     /// Those of `setsockopt`.

@@ -8,8 +8,8 @@ use std::os::fd::AsRawFd;
 
 use super::{Space, Window};
 
-/// Repeats a system call while signals interrupt it. `call` returns the number of bytes, or a negative
-/// number if `errno` has the error.
+/// Repeats a system call for as long as signals interrupt it. `call` returns the number of bytes, or a
+/// negative number after it has stored the error in `errno`.
 fn retry(call: impl Fn() -> isize) -> io::Result<usize> {
     loop {
         match usize::try_from(call()) {
@@ -33,7 +33,7 @@ pub fn pread(file: &File, into: Space<'_>, offset: u64) -> io::Result<usize> {
     retry(|| unsafe { libc::pread(file.as_raw_fd(), into.as_mut_ptr().cast(), into.len(), offset) })
 }
 
-/// Writes a window to byte `offset` of a file. Returns the number of bytes written.
+/// Writes a window to a file, at byte `offset`. Returns the number of bytes written.
 ///
 /// # Errors
 /// Those of `pwrite`.

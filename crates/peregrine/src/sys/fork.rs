@@ -1,5 +1,5 @@
-//! `ForkMark`: one memory read shows whether this process is a forked child of the process that made the
-//! mark. `PerProcess`: a value of which each process has its own.
+//! Detects forks. With a `ForkMark`, one memory read shows whether this process is a forked child of the
+//! process that made the mark. `PerProcess` is a value of which each process has its own copy.
 
 #![allow(unsafe_code)]
 
@@ -13,10 +13,10 @@ pub(crate) struct ForkMark(&'static AtomicU32);
 
 impl ForkMark {
     /// Returns the mark of this process. All bindings of the process share the mark. A forked child makes a
-    /// new mark: the mark of its parent is wiped, and must stay wiped for the bindings that the child
-    /// inherited.
+    /// new mark. The mark of the child's parent is zeroed in the child, and must stay zero there for the
+    /// bindings that the child inherited.
     pub(crate) fn of_process() -> io::Result<Self> {
-        // There is no lock: a thread that does not exist in the child might hold it.
+        // A lock must not guard the mark: a thread that does not exist in a forked child might hold the lock.
         static MARK: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
         let known = MARK.load(Ordering::Acquire);
         // SAFETY: the pointer is null, or points to the word of a mark, which is never unmapped.
@@ -49,16 +49,16 @@ impl ForkMark {
         Ok(Self(mark))
     }
 
-    /// Returns whether this process is a child of the one that made the mark.
+    /// Returns whether this process is a forked child of the process that made the mark.
     #[inline]
     pub(crate) fn wiped(self) -> bool {
         self.0.load(Ordering::Relaxed) == 0
     }
 }
 
-/// A value of which each process has its own. A forked child starts with a new value and does not touch its
-/// parent's value: a thread that does not exist in the child may have held a lock in that value. For the same
-/// reason no lock guards the access.
+/// A value of which each process has its own copy. A forked child starts with a new value, and does not touch
+/// its parent's value, because a thread that does not exist in the child may have held a lock in it. For the
+/// same reason no lock guards the access.
 pub(crate) struct PerProcess<T: 'static>(AtomicPtr<Own<T>>);
 
 struct Own<T> {
@@ -71,7 +71,7 @@ impl<T: Default + Send + Sync> PerProcess<T> {
         Self(AtomicPtr::new(ptr::null_mut()))
     }
 
-    /// Returns the value of this process, made by `Default` at the first use.
+    /// Returns the value of this process. The first use makes the value with `Default`.
     pub(crate) fn own(&'static self) -> &'static T {
         let process = std::process::id();
         let mut known = self.0.load(Ordering::Acquire);
@@ -83,7 +83,8 @@ impl<T: Default + Send + Sync> PerProcess<T> {
                 return &own.value;
             }
             let new = Box::into_raw(Box::new(Own { process, value: T::default() }));
-            // SYNC: own value. A thread that loads the pointer also sees the contents written before.
+            // SYNC: own value. A thread that loads the pointer also sees the contents that were written
+            // before the pointer.
             let order = (Ordering::AcqRel, Ordering::Acquire);
             match self.0.compare_exchange(known, new, order.0, order.1) {
                 Ok(_) => known = new,
@@ -102,7 +103,7 @@ mod tests {
     use super::*;
     use std::sync::Mutex;
 
-    /// A child is forked while the lock is held. No thread of the child releases the lock.
+    /// The child is forked while the parent holds the lock. No thread of the child releases that lock.
     #[test]
     fn child_does_not_wait_for_a_lock_of_its_parent() {
         static TABLE: PerProcess<Mutex<u32>> = PerProcess::new();

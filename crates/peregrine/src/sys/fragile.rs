@@ -1,4 +1,4 @@
-//! `Fragile`: a value whose drop may panic without unwinding into the code that drops it.
+//! `Fragile` is a value whose drop may panic. The panic does not unwind into the code that drops the value.
 
 #![allow(unsafe_code)]
 
@@ -7,7 +7,8 @@ use core::mem::ManuallyDrop;
 use core::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// A value of a type that this library does not control. A panic of its drop is caught and reported.
+/// A value of a type that this library does not control. If the drop of the value panics, the panic is caught
+/// and reported.
 pub(crate) struct Fragile<T, R: Fn(Box<dyn Any + Send>)> {
     value: ManuallyDrop<T>,
     report: R,
@@ -34,7 +35,8 @@ impl<T, R: Fn(Box<dyn Any + Send>)> Drop for Fragile<T, R> {
         // SAFETY: this is the only place that drops the value, it runs once, and nothing uses the
         // value afterwards. If the drop of one field panics, the other fields are still dropped.
         let drops = || unsafe { ManuallyDrop::drop(value) };
-        // The value is gone either way, so nothing can observe a state that the panic left behind.
+        // The value is gone even if the drop panicked, so nothing can observe a state that the panic left
+        // behind.
         if let Err(panic) = catch_unwind(AssertUnwindSafe(drops)) {
             (self.report)(panic);
         }
@@ -64,7 +66,7 @@ mod tests {
         };
         drop(Fragile::new((Panics(&dropped), String::from("another field")), report));
         assert_eq!((dropped.get(), reported.get()), (1, 1));
-        // A panic of the drop does not abort a thread that is already unwinding either.
+        // If a thread is already unwinding, a panic of the drop does not abort the process.
         let unwinds = catch_unwind(AssertUnwindSafe(|| {
             let _value = Fragile::new(Panics(&dropped), report);
             panic!("another panic");

@@ -1,12 +1,13 @@
-//! Futexes on words that processes share.
+//! Futexes: threads sleep on words of memory that several processes may share, until another thread wakes
+//! them.
 
 use core::sync::atomic::AtomicU32;
 use core::time::Duration;
 
 use rustix::thread::futex;
 
-/// Sleeps if the word holds `value`: until another thread wakes this one, for at most `timeout`, or until a
-/// spurious wakeup.
+/// If the word holds `value`, sleeps until another thread wakes this one, for at most `timeout`. The sleep
+/// can also end with a spurious wakeup.
 #[inline]
 pub fn futex_wait(word: &AtomicU32, value: u32, timeout: Option<Duration>) {
     let limit = timeout.map(|timeout| rustix::time::Timespec {
@@ -17,7 +18,7 @@ pub fn futex_wait(word: &AtomicU32, value: u32, timeout: Option<Duration>) {
     let _ = futex::wait(word, futex::Flags::empty(), value, limit.as_ref());
 }
 
-/// Wakes all threads that sleep on the word, and returns how many there were.
+/// Wakes all threads that sleep on the word, and returns how many threads slept.
 #[inline]
 pub fn futex_wake(word: &AtomicU32) -> usize {
     futex::wake(word, futex::Flags::empty(), i32::MAX.cast_unsigned()).unwrap_or(0)
@@ -44,7 +45,8 @@ impl<'a, const N: usize> FutexSet<'a, N> {
         Self { waits: [futex::Wait::new(); N], count: 0, words: core::marker::PhantomData }
     }
 
-    /// Adds a word that must hold `value` when the sleep begins. Words after the first `N` are ignored.
+    /// Adds a word that must hold `value` when the sleep begins. If the set already has `N` words, ignores
+    /// the word.
     #[inline]
     pub(crate) fn push(&mut self, word: &'a AtomicU32, value: u32) {
         if let Some(wait) = self.waits.get_mut(self.count) {
@@ -55,8 +57,8 @@ impl<'a, const N: usize> FutexSet<'a, N> {
         }
     }
 
-    /// Sleeps if all words hold their values: until another thread wakes this one, for at most `timeout`, or
-    /// until a spurious wakeup.
+    /// If all words hold their values, sleeps until another thread wakes this one, for at most `timeout`. The
+    /// sleep can also end with a spurious wakeup.
     pub(crate) fn wait(&self, timeout: Option<Duration>) {
         let clock = rustix::time::ClockId::Monotonic;
         let until = timeout.map(|timeout| {
@@ -81,7 +83,7 @@ pub(crate) fn has_futex_sets() -> bool {
     *HAS.get_or_init(|| {
         let word = AtomicU32::new(1);
         let mut set = FutexSet::<1>::new();
-        // The word does not hold this value, so a kernel that supports the call returns at once.
+        // The word does not hold the value 0, so a kernel that supports the call returns at once.
         set.push(&word, 0);
         let clock = rustix::time::ClockId::Monotonic;
         let flags = futex::WaitvFlags::empty();

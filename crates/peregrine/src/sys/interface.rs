@@ -19,7 +19,7 @@ pub struct NetworkInterface {
     pub number: u32,
     /// The hardware address, if it is an Ethernet interface.
     pub hardware: Option<[u8; 6]>,
-    /// The MTU: the largest number of bytes after the Ethernet header of a frame.
+    /// The MTU: the largest number of bytes that an Ethernet frame may have after its header.
     pub mtu: usize,
     /// The name of the driver. Empty if the kernel does not report it.
     pub driver: String,
@@ -27,7 +27,7 @@ pub struct NetworkInterface {
     pub queues: usize,
 }
 
-/// Returns the interface that has this address.
+/// Returns the interface that has the address `address`.
 ///
 /// # Errors
 /// `NotFound` if no interface has the address; otherwise the errors of the system calls.
@@ -81,7 +81,7 @@ fn ip_of(address: *const libc::sockaddr) -> Option<IpAddr> {
     }
 }
 
-/// The answer that `ethtool -i` prints, in the kernel's layout.
+/// The answer to the request that `ethtool -i` sends, in the kernel's layout.
 #[repr(C)]
 struct DriverInfo {
     command: u32,
@@ -89,7 +89,7 @@ struct DriverInfo {
     rest: [u8; 160],
 }
 
-/// The answer that `ethtool -l` prints, in the kernel's layout.
+/// The answer to the request that `ethtool -l` sends, in the kernel's layout.
 #[repr(C)]
 struct Channels {
     command: u32,
@@ -126,16 +126,16 @@ fn ask(name: &str) -> io::Result<Properties> {
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(request.ifr_ifru) }
     };
     let answer = io(&mut request, libc::SIOCGIFHWADDR)?;
-    // SAFETY: this is the field that was asked for.
+    // SAFETY: the kernel has filled this field of the union in answer to `SIOCGIFHWADDR`.
     let hardware = unsafe { answer.ifru_hwaddr };
     let bytes = core::array::from_fn(|i| hardware.sa_data[i] as u8);
     let ethernet = hardware.sa_family == libc::ARPHRD_ETHER;
     let answer = io(&mut request, libc::SIOCGIFMTU)?;
-    // SAFETY: this is the field that was asked for.
+    // SAFETY: the kernel has filled this field of the union in answer to `SIOCGIFMTU`.
     let mtu = unsafe { answer.ifru_mtu };
     let mut info = DriverInfo { command: ETHTOOL_GDRVINFO, driver: [0; 32], rest: [0; 160] };
     request.ifr_ifru.ifru_data = ptr::from_mut(&mut info).cast();
-    // Not every driver answers.
+    // Not every driver answers this request.
     let told = io(&mut request, libc::SIOCETHTOOL).is_ok();
     let driver = CStr::from_bytes_until_nul(&info.driver).unwrap_or_default();
     let driver = if told { driver.to_string_lossy().into_owned() } else { String::new() };

@@ -1,5 +1,5 @@
-//! `Memory`: an owned mapping, private or shared with a peer, that is accessed only through windows and
-//! atomics.
+//! `Memory` is an owned mapping, private or shared with a peer. The program accesses it only through windows
+//! and atomics.
 
 #![allow(unsafe_code)]
 
@@ -18,10 +18,10 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, mun
 
 use super::Space;
 
-/// Mapped memory, which is unmapped when this value is dropped.
+/// Mapped memory. It is unmapped when this value is dropped.
 ///
-/// Threads that share the memory access it by atomics only. A [`Space`], whose copies are not atomic, needs
-/// exclusive access to the whole memory:
+/// Threads that share the memory access it only by atomics. The copies of a [`Space`] are not atomic, so a
+/// space needs exclusive access to the whole memory:
 ///
 /// ```compile_fail
 /// let memory = peregrine::sys::Memory::private(4096)?;
@@ -32,8 +32,8 @@ use super::Space;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
-/// With atomics, two writes at the same time are no error. It is not determined whose bytes remain at the
-/// end:
+/// With atomics, two writes at the same time are no error. It is not determined which writer's bytes remain
+/// at the end:
 ///
 /// ```
 /// let memory = peregrine::sys::Memory::private(4096)?;
@@ -44,8 +44,8 @@ use super::Space;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
-/// This holds for one mapping. If a process maps the same file twice ([`received`](Self::received)), a thread
-/// that uses one mapping must treat the threads that use the other mapping as it treats another process: it
+/// This applies to one mapping. A process may map the same file twice ([`received`](Self::received)). Then a
+/// thread that uses one mapping must treat the threads that use the other mapping like another process: it
 /// may read bytes that change at any time.
 pub struct Memory {
     base: NonNull<u8>,
@@ -61,8 +61,8 @@ unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
 
-/// Returns the seals of a region. With them, the size of the region cannot change any more, so accesses never
-/// fault.
+/// Returns the seals of a region, the memory file that a client and a server share. With these seals, the
+/// size of the region cannot change any more, so accesses never fault.
 fn sealed() -> SealFlags {
     SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL
 }
@@ -74,7 +74,7 @@ fn check(file: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
     if !seals.contains(sealed()) {
         return Err(wrong("the region is not sealed"));
     }
-    // Huge pages come from a pool. Touching one while the pool is empty causes a fault.
+    // Huge pages come from a pool. If the pool is empty, the first access to a huge page causes a fault.
     if fstatfs(file)?.f_type != libc::TMPFS_MAGIC {
         return Err(wrong("the region does not consist of ordinary pages"));
     }
@@ -99,7 +99,8 @@ impl Memory {
         Self::mapped(base?, bytes, false)
     }
 
-    /// Creates zeroed memory to share: maps a sealed memfd, and returns its descriptor for a peer to map.
+    /// Creates zeroed memory to share with a peer. Maps a sealed memfd, and returns the descriptor of the
+    /// memfd, which the peer maps.
     ///
     /// # Errors
     /// Fails if the kernel has no memory or descriptor left.
@@ -111,7 +112,7 @@ impl Memory {
         Ok((Self::map(file.as_fd(), bytes)?, file))
     }
 
-    /// Creates zeroed memory to publish: as [`shared`](Self::shared), but other processes can map the
+    /// Creates zeroed memory to publish. Works as [`shared`](Self::shared), but other processes can map the
     /// descriptor for reading only. Needs Linux 5.1.
     ///
     /// # Errors
@@ -126,29 +127,30 @@ impl Memory {
     }
 
     /// Maps, for reading only, the memory that a peer publishes. Checks the file as
-    /// [`received`](Self::received) does. A write to the mapping would fault.
+    /// [`received`](Self::received) does. A write to the mapping causes a fault.
     ///
     /// # Errors
-    /// Fails if the file is not a sealed memfd of that size.
+    /// Fails if the file is not a sealed memfd of `bytes` bytes.
     pub(crate) fn seen(file: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
         check(file, bytes)?;
         Self::map_for(file, bytes, ProtFlags::READ)
     }
 
-    /// Maps the file that a peer sent, after checking that it has `bytes` bytes and can neither shrink nor
-    /// grow. So no later access can fault.
+    /// Maps the file that a peer sent, after checking that the file has `bytes` bytes and can neither shrink
+    /// nor grow. Because of this check, no later access can fault.
     ///
     /// # Errors
-    /// Fails if the file is not a sealed memfd of that size.
+    /// Fails if the file is not a sealed memfd of `bytes` bytes.
     pub fn received(file: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
         check(file, bytes)?;
         Self::map(file, bytes)
     }
 
-    /// Like [`received`](Self::received), for a file of `all` bytes, but maps only the first `bytes`.
+    /// Works as [`received`](Self::received) for a file of `all` bytes, but maps only the first `bytes`
+    /// bytes.
     ///
     /// # Errors
-    /// Fails like [`received`](Self::received).
+    /// Fails in the cases in which [`received`](Self::received) fails.
     pub(crate) fn received_part(
         file: BorrowedFd<'_>,
         all: usize,
@@ -158,9 +160,10 @@ impl Memory {
         Self::map(file, bytes.min(all))
     }
 
-    /// Maps the first `bytes` bytes of a file, and allocates blocks of the file system for them. Otherwise a
-    /// write to a hole would end this process (`SIGBUS`) if the file system is full. Truncating the file
-    /// would have the same effect, so use this function only for files that no other user may write.
+    /// Maps the first `bytes` bytes of a file, and allocates blocks of the file system for them. Without
+    /// these blocks, a write to a hole would end this process (`SIGBUS`) if the file system is full. If the
+    /// file is truncated, a write has the same effect. So use this function only for files that no other user
+    /// may write.
     ///
     /// # Errors
     /// Fails if the file system is full or cannot allocate blocks in advance, or the file cannot be
@@ -185,8 +188,9 @@ impl Memory {
         Ok(memory)
     }
 
-    /// Excludes the memory from core dumps. A dump would read untouched pages, and so allocate shared memory
-    /// for the holes of every session. It would also write the data of other processes to disk.
+    /// Excludes the memory from core dumps. A dump would read untouched pages, so the kernel would allocate
+    /// shared memory for the holes of every session. A dump would also write the data of other processes to
+    /// disk.
     pub(crate) fn leave_out_of_dumps(&self) {
         // SAFETY: advice about an owned mapping. If the kernel refuses it, dumps are larger.
         let _ = unsafe { madvise(self.base.as_ptr().cast(), self.bytes, Advice::LinuxDontDump) };
@@ -197,8 +201,8 @@ impl Memory {
         Ok(Self { base, bytes, shared, pid: std::process::id() })
     }
 
-    /// Returns the whole pages between the offsets `from` and `to` to the system. The pages then read as
-    /// zeros, on both sides if the memory is shared. Pages that cannot be returned keep their contents.
+    /// Frees the whole pages between the offsets `from` and `to`. The pages then read as zeros, on both sides
+    /// if the memory is shared. Pages that the kernel cannot free keep their contents.
     pub(crate) fn release(&self, from: usize, to: usize) {
         const PAGE: usize = 4096;
         // The mapping extends to the end of its last page.
@@ -228,24 +232,26 @@ impl Memory {
         self.bytes == 0
     }
 
-    /// Returns the whole memory, for the exclusive owner.
+    /// Returns a space of the whole memory, for the exclusive owner.
     #[inline]
     pub const fn space_mut(&mut self) -> Space<'_> {
         self.space()
     }
 
-    /// Returns the whole memory. Within this crate the threads of a process agree on which of them writes
-    /// where.
+    /// Returns a space of the whole memory. Within this crate, the threads of a process agree on which thread
+    /// writes to which part.
     #[inline]
     pub(crate) const fn space(&self) -> Space<'_> {
-        // SAFETY: mapped for reading and writing for as long as `self` lives. No Rust reference to it
-        // is ever made, other than to atomics.
+        // SAFETY: the memory is mapped for reading and writing for as long as `self` lives. The only Rust
+        // references to it are references to atomics.
         unsafe { Space::new(self.base.as_ptr(), self.bytes) }
     }
 
-    /// Copies bytes from offset `at` until `into` is full. Returns `None` if the range is not inside.
+    /// Copies bytes from offset `at` until `into` is full. Returns `None` if the range is not inside the
+    /// memory.
     ///
-    /// Other threads and peers may write there: each word or byte has the value that one of them wrote.
+    /// Other threads and peers may write to the range at the same time. Each word or byte then has the value
+    /// that one of them wrote.
     pub fn read(&self, at: usize, into: &mut [u8]) -> Option<()> {
         self.holds(at, into.len())?;
         let words = self.words_at(at, into.len());
@@ -260,10 +266,11 @@ impl Memory {
         Some(())
     }
 
-    /// Copies `from` to offset `at`. Returns `None`, and writes nothing, if the range is not inside.
+    /// Copies `from` to offset `at`. If the range is not inside the memory, returns `None` and writes
+    /// nothing.
     ///
-    /// Other threads and peers may read and write there: each word or byte then has the value that this
-    /// function or one of them wrote.
+    /// Other threads and peers may read and write the range at the same time. Each word or byte then has the
+    /// value that this function or one of them wrote.
     pub fn write(&self, at: usize, from: &[u8]) -> Option<()> {
         self.holds(at, from.len())?;
         let words = self.words_at(at, from.len());
@@ -281,46 +288,47 @@ impl Memory {
         (at <= self.bytes && bytes <= self.bytes - at).then_some(())
     }
 
-    /// Returns the number of whole words with which a copy of `bytes` bytes at the offset `at` begins: 0 if
-    /// the offset is not a multiple of four.
+    /// Returns how many whole words a copy of `bytes` bytes at the offset `at` can transfer first. The number
+    /// is 0 if the offset is not a multiple of four.
     const fn words_at(&self, at: usize, bytes: usize) -> usize {
         if at.is_multiple_of(4) { bytes / 4 } else { 0 }
     }
 
     fn byte(&self, at: usize) -> &AtomicU8 {
         assert!(at < self.bytes, "no byte at {at}");
-        // SAFETY: inside the mapping.
+        // SAFETY: the byte is inside the mapping.
         let byte = unsafe { self.base.add(at) };
-        // SAFETY: as for a word.
+        // SAFETY: as for the word in `word`.
         unsafe { AtomicU8::from_ptr(byte.as_ptr()) }
     }
 
-    /// Returns the word at byte `at`, a multiple of four.
+    /// Returns the word of 32 bits at byte `at`, which must be a multiple of four.
     ///
     /// # Panics
-    /// Panics if there is no such word.
+    /// Panics if `at` is not a multiple of four, or the word is not inside the memory.
     #[inline]
     pub fn word(&self, at: usize) -> &AtomicU32 {
         assert!(at.is_multiple_of(4) && at <= self.bytes.saturating_sub(4), "no word at {at}");
-        // SAFETY: inside the mapping, which is page-aligned, so the word is aligned.
+        // SAFETY: the word is inside the mapping. The mapping is page-aligned, so the word is aligned.
         let word = unsafe { self.base.add(at) };
-        // SAFETY: valid for as long as `self`. This process accesses it only as an atomic or through
-        // windows, whose copies may see any value.
+        // SAFETY: the word is valid for as long as `self`. This process accesses it only as an atomic or
+        // through windows, whose copies may see any value.
         unsafe { AtomicU32::from_ptr(word.as_ptr().cast()) }
     }
 
-    /// Returns the `N` words of 64 bits at byte `at`, a multiple of eight.
+    /// Returns the `N` words of 64 bits at byte `at`, which must be a multiple of eight.
     ///
     /// # Panics
-    /// Panics if there are no such words.
+    /// Panics if `at` is not a multiple of eight, or the words are not inside the memory.
     #[inline]
     pub(crate) fn longs<const N: usize>(&self, at: usize) -> &[AtomicU64; N] {
         let fits = self.bytes.checked_sub(8 * N).is_some_and(|last| at <= last);
         assert!(at.is_multiple_of(8) && fits, "no {N} words at {at}");
-        // SAFETY: inside the mapping, which is page-aligned, so the words are aligned.
+        // SAFETY: the words are inside the mapping. The mapping is page-aligned, so the words are aligned.
         let words = unsafe { self.base.add(at) };
-        // SAFETY: valid for as long as `self`. Both sides access it only as atomics or through windows, whose
-        // copies may see any value. If the memory is mapped for reading only, the words are only loaded.
+        // SAFETY: the words are valid for as long as `self`. Both sides access them only as atomics or
+        // through windows, whose copies may see any value. If the memory is mapped for reading only, this
+        // process only loads the words.
         unsafe { words.cast().as_ref() }
     }
 
@@ -335,7 +343,8 @@ impl Drop for Memory {
         if self.pid != std::process::id() {
             return;
         }
-        // SAFETY: this value owns the mapping, and everything that could reach it borrowed or owned it.
+        // SAFETY: this value owns the mapping. Everything that could reach the mapping borrowed or owned this
+        // value.
         let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
         debug_assert!(unmapped.is_ok());
     }
@@ -374,7 +383,7 @@ mod tests {
             eprintln!("skipped in part: the kernel has no huge pages");
             return;
         };
-        // The file needs no huge page until it is touched.
+        // The kernel allocates no huge page until a page of the file is touched.
         ftruncate(&huge, 1 << 30).unwrap();
         fcntl_add_seals(&huge, sealed()).unwrap();
         let error = Memory::received(huge.as_fd(), 1 << 30).unwrap_err();

@@ -1,7 +1,7 @@
-//! Every raw system call, with safe signatures.
+//! Makes every raw system call of the library, and offers functions with safe signatures.
 //!
-//! This is one of the modules in which `unsafe` is allowed: all other modules call the operating
-//! system through it.
+//! This is one of the modules in which `unsafe` is allowed. All other modules call the operating system
+//! through this one.
 
 mod bpf;
 mod clock;

@@ -1,8 +1,8 @@
-//! AF_PACKET: a socket that sends and receives frames of a network interface. The kernel puts frames that
-//! arrive into a ring.
+//! AF_PACKET sockets. Such a socket sends and receives Ethernet frames of a network interface. The kernel
+//! puts frames that arrive into a ring.
 //!
-//! AF_PACKET is older than AF_XDP, and needs no exclusive queue: any number of sockets may be bound to one
-//! network interface, each with a filter that the kernel runs.
+//! AF_PACKET is older than AF_XDP, and needs no exclusive queue. Any number of sockets may be bound to one
+//! network interface. Each socket has a filter that the kernel runs.
 
 #![allow(unsafe_code)]
 
@@ -31,7 +31,7 @@ pub struct Filter {
     pub endpoint: [u8; 2],
 }
 
-/// The receive ring: slots that the kernel fills in order.
+/// The receive ring. It has slots that the kernel fills in order.
 #[derive(Debug)]
 pub struct PacketRing {
     map: Mapped,
@@ -47,7 +47,7 @@ struct Mapped {
 
 // SAFETY: the mapping is not bound to a thread.
 unsafe impl Send for Mapped {}
-// SAFETY: as above; it is only accessed through atomics and copies.
+// SAFETY: as above. In addition, the mapping is only accessed through atomics and copies.
 unsafe impl Sync for Mapped {}
 
 impl Drop for Mapped {
@@ -71,8 +71,8 @@ fn done(result: c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Returns the filter as a classic BPF program: it accepts whole frames of that type and endpoint, and drops
-/// all other frames.
+/// Returns the filter as a classic BPF program. The program accepts whole frames of that type and endpoint,
+/// and drops all other frames.
 fn instructions(filter: Filter) -> [libc::sock_filter; 6] {
     const LOAD_HALF: u16 = 0x28;
     const IF_EQUAL: u16 = 0x15;
@@ -90,10 +90,10 @@ fn instructions(filter: Filter) -> [libc::sock_filter; 6] {
 
 impl PacketSocket {
     /// Creates a socket at an interface, with a ring of `count` slots of `slot` bytes for frames that match
-    /// the filter. `slot` must divide 4096. Frames are sent without queueing.
+    /// the filter. `slot` must divide 4096. Sent frames bypass the kernel's queue.
     ///
     /// # Errors
-    /// `PermissionDenied` without `CAP_NET_RAW`; others if there is no memory or no such interface.
+    /// `PermissionDenied` without `CAP_NET_RAW`; other errors if there is no memory or no such interface.
     pub fn new(
         interface: u32,
         filter: Filter,
@@ -117,7 +117,7 @@ impl PacketSocket {
         };
         socket.set(libc::SOL_PACKET, libc::PACKET_RX_RING, &request)?;
         socket.set(libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &1)?;
-        // This option exists since Linux 4.20. Without it, the filter has to drop the frames that this
+        // This option exists since Linux 4.20. Without the option, the filter must drop the frames that this
         // process sends.
         let _ = socket.set(libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, &1);
         let mut code = instructions(filter);
@@ -151,7 +151,7 @@ impl PacketSocket {
         done(unsafe { libc::setsockopt(self.0.as_raw_fd(), level, name, value, bytes) })
     }
 
-    /// Returns how many frames were dropped for lack of space since the last call of this function.
+    /// Returns how many frames were dropped for lack of space since this function was last called.
     ///
     /// # Errors
     /// Those of `getsockopt`.
@@ -165,8 +165,8 @@ impl PacketSocket {
         Ok(numbers[1])
     }
 
-    /// Returns the pending error of the socket, if there is one, and clears it: for example that the
-    /// interface went down.
+    /// Returns the pending error of the socket, if there is one, and clears it. Such an error is, for
+    /// example, that the interface went down.
     ///
     /// # Errors
     /// The pending error.
@@ -187,11 +187,10 @@ impl PacketSocket {
         done(sent as c_int)
     }
 
-    /// Sends frames, each from one piece of memory, with one system call for up to [`FRAMES_SENT_MAX`]
-    /// of them.
+    /// Sends frames, each from one piece of memory. One system call sends up to [`FRAMES_SENT_MAX`] of them.
     ///
     /// # Errors
-    /// As for [`send`](Self::send). The number of frames that were sent is then unknown.
+    /// As for [`send`](Self::send). After an error, the number of frames that were sent is unknown.
     pub fn send_all(&self, frames: &[Window<'_>]) -> io::Result<()> {
         let mut frames = frames;
         while !frames.is_empty() {
@@ -208,8 +207,8 @@ impl PacketSocket {
             // long as their windows live.
             let sent = unsafe { libc::sendmmsg(fd, first, count, flags) };
             done(sent)?;
-            // The kernel returns the number of frames before the first failure, and reports the failure
-            // at the next call.
+            // The kernel returns the number of frames that it sent before the first failure. It reports the
+            // failure at the next call.
             frames = &frames[sent as usize..];
         }
         Ok(())
@@ -221,7 +220,8 @@ impl PacketRing {
     fn status(&self) -> &AtomicU32 {
         // SAFETY: the slot is inside the mapping.
         let word = unsafe { self.map.base.add(self.next * self.slot) };
-        // SAFETY: mapped for as long as `self`, aligned, and both sides access it only as an atomic.
+        // SAFETY: the word is mapped for as long as `self`, and aligned. Both sides access it only as an
+        // atomic.
         unsafe { AtomicU32::from_ptr(word.as_ptr().cast()) }
     }
 
@@ -232,7 +232,7 @@ impl PacketRing {
         self.status().load(Ordering::Acquire) & libc::TP_STATUS_USER != 0
     }
 
-    /// Returns the frame that has arrived, if there is one. It stays in its slot until
+    /// Returns the frame that has arrived, if there is one. The frame stays in its slot until
     /// [`release`](Self::release).
     #[inline]
     pub fn peek(&mut self) -> Option<Space<'_>> {
@@ -248,10 +248,10 @@ impl PacketRing {
         whole.part(usize::from(header.tp_mac), header.tp_snaplen as usize).or(Some(Space::none()))
     }
 
-    /// Returns the slot of the current frame to the kernel.
+    /// Hands the slot of the current frame back to the kernel.
     #[inline]
     pub fn release(&mut self) {
-        // SYNC: packet-ring. The frame was read before the kernel gets its slot.
+        // SYNC: packet-ring. This thread has read the frame before the kernel gets the slot.
         self.status().store(libc::TP_STATUS_KERNEL, Ordering::Release);
         self.next = if self.next + 1 == self.count { 0 } else { self.next + 1 };
     }

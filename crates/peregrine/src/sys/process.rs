@@ -1,5 +1,5 @@
-//! `Process`: a handle to another process, which never refers to a later process with the same number. Also
-//! decides which environment variables of this process may be trusted.
+//! `Process` is a handle to another process. The handle never refers to a later process with the same number.
+//! This module also decides which environment variables of this process may be trusted.
 
 #![allow(unsafe_code)]
 
@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-/// A process descriptor (pidfd): readable once the process has ended.
+/// A process descriptor (pidfd). It becomes readable when the process ends.
 #[derive(Debug)]
 pub(crate) struct Process {
     pub(crate) pid: u32,
@@ -18,7 +18,8 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Opens the process `pid`. It must be alive, or its parent must not have waited for its end yet.
+    /// Opens the process `pid`. The process must be alive, or its parent must not have waited for its end
+    /// yet.
     pub(crate) fn open(pid: u32) -> io::Result<Self> {
         let raw = i32::try_from(pid).ok().and_then(Pid::from_raw);
         let raw = raw.ok_or(io::ErrorKind::InvalidInput)?;
@@ -39,9 +40,9 @@ impl AsFd for Process {
     }
 }
 
-/// Returns an environment variable, if it is set, not empty, and may be trusted. It may not be trusted
-/// if this program runs with more rights than the user who started it and chose its environment; this
-/// is the rule of `secure_getenv`.
+/// Returns an environment variable if the variable is set, not empty, and may be trusted. A variable may not
+/// be trusted if this program runs with more rights than the user who started the program and chose its
+/// environment. This is the rule of `secure_getenv`.
 pub(crate) fn trusted_variable(name: &str) -> Option<OsString> {
     // SAFETY: reads a number that the kernel gave to this process when it started.
     let secure = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;

@@ -1,4 +1,4 @@
-//! Unpredictable random bytes.
+//! Returns unpredictable random bytes.
 
 use std::io;
 

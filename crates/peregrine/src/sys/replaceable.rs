@@ -10,18 +10,19 @@ use crate::sync::Mutex;
 /// The largest number of replacements of one [`Replaceable`], which keeps all earlier values.
 const REPLACEMENTS_MAX: usize = 8;
 
-/// A shared value. Readers get it with one load, and may use it for as long as they borrow the `Replaceable`.
+/// A shared value. Readers get the value with one load, and may use it for as long as they borrow the
+/// `Replaceable`.
 ///
-/// Readers are not counted, so it is not known when the last reader of an earlier value has finished.
-/// Therefore all earlier values are kept until the `Replaceable` is dropped. [`REPLACEMENTS_MAX`] bounds
-/// their number.
+/// Readers are not counted, so the `Replaceable` cannot know when the last reader of an earlier value has
+/// finished. Therefore it keeps all earlier values until it is dropped. [`REPLACEMENTS_MAX`] bounds their
+/// number.
 pub(crate) struct Replaceable<T, P: Pointer<T> = AtomicPtr<T>> {
-    /// The present value. The pointer comes from `Arc::into_raw`, and owns one reference.
+    /// The current value. The pointer comes from `Arc::into_raw`, and owns one reference.
     current: P,
     replaced: Mutex<Vec<Arc<T>>>,
 }
 
-/// An atomic pointer: the standard library's, or the model checker's.
+/// An atomic pointer of the standard library, or of the model checker.
 pub(crate) trait Pointer<T> {
     fn new(value: *mut T) -> Self;
     /// Loads with `Acquire`.
@@ -48,25 +49,25 @@ impl<T, P: Pointer<T>> Replaceable<T, P> {
         Self { current: P::new(Arc::into_raw(value).cast_mut()), replaced: Mutex::default() }
     }
 
-    /// Returns the present value.
+    /// Returns the current value.
     #[inline(always)]
     pub(crate) fn get(&self) -> &T {
-        // SAFETY: the pointer comes from `Arc::into_raw`. Its reference is released only by `drop`, which
-        // no borrow of `self` outlives.
+        // SAFETY: the pointer comes from `Arc::into_raw`. The reference that the pointer owns is released
+        // only by `drop`, and no borrow of `self` outlives that.
         unsafe { &*self.current.load() }
     }
 
-    /// Returns a new counted reference to the present value. Takes no lock.
+    /// Returns a new counted reference to the current value. Takes no lock.
     pub(crate) fn share(&self) -> Arc<T> {
         let current = self.current.load();
-        // SAFETY: as in `get`, the value has at least one reference now.
+        // SAFETY: as in `get`, the value has at least one reference at this point.
         unsafe { Arc::increment_strong_count(current) };
         // SAFETY: the result owns the reference that was just added.
         unsafe { Arc::from_raw(current) }
     }
 
-    /// Replaces the value if it is `expected` and fewer than [`REPLACEMENTS_MAX`] replacements were made
-    /// before. Returns whether it was replaced.
+    /// Replaces the current value by `next` if the current value is `expected`, and fewer than
+    /// [`REPLACEMENTS_MAX`] replacements were made before. Returns whether the value was replaced.
     pub(crate) fn replace(&self, expected: &Arc<T>, next: &Arc<T>) -> bool {
         let mut replaced = self.replaced.lock();
         let current = self.current.load();
@@ -74,8 +75,8 @@ impl<T, P: Pointer<T>> Replaceable<T, P> {
             return false;
         }
         self.current.store(Arc::into_raw(Arc::clone(next)).cast_mut());
-        // SAFETY: the pointer comes from `Arc::into_raw`. Only this thread has replaced it, under the
-        // lock, so its reference moves into the list once.
+        // SAFETY: the pointer comes from `Arc::into_raw`. This thread holds the lock, so no other thread has
+        // replaced this pointer. The reference that the pointer owns therefore moves into the list only once.
         replaced.push(unsafe { Arc::from_raw(current) });
         true
     }
@@ -83,7 +84,7 @@ impl<T, P: Pointer<T>> Replaceable<T, P> {
 
 impl<T, P: Pointer<T>> Drop for Replaceable<T, P> {
     fn drop(&mut self) {
-        // SAFETY: the pointer comes from `Arc::into_raw`, and nothing reads it after this.
+        // SAFETY: the pointer comes from `Arc::into_raw`, and nothing reads the pointer afterwards.
         drop(unsafe { Arc::from_raw(self.current.load()) });
     }
 }
@@ -128,7 +129,7 @@ mod tests {
         assert!(all[1..].iter().all(|one| Arc::strong_count(one) == 1));
     }
 
-    /// The model's cells report a read that is not ordered after the write of the value.
+    /// If a read is not ordered after the write of the value, the cells of the model report it.
     #[test]
     #[allow(clippy::arc_with_non_send_sync)] // the model runs one thread at a time
     fn reader_sees_the_whole_value_in_every_interleaving() {

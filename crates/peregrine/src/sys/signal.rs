@@ -1,4 +1,4 @@
-//! Signals that ask a server to stop, for programs that opt in.
+//! Handles the signals that ask a server to stop, for programs that opt in.
 
 #![allow(unsafe_code)]
 
@@ -13,10 +13,10 @@ static EVENT: AtomicI32 = AtomicI32::new(-1);
 extern "C" fn note(_: libc::c_int) {
     let event = EVENT.load(Ordering::Relaxed);
     let one = 1u64.to_ne_bytes();
-    // SAFETY: takes no arguments, and returns the address of this thread's error number.
+    // SAFETY: the call takes no arguments, and returns the address of this thread's error number.
     let place = unsafe { libc::__errno_location() };
-    // SAFETY: the address is valid for this thread. The interrupted code may still read the number, so it is
-    // restored below.
+    // SAFETY: the address is valid for this thread. The interrupted code may still read the error number, so
+    // the number is restored below.
     let number = unsafe { place.read() };
     // SAFETY: `write` may be called from a signal handler; the buffer is eight bytes long.
     unsafe { libc::write(event, one.as_ptr().cast(), one.len()) };
@@ -24,8 +24,8 @@ extern "C" fn note(_: libc::c_int) {
     unsafe { place.write(number) };
 }
 
-/// Makes SIGINT and SIGTERM write to the returned eventfd instead of ending the process. The eventfd is
-/// never closed, and all later calls return the same one.
+/// Makes SIGINT and SIGTERM write to the returned eventfd instead of ending the process. The eventfd is never
+/// closed, and all later calls return the same eventfd.
 pub(crate) fn on_stop_signals() -> io::Result<BorrowedFd<'static>> {
     if EVENT.load(Ordering::Acquire) < 0 {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?.into_raw_fd();

@@ -20,16 +20,16 @@ use rustix::net::{
 
 use super::closing::close_elsewhere;
 
-/// A connected or listening `SOCK_SEQPACKET` socket. All of its operations return at once, and so does
-/// its drop, no matter which descriptors the peer has sent.
+/// A connected or listening `SOCK_SEQPACKET` socket. All operations of the socket return at once. Its drop
+/// also returns at once, no matter which descriptors the peer has sent.
 #[derive(Debug)]
 pub(crate) struct Seqpacket {
     fd: ManuallyDrop<OwnedFd>,
-    /// Whether descriptors are received.
+    /// Whether this process accepts descriptors from the peer.
     admits: AtomicBool,
-    /// Whether the kernel rejects descriptors: then there are none in the queue.
+    /// Whether the kernel rejects descriptors. If so, there are none in the queue.
     refuses: AtomicBool,
-    /// The process that made the socket. A forked child shares the socket, so what the child does to it
+    /// The process that created the socket. A forked child shares the socket, so what the child does to it
     /// affects the parent.
     owner: u32,
 }
@@ -53,7 +53,7 @@ pub(crate) struct Credentials {
     pub(crate) gid: u32,
 }
 
-/// One message, truncated if it was longer than the buffer.
+/// One message. It is truncated if it was longer than the buffer.
 #[derive(Debug)]
 pub(crate) struct Received {
     pub(crate) bytes: usize,
@@ -80,7 +80,7 @@ impl Seqpacket {
         Ok(Self::of(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?))
     }
 
-    /// Creates a socket that only keeps a descriptor in reserve.
+    /// Creates a socket that is never used. It only keeps a descriptor in reserve.
     pub(crate) fn reserve() -> io::Result<Self> {
         Self::new()
     }
@@ -94,17 +94,18 @@ impl Seqpacket {
         Ok((Self::of(a), Self::of(b)))
     }
 
-    /// Sets whether the peer may send descriptors. Sessions accepted from a listening socket inherit this
-    /// setting.
+    /// Sets whether the peer may send descriptors. Sessions that are accepted from a listening socket inherit
+    /// this setting.
     ///
-    /// A descriptor that a peer chooses is a danger even if it is not used. Closing its last copy can block
-    /// for as long as the peer wants (a TCP socket that lingers, a file of a file system in user space). Not
-    /// receiving it does not help: the kernel then closes it in the thread that closes the socket. Therefore
-    /// the kernel is asked to reject descriptors, which it can since Linux 6.16. On earlier kernels a message
-    /// with descriptors is detected and left in the queue, and the socket is closed in a thread that may
-    /// block for ever (see `closing`).
+    /// A descriptor that a peer chooses is a danger even if this process does not use it. Closing its last
+    /// copy can block for as long as the peer wants (a TCP socket that lingers, a file of a file system in
+    /// user space). If this process does not receive the descriptor, the danger remains: the kernel then
+    /// closes the descriptor in the thread that closes the socket. Therefore this function asks the kernel to
+    /// reject descriptors, which the kernel can do since Linux 6.16. On earlier kernels a message with
+    /// descriptors is detected and left in the queue. The socket is then closed in a thread that may block
+    /// for ever (see `closing`).
     pub(crate) fn admit_files(&self, admit: bool) {
-        /// `SO_PASSRIGHTS`: the same number on all architectures but two.
+        /// `SO_PASSRIGHTS`. It has the same number on all architectures except two.
         const PASS_RIGHTS: libc::c_int =
             if cfg!(any(target_arch = "sparc", target_arch = "sparc64")) { 0x5c } else { 83 };
         let value = libc::c_int::from(admit);
@@ -123,7 +124,7 @@ impl Seqpacket {
         self.refuses.store(set == 0 && !admit, Ordering::Relaxed);
     }
 
-    /// Looks at the next item in the queue. Takes nothing, and closes no descriptor.
+    /// Looks at the next item in the queue. Removes nothing, and closes no descriptor.
     fn waiting(&self) -> io::Result<Waiting> {
         // With this option, every message carries its sender's identity, which distinguishes an empty message
         // from the end of the connection.
@@ -134,7 +135,7 @@ impl Seqpacket {
         let message = recvmsg(self, &mut [IoSliceMut::new(&mut [0])], &mut ancillary, flags)?;
         Ok(if message.flags.contains(ReturnFlags::CTRUNC) {
             // The buffer has space for the sender's identity only. The kernel cut something off, so the
-            // message carries descriptors, too.
+            // message also carries descriptors.
             Waiting::WithFiles
         } else if message.bytes > 0 || ancillary.drain().next().is_some() {
             Waiting::Plain
@@ -143,17 +144,17 @@ impl Seqpacket {
         })
     }
 
-    /// Shuts the socket down and discards its messages. Returns whether the queue then has no message
-    /// with descriptors.
+    /// Shuts the socket down and discards its messages. Returns whether no message with descriptors is left
+    /// in the queue.
     fn is_drained(&self) -> bool {
-        /// A number of messages that no sender's buffer can hold.
+        /// The limit on the messages that are discarded. The send buffer of a peer cannot hold so many.
         const MESSAGES: usize = 4096;
         let _ = shutdown(self, Shutdown::Both);
         for _ in 0..MESSAGES {
             match self.waiting() {
                 Ok(Waiting::End) => return true,
                 Ok(Waiting::Plain) => drop(self.receive_any(&mut [])),
-                // A reset is reported once, before earlier messages.
+                // A connection reset is reported once, before the messages that arrived earlier.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {}
                 // A socket that was never connected has no queue.
                 Err(error) if error.kind() == io::ErrorKind::NotConnected => return true,
@@ -163,7 +164,7 @@ impl Seqpacket {
         false
     }
 
-    /// Listens at a path, which must not exist yet.
+    /// Listens at a path. The path must not exist yet.
     pub(crate) fn listen(path: &Path) -> io::Result<Self> {
         let socket = Self::new()?;
         socket.admit_files(false);
@@ -172,7 +173,7 @@ impl Seqpacket {
         Ok(socket)
     }
 
-    /// Connects to a listening socket. Never blocks: a full backlog is reported as `WouldBlock`.
+    /// Connects to a listening socket. Never blocks: if the backlog is full, fails with `WouldBlock`.
     /// Descriptors are not [admitted](Self::admit_files) yet.
     pub(crate) fn connect(path: &Path) -> io::Result<Self> {
         let socket = Self::new()?;
@@ -195,8 +196,8 @@ impl Seqpacket {
         Ok(Credentials { pid, uid: peer.uid.as_raw(), gid: peer.gid.as_raw() })
     }
 
-    /// Returns the supplementary groups of the peer at the time when the session began. The list is
-    /// empty if the kernel does not report them.
+    /// Returns the supplementary groups that the peer had when the session began. The list is empty if the
+    /// kernel does not report the groups.
     pub(crate) fn peer_groups(&self) -> Vec<u32> {
         let mut groups = vec![0u32; 64];
         loop {
@@ -217,7 +218,7 @@ impl Seqpacket {
                 return groups;
             }
             let short = io::Error::last_os_error().raw_os_error() == Some(libc::ERANGE);
-            // The kernel allows at most 65,536 groups. It has stored in `bytes` how many bytes the list
+            // The kernel allows at most 65,536 groups. It has stored in `bytes` how many bytes the whole list
             // needs.
             if !short || count <= groups.len() || count > 1 << 16 {
                 return Vec::new();
@@ -240,12 +241,12 @@ impl Seqpacket {
         if sent == message.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
     }
 
-    /// Receives one message. It has 0 bytes if the peer has closed the connection.
+    /// Receives one message. The message has 0 bytes if the peer has closed the connection.
     ///
     /// # Errors
     /// `EMFILE` if descriptors came with the message and this process would then have too many open
-    /// descriptors. `InvalidData` if descriptors came that are not admitted: the message stays in the queue,
-    /// and the socket can only be dropped.
+    /// descriptors. `InvalidData` if descriptors came but are not admitted. In that case the message stays in
+    /// the queue, and the caller can only drop the socket.
     pub(crate) fn receive(&self, buffer: &mut [u8]) -> io::Result<Received> {
         let open = !self.refuses.load(Ordering::Relaxed) && !self.admits.load(Ordering::Relaxed);
         if open {
@@ -272,7 +273,7 @@ impl Seqpacket {
             }
         }
         // The kernel cuts off descriptors that do not fit the buffer, or that would exceed this process's
-        // limit. If the buffer is not full, the limit is the reason.
+        // limit of open descriptors. If the buffer is not full, that limit is the reason.
         if message.flags.contains(ReturnFlags::CTRUNC) && files.len() < FILES {
             return Err(io::Error::from_raw_os_error(libc::EMFILE));
         }
@@ -280,7 +281,7 @@ impl Seqpacket {
         Ok(Received { bytes: message.bytes, whole: !cut, files })
     }
 
-    /// Waits until there is a message to receive. Returns false if none arrives within `limit`.
+    /// Waits until a message has arrived. Returns false if none arrives within `limit`.
     pub(crate) fn readable_within(&self, limit: Duration) -> io::Result<bool> {
         let until = std::time::Instant::now() + limit;
         loop {
@@ -310,7 +311,7 @@ impl Drop for Seqpacket {
             || self.owner != std::process::id()
             // A listening socket may have whole sessions in its queue.
             || (!sockopt::socket_acceptconn(&*self).unwrap_or(true) && self.is_drained());
-        // SAFETY: the value is dropped here, and nothing uses the field after.
+        // SAFETY: the value is dropped here, and nothing uses the field afterwards.
         let fd = unsafe { ManuallyDrop::take(&mut self.fd) };
         if !harmless {
             close_elsewhere(fd);

@@ -1,5 +1,5 @@
-//! What the kernel knows about a TCP connection: when a segment last arrived from the other end, and how many
-//! transmissions the other end did not acknowledge.
+//! Asks the kernel what it knows about a TCP connection: when a segment last arrived from the peer, and how
+//! many transmissions the peer did not acknowledge.
 
 #![allow(unsafe_code)]
 
@@ -8,12 +8,12 @@ use core::time::Duration;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// The state of the other end of a connection, as the kernel knows it.
+/// The state of the peer of a connection, as the kernel knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TcpHealth {
-    /// How long no segment has arrived from the other end, acknowledgements included.
+    /// The time since a segment last arrived from the peer. Acknowledgements are included.
     pub(crate) silence: Duration,
-    /// How many retransmissions or window probes in a row have not been answered.
+    /// How many retransmissions or window probes in a row the peer has not answered.
     pub(crate) unanswered: u32,
     /// The number of sent bytes that are not known to have arrived.
     pub(crate) unacknowledged: usize,
@@ -21,9 +21,9 @@ pub(crate) struct TcpHealth {
 
 /// The length of the part of `struct tcp_info` that is read here, in words.
 const INFO_WORDS: usize = 15;
-/// The index of the word with the milliseconds since data last arrived.
+/// The index of the word that holds the milliseconds since data last arrived.
 const LAST_DATA: usize = 13;
-/// The index of the word with the milliseconds since an acknowledgement last arrived.
+/// The index of the word that holds the milliseconds since an acknowledgement last arrived.
 const LAST_ACKNOWLEDGEMENT: usize = 14;
 
 /// Asks the kernel for the state of a connection.
@@ -45,7 +45,8 @@ pub(crate) fn tcp_health(socket: BorrowedFd<'_>) -> io::Result<TcpHealth> {
     if unsafe { libc::ioctl(fd, libc::TIOCOUTQ, &raw mut unacknowledged) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    // The bytes of the word: two states, unanswered retransmissions, unanswered window probes.
+    // The four bytes of the word are two states, the unanswered retransmissions, and the unanswered window
+    // probes.
     let [_, _, retransmits, probes] = info[0].to_ne_bytes();
     let silence = info[LAST_DATA].min(info[LAST_ACKNOWLEDGEMENT]);
     Ok(TcpHealth {

@@ -1,4 +1,4 @@
-//! TUN devices: network interfaces whose packets a process reads and writes.
+//! TUN devices. A TUN device is a network interface whose packets a process reads and writes.
 
 #![allow(unsafe_code)]
 
@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
-/// A TUN device, which is removed when this value is dropped. It transfers IP packets, one per system call.
+/// A TUN device. The kernel removes it when this value is dropped. One system call transfers one IP packet.
 #[derive(Debug)]
 pub struct Tun(OwnedFd);
 

@@ -1,4 +1,5 @@
-//! Vector I/O: messages gathered from several places, and scattered to several, in one system call.
+//! Vector I/O. One system call sends a message from several places in memory, or receives bytes into several
+//! places.
 
 #![allow(unsafe_code)]
 
@@ -9,7 +10,7 @@ use std::os::fd::{AsRawFd as _, BorrowedFd};
 
 use super::{Space, Window};
 
-/// The largest number of parts: enough for a call with a dozen buffers.
+/// The largest number of parts. It is enough for a call with a dozen buffers.
 const PARTS_MAX: usize = 32;
 
 /// The parts of a message in their order, at most [`PARTS_MAX`].
@@ -50,7 +51,7 @@ impl<'a> Parts<'a> {
     fn advance(&mut self, mut bytes: usize) {
         while let Some(part) = self.list[..self.end].get_mut(self.first) {
             if bytes < part.iov_len {
-                // The rest of this part is still to be sent, so the address stays inside it.
+                // The rest of this part is still unsent, so the address stays inside the part.
                 part.iov_base = part.iov_base.wrapping_byte_add(bytes);
                 part.iov_len -= bytes;
                 return;
@@ -61,10 +62,11 @@ impl<'a> Parts<'a> {
         (self.first, self.end) = (0, 0);
     }
 
-    /// Sends as much as the socket takes without blocking. `more`: whether more bytes follow at once.
+    /// Sends as many bytes as the socket accepts without blocking. `more` is true if more bytes follow at
+    /// once.
     ///
     /// # Errors
-    /// `WouldBlock` if the socket takes nothing now; all other errors mean a broken connection.
+    /// `WouldBlock` if the socket accepts nothing now; all other errors mean a broken connection.
     pub(crate) fn send(&mut self, socket: BorrowedFd<'_>, more: bool) -> io::Result<()> {
         // SAFETY: a message header of all zeros is valid and names no memory.
         let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
@@ -81,11 +83,12 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Receives into `first`, and what does not fit there into `then`. Returns the number of bytes, 0 at
-/// the end of the stream. If `wait` is true, blocks until the first byte arrives.
+/// Receives bytes into `first`. The bytes that do not fit there go into `then`. Returns the number of bytes,
+/// 0 at the end of the stream. If `wait` is true, blocks until the first byte arrives.
 ///
 /// # Errors
-/// `WouldBlock` if nothing has arrived (in time); all other errors mean a broken connection.
+/// `WouldBlock` if no byte has arrived, or none arrived within the time limit of the socket; all other errors
+/// mean a broken connection.
 pub(crate) fn receive_two(
     socket: BorrowedFd<'_>,
     first: &mut [u8],

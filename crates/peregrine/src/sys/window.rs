@@ -1,9 +1,9 @@
-//! `Window` and `Space`: memory that a peer may write, with accessors that only copy.
+//! `Window` and `Space` give access to memory that a peer may write. Their accessors only copy.
 //!
-//! No reference to such memory ever exists: a `&T` promises that nothing writes to the value, but a peer may
-//! write at any time. A window fetches each byte at most once, into private memory, and only the private copy
-//! is examined. This is argument copy E of the LRPC paper. The Peregrine of 1991 remaps pages instead, which
-//! costs a hundred times as much as copying a packet on current machines.
+//! No reference to such memory ever exists. A `&T` promises that nothing writes to the value, but a peer may
+//! write at any time. A window fetches each byte at most once into private memory, and only the private copy
+//! is examined. This is argument copy E of the LRPC paper. The Peregrine system of 1991 remaps pages instead.
+//! On current machines, remapping costs a hundred times as much as copying a packet.
 
 #![allow(unsafe_code)]
 
@@ -14,7 +14,7 @@ use super::copy::{self, LANE_BYTES, Shuffles};
 
 /// A range of memory that may be shared with a peer. Lengths and offsets are in bytes.
 ///
-/// Accessors return `None` for a range that is not inside, except [`range`](Self::range), which panics.
+/// If a range is not inside the window, accessors return `None`, except [`range`](Self::range), which panics.
 ///
 /// The copies are not atomic, so a window cannot be sent to another thread:
 ///
@@ -62,7 +62,8 @@ impl<'a> Window<'a> {
         self.bytes == 0
     }
 
-    /// Returns the part of `bytes` bytes that begins at `at`, or `None` if it is not inside.
+    /// Returns the part of `bytes` bytes that begins at `at`, or `None` if that part is not inside the
+    /// window.
     #[inline]
     pub fn part(&self, at: usize, bytes: usize) -> Option<Self> {
         if at > self.bytes || bytes > self.bytes - at {
@@ -73,10 +74,12 @@ impl<'a> Window<'a> {
         Some(Self { base, bytes, memory: PhantomData })
     }
 
-    /// Returns the part of `bytes` bytes that begins at `at`, for ranges that are known to be inside.
+    /// Returns the part of `bytes` bytes that begins at `at`, for a part that is known to be inside the
+    /// window.
     ///
     /// # Panics
-    /// Panics if the range is not inside. A range that a peer names must be checked before this call.
+    /// Panics if the part is not inside the window. A range that a peer names must be checked before this
+    /// call.
     #[inline]
     #[track_caller]
     pub fn range(&self, at: usize, bytes: usize) -> Self {
@@ -86,7 +89,8 @@ impl<'a> Window<'a> {
         }
     }
 
-    /// Copies bytes from `at` on until `private` is full. Each byte is fetched once.
+    /// Copies bytes from `at` on until `private` is full. Each byte is fetched once. Returns `None`, and
+    /// copies nothing, if the window has too few bytes.
     #[inline]
     pub fn read(&self, at: usize, private: &mut [u8]) -> Option<()> {
         let part = self.part(at, private.len())?;
@@ -118,13 +122,13 @@ impl<'a> Space<'a> {
         Self(Window { base, bytes, memory: PhantomData })
     }
 
-    /// Makes a space of private memory, for paths that share no memory.
+    /// Makes a space of private memory, for transports that share no memory.
     #[inline]
     pub const fn of_mut(memory: &'a mut [u8]) -> Self {
         Self(Window { base: memory.as_mut_ptr(), bytes: memory.len(), memory: PhantomData })
     }
 
-    /// Prefetches the first line for writing, so that it moves over from the other processor's cache
+    /// Prefetches the first cache line for writing. The line then moves over from the other processor's cache
     /// while the caller still computes what to write.
     #[inline(always)]
     pub fn prefetch_write(&self) {
@@ -140,9 +144,9 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// Prefetches lines for writing, up to the number that a processor can fetch at the same time. The lines
-    /// then move to this processor's cache together rather than one by one. The first line is not prefetched,
-    /// because the peer may be polling it.
+    /// Prefetches cache lines for writing, up to the number that a processor can fetch at the same time. The
+    /// lines then move to this processor's cache together rather than one by one. The first line is not
+    /// prefetched, because the peer may be polling it.
     #[inline]
     pub fn prefetch_write_all(&self) {
         const LINE: usize = 64;
@@ -161,22 +165,23 @@ impl<'a> Space<'a> {
         Self(Window::empty())
     }
 
-    /// Returns the same memory for reading.
+    /// Returns a window on the same memory, for reading.
     #[inline]
     pub const fn window(&self) -> Window<'a> {
         self.0
     }
 
-    /// Returns the part of `bytes` bytes that begins at `at`, or `None` if it is not inside.
+    /// Returns the part of `bytes` bytes that begins at `at`, or `None` if that part is not inside the space.
     #[inline]
     pub fn part(&self, at: usize, bytes: usize) -> Option<Self> {
         self.0.part(at, bytes).map(Self)
     }
 
-    /// Returns the part of `bytes` bytes that begins at `at`, for ranges that are known to be inside.
+    /// Returns the part of `bytes` bytes that begins at `at`, for a part that is known to be inside the
+    /// space.
     ///
     /// # Panics
-    /// Panics if the range is not inside, as [`Window::range`] does.
+    /// Panics if the part is not inside the space, as [`Window::range`] does.
     #[inline]
     #[track_caller]
     pub fn range(&self, at: usize, bytes: usize) -> Self {
@@ -192,7 +197,8 @@ impl<'a> Space<'a> {
         Some(())
     }
 
-    /// Copies as much of `from` as fits to the start of this space.
+    /// Copies `from` to the start of this space. If `from` is longer than the space, copies only the part
+    /// that fits.
     #[inline]
     pub(crate) fn copy_from(&self, from: Window<'_>) {
         let bytes = from.bytes.min(self.0.bytes);
@@ -201,8 +207,8 @@ impl<'a> Space<'a> {
     }
 
     /// Copies as [`Space::copy_from`] does, but faster for many bytes that another processor has just written
-    /// or will read next. For long copies, the C library uses a string instruction, which is optimized for
-    /// data in memory, and is slower if the lines are in another processor's cache.
+    /// or will read next. For long copies, the C library uses a string instruction. That instruction is
+    /// optimized for data in memory, and is slower if the cache lines are in another processor's cache.
     #[inline]
     pub(crate) fn copy_cached(&self, from: Window<'_>) {
         let bytes = from.bytes.min(self.0.bytes);
@@ -210,8 +216,8 @@ impl<'a> Space<'a> {
         unsafe { copy::copy_cached(from.base, self.0.base, bytes) };
     }
 
-    /// Copies as [`Space::copy_cached`] does, but past the caches: lines in another processor's cache
-    /// need not move here before they are written.
+    /// Copies as [`Space::copy_cached`] does, but past the caches. Cache lines in another processor's cache
+    /// then need not move here before they are written.
     #[inline]
     pub(crate) fn copy_streaming(&self, from: Window<'_>) {
         let bytes = from.bytes.min(self.0.bytes);
@@ -219,9 +225,9 @@ impl<'a> Space<'a> {
         unsafe { copy::copy_streaming(from.base, self.0.base, bytes) };
     }
 
-    /// Copies whole lanes with their bytes shuffled, through the caches or, if `streaming`, past them.
-    /// `lane`: the number of the first lane, which selects its mask. Returns the number of bytes copied. An
-    /// incomplete lane at the end is not copied.
+    /// Copies whole lanes of 16 bytes, and shuffles the bytes of each lane. If `streaming` is true, writes
+    /// past the caches. `lane` is the number of the first lane, and selects the mask of that lane. Returns
+    /// the number of bytes copied. An incomplete lane at the end is not copied.
     #[inline]
     pub(crate) fn copy_shuffled(
         &self,
@@ -236,10 +242,10 @@ impl<'a> Space<'a> {
         bytes
     }
 
-    /// Writes as many of the first `bytes` bytes of `line` as fit, and up to three more bytes.
+    /// Writes the first `bytes` bytes of `line`, or as many of them as fit, and up to three more bytes.
     ///
-    /// The function copies word by word, because most values are words: a wider load of words that were just
-    /// stored would wait until all of them have left the store buffer.
+    /// The function copies word by word, because most values are words. A wider load of words that were just
+    /// stored would wait until all of these words have left the store buffer.
     #[inline]
     pub(crate) fn write_words<const N: usize>(&self, line: &[u8; N], bytes: usize) {
         const { assert!(N.is_multiple_of(4)) };
@@ -261,7 +267,7 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// Writes `bytes` zeros from `at` on. Returns `None`, and writes nothing, if they do not fit.
+    /// Writes `bytes` zeros from `at` on. If they do not fit, returns `None` and writes nothing.
     #[inline]
     pub fn zero(&self, at: usize, bytes: usize) -> Option<()> {
         let part = self.part(at, bytes)?;
@@ -311,8 +317,8 @@ fn out_of_range(at: usize, bytes: usize, len: usize) -> ! {
     panic!("{bytes} bytes at {at} of {len}")
 }
 
-/// Copies `bytes` bytes from shared to private memory so that the compiler can neither read the source again
-/// later nor assume anything about the copied bytes.
+/// Copies `bytes` bytes from shared to private memory. After the copy, the compiler can neither read the
+/// source again nor assume anything about the copied bytes.
 ///
 /// # Safety
 /// As for [`ptr::copy_nonoverlapping`], except that a peer may write `from` at the same time.
@@ -322,7 +328,8 @@ pub(crate) unsafe fn fetch(from: *const u8, to: *mut u8, bytes: usize) {
     // any value, which every reader of the copy allows for. The barrier below keeps the compiler from
     // assuming that source and copy are still equal.
     unsafe { ptr::copy_nonoverlapping(from, to, bytes) };
-    // SAFETY: the assembly code is empty. It only makes the compiler assume that the copy may have changed.
+    // SAFETY: the assembly code is empty. It only makes the compiler assume that the copied bytes may have
+    // changed.
     unsafe { core::arch::asm!("/* {0} */", in(reg) to, options(nostack, preserves_flags)) };
 }
 

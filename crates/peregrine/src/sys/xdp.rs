@@ -1,9 +1,11 @@
-//! AF_XDP: frames of a network interface that pass through rings in memory shared with the kernel.
+//! AF_XDP sockets. Ethernet frames of a network interface pass through rings in memory that is shared with
+//! the kernel.
 //!
-//! A [`Umem`] is memory divided into frames of one size. The kernel takes empty frames from the *fill*
-//! ring, fills them with what arrives, and lists them in a socket's *receive* ring. Frames that a
-//! socket puts into its *transmit* ring are sent and come back through the *completion* ring. Each
-//! ring has one writer and one reader, one counter for each of them, and no lock.
+//! A [`Umem`] is memory divided into frames of one size. Each frame holds one Ethernet frame. The kernel
+//! takes empty frames from the *fill* ring, fills them with what arrives, and lists them in a socket's
+//! *receive* ring. A socket puts frames to send into its *transmit* ring. The kernel sends them and gives
+//! them back through the *completion* ring. Each ring has one writer, one reader, a counter for each of the
+//! two, and no lock.
 
 #![allow(unsafe_code)]
 
@@ -107,12 +109,12 @@ impl<T> Drop for Ring<T> {
     }
 }
 
-/// The writing end of a ring.
+/// The end of a ring at which this process writes entries.
 pub struct Producer<T: Copy> {
     ring: Ring<T>,
-    /// The number of the next entry to write. The other side sees entries only after they are published.
+    /// The number of the next entry to write. The kernel sees entries only after they are published.
     next: u32,
-    /// The other side's read position when it was last loaded.
+    /// The kernel's read position when this process last loaded it.
     read: u32,
 }
 
@@ -125,13 +127,13 @@ impl<T: Copy> Producer<T> {
     #[inline]
     pub fn put(&mut self, entry: T) -> bool {
         if self.next.wrapping_sub(self.read) > self.ring.mask {
-            // SYNC: xdp-ring. The kernel has read the entry that is overwritten.
+            // SYNC: xdp-ring. The kernel has read the old entry before this process overwrites it.
             self.read = self.ring.word(self.ring.offsets.consumer).load(Ordering::Acquire);
             if self.next.wrapping_sub(self.read) > self.ring.mask {
                 return false;
             }
         }
-        // SAFETY: an entry of the ring that is not published, so the kernel does not read it.
+        // SAFETY: the entry is inside the ring. It is not published, so the kernel does not read it.
         unsafe { self.ring.entry(self.next).write(entry) };
         self.next = self.next.wrapping_add(1);
         true
@@ -140,11 +142,11 @@ impl<T: Copy> Producer<T> {
     /// Publishes the written entries to the kernel.
     #[inline]
     pub fn publish(&mut self) {
-        // SYNC: xdp-ring. The entries are written before the counter.
+        // SYNC: xdp-ring. This process writes the entries before the counter.
         self.ring.word(self.ring.offsets.producer).store(self.next, Ordering::Release);
     }
 
-    /// Returns the number of entries that were written and that the kernel has not read.
+    /// Returns the number of written entries that the kernel has not read yet.
     #[inline]
     pub fn outstanding(&mut self) -> u32 {
         self.read = self.ring.word(self.ring.offsets.consumer).load(Ordering::Acquire);
@@ -164,11 +166,11 @@ impl<T: Copy> Producer<T> {
     }
 }
 
-/// The reading end of a ring.
+/// The end of a ring at which this process reads entries.
 pub struct Consumer<T: Copy> {
     ring: Ring<T>,
     next: u32,
-    /// The other side's write position when it was last loaded.
+    /// The kernel's write position when this process last loaded it.
     written: u32,
 }
 
@@ -195,14 +197,14 @@ impl<T: Copy> Consumer<T> {
                 return None;
             }
         }
-        // SAFETY: an entry of the ring, which the kernel wrote before it advanced its counter.
+        // SAFETY: the entry is inside the ring. The kernel wrote it before it advanced its counter.
         Some(unsafe { self.ring.entry(self.next).read() })
     }
 
-    /// Returns the space of the removed entries to the kernel.
+    /// Hands the space of the removed entries back to the kernel.
     #[inline]
     pub fn release(&mut self) {
-        // SYNC: xdp-ring. The entries were read before the kernel gets their space.
+        // SYNC: xdp-ring. This process has read the entries before the kernel gets their space.
         self.ring.word(self.ring.offsets.consumer).store(self.next, Ordering::Release);
     }
 }
@@ -228,40 +230,41 @@ pub struct Queue {
     pub queue: u32,
 }
 
-/// How memory is divided into frames, and how many entries the rings have.
+/// How the memory is divided into frames, and how many entries the rings have.
 #[derive(Clone, Copy, Debug)]
 pub struct UmemLayout {
     /// Bytes per frame: 2048 or 4096.
     pub frame: u32,
     /// The number of frames.
     pub count: u32,
-    /// The number of bytes left free before each frame that arrives, besides the kernel's own headroom.
+    /// The number of bytes left free before each frame that arrives. The kernel's own headroom is added to
+    /// this number.
     pub headroom: u32,
-    /// The number of entries of the fill ring: a power of two. The kernel delivers a frame before it marks
+    /// The number of entries of the fill ring, a power of two. The kernel delivers a frame before it marks
     /// the frame's entry of the fill ring as read. So this ring needs more entries than the number of frames
-    /// that circulate through it.
+    /// that circulate through the ring.
     pub fill: u32,
-    /// The number of entries of the completion ring: a power of two.
+    /// The number of entries of the completion ring, a power of two.
     pub completion: u32,
 }
 
-/// The memory of frames, and the socket that registered this memory for one queue of an interface. Any number
-/// of [`XdpSocket`]s of the same queue may share these frames.
+/// The memory of the frames, and the socket that registered this memory for one queue of an interface. Any
+/// number of [`XdpSocket`]s of the same queue may share the frames.
 #[derive(Debug)]
 pub struct Umem {
-    // Dropped first: the kernel releases the memory before it is unmapped.
+    // Dropped first: the kernel releases the memory before the memory is unmapped.
     fd: OwnedFd,
     memory: Memory,
     layout: UmemLayout,
     queue: Queue,
 }
 
-/// The rings that all sockets of a queue share.
+/// The two rings that all sockets of a queue share.
 #[derive(Debug)]
 pub struct QueueRings {
     /// The ring through which the kernel gets empty frames.
     pub fill: Producer<u64>,
-    /// The ring through which the kernel returns frames that were sent.
+    /// The ring through which the kernel gives back frames that were sent.
     pub completion: Consumer<u64>,
 }
 
@@ -285,7 +288,7 @@ fn offsets(fd: BorrowedFd<'_>) -> io::Result<libc::xdp_mmap_offsets> {
     // SAFETY: the kernel writes at most `bytes` bytes.
     done(unsafe { libc::getsockopt(fd.as_raw_fd(), libc::SOL_XDP, name, into, &raw mut bytes) })?;
     if bytes as usize != size_of::<libc::xdp_mmap_offsets>() {
-        // Before Linux 5.4 the rings had no flags.
+        // Kernels before Linux 5.4 report a shorter structure, and their rings have no flags.
         return Err(io::ErrorKind::Unsupported.into());
     }
     Ok(offsets)
@@ -313,10 +316,10 @@ fn bind(fd: BorrowedFd<'_>, queue: Queue, flags: u16, shared: u32) -> io::Result
 }
 
 impl Umem {
-    /// Takes a queue of an interface. The kernel copies each frame once in each direction, unless
-    /// `zero_copy` is set and the driver supports it. If both conditions hold, the driver receives all frames
-    /// of the queue into this memory, including those for other programs. If the queue is in use, retries
-    /// until `patience` has passed: the kernel releases the queue of an ended process with a delay.
+    /// Takes a queue of an interface. The kernel copies each frame once in each direction, unless `zero_copy`
+    /// is set and the driver supports it. If both conditions hold, the driver receives all frames of the
+    /// queue into this memory, including frames for other programs. If the queue is in use, retries until
+    /// `patience` has passed. The kernel releases the queue of an ended process with a delay.
     ///
     /// # Errors
     /// `ResourceBusy` if another process has the queue; `PermissionDenied` without `CAP_NET_RAW`;
@@ -344,7 +347,7 @@ impl Umem {
         set(fd.as_fd(), libc::XDP_UMEM_REG, &registered)?;
         set(fd.as_fd(), libc::XDP_UMEM_FILL_RING, &layout.fill)?;
         set(fd.as_fd(), libc::XDP_UMEM_COMPLETION_RING, &layout.completion)?;
-        // A socket needs at least one ring to take a queue. This socket sends nothing.
+        // A socket needs at least one ring before it can take a queue. This socket sends nothing.
         set(fd.as_fd(), libc::XDP_TX_RING, &2u32)?;
         let offsets = offsets(fd.as_fd())?;
         let at = libc::XDP_UMEM_PGOFF_FILL_RING;
@@ -361,18 +364,19 @@ impl Umem {
         Ok((Self { fd, memory, layout, queue }, rings))
     }
 
-    /// Returns the memory of all frames. Within this crate each frame belongs to one thread at a time.
+    /// Returns a space of the memory of all frames. Within this crate, each frame belongs to one thread at a
+    /// time.
     #[inline]
     pub(crate) const fn space(&self) -> Space<'_> {
         self.memory.space()
     }
 
-    /// Returns the layout of the frames.
+    /// Returns how the memory is divided.
     pub const fn layout(&self) -> &UmemLayout {
         &self.layout
     }
 
-    /// Returns the queue.
+    /// Returns the queue for which the memory is registered.
     pub const fn queue(&self) -> Queue {
         self.queue
     }
@@ -397,7 +401,7 @@ impl Umem {
     }
 }
 
-/// The frames of a [`Umem`], for one thread alone.
+/// The frames of a [`Umem`] that only one thread uses.
 #[derive(Debug)]
 pub struct LoneUmem {
     umem: Arc<Umem>,
@@ -411,19 +415,19 @@ impl LoneUmem {
         Self { umem: Arc::new(umem), one_thread: PhantomData }
     }
 
-    /// Returns the `Umem`, with which sockets are made.
+    /// Returns the `Umem`, from which sockets are created.
     pub const fn umem(&self) -> &Arc<Umem> {
         &self.umem
     }
 
-    /// Returns the memory of all frames.
+    /// Returns a space of the memory of all frames.
     #[inline]
     pub fn space(&self) -> Space<'_> {
         self.umem.space()
     }
 }
 
-/// One of the sockets of a queue, with rings of its own.
+/// One of the sockets of a queue. Each socket has its own receive ring and transmit ring.
 #[derive(Debug)]
 pub struct XdpSocket {
     fd: OwnedFd,
@@ -440,9 +444,9 @@ pub struct SocketRings {
 }
 
 impl XdpSocket {
-    /// Creates a socket of a queue, whose rings have `receive` and `transmit` entries. Both numbers must be
+    /// Creates a socket of a queue. Its rings have `receive` and `transmit` entries. Both numbers must be
     /// powers of two. The socket receives nothing until an [`XdpProgram`](super::XdpProgram) redirects frames
-    /// to the socket.
+    /// to it.
     ///
     /// # Errors
     /// Fails if the kernel has no memory or descriptor left.
@@ -450,7 +454,7 @@ impl XdpSocket {
         let fd = socket()?;
         set(fd.as_fd(), libc::XDP_RX_RING, &receive)?;
         set(fd.as_fd(), libc::XDP_TX_RING, &transmit)?;
-        // By default, one system call sends at most 32 frames, and further frames need another call.
+        // By default, one system call sends at most 32 frames. Further frames need another system call.
         let _ = set(fd.as_fd(), XDP_MAX_TX_SKB_BUDGET, &transmit);
         let offsets = offsets(fd.as_fd())?;
         let at = libc::XDP_PGOFF_RX_RING as u64;
@@ -469,8 +473,8 @@ impl XdpSocket {
     /// # Errors
     /// Those of `getsockopt`.
     pub fn dropped(&self) -> io::Result<u64> {
-        // In this order: dropped, invalid to receive, invalid to send, receive ring full, fill ring empty,
-        // transmit ring empty.
+        // The numbers are, in this order: dropped, invalid to receive, invalid to send, receive ring full,
+        // fill ring empty, transmit ring empty.
         let mut numbers = [0u64; 6];
         let mut bytes = size_of_val(&numbers) as socklen_t;
         let (fd, name) = (self.fd.as_raw_fd(), libc::XDP_STATISTICS);
@@ -480,14 +484,14 @@ impl XdpSocket {
         Ok(numbers[0] + numbers[3] + numbers[4])
     }
 
-    /// Makes the kernel send published frames, as many as it takes at once.
+    /// Makes the kernel send published frames, as many as it accepts at once.
     ///
     /// # Errors
-    /// `WouldBlock` if frames are left, or the interface's queue is full: call again. `NetworkDown`, and
-    /// others, if frames could not be sent and are lost.
+    /// `WouldBlock` if frames are left, or the interface's queue is full: call the function again.
+    /// `NetworkDown`, and other errors, if frames could not be sent and are lost.
     #[inline]
     pub fn kick(&self) -> io::Result<()> {
-        // SAFETY: sends frames of the ring, and reads no other memory.
+        // SAFETY: the call sends frames of the ring, and reads no other memory.
         let sent = unsafe {
             libc::sendto(self.fd.as_raw_fd(), ptr::null(), 0, libc::MSG_DONTWAIT, ptr::null(), 0)
         };
@@ -496,10 +500,10 @@ impl XdpSocket {
 }
 
 impl XdpSocket {
-    /// Wakes a driver that waits for empty frames, so that it looks at the fill ring.
+    /// Wakes a driver that waits for empty frames. The driver then looks at the fill ring.
     pub fn wake(&self) {
         let (fd, flags) = (self.fd.as_raw_fd(), libc::MSG_DONTWAIT);
-        // SAFETY: receives nothing, and writes no memory.
+        // SAFETY: the call receives nothing, and writes no memory.
         unsafe { libc::recvfrom(fd, ptr::null_mut(), 0, flags, ptr::null_mut(), ptr::null_mut()) };
     }
 }

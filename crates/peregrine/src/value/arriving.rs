@@ -1,26 +1,26 @@
-//! `Arriving`: a window on a message that its sender is still writing.
+//! `Arriving` is a window on a message that its sender is still writing.
 //!
-//! The sender of a large message first posts the message, and then writes it piece by piece, so that the
-//! receiver copies one piece while the sender writes the next. A read through this type waits for bytes that
-//! have not arrived.
+//! The sender of a large message first announces the message, and then writes it piece by piece. So the
+//! receiver can copy one piece while the sender writes the next one. A read through this type waits for bytes
+//! that have not arrived yet.
 
 use super::{Invalid, Space, Window};
 
-/// Reports how much of a message has arrived. The path of the message implements it.
+/// Reports how much of a message has arrived. The path that carries the message implements this trait.
 pub trait Arrives: Sync {
     /// Waits until more than `bytes` bytes of the message have arrived, and returns the number of bytes that
-    /// have arrived. Returns `None` if the sender has stopped and no more will arrive.
+    /// have arrived. Returns `None` if the sender has stopped, so that no more bytes will arrive.
     fn wait(&self, bytes: usize) -> Option<usize>;
 
-    /// Prepares for a procedure that reads the rest of the message itself. Returns false if the
-    /// procedure must not run, because the rest is missing and no thread may wait for its sender.
+    /// Prepares for a procedure that reads the rest of the message itself. Returns false if the procedure
+    /// must not run, because the rest has not arrived and no thread may wait for the sender.
     fn lend(&self) -> bool {
         true
     }
 }
 
-/// The smallest number of bytes that [`Arriving::read`] waits for. A sender of this library announces no
-/// fewer bytes at a time. The limit bounds the number of copies and waits, whatever a peer announces.
+/// The smallest number of bytes that [`Arriving::read`] waits for. A sender of this library never announces
+/// fewer bytes at a time. This minimum bounds the number of copies and waits, whatever a peer announces.
 const PIECE: usize = 8 << 10;
 
 /// A part of a message that may not have arrived completely.
@@ -40,7 +40,7 @@ impl<'a> Arriving<'a> {
         Self { window, at, arrives }
     }
 
-    /// Returns the number of bytes, including those that have not arrived.
+    /// Returns the number of bytes of the part, including those that have not arrived.
     #[inline]
     pub const fn len(&self) -> usize {
         self.window.len()
@@ -55,33 +55,35 @@ impl<'a> Arriving<'a> {
     /// Returns the part of `bytes` bytes that begins at `at`.
     ///
     /// # Errors
-    /// [`Invalid::Short`] if it is not inside of this part.
+    /// [`Invalid::Short`] if the requested part is not inside this part.
     #[inline]
     pub fn part(&self, at: usize, bytes: usize) -> Result<Self, Invalid> {
         let window = self.window.part(at, bytes).ok_or(Invalid::Short)?;
         Ok(Self { window, at: self.at + at, arrives: self.arrives })
     }
 
-    /// Waits until the whole part has arrived, and returns it.
+    /// Waits until the whole part has arrived, and returns a window on it.
     ///
     /// # Errors
-    /// [`Invalid::Stopped`] if it will not arrive.
+    /// [`Invalid::Stopped`] if the rest of the part will not arrive.
     #[inline]
     pub fn whole(&self) -> Result<Window<'a>, Invalid> {
         if let Some(arrives) = self.arrives
             && !self.window.is_empty()
         {
             let end = self.at + self.window.len();
-            // `wait` returns when more than `end - 1` bytes have arrived, which are all bytes of this part.
+            // `wait` returns once more than `end - 1` bytes of the message have arrived. These include the
+            // whole part.
             while arrives.wait(end - 1).ok_or(Invalid::Stopped)? < end {}
         }
         Ok(self.window)
     }
 
-    /// Copies the part into `private`, which has the same length. Each piece is copied when it arrives.
+    /// Copies the part into `private`, which must have the same length. Each piece is copied as soon as it
+    /// arrives.
     ///
     /// # Errors
-    /// [`Invalid::Stopped`] if it will not arrive, [`Invalid::Short`] if there are fewer bytes.
+    /// [`Invalid::Stopped`] if the rest will not arrive; [`Invalid::Short`] if the part has fewer bytes.
     pub fn read(&self, private: &mut [u8]) -> Result<(), Invalid> {
         let Some(arrives) = self.arrives else {
             return self.window.read(0, private).ok_or(Invalid::Short);
@@ -117,7 +119,7 @@ mod tests {
     use super::*;
     use core::sync::atomic::{AtomicUsize, Ordering};
 
-    /// While a reader waits, three bytes arrive at a time, and at most `stops` bytes in all.
+    /// Delivers three bytes each time a reader waits, and at most `stops` bytes in all.
     struct Slowly {
         there: AtomicUsize,
         stops: usize,
@@ -134,13 +136,13 @@ mod tests {
         }
     }
 
-    /// On each wait, exactly the awaited bytes arrive. Records the argument of each wait.
+    /// Delivers exactly the awaited bytes each time a reader waits. Records the argument of each wait.
     struct RecordingArrives(std::sync::Mutex<Vec<usize>>);
 
     impl Arrives for RecordingArrives {
         fn wait(&self, bytes: usize) -> Option<usize> {
             let mut asked = self.0.lock().unwrap();
-            // A reader that waits for the same bytes again would never end.
+            // If a reader waits for the same bytes again, it would never end. So the test stops it here.
             if asked.last().is_some_and(|last| bytes <= *last) {
                 return None;
             }
@@ -177,7 +179,7 @@ mod tests {
         assert_eq!(arriving.part(9, 8).unwrap_err(), Invalid::Short);
         assert_eq!(arriving.part(16, 0).unwrap().whole().unwrap().len(), 0);
         assert!(arriving.part(16, 0).unwrap().is_empty() && !arriving.is_empty());
-        // More has arrived than the part contains.
+        // More bytes of the message have arrived than the part contains.
         let more = Slowly { there: AtomicUsize::new(20), stops: 100 };
         let arriving = Arriving::new(Window::from(&memory[4..]), 4, Some(&more));
         assert_eq!(arriving.part(0, 8).unwrap().whole().unwrap().len(), 8);

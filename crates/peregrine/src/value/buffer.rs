@@ -1,9 +1,9 @@
-//! Buffers that the caller provides: `Out` (filled by the result) and `Lent` (not copied).
+//! Buffers that the caller provides. The result fills an `Out`. A `Lent` is not copied for the procedure.
 //!
-//! In the RPC systems Peregrine (1991) and Firefly, a pointer argument is declared *in*, *out* or *in-out*,
-//! so that no data is sent in a direction in which it is not needed. In LRPC, an argument can be marked as
-//! one that need not be copied before the procedure sees it. This library has a type for each of these kinds
-//! of arguments.
+//! In the RPC systems Peregrine (1991) and Firefly, a pointer argument is declared *in*, *out* or *in-out*.
+//! So no data is sent in a direction in which it is not needed. In LRPC, an argument can be marked as one
+//! that need not be copied before the procedure sees it. This library has a type for each of these kinds of
+//! arguments.
 
 #![allow(unsafe_code)]
 
@@ -17,22 +17,22 @@ use super::window::BounceBuffer;
 use super::{Arriving, Block, Departing, Invalid, Plain, Space, Swap, Window, bytes_of};
 use crate::sys;
 
-/// The number of bytes that are copied through the stack at a time, where a private copy is needed.
+/// Where a private copy is needed, this number of bytes is copied through the stack at a time.
 const CHUNK_BYTES: usize = 4096;
-/// The smallest size in bytes of a block whose early copied bytes are not copied again. A smaller block that
-/// is not converted is copied as a whole, by the C library.
+/// The smallest size in bytes of a block whose early copied bytes are not copied again. If a smaller block
+/// needs no conversion, the C library copies it as a whole.
 const MUCH_BYTES: usize = 4096;
-/// The number of bytes that are written to a file, or read from one, at a time.
+/// The largest number of bytes that one system call writes to a file, or reads from a file into a space.
 const FILE_BYTES: usize = 256 << 10;
 
-/// The caller's buffer, filled by the result. None of it is sent with the call.
+/// A buffer of the caller that the result fills. None of its contents is sent with the call.
 ///
-/// Make it from a slice or a vector, make the call, and read [`Out::filled`]. Only filled elements are
-/// sent back. A vector offers its capacity: it is cleared first, and ends with as many elements as were
-/// filled. If the call fails, the contents are unspecified.
+/// Make an `Out` from a slice or a vector, make the call, and read [`Out::filled`]. Only filled elements are
+/// sent back. A vector offers its whole capacity. It is cleared first, and ends with as many elements as the
+/// procedure filled. If the call fails, the contents are unspecified.
 ///
-/// The procedure gets no slice, because the memory may belong to another process. It appends values
-/// with [`put`](Self::put).
+/// The procedure gets no slice, because the memory may belong to another process. Instead, the procedure
+/// appends values with [`put`](Self::put).
 ///
 /// ```
 /// use peregrine::Out;
@@ -87,7 +87,7 @@ impl Count<'_> {
     }
 }
 
-/// The error if values do not fit the buffer. None of them was appended.
+/// The error if values do not fit the buffer. None of the values was appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full {
     /// The number of elements that still fit.
@@ -115,7 +115,7 @@ impl<'a, T: Plain, const N: usize> From<&'a mut [T; N]> for Out<'a, T> {
 }
 
 impl<'a, T: Plain> From<&'a mut Vec<T>> for Out<'a, T> {
-    /// Offers the vector's capacity, and clears the vector.
+    /// Clears the vector, and offers its capacity to the result.
     fn from(vec: &'a mut Vec<T>) -> Self {
         vec.clear();
         Self { place: Place::Vec(vec), filled: Count::Own(0) }
@@ -123,16 +123,16 @@ impl<'a, T: Plain> From<&'a mut Vec<T>> for Out<'a, T> {
 }
 
 impl<'a, T: Plain> Out<'a, T> {
-    /// Wraps the buffer of a caller in another process. The number of filled elements is stored in
-    /// `filled`. Nothing else in this process may access the space: an `Out` can be sent to another
-    /// thread, a space cannot.
+    /// Wraps the buffer of a caller in another process. The number of filled elements is stored in `filled`.
+    /// Nothing else in this process may access the space, because an `Out` can be sent to another thread, but
+    /// a space cannot.
     #[inline]
     pub(crate) fn of_space(space: impl Into<Departing<'a>>, filled: &'a mut usize) -> Self {
         *filled = 0;
         Self { place: Place::Space(space.into()), filled: Count::Lender(filled) }
     }
 
-    /// Returns the number of elements that fit in total.
+    /// Returns the number of elements that fit the buffer, including the filled ones.
     #[inline]
     pub fn capacity(&self) -> usize {
         const {
@@ -149,19 +149,20 @@ impl<'a, T: Plain> Out<'a, T> {
         }
     }
 
-    /// Returns the number of elements filled so far; after a call, those that the procedure filled.
+    /// Returns the number of elements that are filled. After a call, these are the elements that the
+    /// procedure filled.
     #[inline]
     pub const fn filled(&self) -> usize {
         self.filled.get()
     }
 
-    /// Returns the number of elements that still fit.
+    /// Returns the number of elements that can still be appended.
     #[inline]
     pub fn remaining(&self) -> usize {
         self.capacity() - self.filled()
     }
 
-    /// Borrows the buffer for a call, so that [`filled`](Self::filled) can be read after it.
+    /// Borrows the buffer for a call, so that [`filled`](Self::filled) can be read after the call.
     #[inline]
     pub fn by_ref(&mut self) -> Out<'_, T> {
         let place = match &mut self.place {
@@ -176,10 +177,10 @@ impl<'a, T: Plain> Out<'a, T> {
         Out { place, filled: Count::Lender(filled) }
     }
 
-    /// Appends all of `values`, or none.
+    /// Appends all of `values`. If they do not fit, appends none of them.
     ///
     /// # Errors
-    /// [`Full`] if they do not fit.
+    /// [`Full`] if the values do not fit.
     #[inline]
     pub fn put(&mut self, values: &[T]) -> Result<(), Full> {
         let (filled, remaining) = (self.filled(), self.remaining());
@@ -206,8 +207,8 @@ impl<'a, T: Plain> Out<'a, T> {
     /// [`Full`] if the value does not fit.
     ///
     /// # Panics
-    /// Panics if `index` is greater than the number of filled elements, because the elements between
-    /// would be undefined.
+    /// Panics if `index` is greater than the number of filled elements, because the elements in between would
+    /// be undefined.
     pub fn set(&mut self, index: usize, value: T) -> Result<(), Full> {
         let filled = self.filled();
         assert!(index <= filled, "element {index} of an Out set when {filled} are filled");
@@ -218,7 +219,7 @@ impl<'a, T: Plain> Out<'a, T> {
             Place::Slice(slice) => slice[index] = value,
             Place::Vec(vec) => vec[index] = value,
             Place::Space(space) => {
-                // The caller may already have copied this element.
+                // The caller may already have copied the old value of this element.
                 space.changed();
                 let written = space.space().write_plain(index * size_of::<T>(), &value);
                 debug_assert!(written.is_some(), "the index was checked");
@@ -250,8 +251,8 @@ impl<'a, T: Plain> Out<'a, T> {
             Place::Vec(vec) => {
                 vec.clear();
                 let base = vec.as_mut_ptr().cast();
-                // SAFETY: the vector's own buffer, borrowed for as long as the block lives. It is only
-                // written, and only with whole valid values (OutBlock::fill).
+                // SAFETY: the memory is the vector's own buffer, borrowed for as long as the block lives. It
+                // is only written, and only with whole valid values (OutBlock::fill).
                 let space = unsafe { Space::new(base, vec.capacity() * size_of::<T>()) };
                 (space, Some(Grow { vec: NonNull::from(&mut **vec).cast(), to: grow_to::<T> }))
             }
@@ -280,13 +281,13 @@ unsafe fn grow_to<T>(vec: NonNull<()>, count: usize) {
 }
 
 impl Out<'_, u8> {
-    /// Returns whether the memory may be written by another process.
+    /// Returns whether another process may write the memory.
     pub(crate) const fn is_shared(&self) -> bool {
         matches!(self.place, Place::Space(_))
     }
 
-    /// Returns the filled bytes for modification, or an empty slice if the memory
-    /// [is shared](Self::is_shared).
+    /// Returns the filled bytes, so that they can be modified. Returns an empty slice if the memory [is
+    /// shared](Self::is_shared).
     pub(crate) fn filled_mut(&mut self) -> &mut [u8] {
         let filled = self.filled();
         match &mut self.place {
@@ -296,8 +297,8 @@ impl Out<'_, u8> {
         }
     }
 
-    /// Fills from `reader` until the buffer is full or the reader is at its end. Returns the number of
-    /// bytes appended.
+    /// Appends bytes from `reader` until the buffer is full or the reader is at its end. Returns the number
+    /// of bytes appended.
     ///
     /// # Errors
     /// Those of the reader. Bytes that were read before the error stay filled.
@@ -316,8 +317,8 @@ impl Out<'_, u8> {
         Ok(self.filled() - start)
     }
 
-    /// Fills from `file`, from its byte `offset` on, until the buffer is full or the file ends. Returns the
-    /// number of bytes appended. The kernel writes these bytes to the buffer, without another copy.
+    /// Appends bytes of `file`, from byte `offset` of the file on, until the buffer is full or the file ends.
+    /// Returns the number of bytes appended. The kernel writes these bytes directly to the buffer.
     ///
     /// # Errors
     /// Those of `pread`. Bytes that were read before the error stay filled.
@@ -337,8 +338,8 @@ impl Out<'_, u8> {
                     bytes
                 }
                 Place::Space(space) => {
-                    // The file is read in pieces, so that the caller can copy one piece while the next one is
-                    // read.
+                    // The file is read in pieces, so that the caller can copy one piece while the next piece
+                    // is read.
                     let bytes = (space.len() - filled).min(FILE_BYTES);
                     let bytes = sys::pread(file, space.space().range(filled, bytes), at)?;
                     space.there(filled + bytes);
@@ -354,10 +355,10 @@ impl Out<'_, u8> {
     }
 }
 
-/// The destination of one block of a result: the caller's memory, without its type.
+/// The destination of one block of a result. It is the caller's memory without the type of its values.
 ///
-/// A path fills it. If the type has invalid bit patterns, values are checked before they reach the
-/// memory.
+/// The path that carries the result fills this block. If the type has invalid bit patterns, values are
+/// checked before they reach the memory.
 #[derive(Debug)]
 pub struct OutBlock<'a> {
     space: Space<'a>,
@@ -385,7 +386,7 @@ struct Grow {
 }
 
 impl<'a> OutBlock<'a> {
-    /// Makes a block over memory for values of `T`, which is initialised or only written.
+    /// Makes a block over memory for values of `T`. The memory must be initialised, or must only be written.
     #[inline]
     pub(super) const fn over<T: Plain>(space: Space<'a>) -> Self {
         const {
@@ -399,7 +400,7 @@ impl<'a> OutBlock<'a> {
         Self { space, unit: size_of::<T>(), valid, ..Self::none() }
     }
 
-    /// Makes a block of no bytes, for a slice that is sent in the head.
+    /// Makes an empty block. It stands for a slice that is sent in the head of the message.
     #[doc(hidden)]
     #[inline]
     pub const fn none() -> Self {
@@ -433,7 +434,7 @@ impl<'a> OutBlock<'a> {
         }
     }
 
-    /// Returns the same block, whose values are converted as `swap` says.
+    /// Returns this block, with the setting that its values are converted as `swap` defines.
     #[doc(hidden)]
     #[inline]
     pub const fn converted(mut self, swap: Option<&'static Swap>) -> Self {
@@ -447,39 +448,40 @@ impl<'a> OutBlock<'a> {
         self.space.window().len()
     }
 
-    /// Returns the current contents: the *in* half of an in-out block.
+    /// Returns the current contents of the block. The call sends them if the block is declared *in-out*.
     #[doc(hidden)]
     #[inline]
     pub const fn contents(&self) -> Block<'a> {
-        // The capacity of a vector is not initialised, so it has no contents.
+        // The capacity of a vector is not initialised, so it has no contents that could be sent.
         if self.grow.is_some() {
             return Block::empty();
         }
         Block::new(self.space.window(), self.swap)
     }
 
-    /// Copies bytes that have arrived, from the start of the block on, before the result is complete. Bytes
-    /// that an earlier call of this function copied are not copied again. Types with invalid bit patterns are
-    /// not copied early.
+    /// Copies bytes that have arrived before the result is complete. `from` begins at the start of the block.
+    /// Bytes that an earlier call of this function copied are not copied again. Types with invalid bit
+    /// patterns are not copied early.
     pub(crate) fn fill_early(&mut self, from: Window<'_>) {
         let mut bytes = from.len().min(self.capacity());
         if self.valid.is_some() || bytes <= self.early {
             return;
         }
-        // Only complete values are copied and, if numbers are converted, only complete numbers. Otherwise the
-        // rest of a divided value would not be copied later. In an interpreted stub, values are single bytes,
-        // but numbers may be longer. So the larger of the two sizes counts, which is a multiple of the other.
+        // Only complete values are copied and, if numbers are converted, only complete numbers. If a value
+        // were divided, its second part would not be copied later. In an interpreted stub, values are single
+        // bytes, but numbers may be longer. So the larger of the two sizes counts. It is a multiple of the
+        // other size.
         bytes -= bytes % self.unit.max(self.swap.map_or(1, Swap::unit_bytes));
         self.copy_rest(from, bytes);
         self.early = bytes;
     }
 
-    /// Forgets the bytes that were copied early, because they are not valid.
+    /// Forgets the bytes that were copied early, because those bytes are not valid.
     pub(crate) const fn forget_early(&mut self) {
         self.early = 0;
     }
 
-    /// Copies the bytes up to `bytes` that were not copied early.
+    /// Copies those of the first `bytes` bytes that were not copied early.
     fn copy_rest(&self, from: Window<'_>, bytes: usize) {
         let (early, rest) = (self.early, bytes.saturating_sub(self.early));
         let to = self.space.range(early.min(bytes), rest);
@@ -489,7 +491,7 @@ impl<'a> OutBlock<'a> {
     /// Copies `from`, the complete block of the result.
     ///
     /// # Errors
-    /// If `from` does not fit, is not a whole number of values, or contains invalid values.
+    /// If `from` does not fit the block, is not a whole number of values, or contains invalid values.
     #[inline]
     pub fn fill(&mut self, from: Window<'_>) -> Result<(), Invalid> {
         if from.len() > self.capacity() {
@@ -499,8 +501,8 @@ impl<'a> OutBlock<'a> {
         if self.filled.is_none() && from.len() != self.capacity() {
             return Err(Invalid::Block);
         }
-        // The block must consist of complete values. In an interpreted stub, where values are bytes, it must
-        // also consist of complete numbers if they are converted.
+        // The block must consist of complete values. In an interpreted stub, values are single bytes. If
+        // numbers are converted there, the block must also consist of complete numbers.
         let turned = self.swap.map_or(1, Swap::unit_bytes);
         if !from.len().is_multiple_of(self.unit) || !from.len().is_multiple_of(turned) {
             return Err(Invalid::Block);
@@ -515,14 +517,14 @@ impl<'a> OutBlock<'a> {
             **filled = count;
         }
         if let Some(Grow { vec, to }) = self.grow {
-            // SAFETY: the vector is borrowed for as long as this block lives, its capacity is
-            // that of the space, and `count` whole valid values were just written.
+            // SAFETY: the vector is borrowed for as long as this block lives. Its capacity is the size of the
+            // space, and `count` whole valid values were just written.
             unsafe { to(vec, count) };
         }
         Ok(())
     }
 
-    /// Copies through private memory, where values are converted and checked.
+    /// Copies values through private memory, where they are converted and checked.
     fn fill_checked(&self, from: Window<'_>, valid: fn(&[u8]) -> bool) -> Result<(), Invalid> {
         let mut buffer = BounceBuffer::new();
         let most = BounceBuffer::chunk_bytes(self.unit);
@@ -543,7 +545,7 @@ impl<'a> OutBlock<'a> {
     }
 }
 
-/// Fills an empty vector with values of a type without invalid bit patterns.
+/// Fills an empty vector with values. Every bit pattern must be a valid value of the type.
 pub(super) fn fill_vec<T: Plain>(
     values: &mut Vec<T>,
     from: Window<'_>,
@@ -557,10 +559,10 @@ pub(super) fn fill_vec<T: Plain>(
     debug_assert!(filled.is_ok());
 }
 
-/// An *in* buffer that is not copied for the procedure. (LRPC marks such arguments, too.)
+/// An *in* buffer that is not copied for the procedure. (LRPC can mark such arguments, too.)
 ///
-/// The caller makes it from a slice. The procedure gets accessors that only copy, because its caller
-/// may change the memory at any time: two copies of the same element may differ.
+/// The caller makes a `Lent` from a slice. The procedure gets accessors that only copy, because the caller
+/// may change the memory at any time. So two copies of the same element may differ.
 ///
 /// ```
 /// use peregrine::Lent;
@@ -577,7 +579,8 @@ pub struct Lent<'a, T> {
     values: PhantomData<&'a [T]>,
 }
 
-// SAFETY: a `Lent` only copies from its memory, on any thread. While it lives, only peers write there.
+// SAFETY: a `Lent` only copies from its memory, on any thread. While it lives, only peers write to that
+// memory.
 unsafe impl<T: Plain> Send for Lent<'_, T> {}
 // SAFETY: as above.
 unsafe impl<T: Plain> Sync for Lent<'_, T> {}
@@ -597,14 +600,14 @@ impl<'a, T: Plain, const N: usize> From<&'a [T; N]> for Lent<'a, T> {
 }
 
 impl<'a, T: Plain> Lent<'a, T> {
-    /// Wraps a buffer of a message. Nothing in this process may write there: a `Lent` can be sent to
-    /// another thread, a window cannot.
+    /// Wraps a buffer of a message. Nothing in this process may write to the buffer, because a `Lent` can be
+    /// sent to another thread, but a window cannot.
     #[inline]
     pub(crate) const fn of_bytes(bytes: Arriving<'a>) -> Self {
         Self { bytes, values: PhantomData }
     }
 
-    /// Waits until the whole buffer has arrived, and returns its memory.
+    /// Waits until the whole buffer has arrived, and returns a window on its memory.
     #[doc(hidden)]
     #[inline]
     pub fn window(&self) -> Result<Window<'a>, Invalid> {
@@ -632,12 +635,11 @@ impl<'a, T: Plain> Lent<'a, T> {
 
     /// Copies elements from `index` on until `to` is full.
     ///
-    /// # Errors
-    /// [`Invalid::Short`] if there are fewer elements. [`Invalid::Bits`] if one is not a valid `T`; `to` is
-    /// then filled in part. [`Invalid::Stopped`] if the caller stopped in the middle of a large buffer, which
-    /// is read while it is still being sent. All reads of one call together wait for the caller no longer
-    /// than [`LENT_STALL_TIME`](crate::limits::LENT_STALL_TIME) plus the time that
-    /// [`ARRIVAL_BYTES_PER_SECOND`](crate::limits::ARRIVAL_BYTES_PER_SECOND) allows for its bytes.
+    /// [`Invalid::Short`] if there are fewer elements. [`Invalid::Bits`] if an element is not a valid `T`. In
+    /// that case `to` is filled in part. [`Invalid::Stopped`] if the caller stopped in the middle of a large
+    /// buffer, which the procedure reads while it is still being sent. All reads of one call together wait
+    /// for the caller at most [`LENT_STALL_TIME`](crate::limits::LENT_STALL_TIME) plus the time that
+    /// [`ARRIVAL_BYTES_PER_SECOND`](crate::limits::ARRIVAL_BYTES_PER_SECOND) allows for the bytes.
     pub fn copy_to(&self, index: usize, to: &mut [T]) -> Result<(), Invalid> {
         let at = index.checked_mul(size_of::<T>()).ok_or(Invalid::Short)?;
         let part = self.bytes.part(at, size_of_val(to))?;
@@ -663,7 +665,7 @@ impl Lent<'_, u8> {
         Ok(())
     }
 
-    /// Writes the whole buffer to `file` at its byte `offset`, without another copy.
+    /// Writes the whole buffer to `file`, at byte `offset` of the file. The kernel reads the buffer directly.
     ///
     /// # Errors
     /// Those of `pwrite`. [`io::ErrorKind::WriteZero`] if the file accepts no more bytes.

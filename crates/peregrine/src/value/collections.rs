@@ -1,8 +1,8 @@
-//! `Value` for the collections and the shared pointers of the standard library.
+//! Implements `Value` for the collections and the shared pointers of the standard library.
 //!
-//! Collections are sequences, and maps are sequences of pairs. So a program may use another collection
-//! than its peer. Maps and sets without an order are sent sorted: equal values have equal bytes, whose
-//! digests and copies can be compared.
+//! Collections are sent as sequences, and maps as sequences of pairs. So a program may use another collection
+//! than its peer. Maps and sets without an order are sent sorted. Therefore equal values have equal bytes,
+//! and their bytes can be compared.
 
 use core::hash::{BuildHasher, Hash};
 use std::borrow::Cow;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use super::{Invalid, Overflow, Reader, Representation, Value, Writer};
 use crate::interface::Type;
 
-/// Takes `count` values and hands each to `add`, which returns false for a duplicate.
+/// Takes `count` values from the head, and passes each to `add`. `add` returns false for a duplicate.
 fn each<T: Value, R: Representation>(
     count: usize,
     head: &mut Reader<'_, R>,
@@ -102,7 +102,7 @@ impl<T: Value + Ord> Value for BTreeSet<T> {
         all(self.iter(), head)
     }
 
-    /// Accepts the values in any order. They must differ.
+    /// Accepts the values in any order. The values must differ.
     fn decode<R: Representation>(head: &mut Reader<'_, R>) -> Result<Self, Invalid> {
         let count = head.count()?;
         let mut set = Self::new();
@@ -111,7 +111,7 @@ impl<T: Value + Ord> Value for BTreeSet<T> {
     }
 }
 
-/// The pairs are sent in the order of their keys. Sorting them takes memory for a reference to each pair.
+/// The pairs are sent in the order of their keys. Sorting needs memory for a reference to each pair.
 impl<K, V, S> Value for HashMap<K, V, S>
 where
     K: Value + Ord + Hash,
@@ -137,7 +137,7 @@ where
     }
 }
 
-/// The values are sent in order. Sorting them takes memory for a reference to each value.
+/// The values are sent in order. Sorting needs memory for a reference to each value.
 impl<T, S> Value for HashSet<T, S>
 where
     T: Value + Ord + Hash,
@@ -151,7 +151,7 @@ where
         all(sorted.into_iter(), head)
     }
 
-    /// Accepts the values in any order. They must differ.
+    /// Accepts the values in any order. The values must differ.
     fn decode<R: Representation>(head: &mut Reader<'_, R>) -> Result<Self, Invalid> {
         let count = head.count()?;
         let mut set = Self::default();
@@ -160,8 +160,8 @@ where
     }
 }
 
-/// Pointers to one value. Each is encoded as the value. A received pointer does not share its value with
-/// other pointers.
+/// Implements `Value` for pointers to one value. A pointer is encoded as its value. A received pointer does
+/// not share its value with other pointers.
 macro_rules! pointers {
     ($($pointer:ident)*) => {$(
         impl<T: Value> Value for $pointer<T> {
@@ -181,7 +181,7 @@ macro_rules! pointers {
 }
 pointers!(Arc Rc);
 
-/// Pointers to text or to a slice. They are encoded as `String` and `Vec`.
+/// Implements `Value` for pointers to text or to a slice. They are encoded as `String` and `Vec`.
 macro_rules! unsized_pointers {
     ($($pointer:ident)*) => {$(
         impl Value for $pointer<str> {
@@ -293,8 +293,8 @@ mod tests {
         reader.finish().map(|()| value)
     }
 
-    /// Checks that `value` has the same bytes as `basic`, a value of a basic type, and can be read from these
-    /// bytes.
+    /// Checks that `value` has the same bytes as `basic`, which is a value of a basic type, and that `value`
+    /// can be read from these bytes.
     fn equals<T: Value + PartialEq + core::fmt::Debug, U: Value>(value: T, basic: U) {
         fn one<T: Value + PartialEq + core::fmt::Debug, U: Value, R: Representation>(
             value: &T,
@@ -358,7 +358,7 @@ mod tests {
         assert_eq!(taken::<VecDeque<u64>, Native>(&head), Err(Invalid::Short));
         assert_eq!(taken::<HashMap<u64, u64>, Native>(&head), Err(Invalid::Short));
         assert_eq!(taken::<Arc<[u64]>, Native>(&head), Err(Invalid::Short));
-        // Values without bytes are all equal, so a set contains at most one.
+        // All values without bytes are equal, so a set can contain at most one of them.
         assert_eq!(taken::<BTreeSet<[u8; 0]>, Native>(&head), Err(Invalid::Duplicate));
     }
 }

@@ -1,4 +1,4 @@
-//! Defaults of fields and parameters, as a description contains them.
+//! The defaults of fields and parameters, in the form in which a description contains them.
 
 use super::{ByteOrder, Native, Overflow, Representation, Space, Swapped, Value, Writer};
 #[cfg(feature = "json")]
@@ -11,7 +11,8 @@ use crate::interface::{Described, DescribedBody, DescribedField, DescribedType};
 #[cfg(feature = "json")]
 const DEPTH_MAX: usize = 128;
 
-/// Returns a default as a description contains it: its bytes at the start of a little-endian head.
+/// Returns the bytes of a default, as a description contains them: at the start of a little-endian head. The
+/// head of a message is the part with its small values.
 ///
 /// ```
 /// use peregrine::value::default_bytes;
@@ -20,7 +21,7 @@ const DEPTH_MAX: usize = 128;
 /// ```
 ///
 /// # Panics
-/// If it has more than [`DEFAULT_BYTES_MAX`] bytes.
+/// If the default has more than [`DEFAULT_BYTES_MAX`] bytes.
 pub fn default_bytes<T: Value>(value: &T) -> Vec<u8> {
     let mut memory = vec![0u8; DEFAULT_BYTES_MAX];
     let space = Space::of_mut(&mut memory);
@@ -44,7 +45,7 @@ fn write_value<T: Value, R: Representation>(
     Ok(head.len())
 }
 
-/// Returns a default as a value. `None` if the bytes are not a value of the type.
+/// Returns the value of a default. Returns `None` if the bytes are not a value of the type.
 #[cfg(feature = "json")]
 pub(crate) fn default_value(
     described: &Described,

@@ -1,17 +1,20 @@
-//! `Departing`: a space of a message whose receiver may read it while it is still being written.
+//! `Departing` is a space of a message. The receiver of the message may read it while it is still being
+//! written.
 //!
-//! It is the counterpart of `arriving`: each piece that is written is announced.
+//! `Departing` is the counterpart of `Arriving`: each piece that is written is announced to the receiver.
 
 use super::{Block, Space, Window};
 
-/// Announces to the receiver how much of a message has been written. The path implements it.
+/// Announces to the receiver how much of a message has been written. The path that carries the message
+/// implements this trait.
 pub trait Departs: core::fmt::Debug + Sync {
-    /// Copies the bytes of `block`, from its byte `from` on, into `to`, and announces them. `to` begins at
-    /// the offset `at` of the message.
+    /// Copies the bytes of `block`, from its byte `from` on, into `to`, and announces them to the receiver.
+    /// `to` begins at the offset `at` of the message.
     fn write(&self, at: usize, to: Space<'_>, block: &Block<'_>, from: usize);
-    /// Announces that a block has been written from its start up to the offset `end` in the message.
+    /// Announces that a block has been written, from its start up to the offset `end` in the message.
     fn there(&self, end: usize);
-    /// Withdraws all announcements of the message, because announced bytes may have been overwritten.
+    /// Withdraws all announcements of the message, because bytes that were announced may have been
+    /// overwritten.
     fn changed(&self);
 }
 
@@ -32,8 +35,9 @@ impl<'a> Departing<'a> {
         Self { space, at, departs }
     }
 
-    /// Returns the space itself. Writes through it are not announced: the writer calls [`there`](Self::there)
-    /// after such a write, or [`changed`](Self::changed), which withdraws all announcements of the message.
+    /// Returns the space itself. Writes through the space are not announced. After such a write, the writer
+    /// calls [`there`](Self::there), or [`changed`](Self::changed), which withdraws all announcements of the
+    /// message.
     #[inline]
     pub const fn space(&self) -> Space<'a> {
         self.space
@@ -57,8 +61,8 @@ impl<'a> Departing<'a> {
         Some(Self { space: self.space.part(0, bytes)?, ..*self })
     }
 
-    /// Copies `private` to the offset `at`, after the bytes that were written before. Returns `None` if it
-    /// does not fit.
+    /// Copies `private` to the offset `at`, directly after the bytes that were written before. Returns `None`
+    /// if `private` does not fit.
     #[inline]
     pub fn write(&self, at: usize, private: &[u8]) -> Option<()> {
         match self.departs {
@@ -79,7 +83,7 @@ impl<'a> Departing<'a> {
         }
     }
 
-    /// Announces that bytes written before are overwritten.
+    /// Withdraws all announcements, because bytes that were written before are overwritten.
     #[inline]
     pub fn changed(&self) {
         if let Some(departs) = self.departs {

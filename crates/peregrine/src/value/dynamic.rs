@@ -1,11 +1,11 @@
-//! `Dynamic`: a value whose type is known only at run time.
+//! `Dynamic` is a value whose type is known only at run time.
 
 use super::plain::{Plain, bytes_of};
 
-/// A value whose type is known only at run time. A [generic client](crate::GenericClient) sends it, and
-/// a [generic server](crate::GenericServer) answers with it.
+/// A value whose type is known only at run time. A [generic client](crate::GenericClient) sends such values,
+/// and a [generic server](crate::GenericServer) answers with them.
 ///
-/// The type, as an interface describes it, determines the variant:
+/// The type, as an interface describes it, determines the variant of the value:
 ///
 /// | type | value |
 /// |---|---|
@@ -18,8 +18,8 @@ use super::plain::{Plain, bytes_of};
 /// | an option, a result | [`Option`](Self::Option), [`Result`](Self::Result) |
 /// | an enum | [`Variant`](Self::Variant): its number, and its fields in order |
 ///
-/// A [`Plain`](Self::Plain) value is copied as one block, whatever it contains, so a large array costs
-/// an interpreted stub no more than the copy. Received values are `Plain` wherever possible.
+/// A [`Plain`](Self::Plain) value is copied as one block, whatever it contains. So for a large array, an
+/// interpreted stub costs only the copy. Received values are `Plain` wherever possible.
 ///
 /// ```
 /// use peregrine::Dynamic;
@@ -84,8 +84,8 @@ impl Dynamic {
         Self::Plain(bytes_of(values).to_vec())
     }
 
-    /// Returns the values of a [`Plain`](Self::Plain). Returns `None` for another variant, if the bytes
-    /// are not a whole number of values, or if one is not a valid `T`.
+    /// Returns the values of a [`Plain`](Self::Plain). Returns `None` in three cases: the variant is another
+    /// one, the bytes are not a whole number of values, or one of them is not a valid `T`.
     pub fn to_vec<T: Plain>(&self) -> Option<Vec<T>> {
         let Self::Plain(bytes) = self else { return None };
         let size = size_of::<T>();

@@ -1,32 +1,34 @@
-//! `Head`: a cursor over the head of a message that is being written, in either representation.
+//! `Head` is a cursor over the head of a message that is being written, in either representation. The head is
+//! the part of the message with its small values.
 //!
-//! The first bytes of a message share a cache line with the word that the peer polls. If that line is
-//! written in several steps, the poller takes it away in between, and each further step waits until it
-//! comes back. Therefore the first bytes are collected in private memory and written at the end,
-//! together with the message header and the word.
+//! The first bytes of a message share a cache line with the word that the peer polls. If that line were
+//! written in several steps, the peer's processor would fetch the line in between, and each further step
+//! would wait until the line comes back. Therefore the first bytes are collected in private memory. They are
+//! written at the end, together with the message header and the polled word.
 
 use super::swap::CopyMethod;
 use super::{Block, Overflow, Plain, Representation, Space, Window, bytes_of};
 
-/// The number of bytes that are collected: a cache line without the local path's header.
+/// The number of bytes that are collected. It is a cache line without the header of the local path.
 pub(crate) const FIRST_BYTES: usize = 32;
 
 #[derive(Clone, Copy, Debug)]
 #[repr(align(16))]
 struct FirstLine([u8; FIRST_BYTES]);
 
-/// A head that is being written. It is the part of a [`Writer`](super::Writer) that a path uses: the
-/// head's length, its space, and its completion.
+/// A head that is being written. A [`Writer`](super::Writer) contains a `Head`. A path uses only this part of
+/// a writer: the head's length, its space, and its completion.
 ///
-/// The first 32 bytes of the space are written last: the message is complete after [`Head::flush`].
+/// The first 32 bytes of the space are written last. The message is complete after [`Head::flush`].
 #[derive(Debug)]
 pub struct Head<'a> {
-    /// The first bytes of the space. [`flush`](Self::flush) writes them to the space.
+    /// The first bytes of the space, collected in private memory. [`flush`](Self::flush) writes them to the
+    /// space.
     first: FirstLine,
     /// The number of bytes of `first` that have been written.
     first_end: usize,
     space: Space<'a>,
-    /// The offset of the head in the space. Values are aligned relative to it.
+    /// The offset of the head in the space. Values are aligned relative to this offset.
     start: usize,
     at: usize,
     end: usize,
@@ -53,8 +55,8 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// Continues in `space`, to which it copies the bytes that have been written before. Offsets do not
-    /// change. Returns `None` if these bytes do not fit.
+    /// Continues in another space, `space`. Copies the bytes that have been written before to the new space.
+    /// Offsets do not change. Returns `None` if these bytes do not fit.
     #[cold]
     pub(crate) fn move_to(&mut self, space: Space<'a>) -> Option<()> {
         self.end = space.window().len();
@@ -77,14 +79,15 @@ impl<'a> Head<'a> {
         self.at == self.start
     }
 
-    /// Returns the space in which the head is written. [`Head::flush`] overwrites its first 32 bytes.
+    /// Returns the space in which the head is written. [`Head::flush`] overwrites the first 32 bytes of the
+    /// space.
     #[inline]
     pub const fn space(&self) -> Space<'a> {
         self.space
     }
 
-    /// Writes the first bytes of the message, which were kept in private memory, to the space. This completes
-    /// the message.
+    /// Writes the first bytes of the message, which were kept in private memory, to the space. The message is
+    /// then complete.
     #[inline]
     pub fn flush(&self) {
         self.space.write_words(&self.first.0, self.first_end);
@@ -108,13 +111,13 @@ impl<'a> Head<'a> {
         if bytes > self.end - self.at { Err(Overflow::Full) } else { Ok(()) }
     }
 
-    /// Appends one plain value at its natural alignment, if it fits and lies within the first bytes. Returns
-    /// whether it was appended.
+    /// Appends one plain value at its natural alignment, if the value fits and lies within the first bytes.
+    /// Returns whether it was appended.
     #[inline(always)]
     pub(super) fn append_first<T: Plain, R: Representation>(&mut self, value: &T) -> bool {
         let at = self.start + self.len().next_multiple_of(align_of::<T>());
         let end = at.saturating_add(size_of::<T>());
-        // Most values of most calls are in the first line, whose padding is already zero.
+        // Most values of most calls are within the first bytes. The padding there is already zero.
         let appended = end <= self.end && self.write_first::<T, R>(at, value);
         if appended {
             self.at = end;
@@ -156,7 +159,7 @@ impl<'a> Head<'a> {
         Ok(())
     }
 
-    /// Appends a block at a multiple of `align`, converted.
+    /// Converts a block and appends it at a multiple of `align`.
     #[cold]
     pub(super) fn block(&mut self, align: usize, block: &Block<'_>) -> Result<(), Overflow> {
         self.align(align)?;
@@ -180,7 +183,7 @@ impl<'a> Head<'a> {
         Ok(())
     }
 
-    /// Enters a nested structure.
+    /// Enters a nested structure. Fails if structures nest too deeply.
     #[inline]
     pub(super) const fn deepen(&mut self) -> Result<(), Overflow> {
         if self.depth >= crate::limits::DEPTH_MAX {
@@ -244,7 +247,7 @@ impl Head<'_> {
         Some(())
     }
 
-    /// Copies `bytes` bytes of a block, from its byte `from` on, to `at`, and converts them.
+    /// Converts `bytes` bytes of a block, from byte `from` of the block on, and copies them to `at`.
     #[cold]
     #[inline(never)]
     pub(crate) fn convert_to(
@@ -289,7 +292,7 @@ impl Head<'_> {
 mod tests {
     use super::*;
 
-    /// The bytes are the same whether they cross the border of the first bytes or not.
+    /// The bytes are the same, whether or not they cross the end of the first bytes.
     #[test]
     fn collected_bytes_equal_those_written_in_place() {
         let bytes: Vec<u8> = (1..=40).collect();
@@ -328,7 +331,7 @@ mod tests {
         assert!(head.write_plain_at(36, &1u64).is_none());
         assert!(head.copy_to(39, Window::from(&[1u8; 2][..])).is_none());
         assert!(head.zero_at(20, 21).is_none());
-        // The first bytes are written in words, but not beyond the end of a shorter space.
+        // The first bytes are written word by word, but not beyond the end of a shorter space.
         let mut memory = [0xaa; 40];
         let mut head = Head::new(Space::of_mut(&mut memory).part(0, 30).unwrap());
         head.write_at(0, &[1; 29]).unwrap();

@@ -1,8 +1,8 @@
-//! `Value` for types of the standard library that are not numbers: times, addresses, paths.
+//! Implements `Value` for types of the standard library that are not numbers: times, addresses, paths.
 //!
 //! Each type is described as a struct or an enum with the name of the type. So a description, JSON and other
 //! languages show which type it is. The modules `bytes`, `chrono`, `time` and `uuid` implement `Value` for
-//! types of the crates of these names, each with the feature of the same name.
+//! types of the crates that have these names. Each module needs the feature of the same name.
 
 #[cfg(feature = "bytes")]
 mod bytes;
@@ -38,7 +38,7 @@ macro_rules! described {
     };
 }
 
-/// Sent as whole seconds, and the remaining nanoseconds.
+/// A duration is sent as whole seconds and the remaining nanoseconds.
 impl Value for Duration {
     described!("Duration", "secs": u64, "nanos": u32);
 
@@ -55,7 +55,8 @@ impl Value for Duration {
     }
 }
 
-/// Sent as whole seconds since the beginning of 1970 (UTC), rounded down, and the remaining nanoseconds.
+/// A time is sent as whole seconds since the beginning of 1970 (UTC), rounded down, and the remaining
+/// nanoseconds.
 impl Value for SystemTime {
     described!("SystemTime", "secs": i64, "nanos": u32);
 
@@ -192,7 +193,7 @@ versions! {
     SocketAddr of SocketAddrV4, SocketAddrV6: "SocketAddr"
 }
 
-/// Sent as the bytes of the string, which on Unix need not be UTF-8.
+/// A string is sent as its bytes, which on Unix need not be UTF-8.
 impl Value for OsString {
     described!("OsString", "bytes": Vec<u8>);
 
@@ -207,7 +208,7 @@ impl Value for OsString {
     }
 }
 
-/// Sent as the bytes of the path, like an [`OsString`].
+/// A path is sent as its bytes, like an [`OsString`].
 impl Value for PathBuf {
     described!("PathBuf", "bytes": Vec<u8>);
 
@@ -279,7 +280,7 @@ mod tests {
         assert_eq!(taken::<Duration, Native>(&expected), Err(Invalid::Bits));
         expected[8..].copy_from_slice(&0u32.to_ne_bytes());
         expected[..8].copy_from_slice(&i64::MIN.to_ne_bytes());
-        // Whether so early a time exists depends on the system. Reading it must not panic.
+        // It depends on the system whether such an early time exists. Reading it must not panic.
         let _ = taken::<SystemTime, Native>(&expected);
     }
 }

@@ -1,38 +1,39 @@
-//! `Nodes`: the length of linked lists, which are encoded and decoded in a loop.
+//! `Nodes` counts the nodes of a linked list. Linked lists are encoded and decoded in a loop.
 
 use super::{Invalid, Overflow, Reader, Representation};
 use crate::limits;
 
-/// Counts the nodes of a linked list. Derived code uses it.
+/// Counts the nodes of a linked list. The code that `#[derive(Value)]` generates uses it.
 #[derive(Debug)]
 pub struct Nodes {
     left: usize,
 }
 
 impl Nodes {
-    /// Returns a counter that has counted the first node. If the type has `#[list]`, it frees its nodes in a
-    /// loop, and any number of nodes is allowed. Otherwise the compiler's code frees them, which needs stack
-    /// for each node.
+    /// Returns a counter that has counted the first node. If a field of the type is declared `#[list]`, the
+    /// type frees its nodes in a loop, and any number of nodes is allowed. Otherwise the code that the
+    /// compiler generates frees the nodes, and needs stack for each node.
     #[inline]
     #[must_use]
     pub const fn new(is_list: bool) -> Self {
         Self { left: if is_list { usize::MAX } else { limits::LIST_NODES_MAX - 1 } }
     }
 
-    /// Counts a further node of a list that is encoded.
+    /// Counts one more node of a list that is encoded.
     ///
     /// # Errors
-    /// If there are more than [`LIST_NODES_MAX`](limits::LIST_NODES_MAX) and the type has no `#[list]`.
+    /// If the list has more than [`LIST_NODES_MAX`](limits::LIST_NODES_MAX) nodes, and its type has no
+    /// `#[list]`.
     #[inline]
     pub fn encoded(&mut self) -> Result<(), Overflow> {
         self.left = self.left.checked_sub(1).ok_or(Overflow::LongList)?;
         Ok(())
     }
 
-    /// Counts a further node of a list that is decoded.
+    /// Counts one more node of a list that is decoded.
     ///
     /// # Errors
-    /// As [`encoded`](Self::encoded), and if the head has too few bytes for the nodes.
+    /// As for [`encoded`](Self::encoded). Also fails if the head has too few bytes for the nodes.
     #[inline]
     pub fn decoded<R: Representation>(&mut self, head: &mut Reader<'_, R>) -> Result<(), Invalid> {
         self.left = self.left.checked_sub(1).ok_or(Invalid::LongList)?;
@@ -40,7 +41,7 @@ impl Nodes {
     }
 }
 
-/// Writes that a list is too long, and what to do.
+/// Writes that a list is too long, and what the user can do.
 pub(super) fn too_long(f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
     let most = limits::LIST_NODES_MAX;
     write!(

@@ -1,9 +1,9 @@
-//! Values as bytes: plain blocks, structured values, buffers in and out.
+//! Converts values to bytes and back: plain blocks, structured values, and buffers for arguments and results.
 //!
 //! In the *native* representation both sides have the same layout, so a plain value is sent as its own bytes.
 //! (The first observation of the Peregrine paper is that most calls need no conversion.) In the *swapped*
-//! representation numbers are converted to the other byte order. This module uses no socket, clock or thread.
-//! `docs/REPRESENTATION.md` defines every byte.
+//! representation, numbers are converted to the other byte order. This module uses no socket, clock or
+//! thread. `docs/REPRESENTATION.md` defines every byte.
 
 mod arriving;
 mod buffer;
@@ -45,10 +45,11 @@ pub use writer::{Overflow, Writer};
 use crate::interface::Type;
 pub use crate::sys::{Space, Window};
 
-/// The alignment in bytes of buffers and heads. No plain type may need more.
+/// The alignment in bytes of buffers and heads. No plain type may need a larger alignment.
 pub const ALIGN: usize = 16;
 
-/// Rounds `bytes` up to a multiple of [`ALIGN`]. Saturates, so that a hostile length stays too large.
+/// Rounds `bytes` up to a multiple of [`ALIGN`]. Saturates, so that a huge length from a hostile peer does
+/// not wrap around to a small one.
 #[inline]
 pub const fn align_up(bytes: usize) -> usize {
     bytes.saturating_add(ALIGN - 1) & !(ALIGN - 1)
@@ -56,11 +57,11 @@ pub const fn align_up(bytes: usize) -> usize {
 
 /// A type that can be sent with a call: an argument, a result, or an element of either.
 ///
-/// It is implemented for the primitive types, arrays, tuples, `Option`, `Result`, pointers, texts and
-/// collections, for times, addresses and paths of the standard library, and with
-/// [features](crate#features) for types of other crates. Derive it for your own types:
-/// `#[derive(Plain)]` for fixed layouts, which are copied as one
-/// block of memory, `#[derive(Value)]` for all others.
+/// This trait is implemented for the primitive types, arrays, tuples, `Option`, `Result`, pointers, texts and
+/// collections. It is also implemented for times, addresses and paths of the standard library and, with
+/// [features](crate#features), for types of other crates. Derive it for your own types. Use
+/// `#[derive(Plain)]` for types with a fixed layout, which are copied as one block of memory, and
+/// `#[derive(Value)]` for all others.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot travel with a call",
     label = "not a Peregrine value",
@@ -71,18 +72,18 @@ pub trait Value: Sized {
     /// The type as the interface describes it.
     const TYPE: Type;
 
-    /// Whether the type is [`Plain`]: its slices are blocks, which are copied without encoding.
+    /// Whether the type is [`Plain`]. If so, slices of it are blocks, which are copied without encoding.
     const PLAIN: bool = false;
 
-    /// The length in bytes of a value at the start of a head, if it is the same for all values.
+    /// The length in bytes of a value at the start of a head, if all values have the same length.
     const FIXED_BYTES: Option<usize> = None;
 
-    /// How slices are converted to the other byte order. `None` if they are the same in both byte
+    /// How slices of the type are converted to the other byte order. `None` if they are the same in both byte
     /// orders, or are not blocks.
     #[doc(hidden)]
     const SWAP: Option<&'static Swap> = None;
 
-    /// Appends the value to a head.
+    /// Appends the value to a head. The head of a message is the part with its small values.
     fn encode<R: Representation>(&self, head: &mut Writer<'_, R>) -> Result<(), Overflow>;
 
     /// Takes the value from a head that a peer wrote.
@@ -97,7 +98,8 @@ pub trait Value: Sized {
         values.iter().try_for_each(|value| value.encode(head))
     }
 
-    /// Takes `count` values. Allocates memory for values that were sent, not for a count that was claimed.
+    /// Takes `count` values. Allocates memory only for values that were sent, not for a count that a peer
+    /// claims.
     fn decode_all<R: Representation>(
         count: usize,
         head: &mut Reader<'_, R>,
@@ -106,7 +108,7 @@ pub trait Value: Sized {
         for _ in 0..count {
             let before = head.remaining();
             values.push(Self::decode(head)?);
-            // A peer could claim any number of values without bytes, such as `Box<()>`.
+            // A peer could claim any number of values that have no bytes, such as `Box<()>`.
             if head.remaining() == before {
                 head.empty()?;
             }
@@ -114,7 +116,7 @@ pub trait Value: Sized {
         Ok(values)
     }
 
-    /// Takes an array of values. Both sides know its length.
+    /// Takes an array of values. The length is not sent, because both sides know it.
     #[doc(hidden)]
     #[inline]
     fn decode_array<R: Representation, const N: usize>(
@@ -132,19 +134,20 @@ pub trait Value: Sized {
         primitive::one_by_one(head)
     }
 
-    /// Returns the slice as one plain block, or `None` for structured types, whose slices are in the head.
+    /// Returns the slice as one plain block. Returns `None` for structured types, whose slices are in the
+    /// head.
     #[inline]
     fn as_block(_values: &[Self]) -> Option<&[u8]> {
         None
     }
 
-    /// Returns the slice as a block that a result overwrites, or `None` for structured types.
+    /// Returns the slice as a block that a result overwrites. Returns `None` for structured types.
     #[inline]
     fn as_block_mut(_values: &mut [Self]) -> Option<OutBlock<'_>> {
         None
     }
 
-    /// Returns a received block as values, in place, or `None` for structured types.
+    /// Returns a received block as values, without copying. Returns `None` for structured types.
     #[inline]
     fn from_block(_block: &mut [u8]) -> Option<Result<&mut [Self], Invalid>> {
         None

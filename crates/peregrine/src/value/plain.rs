@@ -1,4 +1,4 @@
-//! `Plain`: types that are copied without encoding, and the casts that they allow.
+//! `Plain` types are copied without encoding. This module also has the casts that they allow.
 
 #![allow(unsafe_code)]
 
@@ -6,25 +6,25 @@ use core::num::NonZero;
 
 use super::{Invalid, OutBlock, Space, Swap};
 
-/// A type of fixed layout without padding, copied as one block.
+/// A type with a fixed layout and without padding. It is copied as one block.
 ///
-/// Derive it: `#[derive(Plain)]` proves by constant assertions that there is no padding and that all
+/// Derive this trait: `#[derive(Plain)]` proves by constant assertions that there is no padding and that all
 /// fields are plain.
 ///
 /// # Safety
-/// The type must be `repr(C)`, `repr(transparent)` or primitive. It must have no padding byte, no
-/// pointer and no interior mutability, and an alignment of at most 16. If `ANY_BITS` is true, every bit
-/// pattern must be a value; otherwise `valid` must return true only for bit patterns that are values.
+/// The type must be `repr(C)`, `repr(transparent)` or primitive. It must have no padding byte, no pointer and
+/// no interior mutability, and an alignment of at most 16. If `ANY_BITS` is true, every bit pattern must be a
+/// value. Otherwise `valid` must return true only for bit patterns that are values.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not plain: it cannot be copied as one block",
     label = "needs a fixed layout without padding or pointers",
     note = "derive `peregrine::Plain` on it, or use `Vec<{Self}>` by value instead of a buffer"
 )]
 pub unsafe trait Plain: Copy + Send + Sync + 'static {
-    /// Whether every bit pattern is a value of the type (as for integers, but not for `bool`).
+    /// Whether every bit pattern is a value of the type. This is true for integers, but not for `bool`.
     const ANY_BITS: bool;
 
-    /// The length in bytes of the numbers in the type: 1, 2, 4, 8 or 16, or 0 if the lengths differ.
+    /// The length in bytes of the numbers in the type: 1, 2, 4, 8 or 16. Zero if the lengths differ.
     const UNIT: usize;
 
     /// Returns whether these `size_of::<Self>()` bytes are a value of the type.
@@ -60,7 +60,7 @@ pub fn bytes_of_mut<T: Plain>(values: &mut [T]) -> OutBlock<'_> {
     OutBlock::over::<T>(space_of(values))
 }
 
-/// Returns aligned memory as bytes, for an E-stack.
+/// Returns aligned memory as bytes. The memory is used as an E-stack, the stack on which a procedure runs.
 #[inline]
 pub(crate) fn bytes_of_blocks(blocks: &mut [u128]) -> &mut [u8] {
     let bytes = size_of_val(blocks);
@@ -68,27 +68,28 @@ pub(crate) fn bytes_of_blocks(blocks: &mut [u128]) -> &mut [u8] {
     unsafe { core::slice::from_raw_parts_mut(blocks.as_mut_ptr().cast(), bytes) }
 }
 
-/// Returns the memory of a slice, which must be written with whole valid values only.
+/// Returns the memory of a slice. The memory must only be written with whole valid values.
 #[inline]
 pub(super) fn space_of<T: Plain>(values: &mut [T]) -> Space<'_> {
     let bytes = size_of_val(values);
-    // SAFETY: initialised memory, borrowed exclusively for the lifetime of `values`.
+    // SAFETY: the memory is initialised, and borrowed exclusively for the lifetime of `values`.
     unsafe { Space::new(values.as_mut_ptr().cast(), bytes) }
 }
 
-/// Returns a private block as values, if it is aligned and contains a whole number of valid values.
+/// Returns a private block as values. The block must be aligned and contain a whole number of valid values.
 #[inline]
 pub fn plain_slice<T: Plain>(block: &[u8]) -> Result<&[T], Invalid> {
     let count = check::<T>(block)?;
-    // SAFETY: checked: alignment, a whole number of values, and that each is valid.
+    // SAFETY: `check` has checked the alignment, that there is a whole number of values, and that each is
+    // valid.
     Ok(unsafe { core::slice::from_raw_parts(block.as_ptr().cast(), count) })
 }
 
-/// Returns a private block as values that can be changed in place, as [`plain_slice`] does.
+/// Returns a private block as values that can be changed in place. Otherwise works as [`plain_slice`].
 #[inline]
 pub fn plain_mut<T: Plain>(block: &mut [u8]) -> Result<&mut [T], Invalid> {
     let count = check::<T>(block)?;
-    // SAFETY: checked as above. T has no padding, so the block stays initialised.
+    // SAFETY: `check` has checked the block as above. `T` has no padding, so the block stays initialised.
     Ok(unsafe { core::slice::from_raw_parts_mut(block.as_mut_ptr().cast(), count) })
 }
 
@@ -126,7 +127,7 @@ macro_rules! any_bits {
 }
 any_bits!(u8 u16 u32 u64 u128 i8 i16 i32 i64 i128 f32 f64);
 
-// SAFETY: one byte; only 0 and 1 are values.
+// SAFETY: a `bool` is one byte, and only 0 and 1 are values.
 unsafe impl Plain for bool {
     const ANY_BITS: Self = false;
     const UNIT: usize = 1;
@@ -138,7 +139,7 @@ unsafe impl Plain for bool {
     fn swap(_: &mut [u8]) {}
 }
 
-// SAFETY: four bytes; exactly the Unicode scalar values are values.
+// SAFETY: a `char` has four bytes, and exactly the Unicode scalar values are values.
 unsafe impl Plain for char {
     const ANY_BITS: bool = false;
     const UNIT: usize = 4;
@@ -153,7 +154,7 @@ unsafe impl Plain for char {
     }
 }
 
-// SAFETY: an array has no padding between elements of a type that has none itself.
+// SAFETY: an array has no padding between its elements, and the element type has no padding itself.
 unsafe impl<T: Plain, const N: usize> Plain for [T; N] {
     const ANY_BITS: bool = T::ANY_BITS;
     const UNIT: usize = T::UNIT;
@@ -187,7 +188,8 @@ const _: () = assert!(size_of::<uuid::Uuid>() == 16 && align_of::<uuid::Uuid>() 
 
 macro_rules! non_zero {
     ($($type:ty)*) => {$(
-        // SAFETY: it has the layout of its integer, and exactly the bits that are not all zero are values.
+        // SAFETY: the type has the layout of its integer. All bits may have any value, but they must not all
+        // be zero.
         unsafe impl Plain for NonZero<$type> {
             const ANY_BITS: bool = false;
             const UNIT: usize = size_of::<Self>();
@@ -204,8 +206,8 @@ macro_rules! non_zero {
 }
 non_zero!(u8 u16 u32 u64 u128 i8 i16 i32 i64 i128);
 
-/// Defines functions that convert all numbers in a slice to the other byte order. The numbers have one
-/// length.
+/// Defines functions that convert all numbers in a slice to the other byte order. All numbers of a slice have
+/// the same length.
 macro_rules! swap_many {
     ($($name:ident: $type:ty),*) => {$(
         pub(super) fn $name(bytes: &mut [u8]) {

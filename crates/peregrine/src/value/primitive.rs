@@ -1,11 +1,11 @@
-//! `Value` for the plain built-in types: numbers, `bool`, `char`, and arrays of them.
+//! Implements `Value` for the plain built-in types: numbers, `bool`, `char`, and arrays of them.
 
 use core::num::NonZero;
 
 use super::{Invalid, OutBlock, Overflow, Plain, Reader, Representation, Swap, Value, Writer};
 use crate::interface::Type;
 
-/// The methods of [`Value`] that are the same for all plain types.
+/// Defines those methods of [`Value`] that are the same for all plain types.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __plain_value {
@@ -88,7 +88,8 @@ primitives! {
     f32: F32, f64: F64,
 }
 
-/// A [`NonZero`] is described as the integer type that it wraps. A zero that is received is an error.
+/// Implements `Value` for [`NonZero`] types. They are described as the integer type that they wrap. A
+/// received zero is an error.
 macro_rules! non_zero {
     ($($type:ty: $name:ident),* $(,)?) => {$(
         impl Value for NonZero<$type> {
@@ -102,7 +103,7 @@ non_zero! {
     i8: I8, i16: I16, i32: I32, i64: I64, i128: I128,
 }
 
-/// An array is plain if its elements are. Its elements follow each other without padding.
+/// An array is plain if its elements are plain. The elements follow each other without padding.
 impl<T: Value, const N: usize> Value for [T; N] {
     const TYPE: Type = Type::Array(&T::TYPE, N);
     const PLAIN: bool = T::PLAIN && N > 0;

@@ -1,4 +1,5 @@
-//! `Reader`: takes values from a head that a peer wrote. Each byte is fetched once.
+//! `Reader` takes values from a head that a peer wrote. The head of a message is the part with its small
+//! values. Each byte is fetched once.
 
 use core::marker::PhantomData;
 
@@ -13,22 +14,22 @@ pub enum Invalid {
     Short,
     /// Bytes are left after the last value.
     Long,
-    /// Bits that are not a value of the type (a `bool` of 2, a surrogate `char`, an unknown variant).
+    /// Bits that are not a value of the type: a `bool` of 2, a surrogate `char`, an unknown variant.
     Bits,
     /// Text that is not UTF-8.
     Utf8,
     /// A block of the wrong length or alignment.
     Block,
-    /// More elements than the `max_len` of the interface or the other side's buffer allows.
+    /// More elements than the interface's `max_len`, or than fit the buffer of the other side.
     TooLong,
-    /// Structures nested deeper than [`limits::DEPTH_MAX`](crate::limits::DEPTH_MAX).
+    /// Structures that are nested deeper than [`limits::DEPTH_MAX`](crate::limits::DEPTH_MAX).
     TooDeep,
-    /// A linked list with more nodes than [`limits::LIST_NODES_MAX`](crate::limits::LIST_NODES_MAX), whose
-    /// type has no `#[list]`.
+    /// A linked list with more nodes than [`limits::LIST_NODES_MAX`](crate::limits::LIST_NODES_MAX). A
+    /// type with a field that is declared `#[list]` may have more nodes.
     LongList,
     /// A key of a map, or a member of a set, that occurs twice.
     Duplicate,
-    /// The sender stopped in the middle of a message, or sends it too slowly.
+    /// The sender stopped in the middle of a message, or sent it too slowly.
     Stopped,
 }
 
@@ -53,15 +54,15 @@ impl core::fmt::Display for Invalid {
 
 impl std::error::Error for Invalid {}
 
-/// A cursor over a received head. Values are aligned as in memory, relative to the start.
+/// A cursor over a received head. Values are aligned as in memory, relative to the start of the head.
 #[derive(Debug)]
 pub struct Reader<'a, R: Representation = Native> {
     head: Window<'a>,
     at: usize,
     depth: u32,
-    /// The number of bytes on the stack for the values that are being taken, at all levels of nesting.
+    /// The number of bytes of stack that the values which are being taken need, at all levels of nesting.
     nested: usize,
-    /// The number of elements without bytes in all sequences of the head.
+    /// The number of elements without bytes that were taken, in all sequences of the head together.
     empty: usize,
     /// The number of taken values that need memory of their own, even if they have no bytes in the head.
     made: usize,
@@ -69,7 +70,7 @@ pub struct Reader<'a, R: Representation = Native> {
 }
 
 impl<'a> Reader<'a> {
-    /// Begins at the start of `head`, with values in the native representation.
+    /// Makes a reader at the start of `head`. The values have the native representation.
     #[inline]
     pub const fn new(head: Window<'a>) -> Self {
         Self::represented(head)
@@ -77,7 +78,7 @@ impl<'a> Reader<'a> {
 }
 
 impl<'a, R: Representation> Reader<'a, R> {
-    /// Begins at the start of `head`, with values in the representation `R`.
+    /// Makes a reader at the start of `head`. The values have the representation `R`.
     #[inline]
     pub const fn represented(head: Window<'a>) -> Self {
         Self { head, at: 0, depth: 0, nested: 0, empty: 0, made: 0, representation: PhantomData }
@@ -89,7 +90,7 @@ impl<'a, R: Representation> Reader<'a, R> {
         self.head.len() - self.at
     }
 
-    /// Returns the bytes that have not been taken, unconverted.
+    /// Returns the bytes that have not been taken. They are not converted.
     pub(crate) fn rest(&self) -> Window<'a> {
         self.head.range(self.at, self.remaining())
     }
@@ -119,7 +120,8 @@ impl<'a, R: Representation> Reader<'a, R> {
         self.plain::<u32>().map(|count| count as usize)
     }
 
-    /// Takes `N` consecutive plain values at once, because an array of plain values is plain.
+    /// Takes `N` consecutive plain values at once. This is possible because an array of plain values is
+    /// plain.
     #[inline(always)]
     pub fn plain_array<T: Plain, const N: usize>(&mut self) -> Result<[T; N], Invalid> {
         // An empty array has no padding before it.
@@ -150,8 +152,8 @@ impl<'a, R: Representation> Reader<'a, R> {
         Ok(values)
     }
 
-    /// Takes `count` bytes at a multiple of `align` into `bytes`, whose contents are replaced. Converts
-    /// them as `swap` says.
+    /// Takes `count` bytes at a multiple of `align`, and replaces the contents of `bytes` by them. Converts
+    /// them as `swap` defines.
     pub(crate) fn bytes(
         &mut self,
         align: usize,
@@ -168,7 +170,7 @@ impl<'a, R: Representation> Reader<'a, R> {
         Ok(())
     }
 
-    /// Takes `count` bytes at a multiple of `align`, unconverted.
+    /// Takes `count` bytes at a multiple of `align`, without conversion.
     #[inline]
     pub(crate) fn window(&mut self, align: usize, count: usize) -> Result<Window<'a>, Invalid> {
         let at = if count == 0 { self.at } else { self.at.next_multiple_of(align) };
@@ -178,7 +180,7 @@ impl<'a, R: Representation> Reader<'a, R> {
     }
 
     /// Counts an element without bytes. The number of such elements in a head is limited, because in
-    /// sequences of sequences a few bytes could claim any number of such elements.
+    /// sequences of sequences a few bytes could claim a huge number of them.
     pub(super) const fn empty(&mut self) -> Result<(), Invalid> {
         if self.empty >= limits::EMPTY_VALUES_MAX {
             return Err(Invalid::TooLong);
@@ -187,7 +189,7 @@ impl<'a, R: Representation> Reader<'a, R> {
         Ok(())
     }
 
-    /// Counts a value that takes memory of its own. The number of such values is limited to four for each
+    /// Counts a value that needs memory of its own. The number of such values is limited to four for each
     /// byte of the head, plus the limit for elements without bytes.
     #[inline]
     pub(crate) fn makes_one(&mut self) -> Result<(), Invalid> {
@@ -198,7 +200,7 @@ impl<'a, R: Representation> Reader<'a, R> {
         Ok(())
     }
 
-    /// Runs `inner` one structure deeper.
+    /// Runs `inner` at a nesting that is one level deeper. Fails if structures nest too deeply.
     #[inline]
     pub fn deeper<T>(
         &mut self,
@@ -207,7 +209,7 @@ impl<'a, R: Representation> Reader<'a, R> {
         self.deeper_by(size_of::<T>(), inner)
     }
 
-    /// Runs `inner` one structure deeper, for values of `bytes` bytes.
+    /// Runs `inner` at a nesting that is one level deeper, for values that need `bytes` bytes of stack.
     #[inline]
     pub(super) fn deeper_by<T>(
         &mut self,
@@ -225,7 +227,7 @@ impl<'a, R: Representation> Reader<'a, R> {
         value
     }
 
-    /// Checks that no byte is left.
+    /// Checks that all bytes have been taken.
     #[inline]
     pub const fn finish(&self) -> Result<(), Invalid> {
         if self.remaining() == 0 { Ok(()) } else { Err(Invalid::Long) }

@@ -1,4 +1,5 @@
-//! `CallError` as a value. The failed call of a procedure is sent as text, with the kind `Relayed`.
+//! Implements `Value` for `CallError`. If a call that a procedure made has failed, the procedure can return
+//! this error. The error is sent as text, and arrives with the kind `Relayed`.
 
 use super::{Invalid, Overflow, Reader, Representation, Value, Writer};
 use crate::error::{CallError, Executed, Kind};
@@ -6,8 +7,8 @@ use crate::interface::{Body, Field, Growth, Named, Type};
 use crate::limits;
 
 impl CallError {
-    /// Returns the text that is sent. For an error that was relayed before, this is the text of the first
-    /// server and the number of servers that relayed it.
+    /// Returns the text that is sent. If the error was relayed before, this is the text of the first server
+    /// and the number of servers that relayed it.
     pub(crate) fn relayed_text(&self) -> String {
         const BY: &str = " (relayed by ";
         const END: &str = " servers)";
@@ -35,8 +36,8 @@ impl Value for CallError {
         self.relayed_text().encode(head)
     }
 
-    /// Makes an error of the kind `Relayed`, whatever the kind was on the other side: another call has
-    /// failed, and it is not known what the procedure did before.
+    /// Makes an error of the kind `Relayed`, whatever kind the error had on the other side. The failed call
+    /// was made by the procedure, and it is not known what the procedure did before.
     fn decode<R: Representation>(head: &mut Reader<'_, R>) -> Result<Self, Invalid> {
         Ok(Self::new(Kind::Relayed, Executed::Maybe, String::decode(head)?))
     }

@@ -1,5 +1,5 @@
-//! `Representation`: how values become bytes on a binding. There are two representations. Stubs are
-//! compiled for each of them, so that no stub tests at run time which one it uses.
+//! `Representation` defines how values become bytes on a binding. There are two representations. Stubs are
+//! compiled for each of them, so no stub tests at run time which one it uses.
 
 use core::fmt::Debug;
 
@@ -7,20 +7,21 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// How values become bytes. It is chosen when a client binds, and known at compile time in each stub.
+/// How values become bytes. The representation is chosen when a client binds. Each stub knows it at compile
+/// time.
 ///
-/// A server always reads and writes [`Native`] values. The client converts in both directions
-/// (Peregrine, section 3).
+/// A server always reads and writes [`Native`] values. The client converts calls and results (Peregrine,
+/// section 3).
 pub trait Representation: sealed::Sealed + Copy + Debug + Send + Sync + 'static {
     /// Whether numbers are converted to the other byte order.
     const SWAPPED: bool;
 }
 
-/// The layout of this machine: nothing is converted.
+/// The layout of this machine. Nothing is converted.
 #[derive(Clone, Copy, Debug)]
 pub struct Native;
 
-/// The layout of a machine with the other byte order: every number is converted.
+/// The layout of a machine with the other byte order. Every number is converted.
 #[derive(Clone, Copy, Debug)]
 pub struct Swapped;
 
@@ -56,7 +57,7 @@ impl ByteOrder {
     /// The byte order of this machine.
     pub const NATIVE: Self = if cfg!(target_endian = "little") { Self::Little } else { Self::Big };
 
-    /// Returns whether it is the byte order of this machine.
+    /// Returns whether this is the byte order of this machine.
     #[inline]
     pub const fn is_native(self) -> bool {
         matches!((self, Self::NATIVE), (Self::Little, Self::Little) | (Self::Big, Self::Big))
@@ -70,7 +71,7 @@ impl ByteOrder {
         }
     }
 
-    /// Returns the number of the byte order in messages: 1 or 2.
+    /// Returns the number that stands for the byte order in messages: 1 or 2.
     pub const fn number(self) -> u32 {
         match self {
             Self::Little => 1,
@@ -78,7 +79,7 @@ impl ByteOrder {
         }
     }
 
-    /// Returns the byte order with this number, or `None` if there is none.
+    /// Returns the byte order that has this number, or `None` if there is none.
     pub const fn from_number(number: u32) -> Option<Self> {
         match number {
             1 => Some(Self::Little),

@@ -1,4 +1,4 @@
-//! `Value` for the structured built-in types: text, sequences, options, results, boxes, tuples.
+//! Implements `Value` for the structured built-in types: text, sequences, options, results, boxes, tuples.
 
 use super::{Invalid, Overflow, Reader, Representation, Value, Writer};
 use crate::interface::Type;
@@ -17,13 +17,13 @@ impl Value for () {
         Ok(())
     }
 
-    /// Does nothing: a loop over billions of units would take long.
+    /// Does nothing, because a unit has no bytes. A loop over billions of units would take long.
     #[inline]
     fn encode_all<R: Representation>(_: &[Self], _: &mut Writer<'_, R>) -> Result<(), Overflow> {
         Ok(())
     }
 
-    /// Does not read the head: units have no bytes and need no memory, so any count is harmless.
+    /// Does not read the head. Units have no bytes and need no memory, so any count is harmless.
     fn decode_all<R: Representation>(
         count: usize,
         _: &mut Reader<'_, R>,
@@ -102,7 +102,8 @@ impl<T: Value, E: Value> Value for Result<T, E> {
     }
 }
 
-/// A box is encoded as its content. Boxes allow recursive types; the depth is limited on both sides.
+/// A box is encoded as its content. With boxes, types can be recursive. Both sides limit the depth of
+/// nesting.
 impl<T: Value> Value for Box<T> {
     const TYPE: Type = T::TYPE;
     const FIXED_BYTES: Option<usize> = None;
@@ -188,7 +189,7 @@ mod tests {
         assert_eq!(round_trip([7u16, 8]), [7, 0, 8, 0]);
     }
 
-    /// Arrays of plain elements are read at once, with the same result as one by one.
+    /// Arrays of plain elements are read at once. The result is the same as if they were read one by one.
     #[test]
     fn arrays_equal_their_elements_one_by_one() {
         fn both_orders<T: Value + PartialEq + core::fmt::Debug, const N: usize>(values: [T; N]) {
@@ -319,7 +320,7 @@ mod tests {
             Pages::decode(&mut reader).map(|_| ())
         };
         let small = std::thread::Builder::new().stack_size(2 << 20);
-        // Does the same for trees in which each node has one child.
+        // The same test for trees in which each node has one child.
         let decode_tree = |levels: usize| {
             let page = [&[0; 4096][..], &[1, 0, 0, 0]].concat();
             let mut head = page.repeat(levels);

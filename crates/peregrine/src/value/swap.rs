@@ -1,8 +1,8 @@
-//! `Swap`, `Block`: plain data that is converted to the other byte order while it is copied.
+//! `Swap` and `Block` convert plain data to the other byte order while the data is copied.
 //!
-//! Conversion is part of the copy. If the processor can, bytes are reordered in registers between load
-//! and store (`sys/copy.rs`). Otherwise, and if values must be checked, they are fetched into a private
-//! buffer that stays in the first-level cache, converted there, and written from there.
+//! The conversion is part of the copy. If the processor can do this, bytes are reordered in registers between
+//! load and store (`sys/copy.rs`). Otherwise, and if values must be checked, the bytes are fetched into a
+//! private buffer that stays in the first-level cache. They are converted there, and then written from there.
 
 use core::marker::PhantomData;
 
@@ -11,19 +11,19 @@ use super::window::BounceBuffer;
 use super::{Plain, Space, Window};
 use crate::sys::{LANE_BYTES, Shuffles};
 
-/// A conversion of the plain values of one type to the other byte order. This struct has no type parameter:
-/// it holds only the size of a unit and a function.
+/// Converts plain values of one type to the other byte order. This struct has no type parameter, because it
+/// holds only the size of a unit and a function.
 #[derive(Debug)]
 pub struct Swap {
-    /// The number of bytes that are converted as a unit: a number, or a value that consists of numbers of
-    /// different sizes.
+    /// The number of bytes that are converted as a unit. A unit is a number, or a value that consists of
+    /// numbers of different sizes.
     unit: usize,
     /// Converts a whole number of units in place.
     all: fn(&mut [u8]),
 }
 
 impl Swap {
-    /// Returns how values of `T` are converted, or `None` if they are the same in both byte orders.
+    /// Returns how values of `T` are converted. Returns `None` if they are the same in both byte orders.
     #[inline]
     pub const fn of<T: Plain>() -> Option<&'static Self> {
         SwapOf::<T>::SWAP
@@ -39,7 +39,7 @@ impl Swap {
     pub(super) fn in_place(&self, bytes: &mut [u8]) {
         let mut done = 0;
         if let Some(shuffles) = self.shuffles(bytes.len()) {
-            // The shuffles cover a whole number of units.
+            // All shuffles together cover a whole number of units.
             let whole = bytes.len() - bytes.len() % shuffles.bytes();
             let space = Space::of_mut(&mut bytes[..whole]);
             done = space.copy_shuffled(space.window(), &shuffles, 0, false);
@@ -47,8 +47,8 @@ impl Swap {
         (self.all)(&mut bytes[done..]);
     }
 
-    /// Returns the shuffles, which convert 16 bytes at a time in a register, if there are enough bytes to
-    /// make them worthwhile.
+    /// Returns the shuffles. They convert 16 bytes at a time in a register. Returns `None` if there are too
+    /// few bytes to make shuffles worthwhile.
     fn shuffles(&self, bytes: usize) -> Option<Shuffles> {
         const WORTH: usize = 512;
         if bytes < WORTH { None } else { Shuffles::of(self.unit, self.all) }
@@ -74,7 +74,7 @@ impl<T: Plain> SwapOf<T> {
     };
 }
 
-/// A block of a call: the memory of its values, and how they are converted.
+/// A block of a call: the memory of the block's values, and how these values are converted.
 #[derive(Clone, Copy, Debug)]
 pub struct Block<'a> {
     window: Window<'a>,
@@ -82,7 +82,8 @@ pub struct Block<'a> {
 }
 
 impl<'a> Block<'a> {
-    /// Makes a block of the values in `window`, which are converted as `swap` says when they are copied.
+    /// Makes a block of the values in `window`. When the values are copied, they are converted as `swap`
+    /// defines.
     #[inline]
     pub const fn new(window: Window<'a>, swap: Option<&'static Swap>) -> Self {
         Self { window, swap }
@@ -115,8 +116,8 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// Copies and converts bytes from byte `at` on until `to` is full. The copied range may begin and end
-    /// inside a value.
+    /// Copies and converts bytes, from byte `at` of the block on, until `to` is full. The copied range may
+    /// begin and end inside a value.
     ///
     /// # Panics
     /// Panics if the block has fewer bytes.
@@ -136,8 +137,8 @@ impl<'a> Block<'a> {
     #[cold]
     fn convert_to(&self, at: usize, to: Space<'_>, swap: &Swap, streaming: bool) {
         let mut done = 0;
-        // The pattern of the shuffles begins at the start of the block and repeats, so whole lanes are
-        // counted from the start of the block.
+        // The pattern of the shuffles begins at the start of the block and repeats. So whole lanes, which are
+        // 16 bytes each, are counted from the start of the block.
         let before = at.wrapping_neg() % LANE_BYTES;
         if let Some(shuffles) = swap.shuffles(to.len()) {
             let from = self.window.range(at + before, to.len() - before);
@@ -149,7 +150,7 @@ impl<'a> Block<'a> {
         self.convert_chunks(at + done, to.range(done, to.len() - done), swap);
     }
 
-    /// Copies and converts bytes from byte `at` on until `to` is full, through private memory.
+    /// Copies and converts bytes through private memory, from byte `at` of the block on, until `to` is full.
     fn convert_chunks(&self, at: usize, to: Space<'_>, swap: &Swap) {
         if to.is_empty() {
             return;
@@ -159,7 +160,7 @@ impl<'a> Block<'a> {
         let (start, end) = (at, at + to.len());
         let mut at = at;
         while at < end {
-            // Whole units are converted, even if only parts of the first and the last one are needed.
+            // Whole units are converted, even if only parts of the first and the last unit are needed.
             let first = at - at % swap.unit;
             let stop = end.min(first + most);
             let bytes = (stop - first).next_multiple_of(swap.unit);
@@ -183,7 +184,7 @@ impl<'a> From<Window<'a>> for Block<'a> {
 /// How bytes are copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CopyMethod {
-    /// With the C library's copy, for few bytes.
+    /// With the C library's copy. It is best for few bytes.
     Short,
     /// Through the caches: see [`Space::copy_cached`].
     Cached,
@@ -218,7 +219,8 @@ mod tests {
         assert!(converted(&block, total, 0).is_empty());
     }
 
-    /// 24 bytes: one number of eight bytes, two of four, and eight bytes that are not converted.
+    /// A unit of 24 bytes: one number of eight bytes, two of four bytes, and eight bytes that are not
+    /// converted.
     const MIXED: Swap = Swap {
         unit: 24,
         all: |bytes| {

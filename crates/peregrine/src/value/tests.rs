@@ -1,4 +1,4 @@
-//! Tests of readers and writers together: borders of heads, nesting, counts, both representations.
+//! Tests of readers and writers together: the ends of heads, nesting, counts, and both representations.
 
 use super::*;
 use crate::limits;
@@ -24,8 +24,8 @@ fn lengths_are_rounded_up_and_saturate() {
     }
 }
 
-/// A value at each offset is aligned relative to the start of the head, its padding is zero, and no byte
-/// beyond its end is needed or written.
+/// Tests a value at each offset. The value is aligned relative to the start of the head, and its padding is
+/// zero. No byte beyond the end of the value is needed or written.
 #[test]
 fn a_value_fits_up_to_the_last_byte() {
     for before in 0..70 {
@@ -66,7 +66,8 @@ fn a_head_can_begin_elsewhere_and_move() {
     assert!(head.is_empty());
     head.plain_all(&[1u8; 20]).unwrap();
     assert!(!head.is_empty());
-    // This discards what was written from offset 12 on. Values are aligned relative to that offset.
+    // This discards what was written from offset 12 on. From now on, values are aligned relative to offset
+    // 12.
     head.restart(12, 40);
     assert!(head.is_empty());
     head.plain(&2u8).unwrap();
@@ -109,7 +110,7 @@ fn structures_nest_as_deeply_as_they_may_on_both_sides() {
         assert_eq!(taken(&mut reader, most), Ok(1));
         assert_eq!(taken(&mut reader, most + 1), Err(Invalid::TooDeep));
     }
-    // For large values, the bytes on the stack limit the depth.
+    // If values are large, the number of bytes on the stack limits the depth.
     let half = limits::DEPTH_BYTES_MAX / 2;
     let three = |reader: &mut Reader<'_>, bytes: usize| {
         reader.deeper_by(bytes, |reader| {
@@ -143,7 +144,7 @@ fn bytes_are_taken_at_their_place_and_turned_if_wanted() {
         let mut reader = Reader::new(Window::from(&source[..]));
         reader.plain::<u8>().unwrap();
         let mut bytes = vec![9; 3];
-        // Zero bytes have no padding before them.
+        // A read of zero bytes skips no padding.
         reader.bytes(4, 0, swap, &mut bytes).unwrap();
         assert_eq!((bytes.len(), reader.remaining()), (0, 39));
         reader.bytes(4, 8, swap, &mut bytes).unwrap();
@@ -164,7 +165,7 @@ fn bytes_are_taken_at_their_place_and_turned_if_wanted() {
 /// accepted.
 fn there_and_back<T: Value + PartialEq + core::fmt::Debug>(value: &T) {
     fn way<T: Value + PartialEq + core::fmt::Debug, R: Representation>(value: &T) -> Vec<u8> {
-        // The value follows one byte, so that alignment matters.
+        // The value follows a single byte, so that the test also covers its alignment.
         let (done, length, mut memory) = written::<R>(4096, |head| {
             head.plain(&1u8)?;
             value.encode(head)
@@ -231,7 +232,7 @@ fn plain_values_are_blocks_and_others_are_none() {
 
 #[test]
 fn counts_of_structured_values_are_bounded_by_the_bytes_that_are_left() {
-    // Each string takes at least four bytes, so 40 bytes hold at most ten.
+    // Each string takes at least four bytes, so 40 bytes hold at most ten strings.
     let mut reader = Reader::new(Window::from(&[0; 40][..]));
     assert!(String::decode_all(11, &mut reader).is_err());
     let mut reader = Reader::new(Window::from(&[0; 40][..]));
@@ -262,8 +263,8 @@ fn byte_orders_have_numbers() {
     assert!(ByteOrder::NATIVE.is_native() && !ByteOrder::NATIVE.other().is_native());
 }
 
-/// Copies parts through the caches or past them, with and without conversion, around each size at which the
-/// method changes.
+/// Copies parts of a block through the caches or past them, with and without conversion. The lengths are
+/// around each size at which the copy method changes.
 #[test]
 fn parts_of_a_block_are_copied_by_every_method() {
     let words: Vec<u32> = (0..5000).map(|n| (n << 16) ^ (n * 7)).collect();

@@ -1,4 +1,5 @@
-//! Typed access to windows: plain values, fetched once and checked, and the buffer for conversions.
+//! Typed access to windows. Plain values are fetched once and checked. A private buffer holds bytes that must
+//! be converted.
 
 #![allow(unsafe_code)]
 
@@ -15,7 +16,8 @@ impl Window<'_> {
         self.read_represented::<T, Native>(at)
     }
 
-    /// Fetches one plain value in a representation, otherwise as [`read_plain`](Self::read_plain).
+    /// Fetches one plain value in the representation `R`. Otherwise works as
+    /// [`read_plain`](Self::read_plain).
     #[inline(always)]
     pub(super) fn read_represented<T: Plain, R: Representation>(&self, at: usize) -> Option<T> {
         let part = self.part(at, size_of::<T>())?;
@@ -26,14 +28,14 @@ impl Window<'_> {
         if !unsafe { convert::<T, R>(&mut private) } {
             return None;
         }
-        // SAFETY: all bytes are written, and they are a valid T: either all bit patterns are, or
-        // these were checked.
+        // SAFETY: all bytes are written, and they are a valid `T`: either every bit pattern is a valid `T`,
+        // or `convert` has checked this one.
         Some(unsafe { private.assume_init() })
     }
 
     /// Fetches one plain value as [`read_represented`](Self::read_represented) does, but returns the reason
-    /// for a failure. It is for large types: if it called another function, the value would be copied once
-    /// more.
+    /// for a failure. This function is for large types. If it called another function, the value would be
+    /// copied once more.
     #[inline(always)]
     pub(super) fn read_large<T: Plain, R: Representation>(&self, at: usize) -> Result<T, Invalid> {
         let Some(part) = self.part(at, size_of::<T>()) else { return Err(Invalid::Short) };
@@ -44,14 +46,15 @@ impl Window<'_> {
         if !unsafe { convert::<T, R>(&mut private) } {
             return Err(Invalid::Bits);
         }
-        // SAFETY: all bytes are written, and they are a valid T: either all bit patterns are, or
-        // these were checked.
+        // SAFETY: all bytes are written, and they are a valid `T`: either every bit pattern is a valid `T`,
+        // or `convert` has checked this one.
         Ok(unsafe { private.assume_init() })
     }
 }
 
 impl Space<'_> {
-    /// Copies a plain value to the space at `at`. Returns `None`, and writes nothing, if it does not fit.
+    /// Copies a plain value to the space, at offset `at`. If the value does not fit, returns `None` and
+    /// writes nothing.
     #[inline]
     pub fn write_plain<T: Plain>(&self, at: usize, value: &T) -> Option<()> {
         let part = self.part(at, size_of::<T>())?;
@@ -62,10 +65,11 @@ impl Space<'_> {
     }
 }
 
-/// The number of bytes that a [`BounceBuffer`] holds without allocating. They fit the first-level cache.
+/// The number of bytes that a [`BounceBuffer`] holds without allocating memory. They fit the first-level
+/// cache.
 const CHUNK_BYTES: usize = 8192;
 
-/// Private memory into which bytes are copied, to be checked or converted before they are copied on.
+/// Private memory into which bytes are copied. They are checked or converted there, and then copied on.
 #[repr(align(64))]
 pub(super) struct BounceBuffer {
     stack: [MaybeUninit<u8>; CHUNK_BYTES],
@@ -79,14 +83,14 @@ impl BounceBuffer {
         Self { stack: [MaybeUninit::uninit(); CHUNK_BYTES], heap: Vec::new() }
     }
 
-    /// Returns how many bytes to fetch at a time: a multiple of `unit`.
+    /// Returns how many bytes to fetch at a time, a multiple of `unit`.
     #[inline]
     pub(super) const fn chunk_bytes(unit: usize) -> usize {
         if unit > CHUNK_BYTES { unit } else { CHUNK_BYTES - CHUNK_BYTES % unit }
     }
 
-    /// Fetches `bytes` bytes of a window from the offset `at` on, each once. Returns `None` if they are not
-    /// inside the window.
+    /// Fetches `bytes` bytes of a window, from the offset `at` on. Each byte is fetched once. Returns `None`
+    /// if the bytes are not inside the window.
     #[inline]
     pub(super) fn fetch(&mut self, from: Window<'_>, at: usize, bytes: usize) -> Option<&mut [u8]> {
         if bytes > CHUNK_BYTES {
@@ -96,14 +100,14 @@ impl BounceBuffer {
         }
         let from = from.part(at, bytes)?;
         let start = self.stack.as_mut_ptr().cast::<u8>();
-        // SAFETY: both have `bytes` bytes, and the buffer is private.
+        // SAFETY: both the window and the buffer have `bytes` bytes, and the buffer is private.
         unsafe { fetch(from.as_ptr(), start, bytes) };
         // SAFETY: these bytes were just written, and the slice borrows the buffer.
         Some(unsafe { core::slice::from_raw_parts_mut(start, bytes) })
     }
 }
 
-/// Converts fetched bytes into a value in place. Returns false if they are not a valid value.
+/// Converts fetched bytes to a value, in place. Returns false if the bytes are not a valid value.
 ///
 /// # Safety
 /// All bytes of `private` must have been written.
@@ -117,7 +121,7 @@ unsafe fn convert<T: Plain, R: Representation>(private: &mut MaybeUninit<T>) -> 
     if T::ANY_BITS {
         return true;
     }
-    // SAFETY: as above.
+    // SAFETY: the caller has written all bytes, and nothing else refers to them.
     T::valid(unsafe { core::slice::from_raw_parts(start, size_of::<T>()) })
 }
 

@@ -1,4 +1,5 @@
-//! `Writer`: appends values to the head of a message, in its final place.
+//! `Writer` appends values to the head of a message, directly in the memory of the message. The head is the
+//! part with the small values.
 
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
@@ -13,10 +14,10 @@ pub enum Overflow {
     Full,
     /// More elements than a count can express, or than the interface allows.
     TooLong,
-    /// Structures nested deeper than [`limits::DEPTH_MAX`](crate::limits::DEPTH_MAX).
+    /// Structures that are nested deeper than [`limits::DEPTH_MAX`](crate::limits::DEPTH_MAX).
     TooDeep,
-    /// A linked list with more nodes than [`limits::LIST_NODES_MAX`](crate::limits::LIST_NODES_MAX), whose
-    /// type has no `#[list]`.
+    /// A linked list with more nodes than [`limits::LIST_NODES_MAX`](crate::limits::LIST_NODES_MAX). A
+    /// type with a field that is declared `#[list]` may have more nodes.
     LongList,
 }
 
@@ -31,7 +32,7 @@ impl core::fmt::Display for Overflow {
     }
 }
 
-/// Writes that structures nest too deeply, and the limit.
+/// Writes that structures nest too deeply, and what the limit is.
 pub(super) fn too_deep(f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
     let most = crate::limits::DEPTH_MAX;
     write!(
@@ -44,7 +45,7 @@ impl std::error::Error for Overflow {}
 
 /// A cursor that appends values to a head. Padding is written as zeros.
 ///
-/// It is a [`Head`] with a representation of values.
+/// A `Writer` consists of a [`Head`] and a representation of values.
 #[derive(Debug)]
 pub struct Writer<'a, R: Representation = Native> {
     head: Head<'a>,
@@ -52,7 +53,7 @@ pub struct Writer<'a, R: Representation = Native> {
 }
 
 impl<'a> Writer<'a> {
-    /// Begins at the start of `space`, with values in the native representation.
+    /// Makes a writer at the start of `space`. It writes values in the native representation.
     #[inline]
     pub const fn new(space: Space<'a>) -> Self {
         Self::represented(space)
@@ -75,7 +76,7 @@ impl<'a, R: Representation> DerefMut for Writer<'a, R> {
 }
 
 impl<'a, R: Representation> Writer<'a, R> {
-    /// Begins at the start of `space`, with values in the representation `R`.
+    /// Makes a writer at the start of `space`. It writes values in the representation `R`.
     #[inline]
     pub const fn represented(space: Space<'a>) -> Self {
         Self { head: Head::new(space), representation: PhantomData }
@@ -115,7 +116,7 @@ impl<'a, R: Representation> Writer<'a, R> {
         self.head.bytes(align_of::<T>(), bytes)
     }
 
-    /// Appends bytes at a multiple of `align`, converted as `swap` says.
+    /// Appends bytes at a multiple of `align`. Converts them as `swap` defines.
     #[inline]
     pub(crate) fn bytes(
         &mut self,
@@ -129,7 +130,7 @@ impl<'a, R: Representation> Writer<'a, R> {
         }
     }
 
-    /// Appends a block at a multiple of `align`, converted.
+    /// Converts a block and appends it at a multiple of `align`.
     #[inline]
     pub(crate) fn block(&mut self, align: usize, block: &Block<'_>) -> Result<(), Overflow> {
         self.head.block(align, block)
@@ -147,7 +148,7 @@ impl<'a, R: Representation> Writer<'a, R> {
         self.head.align(align)
     }
 
-    /// Runs `inner` one structure deeper.
+    /// Runs `inner` at a nesting that is one level deeper. Fails if structures nest too deeply.
     #[inline]
     pub fn deeper(
         &mut self,

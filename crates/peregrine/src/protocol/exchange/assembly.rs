@@ -1,10 +1,11 @@
-//! The receiving end of a message: records which positions have arrived, and reports the missing ones.
+//! The receiving end of a message. It records which positions have arrived, and reports the missing ones. A
+//! position is the index of a piece in the order of sending.
 
 use super::header::BITMAP_BYTES_MAX;
 use super::message::Fragments;
 use super::positions::{PositionSet, SPAN};
 
-/// The result of the arrival of a position.
+/// What the arrival of a piece means for its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PieceArrival {
     /// The position was missing.
@@ -18,8 +19,8 @@ pub(crate) enum PieceArrival {
 /// The record of which positions of a message have arrived.
 ///
 /// The positions that arrived after the first missing one are in a [`PositionSet`], which the owner passes to
-/// each function. A side either sends or receives a message at any one time. So it needs only one set, and
-/// its record stays small. A message of one packet needs no assembly.
+/// each function. At any one time, a side of the exchange either sends or receives a message. So each side
+/// needs only one set, and its record stays small. A message of one packet needs no assembly.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Assembly {
     fragments: Fragments,
@@ -32,7 +33,8 @@ pub(crate) struct Assembly {
 }
 
 impl Assembly {
-    /// Makes the assembly of a message of which nothing has arrived. Empties `beyond`.
+    /// Makes the assembly of a message of which nothing has arrived. Empties `beyond`, the set of positions
+    /// that arrive after the first missing one.
     pub(crate) fn new(fragments: Fragments, beyond: &mut PositionSet) -> Self {
         beyond.release();
         beyond.clear();
@@ -59,13 +61,13 @@ impl Assembly {
         self.next == self.fragments.count()
     }
 
-    /// Returns whether a position is missing before one that has arrived.
+    /// Returns whether a later position has arrived although an earlier one is missing.
     #[inline]
     pub(crate) const fn has_holes(&self) -> bool {
         self.end > self.next
     }
 
-    /// Returns whether the last position, the end of the blast, has arrived.
+    /// Returns whether the last position of the message has arrived. It is the end of the blast.
     #[inline]
     pub(crate) const fn has_last(&self) -> bool {
         self.end == self.fragments.count()
@@ -100,7 +102,7 @@ impl Assembly {
         PieceArrival::New
     }
 
-    /// Advances over positions that arrived early.
+    /// Advances `next` over positions that have already arrived.
     fn advance(&mut self, beyond: &mut PositionSet) {
         while self.next < self.end && beyond.has(self.next, self.next) {
             beyond.remove(self.next, self.next);

@@ -1,10 +1,12 @@
-//! The protocol by which a client requests handles, in two exchanges of packets. The server keeps no state
-//! between the exchanges.
+//! The protocol by which a client requests handles. A handle identifies one sequence of calls and the
+//! server's record of it. The client and the server exchange packets twice. The server keeps no state between
+//! the two exchanges.
 //!
-//! The server answers `HELLO` with a cookie. The client returns the cookie in `BIND`, which proves its
-//! address to the server. In the headers of these packets, the secret is the client's nonce, and place and
-//! sequence are zero. No answer is longer than its request, so an attacker that forges source addresses
-//! cannot amplify its traffic. The bodies are little-endian, and padded with zeros to [`BODY_BYTES`]:
+//! The server answers `HELLO` with a cookie. The client returns the cookie in `BIND`, which proves to the
+//! server that the client has this address. In the headers of these packets, the secret is the client's
+//! nonce, and place and sequence are zero. No answer is longer than its request. So an attacker that forges
+//! source addresses gets no more traffic than it sends. The bodies are little-endian, and padded with zeros
+//! to [`BODY_BYTES`]:
 //!
 //! | kind | body |
 //! |---|---|
@@ -23,9 +25,9 @@ use super::message::is_piece;
 use super::time::{MILLISECOND, Moment, SECOND};
 use super::versions;
 
-/// The length in bytes of the body of each packet that binds.
+/// The length in bytes of the body of a packet that serves to bind.
 pub(crate) const BODY_BYTES: usize = 448;
-/// The length in bytes of each packet that binds.
+/// The length in bytes of a packet that serves to bind.
 pub(crate) const BIND_BYTES: usize = HEADER_BYTES + BODY_BYTES;
 /// The largest number of handles that one `BIND` can get.
 pub(crate) const HANDLES_MAX: usize = 16;
@@ -51,7 +53,7 @@ pub(crate) type Digest = [u8; 16];
 pub(crate) type Cookie = [u8; 16];
 type Body = [u8; BODY_BYTES];
 
-/// A name of an export.
+/// The name of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ExportName {
     bytes: [u8; NAME_BYTES_MAX],
@@ -59,7 +61,7 @@ pub(crate) struct ExportName {
 }
 
 impl ExportName {
-    /// Makes a name. Returns `None` if it is empty or too long.
+    /// Makes a name. Returns `None` if the name is empty or too long.
     pub(crate) fn new(name: &[u8]) -> Option<Self> {
         let mut bytes = [0; NAME_BYTES_MAX];
         bytes.get_mut(..name.len())?.copy_from_slice(name);
@@ -71,21 +73,22 @@ impl ExportName {
     }
 }
 
-/// The location of a server on the link that it shares with the client.
+/// The location of a server on the Ethernet link that the server shares with the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LinkLocation {
     pub(crate) hardware: [u8; 6],
     pub(crate) endpoint: [u8; 2],
 }
 
-/// What a client requests.
+/// What a client requests when it binds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BindRequest {
     pub(crate) name: ExportName,
     /// The digest of the client's interface. `None` accepts any interface.
     pub(crate) digest: Option<Digest>,
     pub(crate) handles: u16,
-    /// The length in bytes of the largest piece that the client can send and receive.
+    /// The length in bytes of the largest piece of a message that the client can send and receive in one
+    /// packet.
     pub(crate) piece: u32,
     pub(crate) result_bytes_max: u32,
     pub(crate) credits: u16,
@@ -100,29 +103,29 @@ pub(crate) struct GrantedHandle {
     pub(crate) generation: u32,
 }
 
-/// What a server grants.
+/// What a server grants when a client binds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Grant {
-    /// The number of the table that granted the handles, drawn at random when its socket was
-    /// opened. A server has one table for each of its sockets.
+    /// The number of the table that granted the handles. It was drawn at random when the socket of the table
+    /// was opened. A server has one table for each of its sockets.
     pub(crate) table: u64,
-    /// A random number of this run of the server. A later server at the same address has another number,
-    /// and knows none of the handles.
+    /// A random number of this run of the server. A later server at the same address has another number, and
+    /// knows none of these handles.
     pub(crate) incarnation: u64,
-    /// The digest of the export's interface.
+    /// The digest of the interface of the export.
     pub(crate) digest: Digest,
     pub(crate) piece: u32,
     pub(crate) call_bytes_max: u32,
     pub(crate) credits: u16,
     pub(crate) payload_check: bool,
-    /// Whether the values of calls and results are big-endian.
+    /// Whether the values in calls and results are big-endian.
     pub(crate) big_endian: bool,
     handles: [GrantedHandle; HANDLES_MAX],
     count: u8,
 }
 
 impl Grant {
-    /// Returns this grant with the first [`HANDLES_MAX`] of these handles.
+    /// Returns this grant with the first [`HANDLES_MAX`] handles of the list.
     pub(crate) fn with(mut self, handles: &[GrantedHandle]) -> Self {
         let count = handles.len().min(HANDLES_MAX);
         self.handles[..count].copy_from_slice(&handles[..count]);
@@ -155,14 +158,14 @@ impl Grant {
 /// Why a server refuses to bind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BindRefusal {
-    /// The number of a kind of error.
+    /// The number that stands for the kind of error.
     pub(crate) kind: u32,
     text: [u8; TEXT_BYTES_MAX],
     length: u16,
 }
 
 impl BindRefusal {
-    /// Makes a refusal. A text that is too long is truncated.
+    /// Makes a refusal. If the text is too long, it is truncated.
     pub(crate) fn new(kind: u32, text: &str) -> Self {
         let text = &text[..text.floor_char_boundary(TEXT_BYTES_MAX)];
         let mut bytes = [0; TEXT_BYTES_MAX];
@@ -170,19 +173,20 @@ impl BindRefusal {
         Self { kind, text: bytes, length: text.len() as u16 }
     }
 
-    /// Returns the text as it was sent, which need not be UTF-8.
+    /// Returns the text as the server sent it. The text need not be UTF-8.
     pub(crate) fn text(&self) -> &[u8] {
         &self.text[..usize::from(self.length)]
     }
 }
 
-/// The contents of a packet that binds.
+/// The contents of a packet that serves to bind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant)] // short-lived; nothing here allocates
 pub(crate) enum BindMessage {
-    /// A request for a cookie. The flag: whether the client requests the server's location on the link.
+    /// A request for a cookie. The flag shows whether the client requests the server's location on the link.
     Hello(bool),
-    /// A cookie, and the server's location on the link if the client requested it and the server has one.
+    /// A cookie, and the server's location on the link. The location is missing if the client did not request
+    /// it or the server has none.
     Cookie(Cookie, Option<LinkLocation>),
     Bind(Cookie, BindRequest),
     Bound(Grant),
@@ -212,7 +216,7 @@ impl Cursor<'_> {
     }
 }
 
-/// Writes values into a body, one after another. The number is the offset of the next value.
+/// Writes values into a body, one after another. The number is the offset at which the next value is written.
 struct BodyWriter<'a>(&'a mut Body, usize);
 
 impl BodyWriter<'_> {
@@ -304,8 +308,8 @@ impl BindMessage {
         }
     }
 
-    /// Reads the body of a packet that binds. Returns `None` if the body is damaged, or if the packet has
-    /// another kind.
+    /// Reads the body of a packet that serves to bind. Returns `None` if the body is damaged, or the packet
+    /// has another kind.
     pub(crate) fn parse(header: &Header, body: &[u8]) -> Option<Self> {
         if body.len() != BODY_BYTES || !header.holds(body) {
             return None;
@@ -364,8 +368,8 @@ impl BindMessage {
     }
 }
 
-/// Makes and checks the server's cookies: keyed hashes of the client's address, its nonce and the time.
-/// Because clients return their cookies, the server need not remember clients.
+/// Makes and checks the server's cookies. A cookie is a keyed hash of the client's address, the client's
+/// nonce and the time. Clients return their cookies, so the server need not remember clients.
 #[derive(Clone)]
 pub(crate) struct Cookies {
     key: [u8; 16],
@@ -383,7 +387,7 @@ impl Cookies {
         Self { key }
     }
 
-    /// Makes the cookie of a client. `address`: its address in any unambiguous form, with the port.
+    /// Makes the cookie of a client. `address` is the client's address and port, in any unambiguous form.
     pub(crate) fn make(&self, now: Moment, address: &[u8], nonce: &Nonce) -> Cookie {
         self.of_slot(now.0 / SLOT, address, nonce)
     }
@@ -407,15 +411,16 @@ impl Cookies {
         let slot = now.0 / SLOT;
         let same = |slot| {
             let right = self.of_slot(slot, address, nonce);
-            // All bytes are compared, so that the duration of the comparison reveals nothing.
+            // All bytes are compared, so that the duration of the comparison does not reveal where the
+            // cookies differ.
             right.iter().zip(cookie).fold(0, |different, (a, b)| different | (a ^ b)) == 0
         };
         same(slot) || (slot > 0 && same(slot - 1))
     }
 
-    /// Returns what the server does with a packet that binds: it sends a cookie, or decides about the request
-    /// of a client whose address is proven. Returns `None` if the packet is damaged, or is neither a `HELLO`
-    /// nor a `BIND`.
+    /// Returns what the server does with a packet that serves to bind. The server sends a cookie, or decides
+    /// about the request of a client whose address is proven. Returns `None` if the packet is damaged, or is
+    /// neither a `HELLO` nor a `BIND`.
     pub(crate) fn asked(
         &self,
         now: Moment,
@@ -428,7 +433,8 @@ impl Cookies {
             BindMessage::Bind(cookie, request) if self.verify(now, address, nonce, &cookie) => {
                 Some(BindAction::Decide(request))
             }
-            // The cookie has expired, or was not made for this client. The client continues with a new one.
+            // The cookie has expired, or was not made for this client. The client continues with a new
+            // cookie.
             BindMessage::Bind(..) => {
                 Some(BindAction::SendCookie(self.make(now, address, nonce), false))
             }
@@ -440,7 +446,7 @@ impl Cookies {
     }
 }
 
-/// What a server does with a packet that binds.
+/// What a server does with a packet that serves to bind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant)] // short-lived; nothing here allocates
 pub(crate) enum BindAction {
@@ -454,9 +460,9 @@ pub(crate) enum BindAction {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant)] // there is only one for each binding
 pub(crate) enum BindOutcome {
-    /// The server granted handles. The number: the round trip in nanoseconds.
+    /// The server granted handles. The number is the round trip in nanoseconds.
     Granted(Grant, u64),
-    /// The client requested only the server's location on the link. `None`: the server has none.
+    /// The client requested only the server's location on the link. `None` means that the server has none.
     Location(Option<LinkLocation>),
     /// The server refused the request.
     Refused(BindRefusal),
@@ -466,11 +472,11 @@ pub(crate) enum BindOutcome {
     NoAnswer,
 }
 
-/// The client's side of a bind exchange.
+/// The client's side of the two exchanges that bind.
 #[derive(Clone, Debug)]
 pub(crate) struct BindExchange {
     nonce: Nonce,
-    /// What the client requests. `None` if it requests only the location on the link.
+    /// What the client requests. `None` if the client requests only the location on the link.
     request: Option<BindRequest>,
     state: State,
     tries: u8,
@@ -478,7 +484,7 @@ pub(crate) struct BindExchange {
     asks_version: bool,
     serial: u16,
     echo: u16,
-    /// The time at which each packet was sent, beginning with serial 1.
+    /// The times at which the packets were sent, beginning with the packet with serial 1.
     sent: [Moment; TRIES_MAX as usize],
     round_trip: u64,
     wait: u64,
@@ -554,7 +560,7 @@ impl BindExchange {
         Some(())
     }
 
-    /// Handles a packet. Returns whether it was an answer.
+    /// Handles a packet. Returns whether the packet was an answer to this exchange.
     pub(crate) fn receive(&mut self, now: Moment, packet: &[u8]) -> bool {
         let Some((header, body)) = packet.split_first_chunk() else { return false };
         match Header::parse(header, body.len()) {
@@ -564,8 +570,8 @@ impl BindExchange {
         }
     }
 
-    /// Handles a packet of another version, which may be the answer to the packet in the previous
-    /// version.
+    /// Handles a packet of another version. It may be the answer to the packet that the client sent in the
+    /// previous version.
     fn handle_other_version(&mut self, packet: &[u8]) -> bool {
         let Some(other) = versions::read(packet) else { return false };
         let answers = other.kind == PacketKind::Cookie && other.nonce == self.nonce;
@@ -575,7 +581,7 @@ impl BindExchange {
         answers
     }
 
-    /// Handles a packet of the server. Returns whether it was an answer.
+    /// Handles a packet of the server. Returns whether the packet was an answer to this exchange.
     pub(crate) fn handle(&mut self, now: Moment, header: &Header, body: &[u8]) -> bool {
         if header.handle.secret != self.nonce || header.handle.place != 0 {
             return false;
@@ -589,8 +595,8 @@ impl BindExchange {
                 self.due = now;
                 State::Bind(cookie)
             }
-            // The client ignores a cookie that it already has, because a late duplicate of the first answer
-            // contains it.
+            // The client ignores a cookie that it already has. A late duplicate of the first answer contains
+            // this cookie.
             (BindMessage::Cookie(cookie, _), State::Bind(old)) if cookie != old => {
                 self.due = now;
                 State::Bind(cookie)
@@ -608,10 +614,10 @@ impl BindExchange {
         true
     }
 
-    /// Returns the round trip of the answered packet. If the round trip is longer than the wait for an
-    /// answer, each packet is sent more than once, and the first answer belongs to the first packet.
-    /// The echo identifies that packet. So, unlike TCP, the client can measure the round trip of
-    /// retransmitted packets.
+    /// Returns the round trip of the packet that was answered. If the round trip is longer than the wait for
+    /// an answer, the client sends each packet more than once, and the first answer belongs to the first
+    /// packet. The echo in the answer identifies that packet. So, unlike TCP, the client can measure the
+    /// round trip of retransmitted packets.
     fn measure(&self, now: Moment, echo: u16) -> u64 {
         let sent = &self.sent[..usize::from(self.serial)];
         let answered = usize::from(echo).checked_sub(1).and_then(|at| sent.get(at));
@@ -625,7 +631,7 @@ impl BindExchange {
         }
     }
 
-    /// Returns how the exchange ended, if it has.
+    /// Returns how the exchange ended, if it has ended.
     pub(crate) const fn outcome(&self) -> Option<&BindOutcome> {
         match &self.state {
             State::Ended(bound) => Some(bound),

@@ -1,4 +1,6 @@
-//! The sending end of a message: what to send next, at which rate, and what to retransmit.
+//! The sending end of a message. A *blast* sends all pieces of a message without waiting for
+//! acknowledgements. A *position* is the index of a piece in the order of sending. This module decides which
+//! position to send next, at which rate, and what to retransmit.
 
 use super::flow::{Flow, FlowAccess, Pace};
 use super::header::{BITMAP_BYTES_MAX, Flags, before};
@@ -6,38 +8,38 @@ use super::message::Fragments;
 use super::positions::{PositionSet, SPAN};
 use super::time::{MILLISECOND, Moment};
 
-/// The usual number of reports that the sender requests for each window.
+/// The usual number of reports that the sender requests while it sends one window of positions.
 const ASKS: u32 = 8;
-/// The smallest number of positions between two requests for a report, without pacing.
+/// The smallest number of positions between two requests for a report, if the positions are not paced.
 const ASK_AFTER: u32 = 16;
-/// The smallest number of positions between two requests for a report, with pacing. The number is small,
-/// because after each report the sender may send about this number of positions in one burst.
+/// The smallest number of positions between two requests for a report, if the positions are paced. The number
+/// is small, because after each report the sender may send about this number of positions in one burst.
 const ASK_AFTER_PACED: u32 = 4;
-/// The time after which a paced sender requests a report, if more than [`ASK_AFTER_PACED`] positions are
-/// sent within it.
+/// The time after which a paced sender requests a report, if it sends more than [`ASK_AFTER_PACED`] positions
+/// within this time.
 const ASK_TIME: u64 = MILLISECOND / 5;
-/// A paced sender sends at once the positions that are due within this time. The burst is small, as TCP's is
-/// (two packets for each acknowledgement). With larger bursts, the losses of a sender would be concentrated
-/// in fewer overflows of a queue, so its window would be reduced less often than TCP's window, and the
-/// sender would take more than its fair share.
+/// A paced sender sends at once all positions that are due within this time. The burst is small, like the
+/// bursts of TCP (two packets for each acknowledgement). With larger bursts, the losses of a sender would be
+/// concentrated in fewer overflows of a queue. Then the sender would reduce its window less often than TCP,
+/// and would take more than its fair share.
 const BURST: u64 = MILLISECOND;
 /// The smallest number of positions in a burst.
 const BURST_MIN: u64 = 2;
 /// The largest number of positions in a burst.
 const BURST_MAX: u64 = 44;
 
-/// The receiver's report of the positions that have arrived.
+/// The receiver's report of which positions have arrived.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReceptionReport<'a> {
     /// All positions below this one have arrived.
     pub(crate) next: u32,
     /// Bit i of byte j shows whether position `next + 8 j + i` has arrived.
     pub(crate) bitmap: &'a [u8],
-    /// The number of positions that arrived, including those that did not fit into the bitmap.
+    /// The number of positions that have arrived. Positions that did not fit into the bitmap are included.
     pub(crate) had: u32,
     /// The serial of the last packet that arrived at the receiver.
     pub(crate) echo: u16,
-    /// Whether the receiver has waited for late packets. If it has, positions that were sent and have not
+    /// Whether the receiver has waited for late packets. If it has, all positions that were sent and have not
     /// arrived are lost.
     pub(crate) waited: bool,
 }
@@ -48,13 +50,14 @@ impl ReceptionReport<'_> {
         self.bitmap.get(bit as usize / 8).is_some_and(|byte| byte >> (bit % 8) & 1 == 1)
     }
 
-    /// Returns the position after the last one that has arrived according to the report.
+    /// Returns the end of the positions that have arrived according to the report: one more than the last of
+    /// them.
     fn end(&self) -> u32 {
         let last = self.bitmap.iter().rposition(|byte| *byte != 0);
         last.map_or(self.next, |at| self.next + 8 * at as u32 + 8 - self.bitmap[at].leading_zeros())
     }
 
-    /// Returns the end of the positions that the report covers.
+    /// Returns the end of the positions about which the report says whether they have arrived.
     fn covered_end(&self) -> u32 {
         let full = self.bitmap.len() == BITMAP_BYTES_MAX;
         if full { self.next.saturating_add(8 * BITMAP_BYTES_MAX as u32) } else { u32::MAX }
@@ -78,12 +81,12 @@ impl<L: FlowAccess> SendPath<'_, L> {
     }
 }
 
-/// What a [`ReceptionReport`] changed.
+/// The effect of a [`ReceptionReport`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReportEffect {
-    /// Nothing, because the report is late or impossible.
+    /// None, because the report is late or impossible.
     Invalid,
-    /// No position is known to be lost. There may be more to send.
+    /// No position is known to be lost. There may be more positions to send.
     Progress,
     /// Positions are missing, although none was missing before.
     NewLosses,
@@ -91,23 +94,24 @@ pub(crate) enum ReportEffect {
     StillMissing,
 }
 
-/// The current round of retransmission, which finds out which retransmitted positions are lost again.
+/// The current round of retransmission. The rounds show which retransmitted positions are lost again.
 ///
-/// All missing positions below [`Blast::declared`] were retransmitted, or wait for retransmission. A round
-/// consists of the positions that were below `declared` when the first of them was retransmitted. If the last
-/// packet of the round has arrived, the positions of the round that have not arrived are lost again.
-/// Positions that are declared lost during the round form the next round. A round also ends as soon as all of
-/// its positions have arrived, because its last serial can be compared only until serials wrap around.
+/// All missing positions below [`Blast::declared`] either were retransmitted, or wait for retransmission.
+/// When the first of them is retransmitted, a round begins. The round consists of all positions that are
+/// below `declared` at that time. Once the last packet of the round has arrived, the positions of the round
+/// that have not arrived are lost again. Positions that are declared lost during the round form the next
+/// round. A round also ends as soon as all of its positions have arrived. The reason: serials wrap around, so
+/// the last serial of a round can be compared only for a limited time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Round {
     None,
     /// Some positions below this one still wait for retransmission.
     Open(u32),
-    /// All positions below this one were retransmitted, the last one with this serial or an earlier one.
+    /// All positions below this one were retransmitted. The last of them had this serial or an earlier one.
     Sent(u32, u16),
 }
 
-/// The state of a message that is being sent.
+/// The state of a message that this side sends.
 ///
 /// Positions that wait for retransmission are in a [`PositionSet`], which the owner passes to each
 /// function. A message of one packet uses the set only if the packet is lost.
@@ -116,10 +120,10 @@ pub(crate) struct Blast {
     fragments: Fragments,
     /// All positions below this one have arrived at the receiver.
     base: u32,
-    /// The next position that was not yet sent since the message began, or began again.
+    /// The next position that was not yet sent since the message began, or since it last began again.
     next: u32,
-    /// If the message began again with the same pieces: the end of the positions that were sent before that.
-    /// Otherwise zero.
+    /// If the message began again with the same pieces, this is the end of the positions that were sent
+    /// before the restart. Otherwise zero.
     earlier: u32,
     /// The number of positions that wait for retransmission.
     missing: u32,
@@ -130,17 +134,17 @@ pub(crate) struct Blast {
     again: Round,
     /// Positions below this one were sent before the last reduction of the window.
     recovery: u32,
-    /// The flow's number of reductions when this handle last read it.
+    /// The number of reductions of the flow's window when this handle last read that number.
     reductions: u16,
     /// The number of positions sent since the last request for a report, or since the last report.
     unasked: u16,
-    /// The serial of the position sent last.
+    /// The serial of the position that was sent last.
     newest: u16,
-    /// The serial of the position whose answer is timed.
+    /// The serial of the position for whose answer the time is measured.
     timed: u16,
-    /// The time at which the timed position was sent. Zero if no answer is timed.
+    /// The time at which the position `timed` was sent. Zero if no time is measured.
     timed_at: Moment,
-    /// The pacing clock: the time at which the last position was due.
+    /// The pacing clock. It holds the time at which the last position was due.
     paced: Moment,
     /// Whether pacing delays the next position.
     waits: bool,
@@ -178,9 +182,9 @@ impl Blast {
         Self { is_resent: true, ..Self::new(fragments) }
     }
 
-    /// Returns the state with which this message begins again from its start. The receiver has reported that
-    /// it has kept nothing of the message. The report may be old, and positions may have arrived since. So
-    /// later reports may contain positions that were sent before the restart.
+    /// Returns the state in which this message begins again from its start. The receiver has reported that it
+    /// kept nothing of the message. That report may be old, and positions may have arrived since. So later
+    /// reports may contain positions that were sent before the restart.
     pub(crate) fn restarted(&self) -> Self {
         Self { earlier: self.next.max(self.earlier), ..Self::new(self.fragments) }
     }
@@ -201,14 +205,14 @@ impl Blast {
         self.waits.then_some(self.paced)
     }
 
-    /// Returns the number of positions that are in flight, as far as is known.
+    /// Returns the number of positions that are in flight, as far as the sender knows.
     const fn in_flight(&self) -> u32 {
         (self.next - self.missing).saturating_sub(self.had)
     }
 
-    /// Returns the next position to send, with its flags, or `None` until a report arrives or a position is
-    /// [due](Self::due). If `hold` is true, missing positions are perhaps only late, and are not
-    /// retransmitted yet.
+    /// Returns the next position to send, with its flags. Returns `None` if nothing can be sent until a
+    /// report arrives or a position is [due](Self::due). If `hold` is true, missing positions are perhaps
+    /// only late, so they are not retransmitted yet.
     #[inline]
     pub(crate) fn poll(
         &mut self,
@@ -217,7 +221,7 @@ impl Blast {
         hold: bool,
         missing: &mut PositionSet,
     ) -> Option<(u32, Flags)> {
-        // A message of one packet is sent without pacing, unless it is sent again.
+        // A message of one packet is sent without pacing, unless the message is sent again.
         if self.fragments.count() == 1 && self.next == 0 && !self.is_resent {
             self.next = 1;
             self.newest = serial;
@@ -274,7 +278,7 @@ impl Blast {
                 self.missing -= 1;
                 self.note_retransmission(position, serial, missing);
                 // The packet with the last missing position requests a report, because perhaps no other
-                // packet follows it.
+                // packet follows this one.
                 flags = Flags::RESENT.with_if(self.missing == 0, Flags::REPORT);
                 position
             }
@@ -304,7 +308,7 @@ impl Blast {
         if interval == 0 {
             return false;
         }
-        // At the start of a message the sender counts as late, so the first positions are sent at once.
+        // At the start of a message the sender is treated as late, so it sends the first positions at once.
         let late = if self.next == 0 { u64::from(pace.first) * interval } else { pace.late };
         let burst = (BURST / interval).clamp(BURST_MIN, BURST_MAX) * interval;
         self.paced = self.paced.max(Moment(now.0.saturating_sub(late)));
@@ -327,8 +331,7 @@ impl Blast {
 
     /// Returns whether the current position requests a report. Several positions of each window request a
     /// report, and so does the last position before the sender must stop. If the rest of the message can
-    /// follow at once, no position requests a report, because the receiver always answers the end of a
-    /// message.
+    /// follow at once, no position requests a report. The receiver answers the end of a message in any case.
     fn requests_report(&self, size: u32, interval: u64) -> bool {
         let rest = self.fragments.count() - self.next + self.missing;
         let full = self.next - self.base >= SPAN;
@@ -342,7 +345,7 @@ impl Blast {
         rest > room && (u32::from(self.unasked) >= often || room == 0)
     }
 
-    /// Handles a report.
+    /// Handles the receiver's report.
     pub(crate) fn handle_report(
         &mut self,
         have: &ReceptionReport<'_>,
@@ -358,15 +361,15 @@ impl Blast {
             return ReportEffect::Invalid;
         }
         if end > self.next {
-            // The positions up to `end` were sent before the message began again. Missing positions among
-            // them are no sign of congestion.
+            // The positions up to `end` were sent before the message began again. If some of them are
+            // missing, this is no sign of congestion.
             (self.next, self.recovery) = (end, end);
         }
         let (flying, was_missing) = (self.in_flight(), self.missing > 0);
         let had = have.had.clamp(have.next, self.next).max(self.had);
         let progress = had - core::mem::replace(&mut self.had, had);
         self.sample_round_trip(have, path);
-        // If the last packet has arrived, or the receiver has waited, each position that was sent has arrived
+        // If the last packet has arrived, or the receiver has waited, each sent position has either arrived
         // or is lost.
         let settled = have.waited || !before(have.echo, self.newest);
         let known = if settled { self.next.min(have.covered_end()) } else { end };
@@ -376,12 +379,12 @@ impl Blast {
             self.find_missing(have, known, settled, missing);
         }
         self.unasked = 0;
-        // Positions sent during recovery do not show yet whether the smaller window can grow.
+        // Positions that were sent before the last reduction do not show whether the smaller window can grow.
         if progress > 0 && self.missing == 0 && self.base >= self.recovery {
             path.flow.with_flow(|flow| {
                 let share = path.share(flow);
-                // The window grows only if it was used: the message does not fit into it, and at least half
-                // of the window was in flight.
+                // The window grows only if the sender used it. That is the case if the message does not fit
+                // into the window, and at least half of the window was in flight.
                 if self.fragments.count() > share && flying >= share / 2 {
                     flow.acknowledged(path.now, progress);
                 }
@@ -410,10 +413,10 @@ impl Blast {
         }
     }
 
-    /// Finds missing positions. These are the positions below `known` that have not arrived and were
-    /// not declared lost before. Retransmitted positions that have not arrived are missing again when
-    /// their round is over, or if `settled` is true. `settled` means that each position that was sent
-    /// has arrived or is lost.
+    /// Finds missing positions. These are the positions below `known` that have not arrived and were not
+    /// declared lost before. Retransmitted positions that have not arrived are missing again when their round
+    /// is over, or if `settled` is true. `settled` means that each position that was sent has arrived or is
+    /// lost.
     fn find_missing(
         &mut self,
         have: &ReceptionReport<'_>,
@@ -422,7 +425,7 @@ impl Blast {
         set: &mut PositionSet,
     ) {
         if self.missing == 0 {
-            // The set may still contain positions from its previous use.
+            // The set may still contain positions of an earlier message or round.
             set.clear();
         }
         // Positions that have arrived meanwhile need no retransmission.
@@ -436,7 +439,7 @@ impl Blast {
         }
         self.base = have.next;
         let lost_again = match self.again {
-            // No packet is in flight any more.
+            // No packet of this message is in flight any more.
             _ if settled => self.declared,
             Round::Sent(end, last) if !before(have.echo, last) => end,
             _ => 0,
@@ -459,16 +462,16 @@ impl Blast {
             Round::Open(end) | Round::Sent(end, _) => lost_again > 0 || self.base >= end,
         };
         self.again = match self.again {
-            // The positions of the round that waited for retransmission have arrived meanwhile.
+            // The positions of the round that still waited for retransmission have arrived meanwhile.
             Round::Open(end) if !is_over && set.first(self.base, self.base, end).is_none() => {
                 Round::Sent(end, self.newest)
             }
             again if !is_over => again,
-            // Positions beyond the round were retransmitted meanwhile: they form the next round.
+            // Positions beyond the round were retransmitted meanwhile. They form the next round.
             _ if self.missing == 0 && self.base < self.declared => {
                 Round::Sent(self.declared, self.newest)
             }
-            // The next retransmission begins a round.
+            // The next retransmission begins a new round.
             _ => Round::None,
         };
     }

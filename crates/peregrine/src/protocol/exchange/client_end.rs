@@ -1,4 +1,6 @@
-//! The client end of a handle: one call at a time, all timers, and the outcome.
+//! The client end of a handle. It makes one call at a time, has all timers, and reports the outcome of each
+//! call. A handle identifies one sequence of calls and the server's record of it. A piece is the part of a
+//! message that one packet carries. A position is the index of a piece in the order of sending.
 //!
 //! | from | to | when |
 //! |---|---|---|
@@ -10,13 +12,13 @@
 //! | `Sending`, `Executing`, `Replied` | `Receiving` | a piece of a longer result arrives |
 //! | the four states from `Sending` to `Receiving` | `AckPending` | the result is complete; its acknowledgement has not been sent |
 //! | `AckPending` | `Idle` | [`acknowledge`](ClientEnd::acknowledge); the next call acknowledges, too |
-//! | `Probing`, and the four states from `Sending` to `Receiving` | `Cancelling` | [`cancel`](ClientEnd::cancel), or a result that is too large: the handle is captured |
+//! | `Probing`, and the four states from `Sending` to `Receiving` | `Cancelling` | [`cancel`](ClientEnd::cancel), or a result that is too large: the handle is captured, so no call can use it yet |
 //! | `Cancelling` | `Idle` | the server has released the call |
 //! | any | `Closed` | the server refused the handle or gave no answer for too long, or [`close`](ClientEnd::close): the handle is never used again |
 //!
-//! While the server is silent, the client sends only questions, never data: `PROBE` for the call, and
-//! `HAVE_RESULT` once the server has sent the result. Data are retransmitted only after the other end has
-//! reported what is missing.
+//! While the server is silent, the client sends only questions, never data. It sends `PROBE` to ask about the
+//! call, and `HAVE_RESULT` once the server has sent the result. Data are retransmitted only after the other
+//! end has reported what is missing.
 
 mod ending;
 mod outcome;
@@ -40,10 +42,12 @@ use super::positions::PositionSet;
 use super::rtt::{Rtt, WAIT_MAX};
 use super::time::{MILLISECOND, Moment, SECOND};
 
-/// While the server answers that the procedure runs, the interval of the client's probes grows up to this
-/// time. On average, the client discovers the death of the server later by half of the interval.
+/// The longest interval between probes while the server answers that the procedure runs. The interval grows
+/// up to this time. On average, half of the interval passes after the death of the server before the client
+/// sends the next probe.
 const CALM_MAX: u64 = 400 * MILLISECOND;
-/// The longest interval of probes while the client only waits for the release of a cancelled call.
+/// The longest interval between probes while the client only waits until the server releases a cancelled
+/// call.
 const CAPTURED_MAX: u64 = 2 * SECOND;
 const NEVER: Moment = Moment(u64::MAX);
 
@@ -51,13 +55,13 @@ const NEVER: Moment = Moment(u64::MAX);
 enum State {
     Idle,
     AckPending,
-    /// The client asks whether the server still knows the handle. The first of its probes has the
-    /// serial `first`. Nothing of the call was sent.
+    /// The client asks whether the server still knows the handle. `first` is the serial of the first of these
+    /// probes. Nothing of the call was sent.
     Probing {
         first: u16,
     },
-    /// `held` is true if positions are missing that are perhaps only late. They are retransmitted when the
-    /// timer expires.
+    /// `held` is true if some positions are missing, but are perhaps only late. They are retransmitted when
+    /// the timer expires.
     Sending {
         blast: Blast,
         held: bool,
@@ -82,7 +86,7 @@ enum ReportTimer {
     Report,
 }
 
-/// A control packet to send before anything else.
+/// A control packet that the client sends before anything else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PendingControl {
     Nothing,
@@ -104,19 +108,20 @@ pub(crate) struct ClientEnd {
     /// Whether the server has no memory for the call. The client sends nothing of the call until the server
     /// reports that it has memory.
     waits: bool,
-    /// The number of consecutive ICMP refusals by the server's machine, and the serial of the packet
-    /// that was refused last.
+    /// The number of consecutive ICMP refusals by the server's machine, and the serial of the packet that the
+    /// machine refused last.
     unreachable: (u8, u16),
-    /// The serial of the last sent packet.
+    /// The serial of the packet that this side sent last.
     serial: u16,
-    /// The serial of the last received packet.
+    /// The serial of the packet that this side received last.
     echo: u16,
     sequence: u32,
     piece: u32,
-    /// The number of positions that had arrived at the server when missing ones were last retransmitted.
+    /// The number of positions that had arrived at the server when the client last retransmitted missing
+    /// positions.
     had: u32,
     handle: Handle,
-    /// The generation of the handle's place when the handle was granted.
+    /// The generation of the handle's place in the server's table, at the time when the handle was granted.
     generation: u32,
     shape: Shape,
     result: Shape,
@@ -128,27 +133,27 @@ pub(crate) struct ClientEnd {
     due: Moment,
     /// Nanoseconds until the next probe if no packet arrives.
     interval: u64,
-    /// Nanoseconds until the next probe while the server answers that the procedure runs.
+    /// Nanoseconds until the next probe, if the server answers that the procedure runs.
     calm: u64,
-    /// The serial and the send time of the packet whose answer is timed, until the server has received
-    /// this packet or a later one.
+    /// The serial and the send time of the packet for whose answer the time is measured. `None` once the
+    /// server has received this packet or a later one.
     timed: Option<(u16, Moment)>,
-    /// The serial of the last control packet, until the server has received it or a later packet.
+    /// The serial of the last control packet. `None` once the server has received this packet or a later one.
     asked: Option<u16>,
     rtt: Rtt,
-    /// The number of positions that the server accepts.
+    /// The number of positions beyond the acknowledged ones that the server accepts.
     credits: u16,
     seen: u16,
     terms: ClientTerms,
     random: u64,
-    /// While sending: missing positions of the call. While receiving: positions of the result that arrived
-    /// after the first hole.
+    /// While the client sends: the missing positions of the call. While it receives: the positions of the
+    /// result that arrived after the first missing one.
     positions: PositionSet,
 }
 
 impl ClientEnd {
-    /// Makes the client end of a handle that was just bound. `round_trip`: the first measured round trip,
-    /// in nanoseconds.
+    /// Makes the client end of a handle that was just bound. `round_trip` is the first measured round trip in
+    /// nanoseconds.
     pub(crate) fn new(
         granted: GrantedHandle,
         terms: ClientTerms,
@@ -189,18 +194,18 @@ impl ClientEnd {
         }
     }
 
-    /// Sets the shortest silence before the first probe of a call.
+    /// Sets the shortest silence after which the client sends the first probe of a call.
     pub(crate) fn ask_after(&mut self, nanoseconds: u64) {
         self.rtt.set_wait_min(nanoseconds);
     }
 
-    /// Sets the time at which the last packet of the server arrived. For a new handle, this is the packet
-    /// that granted it.
+    /// Sets the time at which the last packet of the server arrived. For a new handle, this is the time of
+    /// the packet that granted the handle.
     pub(crate) fn set_last_heard(&mut self, now: Moment) {
         self.heard = now;
     }
 
-    /// Begins a call. Its packets are then returned by [`poll_send`](Self::poll_send).
+    /// Begins a call. Afterwards, [`poll_send`](Self::poll_send) returns the packets of the call.
     ///
     /// # Errors
     /// Fails if the handle is busy or closed, or if the call is larger than agreed or has contradictory
@@ -219,7 +224,7 @@ impl ClientEnd {
             blast: Blast::new(Fragments::new(call.total, self.piece)),
             held: false,
         };
-        // The call acknowledges the previous result.
+        // The new call acknowledges the previous result.
         self.pending = PendingControl::Nothing;
         (self.sent, self.timed, self.asked) = (false, None, None);
         self.unanswered = 0;
@@ -270,17 +275,19 @@ impl ClientEnd {
         Some(Outgoing { bytes: HEADER_BYTES, range: fragments.range(fragment) })
     }
 
-    /// Times the answer to a packet, unless the answer to an earlier packet is being timed. A later packet
-    /// must not replace an earlier one: if the round trip is longer than the estimate, the client sends
-    /// several packets in each round trip, and would never time an answer.
+    /// Measures the time until the answer to a packet, unless this is already measured for an earlier packet.
+    /// A later packet must not replace an earlier one. If the round trip is longer than the estimate, the
+    /// client sends several packets in each round trip. With replacement it would then never measure an
+    /// answer.
     #[inline]
     fn time_answer(&mut self, serial: u16, now: Moment) {
         self.timed.get_or_insert((serial, now));
     }
 
     /// Probes the server before anything of the call is sent. The server may have restarted since its last
-    /// packet, or have forgotten the handle. A refusal of the probe proves that the call was not executed.
-    /// The clock only decides when the probe is worth a round trip. The proof does not depend on the clock.
+    /// packet, or may have forgotten the handle. If the server refuses the probe, this proves that the call
+    /// was not executed. The clock only decides whether the probe is worth a round trip. The proof does not
+    /// depend on the clock.
     #[cold]
     fn probe_before_call(&mut self, now: Moment, out: &mut [u8; CONTROL_BYTES_MAX]) -> Outgoing {
         self.state = State::Probing { first: self.serial.wrapping_add(1) };
@@ -335,7 +342,7 @@ impl ClientEnd {
         Outgoing { bytes, range: 0..0 }
     }
 
-    /// Handles a packet of the server. `bitmap`: the payload of a report.
+    /// Handles a packet of the server. `bitmap` is the payload if the packet is a report.
     #[inline]
     pub(crate) fn handle(
         &mut self,
@@ -369,7 +376,7 @@ impl ClientEnd {
         Handled::Place(range)
     }
 
-    /// Notes a packet of the current call, which shows that the server is alive.
+    /// Notes a packet of the current call. The packet shows that the server is alive.
     #[inline]
     fn note_heard(&mut self, now: Moment, header: &Header) {
         self.echo = header.serial;
@@ -427,7 +434,7 @@ impl ClientEnd {
         }
     }
 
-    /// Handles the answer of a server that knows the handle. The call may now be sent.
+    /// Handles the answer of a server that knows the handle. The client may send the call from now on.
     fn handle_known(&mut self, now: Moment, first: u16, header: &Header) -> Handled {
         if header.flags.has(Flags::ALL) {
             return Handled::Dropped(DropReason::Violation);
@@ -484,7 +491,7 @@ impl ClientEnd {
         self.interval = self.rtt.wait();
         let is_requested = header.flags.has(Flags::REPORT);
         if !assembly.has_holes() {
-            // No position is missing before the last arrived one, so a report need not wait for late packets.
+            // No position before the last arrived one is missing, so a report need not wait for late packets.
             if is_requested || timer == ReportTimer::Report {
                 self.pending = PendingControl::Report(Flags::NONE);
             }
@@ -541,13 +548,13 @@ impl ClientEnd {
         }
         self.credits = header.credits;
         if core::mem::take(&mut self.waits) && header.fragment == 0 && bitmap.is_empty() {
-            // The server kept nothing of what was sent before, but no packet was lost.
+            // The server kept nothing of what the client sent before, but no packet was lost.
             (*blast, *held) = (blast.restarted(), false);
             self.interval = self.rtt.wait();
             self.due = now.after(self.interval);
             return Handled::Nothing;
         }
-        // A report about pieces of another size shows that no piece of the current size has arrived.
+        // If the report is about pieces of another size, no piece of the current size has arrived.
         let same = header.piece == self.piece;
         let have = ReceptionReport {
             next: if same { header.fragment } else { 0 },
@@ -571,16 +578,16 @@ impl ClientEnd {
                 *held = true;
             }
             ReportEffect::StillMissing if *held => {}
-            // The report answers the last question. So what was sent before the question has arrived or is
-            // lost.
+            // The report answers the last question. So each piece that the client sent before that question
+            // has arrived or is lost.
             ReportEffect::StillMissing if answers => self.retransmit_missing(now),
             ReportEffect::StillMissing => self.due = now.after(self.interval),
         }
         Handled::Nothing
     }
 
-    /// Stops sending because the server has no memory for the call. The server sends a packet when it has
-    /// memory. The client probes, in case that packet is lost.
+    /// Stops sending, because the server has no memory for the call. The server sends a packet as soon as it
+    /// has memory. The client sends probes, in case that packet is lost.
     fn wait_for_room(&mut self, now: Moment) -> Handled {
         self.calm = if self.waits { (self.calm * 2).min(CALM_MAX) } else { WAIT_MAX };
         self.waits = true;
@@ -588,8 +595,8 @@ impl ClientEnd {
         Handled::Nothing
     }
 
-    /// Accepts smaller pieces of the result, because the agreed ones do not fit the path from the server.
-    /// Larger pieces that have arrived are discarded.
+    /// Accepts smaller pieces of the result, because pieces of the agreed size do not fit the path from the
+    /// server. Larger pieces that have arrived are discarded.
     fn accept_smaller_pieces(&mut self, now: Moment, piece: u32) {
         (self.piece, self.fruitless) = (piece, 0);
         self.state = State::Replied;
@@ -621,7 +628,7 @@ impl ClientEnd {
         Handled::Nothing
     }
 
-    /// Doubles the time until the next probe, because the server answers that the procedure runs.
+    /// Doubles the time until the next probe, because the server answers that the procedure still runs.
     fn lengthen_interval(&mut self, now: Moment) {
         let waits = matches!(self.state, State::Executing);
         let most = if waits { CALM_MAX } else { CAPTURED_MAX };
@@ -653,9 +660,9 @@ impl ClientEnd {
                 self.note_heard(now, header);
                 self.pending = PendingControl::Cancel;
             }
-            // The client has closed the handle, and repeats its goodbye.
+            // The client has closed the handle, and sends its goodbye again.
             State::Closed => self.pending = PendingControl::Bye,
-            // The question is late: the server asked before it sent the result.
+            // The question is late. The server asked before it sent the result.
             State::Idle
             | State::AckPending
             | State::Probing { .. }
@@ -680,9 +687,8 @@ impl ClientEnd {
         )
     }
 
-    /// Reduces the size of pieces, because the driver knows that larger packets do not fit the
-    /// path. A call that is being sent begins again. A result that is being received keeps the size of
-    /// its pieces.
+    /// Reduces the size of pieces, because the driver knows that larger packets do not fit the path. If a
+    /// call is being sent, it begins again. If a result is being received, its pieces keep their size.
     pub(crate) fn reduce_piece(&mut self, piece: u32, now: Moment) {
         let piece = (piece & !15).max(PIECE_MIN);
         if piece >= self.piece {
@@ -715,7 +721,8 @@ impl ClientEnd {
         }
     }
 
-    /// Handles the expiry of the timer. Does nothing before [`next_timer`](Self::next_timer).
+    /// Handles the expiry of the timer. Does nothing before the time that [`next_timer`](Self::next_timer)
+    /// returns.
     pub(crate) fn handle_timer(&mut self, now: Moment) {
         if now < self.due {
             return;
@@ -736,7 +743,7 @@ impl ClientEnd {
         }
     }
 
-    /// Returns how the call ended, only once for each call.
+    /// Returns how the call ended. Returns this only once for each call.
     #[inline]
     pub(crate) fn outcome(&mut self) -> Option<Outcome> {
         self.outcome.take()
@@ -781,7 +788,7 @@ impl ClientEnd {
     }
 }
 
-/// Writes a header, with the check of the bitmap if the packet has one.
+/// Writes a header. If the packet has a bitmap, adds the check of the bitmap.
 pub(super) fn emit_with(mut header: Header, out: &mut [u8; CONTROL_BYTES_MAX], bytes: usize) {
     if bytes > HEADER_BYTES {
         header.flags = header.flags.with(Flags::CHECKED);

@@ -1,12 +1,13 @@
-//! Congestion control: limits the number of positions in flight to a peer, for all handles to that peer
-//! together.
+//! Congestion control. A flow limits the number of positions in flight to a peer, for all handles to that
+//! peer together. A position is the index of a piece of a message in the order of sending. Each packet
+//! carries one piece.
 //!
-//! The window follows CUBIC (RFC 9438), like the window of the kernel's TCP. So a flow and a TCP connection
-//! that lose packets at the same queue take about the same share of a link. The window begins with slow
-//! start, which ends when round trips become longer (RFC 9406) or a packet is lost. The window decays while
-//! nothing is sent (RFC 2861).
+//! The window follows CUBIC (RFC 9438), like the window of the kernel's TCP. If a flow and a TCP connection
+//! lose packets at the same queue, they therefore take about the same share of the link. The window begins
+//! with slow start. Slow start ends when round trips become longer (RFC 9406) or a packet is lost. The window
+//! decays while nothing is sent (RFC 2861).
 //!
-//! A message of one packet uses none of this.
+//! Messages of one packet are sent without congestion control.
 
 use super::time::{MILLISECOND, Moment, SECOND};
 
@@ -14,60 +15,61 @@ use super::time::{MILLISECOND, Moment, SECOND};
 /// Peregrine paper (1991), which has 48,000 bytes, in one blast.
 pub(crate) const WINDOW_FIRST: u32 = 48;
 pub(crate) const WINDOW_MIN: u32 = 2;
-/// The largest window. The order of two serials is known if they are less than 32,768 apart. Half of this
-/// range is for the window, and the other half for retransmissions.
+/// The largest window. The order of two serials is known only if they are less than 32,768 apart. Half of
+/// this range is for the window, and the other half for retransmissions.
 pub(crate) const WINDOW_MAX: u32 = 16_384;
 
 /// The factor by which a loss reduces the window.
 const BETA: f64 = 0.7;
 /// The constant `C` of CUBIC: the speed of the window's growth, in positions per second cubed.
 const C: f64 = 0.4;
-/// The growth in positions per round trip that makes a window with this `BETA` as aggressive as Reno's. RFC
-/// 9438 raises it to 1 when the window has the size that it had at the last loss. Linux does not raise it,
-/// and its connections share links with ours.
+/// The growth in positions per round trip that makes a window with this `BETA` as aggressive as the window of
+/// Reno. RFC 9438 raises the growth to 1 once the window has the size that it had at the last loss. Linux
+/// does not raise it, and Linux connections share links with this flow.
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
-/// Slow start ends when a round trip is longer than the previous one by an eighth. This is the lower bound of
-/// that increase.
+/// Slow start ends when a round trip is longer than the previous one by an eighth of it. This is the lower
+/// bound of that increase.
 const LONGER_MIN: u64 = 4 * MILLISECOND;
 /// The upper bound of the increase that ends slow start.
 const LONGER_MAX: u64 = 16 * MILLISECOND;
-/// The number of round trips before the end of slow start in which the window grows at a quarter of its usual
-/// pace. The growth is not stopped at once, because the longer round trip may have been chance.
+/// The number of round trips in which the window grows at a quarter of its usual pace before slow start ends.
+/// The growth does not stop at once, because one longer round trip may have been chance.
 const CAUTIOUS_ROUNDS: u8 = 5;
-/// The length of an idle period, unless two round trips are longer. The window halves for each idle period in
-/// which it is not used.
+/// The length of an idle period, if this is longer than two round trips. Otherwise an idle period lasts two
+/// round trips. For each idle period in which the window is not used, it is halved.
 const IDLE: u64 = 200 * MILLISECOND;
-/// On paths with a shorter round trip than this, positions are not paced, because timers are too coarse.
+/// If the round trip is shorter than this time, positions are not paced, because timers are too coarse.
 const PACED_MIN: u64 = 2 * MILLISECOND;
-/// A sender is not paced if it may have at most this number of positions in flight. After a long outage the
-/// smoothed round trip may be far too long. A few positions that were paced by this estimate would take
+/// If a sender may have at most this number of positions in flight, it is not paced. After a long outage, the
+/// smoothed round trip may be far too long. If a few positions were paced by this estimate, they would take
 /// minutes, and no answer would correct the estimate in the meantime.
 const UNPACED: u32 = 8;
-/// The largest delay that a sender makes good at once is the round trip divided by this number. A sender may
+/// The round trip divided by this number is the largest delay that a sender makes good at once. A sender may
 /// be late because it waited for an answer. It then sends at once the positions that became due within this
-/// time, and after that keeps its pace.
+/// time, and after that it keeps its pace.
 const LATE_PART: u64 = 16;
 /// The lower bound of the delay that a sender makes good at once.
 const LATE_MIN: u64 = MILLISECOND;
 /// The upper bound of the delay that a sender makes good at once.
 const LATE_MAX: u64 = 5 * MILLISECOND;
-/// After losses have shown the capacity of the path, a message begins with the handle's share divided by this
-/// number. So the message does not immediately fill a queue that other senders use.
+/// Once losses have shown the capacity of the path, a message begins with the handle's share divided by this
+/// number of positions. So the message does not immediately fill a queue that other senders use.
 const FIRST_PART: u32 = 4;
-/// The length of a span of time. The flow keeps the shortest round trip of the current span and that of the
-/// previous span, and uses the shorter one. So it notices after two spans that the path has become longer.
+/// The length of a span of time. The flow keeps the shortest round trip of the current span and the shortest
+/// round trip of the previous span, and uses the shorter of the two. So it notices after two spans if the
+/// path has become longer.
 const SPAN_TIME: u64 = 2 * SECOND;
-/// The length of a span as a number of round trips. The longer of the two lengths applies.
+/// The length of a span as a number of round trips. The longer of this length and [`SPAN_TIME`] applies.
 const SPAN_ROUND_TRIPS: u64 = 8;
-/// The time in which a receiver can process as many positions as its credits.
+/// The time in which a receiver can process as many positions as it grants in credits.
 const CREDIT_TIME: u64 = 10 * MILLISECOND;
 
-/// The pace of a handle's positions.
+/// The pace at which a handle sends its positions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     /// Nanoseconds between two positions. Zero if they are not paced.
     pub(crate) interval: u64,
-    /// Nanoseconds by which a late sender catches up at once.
+    /// The largest delay in nanoseconds that a late sender makes good at once.
     pub(crate) late: u64,
     /// The number of positions at the start of a message that are sent at once.
     pub(crate) first: u32,
@@ -87,25 +89,25 @@ pub(crate) struct Flow {
     /// The window near which growth is slow: the window before the last loss, or less (see
     /// [`reduce`](Self::reduce)).
     before: f64,
-    /// The window that Reno would have if it had begun at `epoch`.
+    /// The window that Reno would have now if it had begun at `epoch`.
     friendly: f64,
     /// When the window began to grow after the last loss.
     epoch: Option<Moment>,
-    /// The number of seconds after `epoch` at which the window has the size `before`.
+    /// The number of seconds after `epoch` until the window has the size `before`.
     back_after: f64,
-    /// The number of reductions of the window. A handle remembers this number, to notice reductions by other
-    /// handles.
+    /// The number of reductions of the window. A handle remembers this number, so that it notices reductions
+    /// that other handles caused.
     reductions: u16,
     /// The smoothed round trip, in nanoseconds. Zero if none was measured.
     smoothed: u64,
-    /// The shortest round trip of this span. `u64::MAX` if none was measured.
+    /// The shortest round trip of the current span. `u64::MAX` if none was measured.
     shortest: u64,
     /// The shortest round trip of the previous span. `u64::MAX` if none was measured.
     shortest_before: u64,
-    /// When this span began.
+    /// When the current span began.
     span_began: Moment,
     /// When a position was last sent or acknowledged. Each time the window is halved for an idle period, the
-    /// length of the period is added.
+    /// length of that period is added to this time.
     used: Moment,
     /// The number of the current round. A round lasts as long as a round trip, and at least [`CREDIT_TIME`].
     round: u16,
@@ -121,13 +123,13 @@ pub(crate) struct Flow {
     active: u16,
     /// The number of remaining rounds of cautious growth.
     cautious: u8,
-    /// If a round trip is shorter than this number of nanoseconds, cautious growth ends, and slow start
-    /// continues.
+    /// The length of a round trip in nanoseconds. If a round trip is shorter than this, cautious growth ends
+    /// and slow start continues.
     usual: u64,
 }
 
 impl Flow {
-    /// Makes the state of an unknown path. `round_trip`: the first round trip in nanoseconds, if it was
+    /// Makes the state of an unknown path. `round_trip` is the first round trip in nanoseconds, if it was
     /// measured.
     pub(crate) const fn new(round_trip: Option<u64>) -> Self {
         let (smoothed, shortest) = match round_trip {
@@ -164,8 +166,8 @@ impl Flow {
     }
 
     /// Returns the number of positions that a handle may have in flight. The handles that call this function
-    /// in a round share the window. `credits`: the credits of the peer. `seen`: the number of the last round
-    /// in which the handle called this function.
+    /// in the same round share the window. `credits` is the number of positions that the peer accepts. `seen`
+    /// is the number of the last round in which this handle called the function.
     pub(crate) fn share(&mut self, now: Moment, credits: u16, seen: &mut u16) -> u32 {
         self.decay(now);
         if now.since(self.began) > self.smoothed.max(CREDIT_TIME) {
@@ -179,13 +181,15 @@ impl Flow {
         ((self.window / sharing) as u32).min(self.credit_limit(credits)).max(WINDOW_MIN)
     }
 
-    /// Notes that a handle sends a position. A handle that only asks for its share does not use the window.
+    /// Notes that a handle sends a position. A handle that only asks for its share does not count as using
+    /// the window.
     pub(crate) const fn sends(&mut self, now: Moment) {
         self.used = now;
     }
 
     /// Returns the limit that the receiver's credits set, in positions. The sender spreads positions over the
-    /// round trip. So the limit is `credits` multiplied by the number of [`CREDIT_TIME`]s in a round trip.
+    /// round trip. So the limit is `credits` multiplied by the number of times that [`CREDIT_TIME`] fits into
+    /// a round trip.
     fn credit_limit(&self, credits: u16) -> u32 {
         let times = (self.round_trip_min() / CREDIT_TIME).clamp(1, 1000) as u32;
         (u32::from(credits) * times).min(WINDOW_MAX)
@@ -200,14 +204,14 @@ impl Flow {
     }
 
     fn next_round(&mut self, now: Moment) {
-        // Number 0 is for handles that were never counted.
+        // Round 0 is reserved for handles that were never counted.
         self.round = self.round.checked_add(1).unwrap_or(1);
         self.began = now;
         self.active = core::mem::take(&mut self.counted).max(1);
         let span = SPAN_TIME.max(SPAN_ROUND_TRIPS * self.smoothed);
         if now.since(self.span_began) > span {
-            // After a long pause, the shortest round trip of this span is too old to be kept as that of the
-            // previous span.
+            // After a long pause, the shortest round trip of the current span is too old to be kept as the
+            // value of the previous span.
             let old = now.since(self.span_began) > 2 * span;
             let last = core::mem::replace(&mut self.shortest, u64::MAX);
             self.shortest_before = if old { u64::MAX } else { last };
@@ -219,7 +223,7 @@ impl Flow {
         }
     }
 
-    /// Ends slow start when queues begin to fill, before they overflow.
+    /// Ends slow start when queues begin to fill, so that they do not overflow.
     fn detect_queueing(&mut self) {
         if self.window >= self.threshold || self.answer_before == u64::MAX {
             return;
@@ -256,7 +260,7 @@ impl Flow {
         self.epoch = None;
     }
 
-    /// Returns the pace of a handle with this share.
+    /// Returns the pace of a handle that has this share of the window.
     pub(crate) fn pace(&self, share: u32) -> Pace {
         let growing = self.window < self.threshold;
         let late = (self.smoothed / LATE_PART).clamp(LATE_MIN, LATE_MAX);
@@ -264,8 +268,7 @@ impl Flow {
         if self.smoothed < PACED_MIN || share <= UNPACED {
             return Pace { interval: 0, late, first };
         }
-        // The sender sends faster than answers arrive, so that the window limits the sender, rather
-        // than the pace.
+        // The sender sends faster than answers arrive, so that the window limits it, and not the pace.
         let quarters = if growing { 8 } else { 5 };
         Pace { interval: self.smoothed * 4 / quarters / u64::from(share.max(1)), late, first }
     }
@@ -297,8 +300,8 @@ impl Flow {
         self.window = self.window.min(f64::from(WINDOW_MAX));
     }
 
-    /// Grows the window in congestion avoidance: slowly near the window of the last loss, and faster far
-    /// from it.
+    /// Grows the window in congestion avoidance. The growth is slow near the window at which the last loss
+    /// occurred, and faster far from it.
     fn grow(&mut self, now: Moment, more: f64) {
         let epoch = match self.epoch {
             Some(epoch) => epoch,
@@ -322,8 +325,8 @@ impl Flow {
 
     /// Notes the loss of a packet that was sent after the last reduction.
     pub(crate) fn reduce(&mut self) {
-        // A loss before the window has its former size shows that another flow uses the link. The flow then
-        // aims at a smaller window, to leave capacity to the other flow.
+        // A loss while the window is still smaller than `before` shows that another flow uses the link. This
+        // flow then aims at a smaller window, to leave capacity to the other flow.
         let converges = self.window < self.before;
         self.before = if converges { self.window * (1.0 + BETA) / 2.0 } else { self.window };
         self.window = (self.window * BETA).max(f64::from(WINDOW_MIN));
@@ -347,8 +350,8 @@ impl FlowAccess for core::cell::RefCell<Flow> {
     }
 }
 
-/// A path that keeps no state: each access gets a new flow. Tests that do not depend on congestion
-/// control use it.
+/// A path that keeps no state. Each access gets a new flow. Tests that do not depend on congestion control
+/// use this path.
 #[cfg(test)]
 pub(crate) struct NoFlow;
 

@@ -1,4 +1,5 @@
-//! The header of a packet: 64 bytes that identify the call and the piece, and report what has arrived.
+//! The header of a packet. Its 64 bytes identify the call and the piece of the message, and report what has
+//! arrived.
 //!
 //! | at | bytes | what |
 //! |---|---|---|
@@ -22,17 +23,17 @@
 //! | 60 | 2 | bytes of extensions |
 //! | 62 | 2 | echo: serial of the last packet received |
 //!
-//! All numbers are little-endian. [`Header`] is the validated form. A header that was read needs no further
-//! checks. Reading a written header returns an equal header.
+//! All numbers are little-endian. [`Header`] is the validated form: a header that was read needs no further
+//! checks. If a header is written and then read, the result equals the original.
 
 use super::message::{self, Fragments, Shape};
 
 /// The length of a header in bytes.
 pub(crate) const HEADER_BYTES: usize = 64;
-/// The length in bytes of the largest bitmap after a header. It is as long as the smallest full piece, which
-/// every path carries.
+/// The length in bytes of the largest bitmap after a header. It equals the length of the smallest full piece,
+/// because every path can carry a packet of that length.
 pub(crate) const BITMAP_BYTES_MAX: usize = 512;
-/// The length in bytes of the largest packet that neither carries a piece of a message nor binds.
+/// The length in bytes of the largest packet that neither carries a piece of a message nor serves to bind.
 pub(crate) const CONTROL_BYTES_MAX: usize = HEADER_BYTES + BITMAP_BYTES_MAX;
 
 const MAGIC: [u8; 2] = *b"PX";
@@ -43,35 +44,35 @@ pub(crate) const VERSION: u8 = 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub(crate) enum PacketKind {
-    /// Client: a piece of a call.
+    /// The client sends a piece of a call.
     Call = 1,
-    /// Server: a piece of a result.
+    /// The server sends a piece of a result.
     Result = 2,
-    /// Server: reports what has arrived of a call.
+    /// The server reports what has arrived of a call.
     HaveCall = 3,
-    /// Client: reports what has arrived of a result.
+    /// The client reports what has arrived of a result.
     HaveResult = 4,
-    /// Client: asks for the state of a call.
+    /// The client asks for the state of a call.
     Probe = 5,
-    /// Client: cancels a call.
+    /// The client cancels a call.
     Cancel = 6,
-    /// Server: the call is released. It does not run, and will never run.
+    /// The server reports that the call is released. The call does not run, and will never run.
     Released = 7,
-    /// Server: does not know this handle.
+    /// The server reports that it does not know this handle.
     Refused = 8,
-    /// Client: does not need this handle any more.
+    /// The client reports that it does not need this handle any more (a goodbye).
     Bye = 9,
-    /// Client: begins to bind.
+    /// The client begins to bind.
     Hello = 10,
-    /// Server: requests a proof of the client's address.
+    /// The server requests a proof of the client's address.
     Cookie = 11,
-    /// Client: binds to a name.
+    /// The client binds to a name.
     Bind = 12,
-    /// Server: grants handles.
+    /// The server grants handles.
     Bound = 13,
-    /// Server: refuses to bind, with the reason.
+    /// The server refuses to bind, and gives the reason.
     Unbound = 14,
-    /// Server: runs this call, and asks whether the client still waits for the result.
+    /// The server asks, while it runs this call, whether the client still waits for the result.
     Ask = 15,
 }
 
@@ -97,7 +98,7 @@ impl PacketKind {
         })
     }
 
-    /// Returns whether the payload is a piece of a message.
+    /// Returns whether packets of this kind carry a piece of a message.
     #[inline]
     pub(crate) const fn carries(self) -> bool {
         matches!(self, Self::Call | Self::Result)
@@ -110,7 +111,7 @@ impl PacketKind {
         matches!(self, Self::Call | Self::HaveResult | Self::Probe | Self::Cancel | Self::Bye)
     }
 
-    /// Returns whether packets of this kind belong to binding.
+    /// Returns whether packets of this kind serve to bind.
     pub(crate) const fn binds(self) -> bool {
         matches!(self, Self::Hello | Self::Cookie | Self::Bind | Self::Bound | Self::Unbound)
     }
@@ -127,13 +128,13 @@ impl Flags {
     pub(crate) const REPORT: Self = Self(1);
     /// This piece was sent before.
     pub(crate) const RESENT: Self = Self(2);
-    /// The payload has a check.
+    /// The header has a check of the payload.
     pub(crate) const CHECKED: Self = Self(4);
     /// The sender of this packet has received the whole message.
     pub(crate) const ALL: Self = Self(8);
-    /// The result was sent.
+    /// The server has sent the result.
     pub(crate) const REPLIED: Self = Self(16);
-    /// In a refusal: the server knows the handle, but at another address.
+    /// In a refusal: the server knows the handle, but for another address.
     pub(crate) const ELSEWHERE: Self = Self(32);
     const KNOWN: u16 = 63;
 
@@ -153,19 +154,19 @@ impl Flags {
     }
 }
 
-/// The identity of one activity, and of the server's record of its calls.
+/// Identifies one activity, that is, one sequence of calls, and the server's record of these calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Handle {
     /// The index of the record in the server's table.
     pub(crate) place: u32,
-    /// A random number. A host that does not know it can neither make nor answer calls.
+    /// A random number. A host that does not know the number can neither make calls nor answer them.
     pub(crate) secret: [u8; 12],
 }
 
 impl Handle {
-    /// Returns the sequence that precedes the sequence of the first call. It is a part of the random secret,
-    /// so the sequences of some handles wrap around soon. Otherwise errors in the handling of wrapped
-    /// sequences would only show after years.
+    /// Returns the sequence that precedes the sequence of the first call. The value is a part of the random
+    /// secret, so the sequences of some handles wrap around soon. If they all began at zero, errors in the
+    /// handling of wrapped sequences would only show after years.
     #[inline]
     pub(crate) const fn sequence(&self) -> u32 {
         u32::from_le_bytes([self.secret[8], self.secret[9], self.secret[10], self.secret[11]])
@@ -182,9 +183,10 @@ pub(crate) struct Header {
     pub(crate) serial: u16,
     pub(crate) echo: u16,
     pub(crate) shape: Shape,
-    /// The number of the fragment that the packet carries. In a report: the first missing position.
+    /// The number of the fragment that the packet carries. In a report: the first missing position, that is,
+    /// its index in the order of sending.
     pub(crate) fragment: u32,
-    /// The length of a full piece in bytes: a multiple of 16.
+    /// The length of a full piece in bytes, a multiple of 16.
     pub(crate) piece: u32,
     pub(crate) credits: u16,
     /// CRC32C of the payload, if the flag [`CHECKED`](Flags::CHECKED) is set.
@@ -200,34 +202,34 @@ pub(crate) enum HeaderError {
     Version,
     /// The packet is damaged.
     Check,
-    /// This version of the protocol does not define the kind or the flags of the packet.
+    /// This version of the protocol does not define the packet's kind, or not all of its flags.
     UnknownKind,
-    /// The fields contradict each other, or the length of the packet.
+    /// The fields contradict each other, or contradict the length of the packet.
     Fields,
 }
 
-/// Why a packet changes nothing.
+/// Why the receiver ignores a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum DropReason {
     /// The packet has another handle.
     UnknownHandle,
-    /// The packet belongs to a call that has ended, or a newer packet has replaced it.
+    /// The packet belongs to a call that has ended, or a newer packet has made it obsolete.
     Late,
     /// The piece has arrived before.
     Duplicate,
     /// The payload is damaged.
     Damaged,
-    /// The packet contradicts an earlier one, or this side must never receive such a packet.
+    /// The packet contradicts an earlier packet, or this side must never receive such a packet.
     Violation,
 }
 
-/// Returns the CRC32C of `bytes`. If the processor has an instruction for this checksum, it is used.
+/// Returns the CRC32C of `bytes`. Uses the processor's instruction for this checksum, if there is one.
 #[inline]
 pub(crate) fn checksum(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes)
 }
 
-/// Continues the CRC32C `check` with more bytes.
+/// Continues the checksum `check`, a CRC32C, with more bytes.
 #[inline]
 pub(crate) fn checksum_more(check: u32, bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(check, bytes)
@@ -252,8 +254,8 @@ impl Header {
         }
     }
 
-    /// Makes the refusal of the packet `of`, which has an unknown handle. `table`: the number of the table
-    /// that refuses. `generation`: the number of results that the server has discarded at the handle's place.
+    /// Makes the refusal of the packet `of`, whose handle is unknown. `table` is the number of the table that
+    /// refuses. `generation` is the number of results that the server has discarded at the handle's place.
     pub(crate) fn refusal(of: &Self, table: u64, generation: u32) -> Self {
         let (total, head) = (table as u32, (table >> 32) as u32);
         Self {
@@ -263,7 +265,7 @@ impl Header {
         }
     }
 
-    /// Returns the number of the table that sent this refusal.
+    /// Returns the number of the table that sent this refusal. Valid only for a refusal.
     pub(crate) const fn table(&self) -> u64 {
         self.shape.total as u64 | (self.shape.head as u64) << 32
     }
@@ -273,7 +275,7 @@ impl Header {
         self.shape.at
     }
 
-    /// Returns the fragments of the message to which this piece belongs.
+    /// Returns how the message to which this piece belongs is divided into fragments.
     #[inline]
     pub(crate) fn fragments(&self) -> Fragments {
         Fragments::new(self.shape.total, self.piece)
@@ -304,10 +306,10 @@ impl Header {
         out[4..8].copy_from_slice(&check.to_le_bytes());
     }
 
-    /// Reads the header of a packet with `payload` bytes after it.
+    /// Reads the header of a packet. `payload` is the number of bytes after the header.
     ///
     /// # Errors
-    /// If the bytes are not a header of this version, or are damaged.
+    /// Fails if the bytes are not a header of this version, or are damaged.
     #[inline]
     pub(crate) fn parse(bytes: &[u8; HEADER_BYTES], payload: usize) -> Result<Self, HeaderError> {
         if bytes[..2] != MAGIC {
@@ -317,8 +319,8 @@ impl Header {
             return Err(HeaderError::Version);
         }
         let mut zeroed = *bytes;
-        // The check is cleared by writing a whole 64-bit word, because the checksum reads this word
-        // next. The processor cannot forward a word from its store buffer after writing only half of it.
+        // The check is cleared by writing a whole 64-bit word, because the checksum reads this word next. If
+        // only half of the word were written, the processor could not forward it from its store buffer.
         zeroed[..8].copy_from_slice(&u64::from(word(bytes, 0)).to_le_bytes());
         if checksum(&zeroed) != word(bytes, 4) {
             return Err(HeaderError::Check);
@@ -352,7 +354,7 @@ impl Header {
         if header.is_consistent(payload) { Ok(header) } else { Err(HeaderError::Fields) }
     }
 
-    /// Returns whether the fields agree with each other, and with this length of the payload.
+    /// Returns whether the fields agree with each other, and with a payload of `payload` bytes.
     #[inline]
     fn is_consistent(&self, payload: usize) -> bool {
         match self.kind {
@@ -408,7 +410,7 @@ pub(crate) const fn carries(header: &[u8; HEADER_BYTES]) -> bool {
     header[3] == PacketKind::Call as u8 || header[3] == PacketKind::Result as u8
 }
 
-/// Returns whether a written header is that of a retransmitted piece of a result.
+/// Returns whether a written header belongs to a retransmitted piece of a result.
 #[inline]
 pub(crate) fn is_resent(header: &[u8; CONTROL_BYTES_MAX]) -> bool {
     u16::from(header[28]) & Flags::RESENT.0 != 0 && header[3] == PacketKind::Result as u8
@@ -416,7 +418,7 @@ pub(crate) fn is_resent(header: &[u8; CONTROL_BYTES_MAX]) -> bool {
 
 /// Adds the check of the payload to a written header.
 ///
-/// Drivers call this for handles with payload checks, because the protocol does not see payloads.
+/// Drivers call this function for handles with payload checks, because the protocol does not see payloads.
 pub(crate) fn seal(header: &mut [u8; HEADER_BYTES], check: u32) {
     let flags = half(header, 28) | Flags::CHECKED.0;
     header[28..30].copy_from_slice(&flags.to_le_bytes());
@@ -426,7 +428,7 @@ pub(crate) fn seal(header: &mut [u8; HEADER_BYTES], check: u32) {
     header[4..8].copy_from_slice(&check.to_le_bytes());
 }
 
-/// Returns whether serial `a` was used before `b`. Serials wrap around.
+/// Returns whether the serial `a` was used before the serial `b`. Serials wrap around.
 #[inline]
 pub(crate) const fn before(a: u16, b: u16) -> bool {
     (a.wrapping_sub(b) as i16) < 0
@@ -467,7 +469,7 @@ mod tests {
     }
 
     prop_compose! {
-        /// Any valid header, and the length of its payload in bytes.
+        /// Generates any valid header, and the length of its payload in bytes.
         fn headers()(
             kind in kinds(),
             flags in 0..64u16,

@@ -1,5 +1,5 @@
-//! A message as the protocol knows it, and its division into pieces. The protocol knows the lengths of a
-//! message, but not its bytes.
+//! A message as the protocol knows it, and the division of the message into pieces. The protocol knows the
+//! lengths of a message, but not its bytes.
 
 use core::ops::Range;
 
@@ -42,10 +42,10 @@ impl Shape {
 
 /// The length in bytes of the largest message that the format carries.
 pub(crate) const TOTAL_MAX: u32 = 1 << 30;
-/// The length in bytes of the smallest full piece. Every path carries such a piece and its header in one
+/// The length in bytes of the smallest full piece. Every path can carry this piece and its header in one
 /// packet.
 pub(crate) const PIECE_MIN: u32 = 512;
-/// The length in bytes of the largest full piece, which fills the largest UDP datagram.
+/// The length in bytes of the largest full piece. Such a piece fills the largest UDP datagram.
 pub(crate) const PIECE_MAX: u32 = 65_440;
 
 /// Returns whether messages may be cut into pieces of this size.
@@ -54,13 +54,13 @@ pub(crate) const fn is_piece(bytes: u32) -> bool {
     bytes >= PIECE_MIN && bytes <= PIECE_MAX && bytes.is_multiple_of(16)
 }
 
-/// The length in bytes of a full piece that nearly every network carries. With all headers, including those
-/// of IPv6, its packet has at most 1,500 bytes.
+/// The length in bytes of a full piece that nearly every network can carry. With all headers, including the
+/// headers of IPv6, the packet has at most 1,500 bytes.
 const PIECE_COMMON: u32 = 1376;
 
-/// Returns the next smaller size of pieces, which the client tries if full pieces do not arrive.
-/// Returns `None` if `piece` is the smallest size. If jumbo frames do not arrive, ordinary frames
-/// usually do.
+/// Returns the next smaller size of pieces, or `None` if `piece` is the smallest size. The client tries the
+/// smaller size if full pieces do not arrive. If jumbo frames do not arrive, ordinary Ethernet frames usually
+/// do.
 pub(crate) fn smaller_piece(piece: u32) -> Option<u32> {
     if piece >= 2 * PIECE_COMMON {
         return Some(PIECE_COMMON);
@@ -68,11 +68,12 @@ pub(crate) fn smaller_piece(piece: u32) -> Option<u32> {
     (piece > PIECE_MIN).then(|| ((piece / 2) & !15).max(PIECE_MIN))
 }
 
-/// The division of a message into fragments.
+/// The division of a message into fragments. Each packet carries one fragment.
 ///
-/// Fragment 0 is the front of the message, and its length is the *remainder*. All other fragments are full
-/// pieces. Fragment 0 is sent last (Peregrine of 1991, section 4.3), so that the only short packet of a blast
-/// is the last one, as segmentation offload requires. A *position* is an index in this order of sending.
+/// Fragment 0 is the front of the message. Its length is the *remainder*. All other fragments are full
+/// pieces. Fragment 0 is sent last (Peregrine of 1991, section 4.3). So the only short packet of a blast is
+/// the last one, as segmentation offload requires. A *position* is the index of a fragment in this order of
+/// sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fragments {
     total: u32,
@@ -84,12 +85,12 @@ impl Fragments {
     #[inline]
     pub(crate) fn new(total: u32, piece: u32) -> Self {
         debug_assert!(is_piece(piece));
-        // The comparison avoids the division for calls of one packet.
+        // For calls of one packet, the comparison avoids the division.
         let count = if total <= piece { 1 } else { total.div_ceil(piece) };
         Self { total, piece, count }
     }
 
-    /// Returns the number of fragments: at least one.
+    /// Returns the number of fragments, which is at least one.
     #[inline]
     pub(crate) const fn count(&self) -> u32 {
         self.count

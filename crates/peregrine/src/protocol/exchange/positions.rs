@@ -1,5 +1,6 @@
-//! A set of positions within a bounded span: those that arrived after the first hole, or the missing
-//! ones.
+//! A set of positions within a bounded span. A position is the index of a piece of a message in the order of
+//! sending. A receiver keeps the positions that arrived after the first missing one. A sender keeps the
+//! missing positions.
 
 /// The length of the range in which the positions of one set must be.
 pub(crate) const SPAN: u32 = super::flow::WINDOW_MAX;
@@ -8,11 +9,12 @@ const SPAN_SMALL: u32 = 1024;
 const WORDS_SMALL: usize = SPAN_SMALL as usize / 64;
 const WORDS: usize = SPAN as usize / 64;
 
-/// Positions in `base..base + SPAN`, as bits of a ring. The caller passes the base to each function.
+/// A set of positions in `base..base + SPAN`, stored as the bits of a ring. The caller passes the base to
+/// each function.
 ///
-/// The caller may advance the base only over positions that are not in the set. The set allocates 2 KiB
-/// when it first contains a position that is 1,024 or more beyond the base. It keeps this memory until
-/// it is [released](Self::release).
+/// The caller may advance the base only over positions that are not in the set. The set allocates 2 KiB when
+/// a position that is 1,024 or more beyond the base is first inserted. It keeps this memory until it is
+/// [released](Self::release).
 #[derive(Clone, Debug)]
 pub(crate) enum PositionSet {
     Small([u64; WORDS_SMALL]),
@@ -51,8 +53,8 @@ impl PositionSet {
         }
     }
 
-    /// Frees the allocated memory of the set, and thereby empties the set. Does nothing if the set has
-    /// allocated none.
+    /// Frees the memory that the set has allocated. This also empties the set. Does nothing if the set has
+    /// allocated no memory.
     pub(crate) fn release(&mut self) {
         if let Self::Large(_) = self {
             *self = Self::default();
@@ -117,8 +119,8 @@ impl PositionSet {
         None
     }
 
-    /// Writes a bitmap of `base..to`, with bit i of byte j for `base + 8 j + i`. Omits positions that do not
-    /// fit into `out`. Returns the length of the bitmap in bytes.
+    /// Writes a bitmap of `base..to`. Bit i of byte j stands for position `base + 8 j + i`. Omits positions
+    /// that do not fit into `out`. Returns the length of the bitmap in bytes.
     pub(crate) fn write(&self, base: u32, to: u32, out: &mut [u8]) -> usize {
         let bytes = ((to - base).div_ceil(8) as usize).min(out.len());
         out[..bytes].fill(0);

@@ -1,28 +1,28 @@
-//! The estimate of the time that an answer takes. Timers are set from this estimate. The algorithm
-//! is Jacobson's, as in TCP.
+//! Estimates the time until an answer arrives. Timers are set from this estimate. The algorithm is
+//! Jacobson's, as in TCP.
 
 use super::time::{MILLISECOND, SECOND};
 
-/// The shortest wait for an answer before the client sends a probe. The server's thread may take this long
-/// until it is scheduled.
+/// The shortest time that the client waits for an answer before it sends a probe. The server's thread may
+/// need this long until it is scheduled.
 pub(crate) const WAIT_MIN: u64 = 5 * MILLISECOND;
-/// The longest time between two probes, unless answers take longer.
+/// The longest time between two probes, unless the estimate is longer.
 pub(crate) const WAIT_MAX: u64 = 200 * MILLISECOND;
-/// The longest wait for an answer, even if answers take longer.
+/// The longest time that the client waits for an answer, even if the estimate is longer.
 const WAIT_LONGEST: u64 = 3 * SECOND;
 /// The longest wait for late packets.
 const ALLOWANCE_MAX: u64 = 50 * MILLISECOND;
-/// The smallest margin for late answers is the smoothed round-trip time divided by this number.
+/// The margin for late answers is at least the smoothed round-trip time divided by this number.
 const ANSWER_MARGIN: u64 = 16;
 
-/// If a packet of the server arrived within this time before a call, the client begins the call without
-/// asking whether the server knows the handle.
+/// If a packet of the server arrived at most this long before a call, the client begins the call at once. It
+/// does not ask first whether the server knows the handle.
 const FRESH_MIN: u64 = 10 * MILLISECOND;
-/// The same limit as [`FRESH_MIN`], but as a number of round trips. The longer of the two limits applies.
-/// Asking takes one round trip, which is short compared with a pause of this length.
+/// The limit of [`FRESH_MIN`] as a number of round trips. The longer of the two limits applies. Asking takes
+/// one round trip, which is short compared with a pause of this length.
 const FRESH_ROUND_TRIPS: u64 = 32;
 
-/// Smoothed round-trip time and its variation, in nanoseconds.
+/// The smoothed round-trip time and its variation, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rtt {
     smoothed: u64,
@@ -38,8 +38,8 @@ impl Rtt {
         Self { smoothed: first, variation: first / 2, least: WAIT_MIN }
     }
 
-    /// Sets the shortest wait, within the bounds of [`WAIT_MIN`] and ten seconds. It may exceed
-    /// [`WAIT_LONGEST`].
+    /// Sets the shortest wait, in nanoseconds. The wait is at least [`WAIT_MIN`] and at most ten seconds, so
+    /// it may exceed [`WAIT_LONGEST`].
     pub(crate) fn set_wait_min(&mut self, nanoseconds: u64) {
         self.least = nanoseconds.clamp(WAIT_MIN, 10 * SECOND);
     }
@@ -53,22 +53,22 @@ impl Rtt {
         self.smoothed = self.smoothed - self.smoothed / 8 + sample / 8;
     }
 
-    /// Returns how long to wait for an answer before sending a probe.
+    /// Returns how long the client waits for an answer before it sends a probe.
     #[inline]
     pub(crate) fn wait(&self) -> u64 {
         self.estimate().max(self.least)
     }
 
     /// Returns the longest time between two unanswered probes. A client sends ten probes before it presumes a
-    /// server dead, so one interval need not cover as much variation as the first wait.
+    /// server dead, so this interval need not allow for as much variation as the first wait.
     #[inline]
     pub(crate) fn probe_interval_max(&self) -> u64 {
         (self.smoothed + 2 * self.variation).clamp(WAIT_MAX, WAIT_LONGEST)
     }
 
-    /// Returns the usual time of an answer plus a margin. A probe is not repeated before that time. The
-    /// margin is at least a fixed part of the time, because the variation is zero if all answers take the
-    /// same time.
+    /// Returns the usual time until an answer, plus a margin. A probe is not repeated before that time. The
+    /// margin is at least a fixed part of the round-trip time, because the variation is zero if all answers
+    /// take the same time.
     pub(crate) fn expected_answer(&self) -> u64 {
         let margin = (2 * self.variation).max(self.smoothed / ANSWER_MARGIN);
         (self.smoothed + margin).min(WAIT_LONGEST)
@@ -79,8 +79,7 @@ impl Rtt {
         (self.smoothed + 4 * self.variation).clamp(WAIT_MIN, WAIT_LONGEST)
     }
 
-    /// Returns the time after an answer during which the client need not ask whether the server knows the
-    /// handle.
+    /// Returns how long after an answer the client need not ask whether the server knows the handle.
     #[inline]
     pub(crate) fn trusted_for(&self) -> u64 {
         (self.smoothed * FRESH_ROUND_TRIPS).max(FRESH_MIN)

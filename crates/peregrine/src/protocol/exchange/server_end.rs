@@ -1,5 +1,6 @@
-//! The server end of a handle: the record that detects duplicates. It only answers packets, except that it
-//! asks whether the client of a long procedure still waits ([`check_caller`](ServerEnd::check_caller)).
+//! The server end of a handle: the record that detects duplicate calls. It only answers packets, except that
+//! it asks whether the client of a long procedure still waits ([`check_caller`](ServerEnd::check_caller)). A
+//! position is the index of a piece of a message in the order of sending.
 //!
 //! | from | to | when |
 //! |---|---|---|
@@ -17,9 +18,9 @@
 //! | `Closing` | `Idle` | the procedure has ended; the driver forgets the record |
 //! | any except `Executing`, `Cancelled` and `Closing` | `Vacant` | [`forget`](ServerEnd::forget): the handle is revoked |
 //!
-//! A call is executed at most once: only a call whose number is above the record's number can start a
-//! procedure, and the record takes that number in the same step. The record's number never decreases,
-//! with one exception: an assembly, of which nothing was executed, may begin again.
+//! A call is executed at most once. Only a call whose number is above the record's number can start a
+//! procedure, and the record takes that number in the same step. The record's number never decreases, with
+//! one exception: an assembly, of which nothing was executed, may begin again.
 
 mod liveness;
 
@@ -36,15 +37,15 @@ use super::message::{Fragments, PIECE_MIN, Shape};
 use super::positions::{PositionSet, SPAN};
 use super::time::{MILLISECOND, Moment, SECOND};
 
-/// What a packet changes.
+/// The effects of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Effect {
-    /// Whether the retained result can be released, because the client has it or does not want it.
+    /// Whether the server can release the retained result, because the client has it or does not want it.
     pub(crate) release: bool,
     pub(crate) action: Action,
 }
 
-/// What the driver must do.
+/// What the driver, the code that calls this state machine, must do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Nothing,
@@ -55,12 +56,12 @@ pub(crate) enum Action {
     Begin(Range<u32>),
     /// Copy the payload to this range of the call.
     Place(Range<u32>),
-    /// Copy the payload to this range of the call, which completes the call. Then execute the call. This
-    /// action occurs at most once for each number of a call.
+    /// Copy the payload to this range of the call, which is now complete. Then execute the call. This action
+    /// occurs at most once for each number of a call.
     Execute(Range<u32>),
     /// [Forget](ServerEnd::forget) the handle, because the client does not need it any more.
     Forget,
-    /// Drop what has arrived of this call, because the client cancelled it or begins it again.
+    /// Drop what has arrived of this call. The client has cancelled the call, or begins it again.
     Discard,
     Dropped(DropReason),
 }
@@ -76,7 +77,7 @@ pub(crate) enum Retain {
     Forget,
 }
 
-/// The phase of a record, which determines what would be lost if the record were forgotten.
+/// The phase of a record. It determines what would be lost if the server forgot the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecordPhase {
     /// The place has no handle.
@@ -87,7 +88,7 @@ pub(crate) enum RecordPhase {
     Assembling,
     /// The client waits until the server has memory. If the record is forgotten, the call is never executed.
     Waiting,
-    /// The record has a result that its client perhaps does not have.
+    /// The record has a result, which the client perhaps does not have yet.
     Replied,
     /// The procedure runs, so the record cannot be forgotten.
     Running,
@@ -99,10 +100,10 @@ enum State {
     Idle,
     Assembling {
         assembly: Assembly,
-        /// Whether a report has shown holes. Then a further report must show that they are closed.
+        /// Whether a report has shown missing positions. If so, a report must show when they have arrived.
         reported: bool,
     },
-    /// A call of several packets has begun, but there is no memory for it, so nothing of it is kept.
+    /// A call of several packets has begun, but there is no memory for the call, so nothing of it is kept.
     Waiting,
     Executing,
     Cancelled,
@@ -110,47 +111,46 @@ enum State {
     Replied(Blast),
 }
 
-/// The control packet to send before anything else.
+/// The control packet that the server sends before anything else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PendingAnswer {
     Nothing,
     /// A report of what has arrived of the record's call.
     Report,
-    /// A report that nothing has arrived of the call of this number.
+    /// A report that nothing has arrived of the call that has this number.
     ReportNothing(u32),
     Released,
     Ask,
 }
 
-/// The server asks a client after this silence if the client answered the last question before the server
-/// sent another one. So the client of a long procedure answers only one question a second.
+/// The silence after which the server asks a client that answered the last question before the server sent
+/// another one. So the client of a long procedure answers only one question a second.
 const QUIET_MAX: u64 = SECOND;
-/// The time between unanswered questions. The server counts unanswered questions instead of measuring
-/// the silence. So a server that was halted itself can read the packets that arrived meanwhile before
-/// it decides.
+/// The time between unanswered questions. The server counts these questions instead of measuring the silence.
+/// So a server that was halted can first read the packets that arrived meanwhile, and then decide.
 const ASK_EVERY: u64 = 300 * MILLISECOND;
 
-/// One record, at its place of the server's table.
+/// One record. It belongs to one place in the server's table.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerEnd {
     handle: Handle,
-    /// The number of the address, without the port, from which the handle was bound.
+    /// A number that stands for the address, without the port, from which the handle was bound.
     peer: u64,
-    /// When the last packet arrived.
+    /// When the last packet of the client arrived.
     heard: Moment,
     /// When the server last asked the client, in milliseconds after the client's last packet.
     asked_ms: u32,
     /// The number of results that were discarded at this place although their clients may have needed them.
     generation: u32,
     sequence: u32,
-    /// The serial of the last sent packet.
+    /// The serial of the packet that this side sent last.
     serial: u16,
-    /// The serial of the last received packet.
+    /// The serial of the packet that this side received last.
     echo: u16,
     piece: u32,
     /// The length of the largest call in bytes.
     bytes_max: u32,
-    /// The shape of the call, or of the result if there is one.
+    /// The shape of the call. If there is a result, the shape of the result.
     shape: Shape,
     pending: PendingAnswer,
     /// The number of positions that the client accepts.
@@ -159,7 +159,7 @@ pub(crate) struct ServerEnd {
     credits_here: u16,
     /// The number of the round in which the flow last counted this handle as active.
     seen: u16,
-    /// The number of questions since the client's last packet.
+    /// The number of questions that the server asked since the client's last packet.
     unanswered: u8,
     /// Whether the last question of this call was answered before the next one was sent.
     answers_soon: bool,
@@ -167,16 +167,16 @@ pub(crate) struct ServerEnd {
     /// client sends packets again.
     lost: bool,
     state: State,
-    /// While receiving: positions of the call that arrived after the first hole. While sending: missing
-    /// positions of the result.
+    /// While the server receives: positions of the call that arrived after the first missing one. While it
+    /// sends: missing positions of the result.
     positions: PositionSet,
 }
 
-// The size of a record bounds the memory of a server for idle clients.
+// A server has a record even for an idle client, so the size of a record must be small.
 const _: () = assert!(size_of::<ServerEnd>() <= 320);
 
 impl ServerEnd {
-    /// Makes the record of a place without a handle.
+    /// Makes the record of a place that has no handle.
     pub(crate) fn vacant(place: u32) -> Self {
         Self {
             handle: Handle { place, secret: [0; 12] },
@@ -202,7 +202,7 @@ impl ServerEnd {
         }
     }
 
-    /// Gives the place to a handle. The secret must be random, so that old handles are not accepted.
+    /// Gives the place to a new handle. The secret must be random, so that no old handle is accepted.
     pub(crate) fn assign(&mut self, now: Moment, secret: [u8; 12], peer: u64, terms: &ServerTerms) {
         debug_assert!(matches!(self.state, State::Vacant));
         let handle = Handle { place: self.handle.place, secret };
@@ -229,7 +229,7 @@ impl ServerEnd {
         self.is_for(header) && self.peer == peer
     }
 
-    /// Returns whether a packet has the handle of this place. It may come from any address.
+    /// Returns whether a packet has the handle of this place. The packet may come from any address.
     #[inline]
     pub(crate) fn is_for(&self, header: &Header) -> bool {
         self.handle == header.handle && !matches!(self.state, State::Vacant)
@@ -238,7 +238,7 @@ impl ServerEnd {
     /// Returns the refusal of a packet for this place that this record does not [accept](Self::accepts), or
     /// `None` if the client expects no answer. The refusal is not longer than the packet.
     ///
-    /// A refusal is true even if it arrives late, because a forgotten handle is never valid again.
+    /// A refusal is true even if it arrives late, because a forgotten handle never becomes valid again.
     pub(crate) fn refusal_of(&self, header: &Header, table: u64) -> Option<Header> {
         let waits = match header.kind {
             PacketKind::Call | PacketKind::Probe | PacketKind::Cancel => true,
@@ -246,12 +246,12 @@ impl ServerEnd {
             _ => false,
         };
         let refusal = Header::refusal(header, table, self.generation);
-        // If the handle is valid for another address, the refusal does not concern its calls.
+        // If the handle is valid for another address, the refusal says nothing about the calls of the handle.
         let flags = Flags::NONE.with_if(self.is_for(header), Flags::ELSEWHERE);
         waits.then_some(Header { flags, ..refusal })
     }
 
-    /// Handles a packet that this record [accepts](Self::accepts). `bitmap`: the payload of a report.
+    /// Handles a packet that this record [accepts](Self::accepts). `bitmap` is the payload of a report.
     #[inline]
     pub(crate) fn handle(
         &mut self,
@@ -277,7 +277,7 @@ impl ServerEnd {
         self.handle_slowly(now, flow, header, bitmap, ahead)
     }
 
-    /// Stores a call's number, sizes and piece in this record, which then belongs to that call.
+    /// Stores a call's number, shape and piece size in this record. The record then belongs to that call.
     #[inline]
     fn adopt_call(&mut self, now: Moment, header: &Header) {
         self.note_heard(now, header);
@@ -292,7 +292,7 @@ impl ServerEnd {
     fn note_heard(&mut self, now: Moment, header: &Header) {
         self.heard = now;
         if self.unanswered > 0 {
-            // A packet that the client sent before it got the question does not show how soon it answers.
+            // If the client sent this packet before it got the question, the packet is not an early answer.
             let answers = header.echo == self.serial;
             (self.answers_soon, self.unanswered) = (answers && self.unanswered == 1, 0);
         }
@@ -333,7 +333,7 @@ impl ServerEnd {
         Effect { release: false, action }
     }
 
-    /// Handles the first arriving piece of a newer call.
+    /// Handles the first piece that arrives of a newer call.
     fn begin_call(&mut self, now: Moment, header: &Header) -> Effect {
         if header.shape.total > self.bytes_max {
             return dropped(DropReason::Violation);
@@ -346,7 +346,7 @@ impl ServerEnd {
         self.adopt_call(now, header);
         let range = fragments.range(header.fragment);
         if fragments.count() == 1 {
-            // The record's previous call is incomplete, so `handle` has not executed this one.
+            // The record's previous call is incomplete, so `handle` has not executed this call.
             self.state = State::Executing;
             return Effect { release, action: Action::Execute(range) };
         }
@@ -355,7 +355,7 @@ impl ServerEnd {
         Effect { release, action: self.assemble(header, Action::Begin(range)) }
     }
 
-    /// Handles another piece of the record's call, or a duplicate.
+    /// Handles another piece of the record's call, or a duplicate of a piece.
     fn handle_piece(&mut self, now: Moment, header: &Header) -> Action {
         (self.heard, self.unanswered) = (now, 0);
         let State::Assembling { assembly, .. } = &self.state else {
@@ -387,7 +387,7 @@ impl ServerEnd {
         self.assemble(header, Action::Place(fragments.range(header.fragment)))
     }
 
-    /// Drops a piece of a call for which there is no memory.
+    /// Drops a piece of a call for which there is no memory yet.
     fn refuse_piece_for_now(&mut self, now: Moment, header: &Header) -> Action {
         if header.shape != self.shape {
             return Action::Dropped(DropReason::Violation);
@@ -400,7 +400,7 @@ impl ServerEnd {
         Action::Dropped(DropReason::Late)
     }
 
-    /// Handles a piece of a call that is complete.
+    /// Handles a piece of a call that has already arrived completely.
     fn handle_duplicate_call(&mut self, header: &Header) -> Action {
         match self.state {
             State::Executing if header.shape != self.shape => {
@@ -418,7 +418,7 @@ impl ServerEnd {
         Action::Dropped(DropReason::Duplicate)
     }
 
-    /// Adds a piece to the assembly. `new`: the action for a piece that was missing.
+    /// Adds a piece to the assembly. Returns `new` if the piece was missing.
     fn assemble(&mut self, header: &Header, new: Action) -> Action {
         let State::Assembling { assembly, reported } = &mut self.state else {
             return Action::Dropped(DropReason::Late);
@@ -433,8 +433,8 @@ impl ServerEnd {
             self.state = State::Executing;
             return Action::Execute(range);
         }
-        // The end of the blast requests a report. A client that got a report with holes also gets a report
-        // when the holes are closed.
+        // The end of a blast, which sends all pieces without waiting, requests a report. If the client got a
+        // report with missing positions, it also gets a report once these have arrived.
         let ends = position + 1 == assembly.fragments().count();
         let closed = *reported && !assembly.has_holes();
         if header.flags.has(Flags::REPORT) || ends || closed {
@@ -456,7 +456,7 @@ impl ServerEnd {
         }
         match &mut self.state {
             State::Assembling { assembly, .. } if header.piece < assembly.fragments().piece() => {
-                // The call begins again with smaller pieces. Its next piece begins a new assembly.
+                // The call begins again with smaller pieces. The next piece begins a new assembly.
                 self.state = State::Idle;
                 self.sequence = self.sequence.wrapping_sub(1);
                 self.pending = PendingAnswer::ReportNothing(header.sequence);
@@ -477,8 +477,8 @@ impl ServerEnd {
         Effect { release: false, action: Action::Nothing }
     }
 
-    /// Reports that nothing has arrived of a newer call. The client's question shows that the record's
-    /// call has ended for the client.
+    /// Reports that nothing has arrived of a newer call. The client's question shows that the record's call
+    /// has ended for the client.
     fn report_nothing(&mut self, sequence: u32) -> Effect {
         self.pending = PendingAnswer::ReportNothing(sequence);
         self.end_call()
@@ -551,7 +551,7 @@ impl ServerEnd {
         self.end_call()
     }
 
-    /// Handles a goodbye. The client uses the handle no more, and does not wait for the result of its last
+    /// Handles a goodbye. The client no longer uses the handle, and does not wait for the result of its last
     /// call. The sequence in the header of a goodbye is not checked.
     fn handle_bye(&mut self) -> Effect {
         if self.phase() == RecordPhase::Running {
@@ -565,8 +565,8 @@ impl ServerEnd {
         Effect { release, action: Action::Forget }
     }
 
-    /// Makes the call wait, because there is no memory for it. The pieces that have arrived are dropped.
-    /// The client sends nothing more of the call until the server [resumes](Self::resume) it.
+    /// Makes the call wait, because there is no memory for it. The pieces that have arrived are dropped. The
+    /// client sends no more of the call until the server [resumes](Self::resume) it.
     pub(crate) fn wait_for_room(&mut self) {
         if let State::Assembling { .. } = self.state {
             self.state = State::Waiting;
@@ -574,17 +574,17 @@ impl ServerEnd {
         }
     }
 
-    /// Returns whether the call of this number waits for memory.
+    /// Returns whether the call that has this number waits for memory.
     pub(crate) const fn waits_for_room(&self, sequence: u32) -> bool {
         matches!(self.state, State::Waiting) && self.sequence == sequence
     }
 
-    /// Returns the length of the record's call in bytes. Valid only while the call is incomplete.
+    /// Returns the length in bytes of the record's call. Valid only while the call is incomplete.
     pub(crate) const fn call_bytes(&self) -> u32 {
         self.shape.total
     }
 
-    /// Requests that the client sends a call that [waits](Self::wait_for_room), because there is memory now.
+    /// Reports to the client that there is memory for a [waiting](Self::wait_for_room) call.
     pub(crate) fn resume(&mut self) {
         if let State::Waiting = self.state {
             let fragments = Fragments::new(self.shape.total, self.piece);
@@ -594,8 +594,8 @@ impl ServerEnd {
         }
     }
 
-    /// Ends the procedure with this result, or refuses the call before it is executed. In both cases, no
-    /// call with this number can be executed any more.
+    /// Ends the procedure with this result, or refuses the call before it is executed. In both cases, no call
+    /// with this number can be executed any more.
     #[inline]
     pub(crate) fn complete(&mut self, result: Shape) -> Retain {
         match self.state {
@@ -620,9 +620,9 @@ impl ServerEnd {
         }
     }
 
-    /// Reduces the size of pieces, because the driver knows that larger packets do not fit the path
-    /// to the client. A result that is being sent is divided again, and a report announces the new
-    /// size to the client. Returns false if nothing changes.
+    /// Reduces the size of pieces, because the driver knows that larger packets do not fit the path to the
+    /// client. If a result is being sent, it is divided again, and a report announces the new size to the
+    /// client. Returns false if nothing changes.
     pub(crate) fn reduce_piece(&mut self, piece: u32) -> bool {
         let piece = (piece & !15).max(PIECE_MIN);
         let State::Replied(blast) = &mut self.state else { return false };
@@ -634,8 +634,8 @@ impl ServerEnd {
         true
     }
 
-    /// Writes the next packet to `out`. Returns `None` if there is nothing to send. The range of the
-    /// packet is a range of the retained result.
+    /// Writes the next packet to `out`. Returns `None` if there is nothing to send. The returned range is a
+    /// range of the retained result.
     #[inline]
     pub(crate) fn poll_send(
         &mut self,
@@ -741,14 +741,14 @@ impl ServerEnd {
             && matches!(self.state, State::Assembling { .. })
     }
 
-    /// Returns which pieces arrive next if nothing is lost: the number of their call, its fragments, and the
-    /// position of the next piece. Returns `None` if this cannot be predicted.
+    /// Returns which pieces arrive next if nothing is lost: the number of their call, the call's fragments,
+    /// and the position of the next piece. Returns `None` if this cannot be predicted.
     pub(crate) fn next_expected(&self) -> Option<(u32, Fragments, u32)> {
         let State::Assembling { assembly, .. } = &self.state else { return None };
         (!assembly.has_holes()).then(|| (self.sequence, *assembly.fragments(), assembly.next()))
     }
 
-    /// Returns when the last packet arrived.
+    /// Returns when the client's last packet arrived.
     pub(crate) const fn last_heard(&self) -> Moment {
         self.heard
     }
@@ -757,15 +757,15 @@ impl ServerEnd {
         self.handle
     }
 
-    /// Returns the handle with its generation, for the grant.
+    /// Returns the handle with the generation of its place, for the grant.
     pub(crate) const fn granted_handle(&self) -> GrantedHandle {
         GrantedHandle { handle: self.handle, generation: self.generation }
     }
 
-    /// Revokes the handle. Packets with this handle have no effect any more.
+    /// Revokes the handle. Packets with this handle have no effect afterwards.
     ///
     /// Raises the generation of the place if the client may still wait for the result of an executed call. In
-    /// the other states no such result is lost: an executed call leads to them only if its client has the
+    /// the other states no such result is lost. An executed call leads to them only if its client has the
     /// result, has cancelled the call, or has sent a goodbye.
     pub(crate) fn forget(&mut self) {
         debug_assert!(self.phase() != RecordPhase::Running);
@@ -773,13 +773,13 @@ impl ServerEnd {
             State::Replied(_) | State::Executing | State::Cancelled | State::Closing => 1,
             State::Vacant | State::Idle | State::Assembling { .. } | State::Waiting => 0,
         };
-        // A result is kept for at least a minute, so the generation does not wrap around.
+        // A result is kept for at least a minute, so the generation does not wrap around in practice.
         let generation = self.generation.wrapping_add(forgets);
         *self = Self { generation, ..Self::vacant(self.handle.place) };
     }
 }
 
-/// The terms of a record, set when its handle is bound.
+/// The terms of a record. They are set when its handle is bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ServerTerms {
     /// The length of a full piece in bytes, until a call uses another size.

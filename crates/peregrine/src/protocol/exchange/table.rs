@@ -1,6 +1,7 @@
-//! The server's table of places: decides which client gets a place, and which record is evicted for it.
+//! The server's table of places. A place holds one record, that is, the state of the calls of one handle. The
+//! table decides which client gets a place, and which record is evicted for it.
 //!
-//! The number of places is bounded, and so is the number of places of one address. A record may be
+//! The number of places is bounded, and so is the number of places that one address may have. A record may be
 //! evicted as follows:
 //!
 //! | state of the record | may be evicted | the answer to the client's next packet |
@@ -10,22 +11,24 @@
 //! | replied | [`REPLIED_MIN`] after its last packet | refused: may have executed |
 //! | running | never; the number of running procedures has its own limit | |
 //!
-//! The table asks its owner for the state of records, so calls need not update the table.
+//! The table asks its owner for the states of records, so calls need not update the table.
 
 use super::server_end::RecordPhase;
 use super::time::{Moment, SECOND};
 
-/// A record that received a packet within this time is not evicted.
+/// A record is not evicted if its last packet arrived within this time.
 pub(crate) const IDLE_MIN: u64 = SECOND;
-/// A call in progress is not evicted within this time after its last packet. Its client sends a packet at
-/// least every two seconds.
+/// A call that has arrived only in part is not evicted if its last packet arrived within this time. A live
+/// client sends a packet at least every two seconds.
 pub(crate) const ASSEMBLING_MIN: u64 = 10 * SECOND;
-/// A result is not evicted within this time after the client's last packet. A live client that waits for its
-/// result sends a packet much earlier.
+/// A result is not evicted if the last packet of the client arrived within this time. A live client that
+/// waits for its result sends a packet much earlier.
 pub(crate) const REPLIED_MIN: u64 = 60 * SECOND;
-/// The largest number of records that one admission examines. The next admission begins with other records.
+/// The largest number of records that one admission of a client examines. The next admission begins with
+/// other records.
 const LOOKS_MAX: u32 = 1024;
-/// The number of evictable records from which the admission chooses the one that has been idle longest.
+/// The number of evictable records that one admission compares. It chooses the record that has been idle
+/// longest.
 const CHOICE: u32 = 16;
 const GROUPS_MAX: u32 = 1024;
 
@@ -40,22 +43,22 @@ pub(crate) struct AdmittedPlace {
 /// The free places, and the places of each group of addresses.
 ///
 /// Each address belongs to a group. The driver computes a number for each address with a keyed hash, and this
-/// number determines the group. So a client cannot choose to share a group with another client. The places of
-/// a group form a list in the order of admission. The free places form one more list.
+/// number determines the group. Because of the key, a client cannot choose to share a group with another
+/// client. The places of a group form a list in the order of admission. The free places form one more list.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
     places: u32,
     groups: u32,
     /// The largest number of places that one group may have.
     share: u32,
-    /// The predecessor and the successor of each node in its list. The nodes are the places, then the head of
-    /// each group's list, and last the head of the free list.
+    /// The predecessor and the successor of each node in the list to which it belongs. The nodes are the
+    /// places, then the head of each group's list, and last the head of the free list.
     links: Box<[(u32, u32)]>,
     /// The group of each place.
     group: Box<[u32]>,
     /// The number of places of each group.
     have: Box<[u32]>,
-    /// The place at which the next search over all places begins.
+    /// The place at which the next search of all places begins.
     next_look: u32,
 }
 
@@ -97,10 +100,11 @@ impl Table {
         self.links[after as usize].0 = before;
     }
 
-    /// Returns a place for a new handle of the address with the number `peer`: a free place, or else the
-    /// place whose record has been idle longest and may be evicted. If the group of the address has its full
-    /// share of the places, only a place of that group is chosen. Returns `None` if there is no such place.
-    /// `phase` returns the phase of the record at a place, and the time at which its last packet arrived.
+    /// Returns a place for a new handle of the address with the number `peer`. This is a free place, if there
+    /// is one. Otherwise it is the place whose record has been idle longest and may be evicted. If the group
+    /// of the address has its full share of the places, only a place of that group is chosen. Returns `None`
+    /// if there is no such place. `phase` returns the phase of the record at a place, and the time at which
+    /// its last packet arrived.
     pub(crate) fn admit(
         &mut self,
         now: Moment,
@@ -127,26 +131,26 @@ impl Table {
         Some(AdmittedPlace { place, evict })
     }
 
-    /// Returns whether the group of this address has the largest number of places that a group may have.
+    /// Returns whether the group of this address has as many places as a group may have.
     pub(crate) fn is_group_full(&self, peer: u64) -> bool {
         self.have[(peer % u64::from(self.groups)) as usize] >= self.share
     }
 
-    /// Returns whether no place is free.
+    /// Returns whether there is no free place.
     pub(crate) fn is_full(&self) -> bool {
         let free = self.free();
         self.links[free as usize].1 == free
     }
 
-    /// Frees a place whose record was forgotten.
+    /// Frees a place. Its record must have been forgotten.
     pub(crate) fn release(&mut self, place: u32) {
         self.have[self.group[place as usize] as usize] -= 1;
         self.unlink(place);
         self.append(self.free(), place);
     }
 
-    /// Gives an admitted place back to the address that had it before, because the old record at the place
-    /// has received a packet in the meantime.
+    /// Gives an admitted place back to the address that had it before. The driver calls this if the old
+    /// record at the place has received a packet in the meantime.
     pub(crate) fn reassign(&mut self, place: u32, peer: u64) {
         let group = (peer % u64::from(self.groups)) as u32;
         self.have[self.group[place as usize] as usize] -= 1;
@@ -156,7 +160,7 @@ impl Table {
         self.have[group as usize] += 1;
     }
 
-    /// Returns the evictable place whose record has been idle longest, among the examined places of a group.
+    /// Examines places of one group. Returns the evictable place whose record has been idle longest.
     fn idlest_in_group(
         &mut self,
         now: Moment,
@@ -170,15 +174,14 @@ impl Table {
             if choice.look(now, place, phase(place)) {
                 break;
             }
-            // The next search begins with other places.
+            // The next search begins with other places of the group.
             self.unlink(place);
             self.append(head, place);
         }
         choice.best()
     }
 
-    /// Returns the evictable place whose record has been idle longest, among the examined places of all
-    /// groups.
+    /// Examines places of all groups. Returns the evictable place whose record has been idle longest.
     fn idlest(&mut self, now: Moment, phase: impl Fn(u32) -> (RecordPhase, Moment)) -> Option<u32> {
         let mut choice = EvictionChoice::default();
         for _ in 0..self.places.min(LOOKS_MAX) {
@@ -192,7 +195,7 @@ impl Table {
     }
 }
 
-/// The best candidate for eviction so far.
+/// The best record to evict among those that were examined so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct EvictionChoice {
     best: Option<(u64, u32)>,
@@ -200,7 +203,7 @@ struct EvictionChoice {
 }
 
 impl EvictionChoice {
-    /// Examines one place. Returns whether enough candidates were found.
+    /// Examines one place. Returns whether enough evictable records were found.
     fn look(&mut self, now: Moment, place: u32, (phase, heard): (RecordPhase, Moment)) -> bool {
         let silence = now.since(heard);
         if is_evictable(phase, silence) {
@@ -215,7 +218,8 @@ impl EvictionChoice {
     }
 }
 
-/// Returns whether a record in this phase may be evicted. `silence`: nanoseconds since its last packet.
+/// Returns whether a record in this phase may be evicted. `silence` is the number of nanoseconds since the
+/// record's last packet arrived.
 pub(crate) const fn is_evictable(phase: RecordPhase, silence: u64) -> bool {
     match phase {
         RecordPhase::Vacant | RecordPhase::Running => false,

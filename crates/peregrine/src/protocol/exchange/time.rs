@@ -1,6 +1,6 @@
-//! Time as an argument: the driver reads the clock, and the protocol never does.
+//! Time is an argument: the driver reads the clock, and the protocol never does.
 
-/// A moment: nanoseconds since an origin that is the same in the whole process.
+/// A moment, in nanoseconds since an origin. The whole process uses the same origin.
 ///
 /// The clock must not run backwards. It may stop, for example while the machine is suspended, or run at a
 /// wrong rate. The clock affects waiting times, but not whether a call is reported as executed.

@@ -1,20 +1,21 @@
-//! Packets of other protocol versions. They let a client and a server of different versions find out why
-//! they cannot communicate.
+//! Packets of other protocol versions. With these packets, a client and a server of different versions find
+//! out why they cannot communicate.
 //!
-//! The following is the same in every version. A packet that binds has 512 bytes. Magic, version, kind, check
-//! and secret are at the offsets of [`header`](super::header). The kinds `HELLO`, `COOKIE`, `BIND` and
-//! `UNBOUND` keep their numbers, and the body of `UNBOUND` keeps the layout of [`bind`](super::bind).
+//! Some properties of packets are the same in every version. A packet that serves to bind has 512 bytes.
+//! Magic, version, kind, check and secret are at the offsets that [`header`](super::header) defines. The
+//! kinds `HELLO`, `COOKIE`, `BIND` and `UNBOUND` keep their numbers, and the body of `UNBOUND` keeps the
+//! layout that [`bind`](super::bind) defines.
 //!
-//! So a server answers a client of any version with an `UNBOUND` of that version, whose text names
-//! both versions. Servers before version 3 do not answer packets of other versions. So a client that
-//! gets no answer also asks in the version before its own.
+//! So a server answers a client of any version with an `UNBOUND` of the client's version. The text of this
+//! answer names both versions. Servers before version 3 do not answer packets of other versions. Therefore a
+//! client that gets no answer also asks in the version before its own.
 
 use super::bind::{BIND_BYTES, BindMessage, BindRefusal};
 use super::header::{
     HEADER_BYTES, Header, HeaderError, PacketKind, VERSION, checksum, set_version,
 };
 
-/// The fields of a packet that binds and has another version of the protocol.
+/// The fields of a packet that serves to bind, but has another version of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Other {
     pub(crate) version: u8,
@@ -23,8 +24,8 @@ pub(crate) struct Other {
     pub(crate) serial: u16,
 }
 
-/// Reads a packet that binds and has another version of the protocol. Returns `None` for any other packet,
-/// and for a damaged one.
+/// Reads a packet that serves to bind, but has another version of the protocol. Returns `None` for all other
+/// packets, and for damaged packets.
 pub(crate) fn read(packet: &[u8]) -> Option<Other> {
     let packet: &[u8; BIND_BYTES] = packet.try_into().ok()?;
     let (header, body) = packet.split_first_chunk::<HEADER_BYTES>()?;
@@ -32,8 +33,8 @@ pub(crate) fn read(packet: &[u8]) -> Option<Other> {
         return None;
     }
     let version = header[2];
-    // The check of a header covers its version. So the check is computed again with the version of the
-    // packet, and compared. Then the header is read as a header of the version `VERSION`.
+    // The check of a header covers the version. So this function computes the check again with the version of
+    // the packet, and compares the two checks. Then it reads the header as a header of the version `VERSION`.
     let mut ours = *header;
     set_version(&mut ours, version);
     let parsed = (ours == *header).then(|| {
@@ -49,8 +50,8 @@ pub(crate) fn read(packet: &[u8]) -> Option<Other> {
     })
 }
 
-/// Returns the answer to a client of another version, or `None` if the packet is no request of such a client.
-/// The answer is as long as the request. `kind` is the number of the kind of error.
+/// Returns the answer to a client of another version. Returns `None` if the packet is not a request of such a
+/// client. The answer is as long as the request. `kind` is the number that stands for the kind of error.
 pub(crate) fn refuse(packet: &[u8], kind: u32) -> Option<[u8; BIND_BYTES]> {
     let other =
         read(packet).filter(|other| matches!(other.kind, PacketKind::Hello | PacketKind::Bind))?;
@@ -80,7 +81,7 @@ pub(crate) fn ask(nonce: [u8; 12], out: &mut [u8; BIND_BYTES]) {
     set_version(out.first_chunk_mut().expect("a packet has a header"), VERSION - 1);
 }
 
-/// A short text, stored without allocation.
+/// A short text that needs no allocated memory.
 struct Text {
     bytes: [u8; 160],
     length: usize,

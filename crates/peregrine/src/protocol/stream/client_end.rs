@@ -1,4 +1,5 @@
-//! The client's end of a connection: calls in flight, received messages, and how the connection ends.
+//! The client's end of a connection. It keeps the calls in flight and the received messages, and decides how
+//! the connection ends.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use core::time::Duration;
@@ -8,19 +9,20 @@ use super::header::{HEADER_BYTES, Header, MessageKind, Unreadable};
 use crate::growing::Growing;
 use crate::limits;
 
-// The states of a call slot.
+// The states of a call slot. A slot holds one call in flight, and belongs to the frame with the same index.
+// The frame is the memory for the call and its reply.
 
 /// No call uses the slot.
 pub(crate) const IDLE: u32 = 0;
-/// A call is being sent. Its reply may already arrive.
+/// A call is being sent. The reply to the call may already arrive.
 pub(crate) const SENDING: u32 = 1;
 /// The caller waits for the reply, and polls the slot.
 pub(crate) const WAITING: u32 = 2;
 /// The caller sleeps until the reply arrives, and must be woken.
 pub(crate) const ASLEEP: u32 = 3;
-/// The caller has been asked to receive for all callers.
+/// The caller has been asked to receive messages for all callers.
 pub(crate) const LEADS: u32 = 4;
-/// The caller has given the call up. The reply still arrives.
+/// The caller has given the call up. The reply has not arrived yet.
 pub(crate) const CAPTURED: u32 = 5;
 /// The reply has arrived completely.
 pub(crate) const DONE: u32 = 6;
@@ -28,17 +30,17 @@ pub(crate) const DONE: u32 = 6;
 const INDEX_BITS: u32 = limits::ASTACKS_MAX.ilog2();
 const _: () = assert!(limits::ASTACKS_MAX.is_power_of_two());
 
-/// One call in flight. The call's frame has the same index.
+/// One call in flight. The frame of the call has the same index as its slot.
 #[repr(align(128))]
 pub(crate) struct CallSlot {
     /// One of the states above.
     pub(crate) state: AtomicU32,
-    /// The number of the call: the index of the slot in the low bits, and the number of its uses in the other
-    /// bits.
+    /// The number of the call. The low bits are the index of the slot. The other bits count how often the
+    /// slot was used.
     number: AtomicU32,
-    /// Whether a cancel of the call must still be sent to the server.
+    /// Whether a cancel message for the call must still be sent to the server.
     cancels: AtomicBool,
-    /// The kind, procedure, split, head and body of the reply's header.
+    /// The kind, procedure, split, head and body fields of the reply's header.
     reply: [AtomicU32; 5],
 }
 
@@ -64,13 +66,13 @@ impl CallSlot {
         self.state.load(Ordering::Acquire) == DONE
     }
 
-    /// Frees the slot for the next call of its frame.
+    /// Frees the slot for the next call in the same frame.
     #[inline]
     pub(crate) fn release(&self) {
         self.state.store(IDLE, Ordering::Release);
     }
 
-    /// Returns whether the reply to the call of this number is still to arrive.
+    /// Returns whether the reply to the call of this number has not arrived yet.
     #[inline]
     fn awaits(&self, number: u32) -> bool {
         let state = self.state.load(Ordering::Acquire);
@@ -96,7 +98,7 @@ impl CallSlot {
         self.state.swap(DONE, Ordering::AcqRel) == ASLEEP
     }
 
-    /// Returns kind, procedure, split, head and body of the reply's header.
+    /// Returns the kind, procedure, split, head and body fields of the reply's header.
     #[inline]
     pub(crate) fn reply(&self) -> [u32; 5] {
         core::array::from_fn(|i| self.reply[i].load(Ordering::Relaxed))
@@ -124,10 +126,10 @@ pub(crate) enum EndReason {
     Sending(String),
     /// Receiving failed.
     Receiving(String),
-    /// A call reached its deadline when only a part of it had been sent. The rest can no longer be sent,
+    /// A call reached its deadline when only a part of it had been sent. The rest of the call is never sent,
     /// so no other message can be sent either.
     PartlySent,
-    /// The server was silent for this long, although probes were sent.
+    /// The server was silent for this long, although the client sent probes.
     Silent(Duration),
 }
 
@@ -167,12 +169,12 @@ pub(crate) enum SendFailure {
 }
 
 /// The outcome of a call whose message was not sent completely. A server executes a call only if the whole
-/// message has arrived, so the call is certainly not executed:
+/// message has arrived. So the call is certainly not executed:
 ///
-/// - At least one byte of the message was not given to the socket. The call is padded, and the server waits
-///   for the padding, too.
+/// - At least one byte of the message was not given to the socket. That byte may belong to the padding of the
+///   message, but the server also waits for the padding.
 /// - The thread that sent a part of the message holds the lock for sending until it has ended the connection
-///   and shut the socket down. So neither the rest nor another message can follow the part.
+///   and shut the socket down. So neither the rest of the message nor another message can follow that part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unsent {
     /// Nothing was sent, and the connection continues.
@@ -191,11 +193,11 @@ pub(crate) enum Violation {
     Unreadable(Unreadable),
     /// The server refused the whole connection.
     Refused,
-    /// The message answers a call for which no caller waits.
+    /// The message answers a call, but no caller waits for this answer.
     Unawaited(u32),
     /// Only clients send this kind of message.
     ClientKind(MessageKind),
-    /// The message is too large. The number: the length of its body in bytes.
+    /// The message is too large. The number is the length of its body in bytes.
     TooLarge(u32),
 }
 
@@ -215,12 +217,12 @@ impl core::fmt::Display for Violation {
     }
 }
 
-/// A message that has arrived completely.
+/// A message from the server that has arrived completely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrived {
-    /// The answer to the call of this slot. The driver must wake the caller if `wakes` is set.
+    /// The answer to the call in the slot `index`. The driver must wake the caller if `wakes` is set.
     Answer { index: u32, body: u32, wakes: bool },
-    /// The export of this binding was withdrawn.
+    /// The export that the binding with this number uses was withdrawn.
     Revoked(u32),
     /// The server stopped. The connection has ended.
     Goodbye,
@@ -230,8 +232,8 @@ pub(crate) enum Arrived {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ArrivingMessage {
     pub(crate) header: Header,
-    /// The index of the frame into which the body is received. `None` for `Revoked` and `Goodbye`, which have
-    /// no body.
+    /// The index of the frame into which the body is received. `None` for `Revoked` and `Goodbye`, because
+    /// these messages have no body.
     pub(crate) frame: Option<u32>,
     /// The number of bytes after the header that have arrived.
     pub(crate) done: usize,
@@ -244,7 +246,7 @@ impl ArrivingMessage {
     }
 }
 
-/// Assembles received bytes into messages. Only one thread at a time receives.
+/// Assembles received bytes into messages. Only one thread at a time receives bytes.
 pub(crate) struct Assembly {
     header: [u8; HEADER_BYTES],
     got: usize,
@@ -256,26 +258,26 @@ impl Assembly {
         Self { header: [0; HEADER_BYTES], got: 0, message: None }
     }
 
-    /// Returns the message whose header has arrived, but not its whole body.
+    /// Returns the message that is arriving: its header has arrived, but not its whole body.
     #[inline]
     pub(crate) const fn message(&self) -> Option<&ArrivingMessage> {
         self.message.as_ref()
     }
 
-    /// Returns whether the next byte is the first of a message.
+    /// Returns whether the next byte to arrive is the first byte of a message.
     #[inline]
     pub(crate) const fn is_between_messages(&self) -> bool {
         self.message.is_none() && self.got == 0
     }
 
-    /// Returns the memory for the next bytes of the header. Used while no message has begun.
+    /// Returns the memory for the next bytes of a header. The driver uses it while no message has begun.
     #[inline]
     pub(crate) fn header_place(&mut self) -> &mut [u8] {
         &mut self.header[self.got..]
     }
 
-    /// Notes that `bytes` bytes have arrived in their place. They belong to the header, or to the body if
-    /// the header is complete. Returns the message if it is complete now.
+    /// Notes that `bytes` bytes have arrived in their place. They belong to the header, or to the body if the
+    /// header is complete. If the message is complete now, returns it.
     ///
     /// # Errors
     /// Fails if the server breaks the protocol.
@@ -307,14 +309,14 @@ pub(crate) struct ClientEnd {
     slots: Growing<CallSlot>,
     /// The length of the largest message in bytes.
     message_bytes: usize,
-    /// Whether some slot has a cancel that must still be sent.
+    /// Whether some slot has a cancel message that must still be sent.
     cancels: AtomicBool,
     ended: AtomicBool,
     reason: OnceLock<EndReason>,
 }
 
 impl ClientEnd {
-    /// Makes the client's end of a connection with `count` call slots and messages of at most
+    /// Makes the client's end of a connection. It has `count` call slots. A message may have at most
     /// `message_bytes` bytes.
     pub(crate) fn new(count: u32, message_bytes: usize) -> Self {
         Self {
@@ -326,28 +328,28 @@ impl ClientEnd {
         }
     }
 
-    /// Returns the slot of a frame.
+    /// Returns the slot of the frame that has this index.
     #[inline]
     pub(crate) fn slot(&self, index: u32) -> &CallSlot {
         &self.slots[index as usize]
     }
 
-    /// Returns all slots that have been used, and perhaps unused ones.
+    /// Returns all slots that have been used. Some unused slots may be among them.
     pub(crate) fn slots(&self) -> impl Iterator<Item = &CallSlot> {
         self.slots.iter()
     }
 
     // Sending.
 
-    /// Begins a call in a frame. Returns its number.
+    /// Begins a call in the frame that has this index. Returns the number of the call.
     #[inline]
     pub(crate) fn begin(&self, index: u32) -> u32 {
         let slot = self.slot(index);
         let used = (slot.number.load(Ordering::Relaxed) >> INDEX_BITS) + 1;
-        // No call has number 0.
+        // No call has the number 0.
         let used = if used >> (32 - INDEX_BITS) == 0 { used } else { 1 };
         let number = used << INDEX_BITS | index;
-        // SYNC: cancels, in `send_cancels`. A thread that reads this number does not read the cancel of the
+        // SYNC: cancels, in `send_cancels`. A thread that reads this number does not see the cancel of the
         // slot's previous call.
         slot.cancels.store(false, Ordering::Relaxed);
         slot.number.store(number, Ordering::Release);
@@ -355,21 +357,22 @@ impl ClientEnd {
         number
     }
 
-    /// Notes that a cancel of a call must be sent to the server.
+    /// Notes that a cancel message for a call must be sent to the server.
     #[cold]
     pub(crate) fn cancel(&self, index: u32) {
         self.slot(index).cancels.store(true, Ordering::Relaxed);
         self.cancels.store(true, Ordering::SeqCst);
     }
 
-    /// Returns whether cancels must be sent.
+    /// Returns whether cancel messages must be sent.
     #[inline]
     pub(crate) fn has_cancels(&self) -> bool {
         self.cancels.load(Ordering::SeqCst) && !self.has_ended()
     }
 
-    /// Sends all cancels with `send`, which sends a header. The caller must hold the lock for sending. Stops
-    /// at the first cancel that cannot be sent. That cancel is sent later, unless the reply arrives first.
+    /// Sends all cancel messages. `send` sends one header. The caller must hold the lock for sending. The
+    /// function stops at the first cancel that cannot be sent. That cancel is sent later, unless the reply
+    /// arrives first.
     #[cold]
     pub(crate) fn send_cancels(&self, mut send: impl FnMut(Header) -> bool) {
         self.cancels.store(false, Ordering::SeqCst);
@@ -385,9 +388,9 @@ impl ClientEnd {
         }
     }
 
-    /// Decides the outcome of a call whose message was not sent completely. `begun`: whether a part of it
-    /// was sent. If the connection has ended, the driver must shut the socket down before it releases the
-    /// lock for sending.
+    /// Decides the outcome of a call whose message was not sent completely. `begun` is true if a part of the
+    /// message was sent. If the connection has ended, the driver must shut the socket down before it releases
+    /// the lock for sending.
     #[cold]
     pub(crate) fn fails_to_send(&self, failure: SendFailure, begun: bool) -> Unsent {
         let is_late = failure == SendFailure::Late;
@@ -407,7 +410,7 @@ impl ClientEnd {
 
     // Receiving.
 
-    /// Reads a header, and decides where the body is received.
+    /// Reads a header, and decides into which frame the body is received.
     #[inline]
     fn begin_message(&self, header: &[u8; HEADER_BYTES]) -> Result<ArrivingMessage, Violation> {
         let header = Header::from_bytes(header).map_err(Violation::Unreadable)?;
@@ -464,7 +467,7 @@ impl ClientEnd {
         self.reason.get()
     }
 
-    /// Ends the connection. Only the first reason is kept. The driver then wakes all callers
+    /// Ends the connection. Only the reason of the first call is kept. The driver must then wake all callers
     /// ([`sleepers`](Self::sleepers)).
     #[cold]
     pub(crate) fn end(&self, reason: EndReason) {
@@ -476,8 +479,8 @@ impl ClientEnd {
     /// Returns the slots of callers that must be woken because the connection has ended.
     pub(crate) fn sleepers(&self) -> impl Iterator<Item = &CallSlot> {
         self.slots.iter().filter(|slot| {
-            // SYNC: end. `ended` was stored before this. A caller first sets `ASLEEP`, and then loads
-            // `ended`. So the caller sees the end, or this thread sees `ASLEEP`.
+            // SYNC: end. `end` has stored `ended` before this. A caller first sets `ASLEEP`, and then loads
+            // `ended`. So either the caller sees the end, or this thread sees `ASLEEP`.
             fence(Ordering::SeqCst);
             slot.moves(ASLEEP, WAITING)
         })
@@ -488,7 +491,7 @@ impl ClientEnd {
 mod tests {
     use super::*;
 
-    /// Passes a message to a client's end, `step` bytes at a time.
+    /// Passes a message to the client's end of a connection, `step` bytes at a time.
     fn give(end: &ClientEnd, header: Header, step: usize) -> Result<Option<Arrived>, Violation> {
         let mut assembly = Assembly::new();
         let bytes = header.to_bytes();
@@ -565,7 +568,7 @@ mod tests {
         (0..3).for_each(|index| assert!(end.slot(index).capture()));
         (0..3).for_each(|index| end.cancel(index));
         let mut sent = Vec::new();
-        // The socket accepts only one header.
+        // This socket accepts only one header.
         end.send_cancels(|header| {
             sent.push(header.number);
             sent.len() == 1

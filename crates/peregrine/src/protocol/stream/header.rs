@@ -1,4 +1,4 @@
-//! The header of a message: 32 bytes.
+//! The header of a message. It has 32 bytes.
 
 /// The version of the protocol. Client and server must have the same version.
 pub(crate) const VERSION: u8 = 1;
@@ -27,27 +27,28 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// Client: asks for a binding to the export whose name is in the body.
+    /// The client asks for a binding to the export whose name is in the body.
     Bind = 1,
-    /// Client: asks for the description of the export whose name is in the body.
+    /// The client asks for the description of the export whose name is in the body.
     Describe = 2,
-    /// Client: releases a binding.
+    /// The client releases a binding.
     Unbind = 3,
-    /// Client: a call.
+    /// The client makes a call.
     Call = 4,
-    /// Client: cancels a call. The server still sends a reply to this call.
+    /// The client cancels a call. The server still sends a reply to this call.
     Abandon = 5,
-    /// Server: grants a binding.
+    /// The server grants a binding.
     Bound = 65,
-    /// Server: refuses the request of this number, or the whole connection if the number is 0.
+    /// The server refuses the request that has this number, or the whole connection if the number is 0.
     Refused = 66,
-    /// Server: describes an export.
+    /// The server describes an export.
     Description = 67,
-    /// Server: the export of this binding was withdrawn.
+    /// The server reports that the export of this binding was withdrawn.
     Revoked = 68,
-    /// Server: calls without a reply were not executed, and no further call will be executed.
+    /// The server reports that calls without a reply were not executed, and that it will execute no more
+    /// calls.
     Goodbye = 69,
-    /// Server: the outcome of a call.
+    /// The server reports the outcome of a call.
     Reply = 70,
 }
 
@@ -60,12 +61,12 @@ pub(crate) struct Header {
     /// The number of the call or request to which the message belongs.
     pub(crate) number: u32,
     pub(crate) binding: u32,
-    /// The procedure of a call; the answer of a reply.
+    /// The procedure of a call, or the answer of a reply.
     pub(crate) procedure: u32,
     /// The length in bytes of the head, which is a part of the body.
     pub(crate) head: u32,
-    /// In a call: the number of bytes of the body before the lent blocks. In a reply: the offset of the head
-    /// in the body.
+    /// In a call: the number of bytes of the body before the lent blocks (buffers that the caller lends to
+    /// the server). In a reply: the offset of the head in the body.
     pub(crate) split: u32,
     /// The length in bytes of the extensions after the body.
     pub(crate) extensions: u32,
@@ -76,9 +77,9 @@ pub(crate) struct Header {
 pub(crate) enum Unreadable {
     /// The bytes do not belong to this protocol.
     Foreign,
-    /// The peer uses another version.
+    /// The peer uses another version of the protocol.
     Version(u8),
-    /// This version has no message of this kind.
+    /// This version of the protocol has no message of this kind.
     Kind(u8),
 }
 
@@ -109,7 +110,7 @@ impl Header {
         Self { kind, body: 0, number, binding: 0, procedure: 0, head: 0, split: 0, extensions: 0 }
     }
 
-    /// Returns the number of bytes that follow the header.
+    /// Returns the number of bytes that follow the header, padding included.
     pub(crate) const fn rest(&self) -> usize {
         padded(self.body).saturating_add(padded(self.extensions))
     }

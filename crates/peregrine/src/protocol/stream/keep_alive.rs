@@ -2,29 +2,30 @@
 //!
 //! When a server's process ends, its kernel closes the connection. If the server's host loses power or a link
 //! breaks, nothing closes the connection. The client's kernel probes idle connections only seldom, so that
-//! idle connections cost nothing. So while a call waits for a long time, the client probes more often: it
-//! sends a few bytes without meaning, which the server's kernel acknowledges whatever the server does. While
-//! sent bytes are not acknowledged, no probe is needed, because the kernel retransmits them. If the receive
-//! buffer of the peer is full, no probe is needed either, because the kernel sends zero-window probes.
+//! idle connections cost nothing. So while a call waits for a long time, the client itself probes more often.
+//! It sends a few bytes without meaning, and the server's kernel acknowledges them whatever the server does.
+//! While sent bytes are not acknowledged, no probe is needed, because the kernel retransmits them. If the
+//! receive buffer of the peer is full, no probe is needed either, because the kernel sends zero-window
+//! probes.
 
 use core::time::Duration;
 
 use crate::limits;
 
-/// The time after which a waiting caller first examines the connection, and the interval of later
+/// The time after which a waiting caller first examines the connection. It is also the interval between later
 /// examinations.
 pub(crate) const EXAMINE_EVERY: Duration = Duration::from_millis(200);
 /// The silence after which the client sends a probe.
 const PROBE_AFTER: Duration = Duration::from_millis(400);
-/// The smallest number of unanswered transmissions with which a silent server is presumed dead.
+/// A silent server is presumed dead only after at least this number of unanswered transmissions.
 const UNANSWERED_MIN: u32 = 2;
 
 /// The state of a connection, as the kernel reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Link {
-    /// The time since anything was received, including acknowledgements.
+    /// The time since anything was received from the peer. Acknowledgements are included.
     pub(crate) silence: Duration,
-    /// The number of transmissions since anything was received.
+    /// The number of transmissions since anything was received from the peer.
     pub(crate) unanswered: u32,
     /// The number of bytes that were sent and are not acknowledged yet.
     pub(crate) unacknowledged: usize,
@@ -40,7 +41,7 @@ pub(crate) enum Action {
     End(Duration),
 }
 
-/// The keep-alive of one wait for a reply. Times are measured from any fixed moment.
+/// The keep-alive state of one wait for a reply. Times are measured from any fixed moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct KeepAlive {
     /// The times of the first and the last examination.
@@ -48,8 +49,8 @@ pub(crate) struct KeepAlive {
 }
 
 impl KeepAlive {
-    /// Returns whether the caller must examine the connection now. The caller first calls this after it has
-    /// waited for [`EXAMINE_EVERY`], and then any number of times while nothing is received.
+    /// Returns whether the caller must examine the connection now. The caller first calls this function after
+    /// it has waited for [`EXAMINE_EVERY`], and then any number of times while nothing is received.
     pub(crate) fn is_due(&mut self, now: Duration) -> bool {
         let (first, last) = *self.examined.get_or_insert((now, now));
         let is_due = now.saturating_sub(last) >= EXAMINE_EVERY || now == first;
@@ -59,7 +60,7 @@ impl KeepAlive {
         is_due
     }
 
-    /// Decides what to do about a connection in this state.
+    /// Decides what the caller must do about a connection that is in this state.
     pub(crate) fn examine(&self, link: &Link) -> Action {
         let waited =
             self.examined.map_or(Duration::ZERO, |(first, last)| last.saturating_sub(first));
@@ -73,9 +74,9 @@ impl KeepAlive {
     }
 }
 
-/// Decides what to do after a wait of this length.
+/// Decides what the caller must do after a wait of this length.
 fn judge(link: &Link, waited: Duration) -> Action {
-    // The time before the wait does not count, because no answer was expected then.
+    // The silence before the wait does not count, because no answer was expected then.
     let silence = link.silence.min(waited);
     if silence >= limits::CALL_SILENCE && link.unanswered >= UNANSWERED_MIN {
         Action::End(link.silence)
@@ -110,7 +111,7 @@ mod tests {
             (link(600, 1, 32), hour, Action::Wait),
             (link(long - 1, 9, 32), hour, Action::Wait),
             (link(long, 9, 32), hour, Action::End(ms(long))),
-            // Nothing was sent while no caller waited.
+            // Before this wait, no caller waited, so nothing was sent.
             (link(hour, 1, 32), 300, Action::Wait),
             (link(hour, 0, 0), 500, Action::Probe),
             (link(hour, 9, 32), long, Action::End(ms(hour))),

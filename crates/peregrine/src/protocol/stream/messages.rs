@@ -8,9 +8,10 @@ use crate::protocol::fields::{Fields, put_text};
 pub(crate) struct BindRequest {
     /// The digest of the client's interface. `None` binds to any interface.
     pub(crate) digest: Option<[u8; 16]>,
-    /// The byte order of the client's values: 1 little-endian, 2 big-endian. The server does not use it.
+    /// The byte order of the client's values: 1 is little-endian, 2 is big-endian. The server does not use
+    /// it.
     pub(crate) representation: u32,
-    /// The number of calls in flight at the same time that the client requests.
+    /// The number of calls that the client wants to have in flight at the same time.
     pub(crate) count: u32,
     /// The number of bytes of the largest message.
     pub(crate) bytes: u64,
@@ -23,11 +24,11 @@ pub(crate) struct BindRequest {
 /// The body of [`MessageKind::Bound`](super::MessageKind::Bound).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BindGrant {
-    /// A number that differs between a server and later servers at the same address.
+    /// A random number of this run of the server. Later servers at the same address have other numbers.
     pub(crate) epoch: u64,
-    /// The binding's number on this connection.
+    /// The number of the binding on this connection.
     pub(crate) binding: u32,
-    /// The byte order of the server's values, which calls and results of the binding use.
+    /// The byte order of the server's values. Calls and results of the binding use this byte order.
     pub(crate) representation: u32,
     pub(crate) count: u32,
     pub(crate) bytes: u64,
@@ -36,7 +37,7 @@ pub(crate) struct BindGrant {
 /// The body of [`MessageKind::Refused`](super::MessageKind::Refused).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refused {
-    /// The number of the error's kind.
+    /// The number that stands for the kind of error.
     pub(crate) kind: u32,
     pub(crate) text: String,
 }

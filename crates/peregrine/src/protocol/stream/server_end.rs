@@ -1,29 +1,30 @@
-//! The server's end of a connection: received messages, and calls that have no reply yet.
+//! The server's end of a connection. It reads the received messages, and keeps the calls that have no reply
+//! yet.
 
 use core::time::Duration;
 
 use super::header::{HEADER_BYTES, Header, MessageKind, Unreadable};
 use crate::limits;
 
-/// The largest number of bytes in the body of a message that is not a call.
+/// The largest number of bytes in the body of a message, unless the message is a call.
 const REQUEST_BYTES_MAX: u32 = 1024;
-/// The largest number of bytes of extensions: enough for the longest chain, and more.
+/// The largest number of bytes of extensions. It is enough for the longest chain of nested calls.
 const EXTENSION_BYTES_MAX: u32 = 4096;
 
-/// What comes next in the received bytes.
+/// What the received bytes contain next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// A message has arrived completely. It begins at the position `at`.
+    /// A message has arrived completely. It begins at the offset `at` in the driver's memory.
     Message { header: Header, at: usize },
-    /// A call that is refused before its body is received. Its bytes are skipped.
+    /// A call that the server refuses before its body is received. The bytes of the body are skipped.
     Refuse(Header),
-    /// Nothing can be read until this number of bytes of the next message has arrived.
+    /// The next message can be read only when this number of its bytes has arrived.
     More(usize),
     /// The peer violates the protocol.
     Violated(Unreadable),
 }
 
-/// The range of the driver's memory with bytes that were received, but not read yet.
+/// The range of the driver's memory that holds bytes that were received, but not read yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Unread {
     pub(crate) from: usize,
@@ -44,8 +45,9 @@ impl Unread {
         self.len() > 0 || self.skip > 0
     }
 
-    /// Skips bytes of a refused message. Returns true when the last of them has been skipped. The driver must
-    /// then move the unread bytes to the start of its memory, so that the next message is aligned.
+    /// Skips bytes of a refused message. Returns true when the last of these bytes has been skipped. The
+    /// driver must then move the unread bytes to the start of its memory, so that the next message is
+    /// aligned.
     pub(crate) fn skip(&mut self) -> bool {
         if self.skip == 0 {
             return false;
@@ -56,9 +58,9 @@ impl Unread {
         self.skip == 0
     }
 
-    /// Reads the next message. `memory`: the driver's memory. `admits` decides about the header of a call
-    /// before memory for its body is used. While the body arrives, each call of this function calls `admits`
-    /// again.
+    /// Reads the next message. `memory` is the driver's memory. `admits` decides from the header of a call
+    /// whether the call is accepted, before memory for its body is used. While the body arrives, each call of
+    /// this function calls `admits` again.
     #[inline]
     pub(crate) fn next(&mut self, memory: &[u8], admits: impl FnOnce(&Header) -> bool) -> Next {
         if self.skip > 0 {
@@ -95,7 +97,7 @@ impl Unread {
         Next::Message { header, at }
     }
 
-    /// Returns whether the unread bytes contain a complete cancel of the call of this number.
+    /// Returns whether the unread bytes contain a complete cancel message for the call that has this number.
     #[inline]
     pub(crate) fn cancels(&self, memory: &[u8], number: u32) -> bool {
         self.from < self.to && self.finds_cancel(memory, number)
@@ -119,7 +121,7 @@ impl Unread {
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     calls: Vec<Call>,
-    /// Whether the connection has ended, so that no caller waits for these calls.
+    /// Whether the connection has ended. If it has, no caller waits for these calls.
     ended: bool,
 }
 
@@ -132,13 +134,13 @@ struct Call {
 }
 
 impl Calls {
-    /// Adds a call. This must happen before another thread receives, because that thread may receive the
-    /// cancel of the call.
+    /// Adds a call. This must happen before another thread receives bytes, because that thread may receive
+    /// the cancel of the call.
     pub(crate) fn begin(&mut self, number: u32) {
         self.calls.push(Call { number, runs: false, cancelled: false });
     }
 
-    /// Notes that the procedure of a call is about to run. Returns false if the call was cancelled, and must
+    /// Notes that the procedure of a call is about to run. Returns false if the call was cancelled and must
     /// not run.
     pub(crate) fn starts(&mut self, number: u32) -> bool {
         if self.ended {
@@ -151,21 +153,21 @@ impl Calls {
         })
     }
 
-    /// Removes a call that has its reply now. Returns whether the call was cancelled while it ran.
+    /// Removes a call, because it now has its reply. Returns whether the call was cancelled while it ran.
     pub(crate) fn end(&mut self, number: u32) -> bool {
         let at = self.calls.iter().position(|call| call.number == number);
         let ended = at.map(|at| self.calls.swap_remove(at));
         ended.is_some_and(|call| call.runs && call.cancelled)
     }
 
-    /// Cancels the call of this number, if there is one. Returns the number of running procedures that become
-    /// captured: 0 or 1.
+    /// Cancels the call that has this number, if there is one. Returns the number of running procedures that
+    /// become captured, that is, run on without a caller: 0 or 1.
     pub(crate) fn cancel(&mut self, number: u32) -> usize {
         self.cancel_where(|call| call.number == number)
     }
 
     /// Cancels all calls, because the connection has ended. Returns the number of running procedures that
-    /// become captured.
+    /// become captured, that is, run on without a caller.
     pub(crate) fn cancel_all(&mut self) -> usize {
         self.ended = true;
         self.cancel_where(|_| true)
@@ -181,7 +183,7 @@ impl Calls {
             .sum()
     }
 
-    /// Returns whether a call has been cancelled. Returns false for a call that has its reply.
+    /// Returns whether a call has been cancelled. Returns false for a call that already has its reply.
     pub(crate) fn is_cancelled(&self, number: u32) -> bool {
         self.calls.iter().any(|call| call.number == number && call.cancelled)
     }
@@ -191,8 +193,8 @@ impl Calls {
         self.calls.iter().filter(|call| call.cancelled).count() as u64
     }
 
-    /// Returns whether a server that stops may send a goodbye, which means that calls without a reply were
-    /// not executed.
+    /// Returns whether a server that stops may send a goodbye. A goodbye means that calls without a reply
+    /// were not executed.
     pub(crate) const fn may_say_goodbye(&self) -> bool {
         self.calls.is_empty()
     }
@@ -232,7 +234,7 @@ impl MessageTimer {
         }
     }
 
-    /// Returns how long the client may still take for a message of which `bytes` bytes have arrived.
+    /// Returns how long the client may still take to send a message of which `bytes` bytes have arrived.
     /// Returns `None` while no message arrives, or while the server does not receive.
     pub(crate) fn left(&self, bytes: usize, now: Duration) -> Option<Duration> {
         let began = self.began.filter(|_| self.held_since.is_none())?;

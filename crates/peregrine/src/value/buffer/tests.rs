@@ -1,4 +1,4 @@
-//! Tests of buffers: values, files and blocks arrive completely, and no other memory is written.
+//! Tests of buffers. Values, files and blocks must arrive completely, and no other memory may be written.
 
 use super::*;
 use crate::value::{Block, CopyMethod, Departs};
@@ -107,8 +107,8 @@ fn bytes_in_shared_memory_are_not_given_to_be_changed() {
     assert!(out.is_shared() && out.filled_mut().is_empty());
 }
 
-/// A reader that returns at most 700 bytes at a time, and is interrupted in every third call. If `fails` is
-/// true, it returns an error at its end.
+/// A reader that returns at most 700 bytes at a time. Every third read is interrupted. If `fails` is true,
+/// the reader returns an error after its last byte.
 struct Trickle<'a> {
     bytes: &'a [u8],
     calls: u32,
@@ -205,7 +205,7 @@ fn what_came_early_is_not_copied_again_unless_it_does_not_hold() {
         let mut words = vec![0u16; first.len() / 2];
         let mut out = Out::from(&mut words[..]);
         let mut block = out.block();
-        // An odd number of bytes: half a value is not copied.
+        // With an odd number of bytes, the last value is incomplete, and is not copied.
         block.fill_early(Window::from(&first[..101]));
         assert_eq!(block.early, 100);
         block.fill_early(Window::from(&last[..100]));
@@ -217,13 +217,13 @@ fn what_came_early_is_not_copied_again_unless_it_does_not_hold() {
         assert_eq!(bytes[..100], if forget { &last } else { &first }[..100]);
         assert_eq!(bytes[100..], last[100..]);
     }
-    // Types with invalid bit patterns are checked first, so they are never copied early.
+    // Values of types with invalid bit patterns are checked first, so they are never copied early.
     let mut flags = [false; 8];
     let mut out = Out::from(&mut flags);
     let mut block = out.block();
     block.fill_early(Window::from(&[1u8; 8][..]));
     assert_eq!(block.early, 0);
-    // No more bytes are copied than fit.
+    // No more bytes are copied early than fit the buffer.
     let mut small = [0u8; 4];
     let mut out = Out::from(&mut small);
     let mut block = out.block();
@@ -247,7 +247,7 @@ fn blocks_of_any_size_are_filled_and_checked() {
         block.fill(Window::from(&bytes[..])).unwrap();
         assert!(bytes_of(&words) == bytes, "{count}");
     }
-    // One bad value after the first chunk is detected.
+    // One invalid value after the first chunk is detected.
     let mut letters = vec![u32::from('x'); 5000];
     letters[4999] = 0xd800;
     let mut vec = Vec::<char>::with_capacity(5000);
@@ -256,8 +256,8 @@ fn blocks_of_any_size_are_filled_and_checked() {
     assert!(vec.is_empty());
 }
 
-/// Records the offset and length of each piece that `write` copied, and whether `changed` was called. For a
-/// call of `there`, it records the end of the announced bytes, with the length 0.
+/// Records the offset and the length of each piece that `write` copied, and whether `changed` was called. For
+/// a call of `there`, it records the end of the announced bytes, with the length 0.
 #[derive(Debug, Default)]
 struct RecordingDeparts(Mutex<(Vec<(usize, usize)>, bool)>);
 
@@ -300,7 +300,7 @@ fn what_is_put_where_somebody_reads_is_told_from_the_start_of_the_message() {
     assert_eq!((memory[3], memory[20], memory[50]), (7, 2, 0));
 }
 
-/// Fills blocks as interpreted stubs use them: the values are bytes, but longer numbers are converted.
+/// Fills blocks as interpreted stubs do. The values are single bytes, but longer numbers are converted.
 #[test]
 fn what_comes_early_is_cut_between_numbers_and_all_of_it_is_written() {
     let sent: Vec<u8> = (1..=32).collect();

@@ -1,4 +1,5 @@
-//! `Value` for `Bytes` and `BytesMut`, with the feature `bytes`: sequences of bytes, as `Vec<u8>`.
+//! Implements `Value` for `Bytes` and `BytesMut`, with the feature `bytes`. Both are sequences of bytes, as
+//! `Vec<u8>` is.
 
 use bytes::{Bytes, BytesMut};
 
@@ -28,7 +29,8 @@ impl Value for BytesMut {
     }
 
     fn decode<R: Representation>(head: &mut Reader<'_, R>) -> Result<Self, Invalid> {
-        // `BytesMut` takes over the memory of `Bytes` that nothing else refers to, but not that of a `Vec`.
+        // `BytesMut` takes over the memory of a `Bytes` to which nothing else refers. It cannot take over the
+        // memory of a `Vec`.
         Bytes::decode(head).map(Self::from)
     }
 }

@@ -1,7 +1,8 @@
-//! Instants, dates, times of day and spans of time as they are sent, whichever crate has the type.
+//! Instants, dates, times of day and spans of time in the form in which they are sent. The form does not
+//! depend on the crate that has the type.
 //!
-//! Each of these types has one description and one encoding for all crates, so that peers which use
-//! different crates fit each other. Each crate then checks the range of its own type.
+//! Each of these types has one description and one encoding for all crates. So peers that use different
+//! crates are compatible. Each crate checks the range of its own type when it receives a value.
 
 use super::{NANOS, SystemTime, variant};
 use crate::interface::{Body, Named, Type};
@@ -31,7 +32,7 @@ macro_rules! sent_as {
 pub(super) use sent_as;
 
 /// An instant, described as a [`SystemTime`]: whole seconds since the beginning of 1970 (UTC), rounded down,
-/// and the nanoseconds after them.
+/// and the remaining nanoseconds.
 #[derive(Clone, Copy)]
 pub(super) struct Instant {
     pub(super) secs: i64,
@@ -52,13 +53,13 @@ impl Value for Instant {
     }
 }
 
-/// How far local time is ahead of UTC, in seconds. It is negative in the west.
+/// The number of seconds by which local time is ahead of UTC. It is negative in the west.
 #[derive(Clone, Copy, peregrine_macros::Value)]
 pub(super) struct UtcOffset {
     pub(super) secs: i32,
 }
 
-/// An instant, and the offset of local time at a place.
+/// An instant, and the offset from UTC of the local time at a place.
 #[derive(Clone, Copy, peregrine_macros::Value)]
 pub(super) struct OffsetDateTime {
     pub(super) instant: Instant,
@@ -73,7 +74,7 @@ pub(super) struct LocalDate {
     pub(super) day: u8,
 }
 
-/// A time of day, without leap seconds.
+/// A time of day. Leap seconds do not exist.
 #[derive(Clone, Copy, peregrine_macros::Value)]
 pub(super) struct LocalTime {
     pub(super) hour: u8,
@@ -98,7 +99,7 @@ pub(super) struct SignedDuration {
 }
 
 impl SignedDuration {
-    /// Returns the span if its nanoseconds are in range and have the sign of its seconds.
+    /// Returns the span if its nanoseconds are in range and have the same sign as its seconds.
     pub(super) fn checked(self) -> Option<Self> {
         let is_one_sign = self.secs.signum() * i64::from(self.nanos.signum()) >= 0;
         (is_one_sign && self.nanos.unsigned_abs() < NANOS).then_some(self)

@@ -1,8 +1,8 @@
-//! `Value` for the types of `chrono`, with the feature of that name.
+//! Implements `Value` for the types of the crate `chrono`, with the feature of that name.
 //!
-//! `chrono` represents a leap second as a second that has 1,000,000,000 nanoseconds or more. `SystemTime`
-//! and the crate `time` have no leap seconds. So a leap second is sent as the last nanosecond of the second
-//! before it: 23:59:60.5 is sent as 23:59:59.999999999. No peer can send a leap second.
+//! `chrono` represents a leap second as a second that has 1,000,000,000 nanoseconds or more. `SystemTime` and
+//! the crate `time` have no leap seconds. So a leap second is sent as the last nanosecond of the second
+//! before it: 23:59:60.5 is sent as 23:59:59.999999999. A peer cannot send a leap second.
 
 use chrono::{
     DateTime, Datelike as _, FixedOffset, NaiveDate, NaiveDateTime, NaiveTime, TimeDelta,
@@ -17,7 +17,7 @@ use super::calendar::{
 use crate::interface::Type;
 use crate::value::{Invalid, Overflow, Reader, Representation, Value, Writer};
 
-/// Returns the nanoseconds of a second. For a leap second, this is the last nanosecond of the second before
+/// Returns the nanoseconds of a second. For a leap second, returns the last nanosecond of the second before
 /// it.
 fn nanos(nanos: u32) -> u32 {
     nanos.min(NANOS - 1)
@@ -59,7 +59,7 @@ fn of_time(time: &NaiveTime) -> LocalTime {
 
 fn to_time(sent: LocalTime) -> Option<NaiveTime> {
     let LocalTime { hour, minute, second, nanos } = sent;
-    // `from_hms_nano_opt` also accepts more nanoseconds, as a leap second.
+    // `from_hms_nano_opt` also accepts a larger number of nanoseconds, which it takes as a leap second.
     let nanos = Some(nanos).filter(|nanos| *nanos < NANOS)?;
     NaiveTime::from_hms_nano_opt(hour.into(), minute.into(), second.into(), nanos)
 }
@@ -69,7 +69,7 @@ fn of_span(span: &TimeDelta) -> SignedDuration {
 }
 
 fn to_span(sent: SignedDuration) -> Option<TimeDelta> {
-    // `TimeDelta::new` expects seconds that are rounded down.
+    // `TimeDelta::new` expects seconds that are rounded down, but the sent seconds are rounded towards zero.
     let SignedDuration { secs, nanos } = sent.checked()?;
     match u32::try_from(nanos) {
         Ok(nanos) => TimeDelta::new(secs, nanos),
@@ -78,11 +78,11 @@ fn to_span(sent: SignedDuration) -> Option<TimeDelta> {
 }
 
 sent_as! {
-    /// Sent as a `SystemTime`.
+    /// An instant in UTC is sent as a `SystemTime`.
     DateTime<Utc> => Instant { |at| of_instant(&at.naive_utc()), to_instant }
 
-    /// The local time of a received value must be in the range of `NaiveDateTime`, too, because many methods
-    /// panic otherwise.
+    /// The local time of a received value must also be in the range of `NaiveDateTime`. Otherwise many
+    /// methods would panic.
     DateTime<FixedOffset> => OffsetDateTime {
         |at| OffsetDateTime {
             instant: of_instant(&at.naive_utc()),

@@ -1,4 +1,4 @@
-//! `Value` for the types of the crate `time`, with the feature of that name.
+//! Implements `Value` for the types of the crate `time`, with the feature of that name.
 
 use time::{Date, Duration, PrimitiveDateTime, Time, UtcDateTime};
 
@@ -49,14 +49,14 @@ fn to_span(sent: SignedDuration) -> Option<Duration> {
 }
 
 sent_as! {
-    /// Sent as a `SystemTime`.
+    /// An instant in UTC is sent as a `SystemTime`.
     UtcDateTime => Instant {
         |at| Instant { secs: at.unix_timestamp(), nanos: at.nanosecond() },
         to_instant,
     }
 
-    /// A received value in UTC must be in the range of `UtcDateTime`, too, because some methods panic
-    /// otherwise.
+    /// A received value, converted to UTC, must also be in the range of `UtcDateTime`. Otherwise some methods
+    /// would panic.
     time::OffsetDateTime => OffsetDateTime {
         |at| OffsetDateTime {
             instant: Instant { secs: at.unix_timestamp(), nanos: at.nanosecond() },

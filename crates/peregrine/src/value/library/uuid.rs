@@ -1,11 +1,12 @@
-//! `Value` for `Uuid`, with the feature `uuid`: a plain type (`value/plain.rs`) of 16 bytes.
+//! Implements `Value` for `Uuid`, with the feature `uuid`. A `Uuid` is a plain type (`value/plain.rs`) of 16
+//! bytes.
 
 use uuid::Uuid;
 
 use crate::interface::{Body, Field, Growth, Named, Type};
 use crate::value::Value;
 
-/// Sent as bytes in the order of the written digits, on every machine.
+/// A `Uuid` is sent as its bytes, in the order of the written digits, on every machine.
 impl Value for Uuid {
     const TYPE: Type = Type::Named(Named {
         name: "Uuid",

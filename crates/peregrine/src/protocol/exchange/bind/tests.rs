@@ -1,4 +1,5 @@
-//! Tests of binding: writing and reading of packets, and dialogues.
+//! Tests of how packets that bind are written and read, and dialogues between a client and a server that
+//! bind.
 
 use super::super::header::set_version;
 use super::*;
@@ -68,7 +69,7 @@ fn cookie_is_valid_for_one_client_and_two_slots() {
     assert!(!Cookies::new([2; 16]).verify(at(7), b"here", &[2; 12], &cookie));
 }
 
-/// Runs the exchange for a cookie and the exchange for handles. The first `HELLO` is lost.
+/// Runs the exchange for a cookie, and then the exchange for handles. The first `HELLO` is lost.
 #[test]
 fn client_is_bound_after_two_exchanges() {
     let cookies = Cookies::new([1; 16]);
@@ -103,7 +104,7 @@ fn client_is_bound_after_two_exchanges() {
     assert!(!binding.handle(then.after(60), &header, &packet[HEADER_BYTES..]));
 }
 
-/// Answers take longer than the client waits before it retransmits.
+/// Each answer takes longer than the client waits before it retransmits.
 #[test]
 fn round_trip_of_retransmitted_packets_is_measured() {
     const ROUND_TRIP: u64 = 1600 * MILLISECOND;
@@ -218,7 +219,7 @@ fn client_of_another_version_is_answered_in_its_version() {
                  {version}: use the same release on both sides"
             )
         );
-        // A packet that is too short gets no answer, nor does a packet that is no request.
+        // A packet that is too short gets no answer. A packet that is not a request gets no answer either.
         assert!(versions::refuse(&hello[..BIND_BYTES - 1], 7).is_none());
         hello[3] = PacketKind::Unbound as u8;
         set_version(hello.first_chunk_mut().expect("a header"), version);

@@ -1,4 +1,5 @@
-//! Tests of a blast, alone and together with an assembly at the receiver.
+//! Tests of a blast, alone and together with an assembly at the receiver. A blast is the sending end of a
+//! message. A position is the index of a piece of the message in the order of sending.
 
 use core::cell::RefCell;
 
@@ -10,7 +11,7 @@ use super::*;
 
 const NOW: Moment = Moment(1_000_000_000);
 
-/// A message in transit, with its sender and its receiver.
+/// A message in transit, with the states of its sender and its receiver.
 struct Way {
     blast: Blast,
     flow: RefCell<Flow>,
@@ -24,7 +25,7 @@ struct Way {
     echo: u16,
     sent: u32,
     resent: u32,
-    /// For each position, how many times it has arrived as new.
+    /// How many times each position has arrived as new.
     new: Vec<u32>,
 }
 
@@ -63,7 +64,7 @@ impl Way {
         Some((position, flags, serial))
     }
 
-    /// Delivers a packet. Returns whether the receiver answers it.
+    /// Delivers a packet to the receiver. Returns whether the receiver answers the packet.
     fn arrive(&mut self, (position, flags, serial): (u32, Flags, u16)) -> bool {
         self.echo = serial;
         match self.assembly.receive(position, &mut self.beyond) {
@@ -91,7 +92,7 @@ impl Way {
         self.blast.handle_report(have, path, &mut self.missing)
     }
 
-    /// Delivers everything that can be sent now, except for what `lost` selects.
+    /// Sends everything that can be sent now, and delivers all packets except those that `lost` selects.
     fn burst(&mut self, mut lost: impl FnMut(u32) -> bool) -> bool {
         let mut answers = false;
         while let Some(packet) = self.poll() {
@@ -103,7 +104,7 @@ impl Way {
     }
 }
 
-/// A full bitmap may omit positions that do not fit into it. A shorter bitmap omits none.
+/// A full bitmap may omit positions that do not fit into it. A shorter bitmap omits no position.
 #[test]
 fn full_bitmap_covers_nothing_beyond_its_end() {
     let bitmap = [0xff; BITMAP_BYTES_MAX];
@@ -127,7 +128,7 @@ fn message_within_the_window_requests_no_report() {
     assert_eq!(way.poll(), None);
 }
 
-/// A window of 700 positions on a path of 50 ms: one position is due every 57 us.
+/// The window has 700 positions on a path with a round trip of 50 ms. One position is due every 57 us.
 #[test]
 fn paced_sender_sends_in_bounded_bursts() {
     const ROUND_TRIP: u64 = 50 * MILLISECOND;
@@ -140,11 +141,11 @@ fn paced_sender_sends_in_bounded_bursts() {
     way.flow = RefCell::new(flow);
     let sends = |way: &mut Way, now| core::iter::from_fn(|| way.poll_at(now)).count() as u64;
     let burst = MILLISECOND / INTERVAL;
-    // At the start of a message, the sender sends the first 48 positions at once (`WINDOW_FIRST`),
-    // and at most one burst more.
+    // At the start of a message, the sender sends the first 48 positions at once (`WINDOW_FIRST`), and at
+    // most one more burst.
     let first = sends(&mut way, NOW);
     assert!((48..=48 + burst).contains(&first), "{first}");
-    // A sender that polls when a position is due sends one burst.
+    // A sender that polls whenever a position is due sends one burst each time.
     let (mut now, mut sent) = (NOW, first);
     while sent < 400 {
         now = way.blast.due().expect("a position is due");
@@ -154,12 +155,13 @@ fn paced_sender_sends_in_bounded_bursts() {
     }
     let pace = sent * 1_000_000_000 / now.since(NOW).max(1);
     assert!(pace < 700 * 20 * 3 / 2, "{pace} positions a second");
-    // A sender that polls late by most of a round trip catches up by a sixteenth of a round trip.
+    // A sender that polls late, by most of a round trip, makes up for a sixteenth of a round trip.
     let late = sends(&mut way, now.after(40 * MILLISECOND));
     assert!((1..=burst + ROUND_TRIP / 16 / INTERVAL + 1).contains(&late), "{late}");
 }
 
-/// A sender whose window is full asks for its share now and then. It sends nothing, so the window decays.
+/// A sender whose window is full asks for its share now and then. The sender sends nothing, so the window
+/// decays.
 #[test]
 fn window_of_a_blocked_sender_decays() {
     let mut flow = Flow::new(Some(10 * MILLISECOND));
@@ -200,7 +202,7 @@ fn only_missing_positions_are_retransmitted() {
     assert_eq!((first.0, first.1), (3, Flags::RESENT));
     assert_eq!((last.0, last.1), (7, Flags::RESENT.with(Flags::REPORT)));
     assert_eq!(way.poll(), None);
-    // A late report of the same holes changes nothing, because the retransmissions are in flight.
+    // A late report of the same holes changes nothing, because the retransmitted positions are in flight.
     assert_eq!(way.report(false), ReportEffect::Progress);
     assert_eq!(way.poll(), None);
     way.arrive(first);
@@ -244,7 +246,7 @@ fn loss_reduces_the_window_once_per_round_trip() {
     assert_eq!((way.report(true), window(&way)), (ReportEffect::NewLosses, 48));
     way.burst(|_| true);
     assert_eq!((way.report(true), window(&way)), (ReportEffect::NewLosses, 33));
-    // All positions that were sent after the reduction were lost, too.
+    // All positions that the sender sent after the reduction were lost, too.
     way.burst(|_| true);
     assert_eq!(window(&way), 23);
 }
@@ -252,24 +254,24 @@ fn loss_reduces_the_window_once_per_round_trip() {
 #[test]
 fn only_a_full_window_grows() {
     let window = |way: &Way| way.flow.borrow().window();
-    // The message fits the window.
+    // This message fits the window.
     let mut way = Way::new(40, 1024);
     way.burst(|_| false);
     assert_eq!((way.report(true), window(&way)), (ReportEffect::Progress, 48));
-    // The message is longer, but only few positions were sent when the receiver answered.
+    // This message is longer than the window, but few positions were sent before the receiver answered.
     let mut way = Way::new(400, 1024);
     for _ in 0..10 {
         let packet = way.poll().expect("a position");
         way.arrive(packet);
     }
     assert_eq!((way.report(true), window(&way)), (ReportEffect::Progress, 48));
-    // The whole window was sent.
+    // Now the whole window was sent.
     way.burst(|_| false);
     assert_eq!((way.report(true), window(&way)), (ReportEffect::Progress, 96));
 }
 
-/// Two positions are lost, and the sender finds the losses one after the other. The second position is lost
-/// again while the round of the first is in progress.
+/// Two positions are lost, and the sender finds the losses one after the other. While the round of the first
+/// loss is in progress, the second position is lost again.
 #[test]
 fn loss_during_another_round_is_found_after_it() {
     let mut way = Way::new(400, 1024);
@@ -290,7 +292,7 @@ fn loss_during_another_round_is_found_after_it() {
     assert_eq!((lost.0, lost.1.has(Flags::RESENT)), (20, true));
     way.arrive(first);
     assert_eq!(way.report(false), ReportEffect::Progress);
-    // Two packets are sent after the lost one. The first of them arrives, and the second is in flight.
+    // Two packets are sent after the lost one. The first of the two arrives, and the second is in flight.
     let newer = [way.poll().expect("a position"), way.poll().expect("a position")];
     assert_eq!(newer.map(|packet| packet.0), [32, 33]);
     way.arrive(newer[0]);
@@ -298,8 +300,8 @@ fn loss_during_another_round_is_found_after_it() {
     assert_eq!(way.poll().expect("position 20").0, 20);
 }
 
-/// Positions that were declared lost were only late. Their round ends when they arrive, and another
-/// round can begin.
+/// Positions that were declared lost were only late. Their round ends when they arrive, so another round can
+/// begin.
 #[test]
 fn round_ends_when_late_positions_arrive() {
     let mut way = Way::new(400, 1024);
@@ -325,8 +327,8 @@ fn round_ends_when_late_positions_arrive() {
     assert_eq!(way.poll().expect("position 20").0, 20);
 }
 
-/// Each report of the receiver shows a new loss. The sender finds the loss of a retransmission although
-/// it retransmits further positions all the time. It retransmits only lost positions.
+/// Each report of the receiver shows a new loss. The sender finds the loss of a retransmission even though it
+/// retransmits further positions all the time. It retransmits only lost positions.
 #[test]
 fn second_loss_is_found_during_further_losses() {
     let mut way = Way::new(3000, 64);
@@ -357,8 +359,8 @@ fn second_loss_is_found_during_further_losses() {
 }
 
 proptest! {
-    /// Packets are lost, reordered and duplicated. Every position arrives, and the receiver takes it once.
-    /// Without losses, nothing is retransmitted.
+    /// Packets are lost, reordered and duplicated. Every position arrives, and the receiver accepts each
+    /// position once. If nothing is lost, nothing is retransmitted.
     #[test]
     fn all_arrives_whatever_is_lost(
         count in 1..3000u32,
@@ -397,7 +399,7 @@ proptest! {
                     answers = false;
                 }
             }
-            // The receiver answers, or reports after a wait.
+            // The receiver either answers at once, or reports after a wait.
             if !draw(loss) {
                 way.report(!answers);
             }

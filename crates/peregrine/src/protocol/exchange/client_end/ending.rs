@@ -5,18 +5,19 @@ use super::{
     PendingControl, State,
 };
 
-/// The number of consecutive ICMP refusals after which the client concludes that the machine has no server.
+/// After this number of consecutive ICMP refusals, the client concludes that the machine runs no server.
 const UNREACHABLE_MAX: u8 = 3;
 
 impl ClientEnd {
-    /// Handles a refusal. The server does not know the handle, so it executes no later packet with this
-    /// handle.
+    /// Handles a refusal by the server. The server does not know the handle, so it executes no later packet
+    /// that has this handle.
     ///
     /// If nothing of the call was sent, the call was not executed. Otherwise this is certain only under three
     /// conditions: the server has not reported that it has the whole call, the refusal comes from the table
     /// that granted the handle, and the generation of the handle's place has not changed since the grant. The
-    /// reason: when the server forgets the record of an executed call, it raises the generation, unless the
-    /// client has the result or has cancelled the call. A refusal because of the client's address proves
+    /// generation counts the results that the server has discarded at this place. When the server forgets the
+    /// record of an executed call, it raises the generation, unless the client has the result or has
+    /// cancelled the call. If the server refused only because of the client's address, the refusal proves
     /// nothing.
     pub(super) fn handle_refusal(&mut self, header: &Header) -> Handled {
         if header.sequence != self.sequence {
@@ -34,14 +35,14 @@ impl ClientEnd {
         Handled::Nothing
     }
 
-    /// Ends the call, if one is in progress, and closes the handle.
+    /// Ends the call that is in progress, if there is one, and closes the handle.
     pub(super) fn fail(&mut self, executed: Executed, why: FailureReason) {
         if self.is_in_progress() {
             let executed = if self.sent { executed } else { Executed::No };
             self.outcome = Some(Outcome::Failed { executed, why });
         }
         self.state = State::Closed;
-        // If the server is alive but hard to reach, the goodbye cancels the call at the server.
+        // If the server is alive but hard to reach, the goodbye cancels the call on the server.
         self.pending = if matches!(why, FailureReason::Dead) {
             PendingControl::Bye
         } else {
@@ -60,7 +61,7 @@ impl ClientEnd {
             self.unreachable = (count + 1, self.serial);
         }
         if self.unreachable.0 >= UNREACHABLE_MAX {
-            // The server may have executed the call before the server ended.
+            // The server may have executed the call before the server process ended.
             self.fail(Executed::Maybe, FailureReason::Unreachable);
         }
     }
@@ -70,17 +71,17 @@ impl ClientEnd {
         self.fail(Executed::Maybe, FailureReason::Unreachable);
     }
 
-    /// Cancels the call, which ends at once. The handle is captured until the server has released the
-    /// call.
+    /// Cancels the call. The call ends at once. The handle is captured: no other call can use it until the
+    /// server has released the cancelled call.
     ///
-    /// The handle is also captured if only a probe was sent. Otherwise each of several calls with short time
-    /// limits would begin to probe anew, and no call would discover that the server is silent.
+    /// The handle is also captured if only a probe was sent. Otherwise, of several calls with short time
+    /// limits, each would begin to probe anew, and no call would discover that the server is silent.
     pub(crate) fn cancel(&mut self, now: Moment) {
         if !self.is_in_progress() {
             return;
         }
         if !self.sent && !matches!(self.state, State::Probing { .. }) {
-            // No packet contained the number of the call, so the next call uses this number.
+            // No packet has contained the number of this call, so the next call uses the same number.
             let (executed, why) = (Executed::No, FailureReason::Cancelled);
             self.outcome = Some(Outcome::Failed { executed, why });
             self.sequence = self.sequence.wrapping_sub(1);
@@ -100,8 +101,8 @@ impl ClientEnd {
         self.ask_again(now, PendingControl::Cancel);
     }
 
-    /// Closes the handle, and sends a goodbye to the server. A call in progress fails, and the server cancels
-    /// it. The client does not wait any more for the release of a cancelled call.
+    /// Closes the handle, and sends a goodbye to the server. If a call is in progress, it fails, and the
+    /// server cancels it. The client no longer waits for the release of a cancelled call.
     pub(crate) fn close(&mut self) {
         if self.is_closed() {
             return;

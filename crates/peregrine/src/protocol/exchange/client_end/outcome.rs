@@ -1,11 +1,13 @@
-//! The types in the interface of the client end: terms, packets to send, and outcomes of calls.
+//! The types that the client end uses towards its driver: terms, packets to send, and outcomes of calls. A
+//! piece is the part of a message that one packet carries. A position is the index of a piece in the order of
+//! sending.
 
 use core::ops::Range;
 
 pub(crate) use super::super::header::DropReason;
 use super::super::message::Shape;
 
-/// The terms on which client and server agreed when the handle was bound.
+/// The terms on which the client and the server agreed when the handle was bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClientTerms {
     /// The length of a full piece in bytes, in both directions.
@@ -18,12 +20,12 @@ pub(crate) struct ClientTerms {
     pub(crate) call_bytes_max: u32,
     /// The length of the largest result in bytes.
     pub(crate) result_bytes_max: u32,
-    /// The number of the server's table that granted the handle. No other table has this number.
+    /// The number of the server's table that granted the handle. No other table has the same number.
     pub(crate) table: u64,
 }
 
-/// A packet to send: the first `bytes` bytes of the output buffer, followed by the bytes in `range` of the
-/// message.
+/// A packet to send. It consists of the first `bytes` bytes of the output buffer, followed by the bytes in
+/// `range` of the message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Outgoing {
     pub(crate) bytes: usize,
@@ -58,7 +60,7 @@ pub(crate) enum FailureReason {
     Unreachable,
     /// The server does not know the handle.
     Refused,
-    /// The server knows the handle at another address: the client's address has changed.
+    /// The server knows the handle, but for another address: the client's address has changed.
     AddressChanged,
     /// The client cancelled the call.
     Cancelled,
@@ -69,7 +71,7 @@ pub(crate) enum FailureReason {
 /// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// The call returned a result of this shape, and all of its bytes were placed.
+    /// The call returned a result of this shape. All bytes of the result have been copied to their place.
     Returned(Shape),
     Failed {
         executed: Executed,
@@ -80,7 +82,7 @@ pub(crate) enum Outcome {
 /// Why a call cannot begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BeginError {
-    /// Another call is in progress, or the server has not released the last one.
+    /// Another call is in progress, or the server has not yet released the last call.
     Busy,
     /// The handle can no longer be used.
     Closed,

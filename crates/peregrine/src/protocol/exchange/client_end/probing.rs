@@ -1,20 +1,20 @@
-//! The reactions of the client end to silence: it probes, retransmits, tries smaller pieces, and
-//! finally presumes the server dead.
+//! The reactions of the client end when no packets arrive. It probes, retransmits, tries smaller pieces, and
+//! finally presumes the server dead. A piece is the part of a message that one packet carries.
 
 use super::{
     Blast, ClientEnd, Executed, FailureReason, Flags, Fragments, Moment, PIECE_MIN, PendingControl,
     State, message,
 };
 
-/// The number of consecutive unanswered probes after which the client presumes the server dead. The client
-/// waits `Rtt::probe_interval_max` for the answer to each probe.
+/// After this number of consecutive unanswered probes, the client presumes the server dead. For the answer to
+/// each of these probes, the client waits `Rtt::probe_interval_max`.
 const UNANSWERED_MAX: u8 = 10;
-/// The largest number of consecutive rounds of retransmission without the arrival of a piece. After one more
-/// such round, the client tries smaller pieces.
+/// The largest number of consecutive rounds of retransmission in which no piece arrives. After one more such
+/// round, the client tries smaller pieces.
 const FRUITLESS_MAX: u8 = 3;
 
 impl ClientEnd {
-    /// Retransmits missing positions, after the wait for late packets.
+    /// Retransmits missing positions, after the client has waited for late packets.
     pub(super) fn retransmit_missing(&mut self, now: Moment) {
         let State::Sending { blast, held } = &mut self.state else { return };
         *held = false;
@@ -25,7 +25,7 @@ impl ClientEnd {
             let fragments = Fragments::new(self.shape.total, self.piece);
             self.state = State::Sending { blast: Blast::resent(fragments), held: false };
         } else if self.fruitless > FRUITLESS_MAX + UNANSWERED_MAX {
-            // The server answers, but no piece of the call ever arrives at the server.
+            // The server answers, but none of the retransmitted pieces of the call arrives at the server.
             return self.fail(Executed::Maybe, FailureReason::Dead);
         }
         self.interval = (self.rtt.wait() << self.fruitless).min(self.rtt.probe_interval_max());
@@ -34,7 +34,7 @@ impl ClientEnd {
 
     /// Requests the missing pieces of the result. After a longer silence, the client also asks for the state
     /// of the call. If the server answers this question, but no piece arrives, the path is not interrupted.
-    /// The path then seems to lose all full pieces.
+    /// In that case the path seems to lose all full pieces.
     pub(super) fn request_result(&mut self, now: Moment) {
         let long = self.unanswered > 0;
         self.ask_again(
@@ -47,12 +47,12 @@ impl ClientEnd {
         );
     }
 
-    /// Notes that the server answers, but that no piece of the requested result arrives.
+    /// Notes that the server answers, although no piece of the requested result arrives.
     pub(super) fn note_result_withheld(&mut self, now: Moment) {
         self.fruitless += 1;
         let total = match self.state {
             State::Receiving { .. } => self.result.total,
-            // The length of the result is not known yet; it may be large.
+            // The length of the result is not known yet, and may be large.
             _ => u32::MAX,
         };
         if self.try_smaller_piece(total) {
@@ -65,8 +65,8 @@ impl ClientEnd {
         self.ask_again(now, PendingControl::Report(Flags::REPORT));
     }
 
-    /// Reduces the size of pieces after enough rounds in which no piece arrived, because a link on the
-    /// path may lose all full pieces. Returns whether the size was reduced.
+    /// Reduces the size of pieces after enough rounds in which no piece arrived, because a link on the path
+    /// may lose all full pieces. Returns whether the size was reduced.
     fn try_smaller_piece(&mut self, total: u32) -> bool {
         if self.fruitless <= FRUITLESS_MAX || total <= PIECE_MIN {
             return false;
@@ -76,7 +76,7 @@ impl ClientEnd {
         true
     }
 
-    /// Sends a control packet again, or presumes the server dead.
+    /// Sends a control packet again. If too many were unanswered, presumes the server dead instead.
     pub(super) fn ask_again(&mut self, now: Moment, what: PendingControl) {
         if self.unanswered >= UNANSWERED_MAX {
             self.fail(Executed::Maybe, FailureReason::Dead);
@@ -88,16 +88,15 @@ impl ClientEnd {
             State::Executing | State::Cancelling => patience,
             _ => (self.interval * 2).min(patience),
         };
-        // The first intervals are short. Only a question that is followed by a full interval counts as
-        // unanswered.
+        // The first intervals are short. A question counts as unanswered only if a full interval follows it.
         if self.interval == patience {
             self.unanswered += 1;
         }
         self.due = now.after(self.jittered(self.interval));
     }
 
-    /// Changes an interval by up to ten percent, so that clients that began together do not stay
-    /// synchronized. The result is at least the usual time of an answer.
+    /// Changes an interval randomly by up to ten percent, so that clients that began at the same time do not
+    /// stay synchronized. The result is at least the usual time until an answer.
     fn jittered(&mut self, interval: u64) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;

@@ -1,4 +1,5 @@
-//! Dialogues with a client end: a packet arrives, and the client end sends exactly the expected packets.
+//! Dialogues with a client end. In each dialogue a packet arrives, and the client end must send exactly the
+//! expected packets.
 
 use super::super::flow::NoFlow;
 use super::super::rtt::WAIT_MIN;
@@ -72,7 +73,8 @@ fn call_restarts_with_smaller_pieces_where_larger_ones_are_lost() {
     assert_eq!(sent(&mut client_end, NOW), [], "the pieces are not larger than the new limit");
     client_end.reduce_piece(1000, NOW);
     let again = sent(&mut client_end, NOW);
-    // The size is rounded down to a multiple of 16: five pieces of at most 992 bytes, not four of 1,024.
+    // The size is rounded down to a multiple of 16. So there are five pieces of at most 992 bytes, not four
+    // of 1,024.
     assert_eq!(again.len(), 5, "{again:?}");
     assert!(
         again.iter().all(|(kind, _, flags)| *kind == PacketKind::Call && flags.has(Flags::RESENT))
@@ -86,7 +88,7 @@ fn call_restarts_with_smaller_pieces_where_larger_ones_are_lost() {
     assert_eq!(sent(&mut idle, NOW).len(), 8, "the size is at least `PIECE_MIN`");
 }
 
-/// Advances to the next timer. Returns the time until then, and the packets that are sent then.
+/// Advances to the next timer. Returns the time until then, and the packets that the client end sends then.
 fn next(client_end: &mut ClientEnd, now: &mut Moment) -> (u64, Vec<(PacketKind, u32, Flags)>) {
     let due = client_end.next_timer().expect("a timer");
     let waited = due.since(*now);
@@ -120,7 +122,7 @@ fn short_call_is_one_packet_and_its_result_needs_no_answer() {
     assert!(client_end.owes_acknowledgement());
     client_end.begin(shape(100)).expect("the call can begin");
     assert!(!client_end.owes_acknowledgement());
-    // The result of the previous call does not belong to this one.
+    // A result of the previous call does not belong to this call.
     assert_eq!(
         client_end.handle(NOW, &NoFlow, &result(9, 0), &[]),
         Handled::Dropped(DropReason::Late)
@@ -128,8 +130,8 @@ fn short_call_is_one_packet_and_its_result_needs_no_answer() {
     assert_eq!(client_end.outcome(), None);
 }
 
-/// All answers take the same time, which is longer than the shortest wait. Then an answer arrives before
-/// the client repeats the question.
+/// All measured answers took the same time, which is longer than the shortest wait. The next answer has time
+/// to arrive before the client repeats its question.
 #[test]
 fn question_is_not_repeated_before_its_answer_can_come() {
     const FAR: u64 = 253 * MILLISECOND;
@@ -153,8 +155,8 @@ fn waiting_call_asks_until_it_may_be_sent() {
     let have = packet(PacketKind::HaveCall, FIRST);
     let wait = Header { credits: 0, ..have };
     assert_eq!(client_end.handle(now, &NoFlow, &wait, &[]), Handled::Nothing);
-    // The call waits as long as the server answers that it has no memory. The client only probes, and sends
-    // no piece of the call.
+    // The call waits as long as the server answers that it has no memory. Meanwhile, the client only probes,
+    // and sends no piece of the call.
     for round in 0..50 {
         let (waited, question) = next(&mut client_end, &mut now);
         assert_eq!(question, [PROBE]);
@@ -163,7 +165,7 @@ fn waiting_call_asks_until_it_may_be_sent() {
         assert_eq!(client_end.handle(now, &NoFlow, &wait, &[]), Handled::Nothing);
     }
     assert_eq!(sent(&mut client_end, now), []);
-    // The whole call is sent, like the first time.
+    // The whole call is sent again, as at the first time.
     assert_eq!(client_end.handle(now, &NoFlow, &have, &[]), Handled::Nothing);
     let pieces = [1, 2, 0].map(|fragment| (PacketKind::Call, fragment, Flags::NONE));
     assert_eq!(sent(&mut client_end, now), pieces);
@@ -186,9 +188,9 @@ fn late_request_to_wait_delays_a_call_until_its_next_question() {
 }
 
 /// The client sends the whole call. The server asks the client to wait, but soon accepts pieces again. The
-/// request to wait reaches the client late. The permission to send follows it, so the client begins again
-/// at the first position. The server's next report covers more positions than the client has sent since
-/// then.
+/// request to wait reaches the client late. The permission to send follows it, so the client begins again at
+/// the first position. The next report of the server then covers more positions than the client has sent
+/// since that new beginning.
 #[test]
 fn reports_of_earlier_pieces_count_after_a_late_permission_to_send() {
     for holes in [false, true] {
@@ -206,7 +208,7 @@ fn reports_of_earlier_pieces_count_after_a_late_permission_to_send() {
             assert_eq!(sent(&mut client_end, now), calls(&[5, 6]));
             continue;
         }
-        // Positions 5 and 6 have also arrived. The position before them is late, or lost.
+        // Positions 5 and 6 have also arrived. Position 4 is late, or lost.
         let header = Header { shape: shape(6), ..have(4) };
         client_end.handle(now, &NoFlow, &header, &[0b110]);
         assert_eq!(sent(&mut client_end, now), calls(&[8, 9]));
@@ -277,11 +279,11 @@ fn probes_become_rarer_while_the_procedure_runs() {
         waits.push(waited / MILLISECOND);
         let answer = Header { echo: client_end.serial, ..all(FIRST) };
         client_end.handle(now, &NoFlow, &answer, &[]);
-        // A late duplicate of the answer has no effect.
+        // A late duplicate of this answer has no effect.
         client_end.handle(now, &NoFlow, &answer, &[]);
     }
     assert_eq!(waits, [200, 400, 400, 400, 400, 400]);
-    // Without answers the client asks at shorter intervals, and the call fails after ten questions.
+    // Without answers, the client asks at shorter intervals. The call fails after ten questions.
     let mut waits = Vec::new();
     while !client_end.is_closed() {
         waits.push(next(&mut client_end, &mut now).0 / MILLISECOND);
@@ -294,7 +296,7 @@ fn probes_become_rarer_while_the_procedure_runs() {
 fn only_missing_pieces_are_retransmitted_after_a_moment() {
     let (mut client_end, mut now) = (calling(3000), NOW);
     assert_eq!(next(&mut client_end, &mut now).1, [PROBE]);
-    // Only the middle one of three positions has arrived at the server.
+    // Of three positions, only the middle one has arrived at the server.
     let bitmap = [0b10];
     let have = Header {
         flags: Flags::CHECKED,
@@ -358,8 +360,8 @@ fn result_of_several_pieces_is_assembled() {
         client_end.handle(now, &NoFlow, &other, &[]),
         Handled::Dropped(DropReason::Violation)
     );
-    // The front of the result, which is sent last, arrives before fragment 2. After a moment the client reports
-    // what has arrived.
+    // The front of the result is sent last. Here it arrives before fragment 2. After a moment the client
+    // reports what has arrived.
     assert_eq!(client_end.handle(now, &NoFlow, &result(3000, 0), &[]), Handled::Place(0..952));
     assert_eq!(sent(&mut client_end, now), []);
     let (waited, sent_then) = next(&mut client_end, &mut now);
@@ -381,15 +383,15 @@ fn windowed_result_without_holes_is_answered_at_once() {
     let request = Header { flags: Flags::REPORT, ..result(9000, 1) };
     client_end.handle(NOW, &NoFlow, &request, &[]);
     assert_eq!(sent(&mut client_end, NOW), [(PacketKind::HaveResult, 1, Flags::NONE)]);
-    // With a hole, the client answers only when the hole is closed, or after a moment.
+    // If a position is missing, the client answers only when that position has arrived, or after a moment.
     client_end.handle(NOW, &NoFlow, &Header { fragment: 3, ..request }, &[]);
     assert_eq!(sent(&mut client_end, NOW), []);
     client_end.handle(NOW, &NoFlow, &result(9000, 2), &[]);
     assert_eq!(sent(&mut client_end, NOW), [(PacketKind::HaveResult, 3, Flags::NONE)]);
 }
 
-/// Returns a refusal by the table with the number `table`, for a place at which `generation` results were
-/// discarded.
+/// Returns a refusal by the table with the number `table`. At the handle's place, the server has discarded
+/// `generation` results.
 fn refusal(table: u64, generation: u32) -> Header {
     Header::refusal(&packet(PacketKind::Call, FIRST), table, generation)
 }
@@ -401,9 +403,9 @@ fn refusal_proves_not_executed_only_if_its_table_forgot_nothing() {
         (TABLE, GENERATION, false, certain),
         // The server has discarded a result at the place since it granted the handle.
         (TABLE, GENERATION + 1, false, doubt),
-        // The generation is lower than at the time when the server granted the handle.
+        // The generation is lower than it was when the server granted the handle.
         (TABLE, GENERATION - 1, false, doubt),
-        // Another server at the same address refuses, or another socket of this server.
+        // Another server at the same address has refused, or another socket of this server.
         (TABLE + 1, GENERATION, false, doubt),
         // The server has reported that the whole call has arrived.
         (TABLE, GENERATION, true, doubt),
@@ -438,7 +440,7 @@ fn refusal_for_the_address_proves_nothing_about_the_call() {
     assert_eq!(client_end.outcome(), failed(Executed::Maybe, FailureReason::AddressChanged));
 }
 
-/// Begins a call a second after the server's last packet. The client first asks whether the server knows
+/// Begins a call one second after the server's last packet. The client first asks whether the server knows
 /// the handle.
 fn asking() -> (ClientEnd, Moment) {
     let (mut client_end, now) = (client_end(), NOW.after(SECOND));
@@ -459,7 +461,7 @@ fn server_is_asked_before_a_call_after_a_pause() {
     let pieces: Vec<_> = sent(&mut client_end, now).iter().map(|one| (one.0, one.1)).collect();
     assert_eq!(pieces, [(PacketKind::Call, 1), (PacketKind::Call, 2), (PacketKind::Call, 0)]);
     assert_eq!(client_end.handle(now, &NoFlow, &result(9, 0), &[]), Handled::Place(0..9));
-    // The next call is sent without a question.
+    // The next call is sent without such a question.
     client_end.outcome();
     client_end.begin(shape(0)).expect("the call can begin");
     let soon = now.after(9 * MILLISECOND);
@@ -481,7 +483,7 @@ fn unsent_call_was_not_executed_whichever_table_refuses() {
     assert_eq!(client_end.outcome(), failed(Executed::No, FailureReason::Dead));
 }
 
-/// Even if calls have short time limits, the questions of the first call continue until the server has
+/// The calls have short time limits. The questions that the first call began continue until the server has
 /// answered or is presumed dead.
 #[test]
 fn cancelled_call_continues_its_questions() {
@@ -507,7 +509,7 @@ fn cancelled_call_continues_its_questions() {
 #[test]
 fn servers_question_is_answered_with_the_state_of_the_call() {
     let ask = packet(PacketKind::Ask, FIRST);
-    // The question also shows that the whole call has arrived at the server.
+    // The server's question also shows that the whole call has arrived at the server.
     let (mut client_end, mut now) = (calling(3000), NOW);
     assert_eq!(client_end.handle(NOW, &NoFlow, &ask, &[]), Handled::Nothing);
     assert_eq!(sent(&mut client_end, NOW), [PROBE]);
@@ -518,7 +520,7 @@ fn servers_question_is_answered_with_the_state_of_the_call() {
     sent(&mut client_end, NOW);
     assert_eq!(client_end.handle(NOW, &NoFlow, &ask, &[]), Handled::Nothing);
     assert_eq!(sent(&mut client_end, NOW), [(PacketKind::Cancel, 0, Flags::NONE)]);
-    // A question after the result, or about another call, is late.
+    // A question is late if it arrives after the result, or is about another call.
     let mut client_end = calling(0);
     client_end.handle(NOW, &NoFlow, &result(0, 0), &[]);
     assert_eq!(client_end.handle(NOW, &NoFlow, &ask, &[]), Handled::Dropped(DropReason::Late));
@@ -664,7 +666,7 @@ fn pieces_that_never_arrive_are_reduced() {
         assert!(rounds < 20);
     }
     assert_eq!(client_end.piece, 512);
-    // The size of pieces is also reduced if no piece of the result arrives.
+    // The size of pieces is also reduced if no piece of a result arrives.
     let (mut client_end, mut now) = (calling(0), NOW);
     let flags = Flags::ALL.with(Flags::REPLIED);
     client_end.handle(now, &NoFlow, &Header { flags, ..all(FIRST) }, &[]);
@@ -689,8 +691,8 @@ fn pieces_that_never_arrive_are_reduced() {
     assert_eq!(client_end.handle(now, &NoFlow, &late, &[]), Handled::Dropped(DropReason::Late));
 }
 
-/// If the server stops answering, the client learns nothing about the sizes of pieces that the path carries.
-/// So it keeps the size of pieces, and treats the server as dead.
+/// If the server stops answering, the client learns nothing about the sizes of pieces that the path can
+/// carry. So the client keeps the size of pieces, and presumes the server dead.
 #[test]
 fn silence_does_not_reduce_pieces() {
     let (mut client_end, mut now) = (calling(0), NOW);

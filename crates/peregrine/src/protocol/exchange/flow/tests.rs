@@ -1,4 +1,5 @@
-//! Tests of the growth of the window, and of its reduction by losses.
+//! Tests of how the window of a flow grows, and how losses reduce it. The window is the number of positions,
+//! that is, of packets with a piece of a message, that may be in flight.
 
 use super::*;
 
@@ -12,7 +13,7 @@ fn grown(window: u32, round_trip: u64) -> Flow {
     flow
 }
 
-/// Round trips of the same length, in each of which the receiver acknowledges a whole window.
+/// Simulates round trips of the same length. In each round trip the receiver acknowledges a whole window.
 struct RoundTrips {
     flow: Flow,
     round_trip: u64,
@@ -45,7 +46,8 @@ fn slow_start_doubles_the_window_each_round_trip_until_a_loss() {
     assert!(once < reduced + 10, "{reduced} became {once}");
 }
 
-/// The window has its former size after nine seconds, which is the cubic root of `300 / C`.
+/// After the loss, the window needs nine seconds to return to its former size of 1,000. That is the cube root
+/// of `300 / C`.
 #[test]
 fn window_recovers_after_a_loss_and_stays_for_a_while() {
     let mut flow = grown(1000, 100 * MILLISECOND);
@@ -53,7 +55,7 @@ fn window_recovers_after_a_loss_and_stays_for_a_while() {
     assert_eq!(flow.window(), 700);
     let mut way = RoundTrips::new(flow, 100 * MILLISECOND);
     let windows = [45, 30, 15, 15].map(|more| way.after(more));
-    // The window grows fast at first, and slowly near the size at which the packet was lost.
+    // The window grows fast at first. It grows slowly near the size at which the packet was lost.
     let expected = [960..970, 996..1000, 998..1001, 1000..1004];
     for (window, expected) in windows.iter().zip(&expected) {
         assert!(expected.contains(window), "{windows:?}");
@@ -61,7 +63,7 @@ fn window_recovers_after_a_loss_and_stays_for_a_while() {
 }
 
 /// The second loss shows that another flow needs capacity. The window then returns to less than its size at
-/// that loss, and stays there for a while, so that the other flow can grow.
+/// the second loss, and stays there for a while, so that the other flow can grow.
 #[test]
 fn flow_that_loses_below_its_former_window_leaves_room_for_others() {
     let mut flow = grown(1000, 100 * MILLISECOND);
@@ -69,14 +71,14 @@ fn flow_that_loses_below_its_former_window_leaves_room_for_others() {
     flow.reduce();
     assert!((489..=490).contains(&flow.window()));
     let mut way = RoundTrips::new(flow, 100 * MILLISECOND);
-    // The window returns to 595, which is 0.85 of the window at the second loss. This takes 6.4 seconds, the
-    // cubic root of `105 / C`.
+    // The window returns to 595, which is 0.85 times the window at the second loss. This takes 6.4 seconds,
+    // which is the cube root of `105 / C`.
     let windows = [32, 32].map(|more| way.after(more));
     assert!((575..590).contains(&windows[0]) && (593..598).contains(&windows[1]), "{windows:?}");
 }
 
 /// If round trips are short, the cubic curve grows more slowly than Reno's window. The window then follows
-/// Reno's, like the window of the kernel's TCP, and takes no more of a link than TCP does.
+/// Reno's window, like the window of the kernel's TCP does. So the flow takes no more of a link than TCP.
 #[test]
 fn window_grows_as_fast_as_reno_on_short_round_trips() {
     let mut flow = grown(100, MILLISECOND);
@@ -97,7 +99,7 @@ fn window_halves_for_each_idle_time() {
         flow.share(at(times), u16::MAX, &mut 0);
         assert_eq!(flow.window(), left * WINDOW_FIRST, "after {times} idle periods");
     }
-    // It does not matter how often blocked handles ask for their share meanwhile.
+    // The result does not depend on how often blocked handles ask for their share meanwhile.
     for step in [1, 10, 150, 300, 600] {
         let mut flow = grown(16 * WINDOW_FIRST, 10 * MILLISECOND);
         for once in 1..=600 / step {

@@ -2,21 +2,21 @@
 
 use super::{ASK_EVERY, MILLISECOND, Moment, PendingAnswer, QUIET_MAX, ServerEnd, State};
 
-/// The server asks the client after this silence during a call. A client of this release probes 400 ms
-/// after each answer, so on a path with short round trips it is not asked.
+/// The silence after which the server asks the client during a call. A client of this release sends its next
+/// probe 400 ms after each answer. So on a path with short round trips, the server never asks this client.
 const QUIET: u64 = 500 * MILLISECOND;
 /// The number of unanswered questions after which the server presumes a client dead. This happens 2.5 seconds
-/// after the client's last packet: [`QUIET_MAX`], and one [`ASK_EVERY`] for each question. If the first
-/// question was sent after [`QUIET`], the difference to [`QUIET_MAX`] is added to the wait after the last
-/// question, because an answer may take two seconds.
+/// after the client's last packet: [`QUIET_MAX`], and one [`ASK_EVERY`] for each question. If the server sent
+/// the first question after [`QUIET`], it waits longer after the last question, by the difference to
+/// [`QUIET_MAX`]. The reason: an answer may take two seconds.
 const ASKS_MAX: u8 = 5;
 
 impl ServerEnd {
-    /// Checks whether the client of a running procedure is alive, and may prepare a question to
-    /// send. Returns when to check again, or `None` if this call needs no further check.
+    /// Checks whether the client of a running procedure is alive, and may prepare a question to the client.
+    /// Returns when to check again, or `None` if this call needs no further check.
     ///
     /// A client that answers no question is presumed dead, and its call is cancelled. The result is kept like
-    /// any other, because perhaps the client was only halted.
+    /// any other result, because perhaps the client was only halted.
     pub(crate) fn check_caller(&mut self, now: Moment) -> Option<Moment> {
         if !matches!(self.state, State::Executing) || self.lost {
             return None;
@@ -43,8 +43,8 @@ impl ServerEnd {
         Some(now.after(ASK_EVERY))
     }
 
-    /// Returns whether the running procedure is cancelled: its client has cancelled the call, has sent a
-    /// goodbye, or was presumed dead.
+    /// Returns whether the running procedure is cancelled. It is cancelled if its client has cancelled the
+    /// call, has sent a goodbye, or was presumed dead.
     pub(crate) const fn is_cancelled(&self) -> bool {
         match self.state {
             State::Cancelled | State::Closing => true,
@@ -53,13 +53,13 @@ impl ServerEnd {
         }
     }
 
-    /// Returns whether the call of this number is running and cancelled.
+    /// Returns whether the call that has this number is running and cancelled.
     pub(crate) const fn is_call_cancelled(&self, sequence: u32) -> bool {
         self.is_cancelled() && self.sequence == sequence
     }
 
-    /// Returns whether the client was presumed dead during the record's call, and the call still runs or
-    /// its result is still kept.
+    /// Returns whether the client was presumed dead during the record's call. Returns this while the call
+    /// still runs, or its result is still kept, and false afterwards.
     pub(crate) const fn is_caller_lost(&self) -> bool {
         self.lost && matches!(self.state, State::Executing | State::Replied(_))
     }

@@ -1,4 +1,5 @@
-//! Dialogues with a record: a packet arrives, and the record sends exactly the expected packets.
+//! Dialogues with a server end, the record of the calls of one handle. In each dialogue a packet arrives, and
+//! the server end must send exactly the expected packets.
 
 use super::super::flow::NoFlow;
 use super::super::header::checksum;
@@ -9,7 +10,7 @@ use super::*;
 const PEER: u64 = 5;
 const NOW: Moment = Moment(100 * SECOND);
 const SECRET: [u8; 12] = [1, 2, 3, 4, 5, 6, 7, 8, 0xff, 0xff, 0xff, 0xff];
-/// The number of the first call. Because of the last bytes of the secret, it has just wrapped around.
+/// The number of the first call. The last four bytes of the secret make the number wrap around to zero.
 const FIRST: u32 = 0;
 
 fn server_end() -> ServerEnd {
@@ -100,7 +101,7 @@ fn result_larger_than_the_path_allows_is_cut_again() {
     let asks = Header { flags: Flags::REPORT, ..packet(PacketKind::HaveResult, FIRST) };
     assert_eq!(then(server_end, asks), DROPPED_LATE);
     assert_eq!(next(server_end), have);
-    // The pieces become smaller once more, and then have the smallest size.
+    // The size of pieces is reduced once more, to the smallest size.
     assert!(server_end.reduce_piece(0) && !server_end.reduce_piece(0));
     assert_eq!(next(server_end).1, 512);
 }
@@ -120,7 +121,7 @@ fn call_without_memory_waits_and_then_resumes() {
     server_end.wait_for_room();
     assert!(server_end.waits_for_room(FIRST) && server_end.phase() == RecordPhase::Waiting);
     assert_eq!(allowed(server_end), Some((PacketKind::HaveCall, 0, 0)));
-    // Pieces in flight are dropped, and only questions are answered.
+    // Pieces that are in flight are dropped, and only questions are answered.
     assert_eq!(then(server_end, call(FIRST, 2500, 2)), DROPPED_LATE);
     assert_eq!(allowed(server_end), None);
     for question in [packet(PacketKind::Probe, FIRST), call(FIRST, 2500, 0)] {
@@ -229,7 +230,7 @@ fn probe_reports_the_state_and_sends_no_data() {
     sent(server_end);
     then(server_end, probe);
     assert_eq!(sent(server_end), [(PacketKind::HaveCall, 0, Flags::ALL.with(Flags::REPLIED))]);
-    // The client has waited, and nothing of the result has arrived.
+    // The client has waited for late packets, and nothing of the result has arrived.
     let nothing = Header { flags: Flags::REPORT, ..packet(PacketKind::HaveResult, FIRST) };
     then(server_end, nothing);
     assert_eq!(sent(server_end), [(PacketKind::Result, 0, Flags::RESENT.with(Flags::REPORT))]);
@@ -268,7 +269,7 @@ fn cancelled_call_never_begins() {
     then(server_end, call(FIRST + 1, 5000, 1));
     assert_eq!(then(server_end, packet(PacketKind::Cancel, FIRST + 1)), Action::Discard);
     assert_eq!(then(server_end, call(FIRST + 1, 5000, 1)), DROPPED_LATE);
-    // A running call is released when it ends.
+    // A running call is released when its procedure ends.
     sent(server_end);
     then(server_end, call(FIRST + 2, 0, 0));
     assert_eq!(then(server_end, packet(PacketKind::Cancel, FIRST + 2)), Action::Nothing);
@@ -294,7 +295,7 @@ fn smaller_pieces_restart_a_call_and_larger_ones_are_late() {
         assert_eq!(then(server_end, Header { fragment, ..small }), Action::Place(range));
     }
     assert_eq!(then(server_end, Header { fragment: 0, ..small }), Action::Execute(0..440));
-    // The result has pieces of the size that the client used last.
+    // The pieces of the result have the size that the client used last.
     server_end.complete(result(1000));
     let mut out = [0; CONTROL_BYTES_MAX];
     assert_eq!(
@@ -341,13 +342,13 @@ fn forgotten_result_raises_the_generation() {
         refusal.generation()
     };
     assert_eq!(generation(&server_end), 0);
-    // Forgetting a record whose call was never executed does not raise the generation.
+    // If a record is forgotten whose call was never executed, the generation does not rise.
     then(&mut server_end, call(FIRST, 3000, 1));
     server_end.forget();
     assert_eq!(generation(&server_end), 0);
     let terms = ServerTerms { piece: 1024, credits: 64, credits_here: 32, bytes_max: 1 << 20 };
     let occupied = |server_end: &mut ServerEnd| server_end.assign(NOW, SECRET, PEER, &terms);
-    // The generation is not raised either if the client has the result, has cancelled the call, or has sent a
+    // The generation does not rise either if the client has the result, has cancelled the call, or has sent a
     // goodbye.
     let all = Header { flags: Flags::ALL, ..packet(PacketKind::HaveResult, FIRST) };
     for over in [all, packet(PacketKind::Cancel, FIRST), packet(PacketKind::Bye, FIRST)] {
@@ -358,13 +359,13 @@ fn forgotten_result_raises_the_generation() {
         server_end.forget();
         assert_eq!(generation(&server_end), 0);
     }
-    // Forgetting a result for which the client may still wait raises the generation.
+    // If a result is forgotten for which the client may still wait, the generation rises.
     occupied(&mut server_end);
     then(&mut server_end, call(FIRST, 0, 0));
     server_end.complete(result(0));
     server_end.forget();
     assert_eq!(generation(&server_end), 1);
-    // The next handle of the place has the raised generation.
+    // The next handle of the place has the new generation.
     occupied(&mut server_end);
     assert_eq!(server_end.granted_handle().generation, 1);
     server_end.forget();
@@ -426,13 +427,13 @@ fn goodbye_cancels_a_procedure_whose_end_frees_the_record() {
     }
 }
 
-/// Makes an answer to the record's last packet.
+/// Makes a packet of the client that answers the record's last packet.
 fn answer(server_end: &ServerEnd) -> Header {
     Header { echo: server_end.serial, ..packet(PacketKind::Probe, FIRST) }
 }
 
-/// Checks the client whenever a check is due, until `end`. Returns the times of the questions, in
-/// milliseconds.
+/// Checks the client whenever a check is due, until `end`. Returns the times at which the server asks the
+/// client, in milliseconds.
 fn asked_until(server_end: &mut ServerEnd, now: &mut Moment, end: Moment) -> Vec<u64> {
     let mut asked = Vec::new();
     while let Some(due) = server_end.check_caller(*now) {
@@ -459,8 +460,8 @@ fn silent_client_is_asked_and_then_taken_for_dead() {
     assert_eq!(asked, [500, 800, 1100, 1400, 1700]);
     assert_eq!(now.since(NOW), 2500 * MILLISECOND);
     assert!(server_end.is_call_cancelled(FIRST) && !server_end.is_call_cancelled(FIRST + 1));
-    // The client was only halted. Its probe is answered, and it gets the result. But the call stays
-    // cancelled while it runs.
+    // The client was only halted. The server answers its probe, and the client gets the result. But the call
+    // stays cancelled while it runs.
     server_end.handle(now, &NoFlow, &packet(PacketKind::Probe, FIRST), &[]);
     assert_eq!(sent(server_end), [(PacketKind::HaveCall, 0, Flags::ALL)]);
     assert!(server_end.is_cancelled());
@@ -533,8 +534,8 @@ fn distant_client_is_not_taken_for_dead() {
     assert!(!server_end.is_cancelled());
 }
 
-/// A probe that left the client before the question arrived there does not show how soon the client answers.
-/// So the server continues to ask after half a second of silence, rather than after one second.
+/// If a probe left the client before the question arrived there, the probe does not show how soon the client
+/// answers. So the server continues to ask after half a second of silence, rather than after one second.
 #[test]
 fn packet_sent_before_the_question_is_not_its_answer() {
     for (answers, next) in [(true, SECOND), (false, 500 * MILLISECOND)] {
@@ -551,8 +552,8 @@ fn packet_sent_before_the_question_is_not_its_answer() {
     }
 }
 
-/// A server that was halted notices a long silence, although packets that it has not read yet may have
-/// arrived meanwhile.
+/// If the server was halted, it notices a long silence, although packets may have arrived that it has not
+/// read yet.
 #[test]
 fn halted_server_asks_before_it_takes_a_client_for_dead() {
     let (server_end, mut now) = (&mut server_end(), NOW);
