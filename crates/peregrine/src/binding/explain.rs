@@ -27,7 +27,7 @@ pub struct Explanation {
 pub struct Candidate {
     /// The path.
     pub path: PathKind,
-    /// Whether it was chosen.
+    /// Whether binding chose the path.
     pub verdict: Verdict,
     /// What carries the calls, or why the path was not chosen. May be empty.
     pub reason: String,
@@ -39,7 +39,7 @@ pub struct Candidate {
 pub enum Verdict {
     /// Calls take this path.
     Chosen,
-    /// Binding tried this path, and it does not work.
+    /// Binding tried this path without success.
     Failed,
     /// Binding did not try this path: no server offers it, or the address excludes it.
     Excluded,

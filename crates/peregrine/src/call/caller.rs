@@ -85,8 +85,8 @@ impl CallerInfo {
 
 /// The source of the calls that a thread runs. Each call has a number, which only the source can interpret.
 pub(crate) trait Calls: Send + Sync {
-    /// Returns whether the call is known to be abandoned: its caller has cancelled it, or no longer
-    /// exists.
+    /// Returns whether the call is known to be abandoned: the caller has cancelled the call, or the caller no
+    /// longer exists.
     fn is_given_up(&self, call: u64) -> bool;
 }
 
@@ -125,8 +125,8 @@ impl Caller {
         processes
     }
 
-    /// Returns how long the caller still waits: zero if that time has passed, `None` if there is no
-    /// limit. The time counts from the arrival of the call.
+    /// Returns how much longer the caller waits: zero if the caller's time has passed, `None` if there is no
+    /// limit. The time is measured from the arrival of the call.
     ///
     /// A procedure that makes calls need not check this time: these calls end when it has passed, whatever
     /// their own limit. (Work that must continue without a caller belongs on another thread, to which no
@@ -232,7 +232,7 @@ impl Caller {
         &self.info.export
     }
 
-    /// Returns the number of the caller's process. Over a network it is the caller's own claim.
+    /// Returns the number of the caller's process. Over a network the number is the caller's own claim.
     pub fn process(&self) -> u32 {
         self.info.process
     }
@@ -307,7 +307,7 @@ const OUTSIDE: u32 = u32::MAX;
 
 /// Returns the value of [`INSIDE`] for a thread that runs a call of the process `process`.
 const fn inside_of(process: u32) -> u32 {
-    // A caller over a network may claim any process number.
+    // A caller over a network may claim any process number, also the value of `OUTSIDE`.
     if process == OUTSIDE { OUTSIDE - 1 } else { process }
 }
 
@@ -341,7 +341,7 @@ pub(crate) fn serve_call(call: u64, process: u32) {
     INSIDE.set(inside_of(process));
 }
 
-/// Marks the end of the call on this thread.
+/// Marks the end of the call that this thread runs.
 #[inline(always)]
 pub(crate) fn leave_call() {
     INSIDE.set(OUTSIDE);

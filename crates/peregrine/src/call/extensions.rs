@@ -44,8 +44,9 @@ pub(crate) struct Extensions {
 const TOO_NESTED: &str = "let procedures call each other less deeply";
 
 impl Extensions {
-    /// Makes the extensions of a call that is sent now: the chain, if the call is made by a procedure that
-    /// the process `inside` has called, and the time until the deadline, if there is one.
+    /// Makes the extensions of a call that is sent now. They contain the time until the deadline, if there is
+    /// one. They also contain the chain, if the call is made by a procedure that the process `inside` has
+    /// called.
     ///
     /// # Errors
     /// Fails if calls nest too deeply, or if no time is left.
@@ -60,8 +61,8 @@ impl Extensions {
             if left.is_zero() {
                 return Err(no_time_left());
             }
-            // The time is rounded down, so that the server does not get more time than is left here. At least
-            // 1 µs is sent.
+            // The time is rounded down, so that the server does not get more time than this process has. At
+            // least 1 µs is sent.
             let left = u64::try_from(left.as_micros()).unwrap_or(u64::MAX).max(1);
             extensions.begin(DEADLINE, size_of::<u64>());
             extensions.put(&left.to_le_bytes());
@@ -141,8 +142,8 @@ fn links(extensions: Window<'_>) -> impl Iterator<Item = chain::Link> {
     })
 }
 
-/// Applies the extensions of the call that this thread is about to run. `waited` returns how long the
-/// call has waited since it was received.
+/// Applies the extensions of the call that this thread is about to run. `waited` returns how long ago the
+/// call was received.
 ///
 /// # Errors
 /// Fails if the deadline has passed: the call must not run.

@@ -63,8 +63,9 @@ pub struct Frames {
 /// Returns how many frames a session has: `count`, or fewer if messages are large.
 ///
 /// The number is the same on every path, so that a binding may have the same number of calls in flight
-/// whichever path it takes. It is the number that fits a region of the local path, whose frames take the most
-/// address space (`path/local/region.rs`). Memory that is never touched costs nothing.
+/// whichever path it takes. It is the number of frames that fit a shared-memory region of the local path.
+/// Frames of the local path take the most address space (`path/local/region.rs`). Memory that is never
+/// touched costs nothing.
 pub(crate) fn frames_that_fit(count: u32, message_bytes: usize) -> u32 {
     /// The largest number of bytes of a region that are not in frames: one page before the frames, and at
     /// most one after them.
@@ -82,14 +83,15 @@ pub(crate) fn frames_that_fit(count: u32, message_bytes: usize) -> u32 {
     count.min(most).clamp(1, limits::ASTACKS_MAX)
 }
 
-/// The longest interval, while callers wait, between checks for frames that are released silently.
+/// The longest interval between two checks for frames that the server has released, while callers wait. No
+/// event announces such a release.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Maps private memory for `count` frames of `stride` bytes each. Maps fewer frames if the process has
 /// too little address space. Returns the memory and the number of frames.
 ///
 /// # Errors
-/// Fails if there is no memory for [`limits::ASTACKS_SPARING`] frames either.
+/// Fails if there is no memory even for [`limits::ASTACKS_SPARING`] frames.
 pub(crate) fn sparse_memory(stride: usize, mut count: u32) -> io::Result<(Memory, u32)> {
     loop {
         match Memory::private(stride.saturating_mul(count as usize)) {
@@ -174,9 +176,10 @@ impl Frames {
     }
 
     /// Takes a frame. If none is free, proceeds as `on_exhausted` says. Callers wait in order of arrival,
-    /// until `deadline`. `is_released` returns whether the server has released a captured frame.
-    /// `is_released` may run on behalf of another caller, and must not take frames itself. No lock of this
-    /// pool is held while it runs, and it may use the other functions of the pool.
+    /// until `deadline`. `is_released` returns whether the server has released a
+    /// [captured](FrameGuard::capture) frame. `is_released` may run on behalf of another caller, and must not
+    /// take frames itself. No lock of this pool is held while `is_released` runs, and it may use the other
+    /// functions of the pool.
     ///
     /// Returns `None` to a caller that waits until the deadline, even if a frame became free at the last
     /// moment: the next caller gets that frame.
@@ -193,7 +196,7 @@ impl Frames {
         }
     }
 
-    /// Takes a frame if the one that this thread used last is not free, or other callers wait.
+    /// Takes a frame if the frame that this thread used last is not free, or if other callers wait.
     #[cold]
     #[inline(never)]
     fn take_slowly(
@@ -213,9 +216,9 @@ impl Frames {
         Some(FrameGuard { frames: self, index })
     }
 
-    /// Returns to the pool the captured frames that the server has released according to `is_released`.
-    /// Without this function, captured frames return only when a caller finds no other frame, and their
-    /// memory cannot be released until then.
+    /// Makes captured frames free again if the server has released them, as `is_released` says. Otherwise
+    /// captured frames become free only when a caller finds no other frame, and their memory cannot be
+    /// released until then.
     pub fn reclaim(&self, is_released: &dyn Fn(u32) -> bool) {
         self.pool.reclaim(is_released);
     }
@@ -360,7 +363,7 @@ mod tests {
             until(|| self.pool.waiting() == callers);
         }
 
-        /// Shrinks, and returns the frames whose memory is released.
+        /// Shrinks the pool, and returns the frames whose memory was released.
         fn shrunk(&self) -> Vec<u32> {
             let released = Mutex::new(Vec::new());
             self.shrink(&|index| released.lock().unwrap().push(index));
@@ -418,7 +421,7 @@ mod tests {
                 });
                 frames.until_waiting(1);
                 drop(taken);
-                // This caller comes immediately, while the other caller is still being woken.
+                // This caller asks for a frame at once, while the other caller is still being woken.
                 let _taken = frames.wait().unwrap();
                 assert!(was_next.load(Ordering::Relaxed), "another caller took its frame");
             });

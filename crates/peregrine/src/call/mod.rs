@@ -1,9 +1,11 @@
-//! The shape of a call that every path shares: `Call` on one side, `Request` and `Reply` on the other.
+//! The form of a call, which is the same on every path: `Call` at the client, `Request` and `Reply` at the
+//! server.
 //!
-//! A message is a *head* of small values and *blocks* of plain data. The blocks that are copied for the
-//! procedure come first, and the lent blocks come last. Each block begins at a multiple of 16 bytes. A reply
-//! is a table of the filled length of each out block, the blocks, and a head. Paths transfer messages without
-//! knowing their contents; stubs fill messages without knowing the path.
+//! A message is a *head* of small values and *blocks* of plain data. First come the blocks that are copied
+//! for the procedure. The *lent* blocks come last: the procedure reads them where the path stored them. Each
+//! block begins at a multiple of 16 bytes. A reply is a table of the filled length of each out block, the
+//! blocks, and a head. Paths transfer messages without knowing their contents. Stubs fill messages without
+//! knowing the path.
 
 mod block_cost;
 mod caller;
@@ -37,7 +39,7 @@ use crate::error::CallError;
 use crate::stats::{self, Copy};
 use crate::value::{Block, Departs, FIRST_BYTES, Head, Invalid, OutBlock, Window, align_up};
 
-/// The number of a procedure that does nothing, and that every export answers itself.
+/// The number of the ping procedure. The procedure does nothing, and the served object does not take part.
 pub const PING: u32 = u32::MAX;
 
 /// How long a caller waits for a call. This includes the waits for an A-stack, and for other callers to
@@ -99,7 +101,7 @@ pub enum Wait {
     Adaptive,
 }
 
-/// What a caller does if no A-stack is free (in LRPC, "the client waits or more are made").
+/// What a caller does if no A-stack (call frame) is free. In LRPC, "the client waits or more are made".
 ///
 /// ```
 /// use peregrine::{BindOptions, OnExhausted};
@@ -323,7 +325,7 @@ impl Call<'_, '_, '_> {
     }
 
     /// Fills a part of one out block early, from a reply that is still being written. The block is the one
-    /// that contains offset `there` of the reply, and the server has written it up to that offset.
+    /// that contains offset `there` of the reply. The server has written the block up to that offset.
     pub fn take_early(&mut self, place: usize, there: usize) {
         let space = self.frame.reply_space();
         let mut at = blocks_at(self.outs.len());
@@ -362,8 +364,8 @@ fn put_block(head: &mut Head<'_>, at: usize, block: &Block<'_>, most: usize) -> 
     Some(end)
 }
 
-/// Returns the offset of the first out block of a reply: after the table and the rest of the first
-/// line, into which most heads fit.
+/// Returns the offset of the first out block of a reply. The block begins after the table, but not within the
+/// first [`FIRST_BYTES`] bytes: most heads fit there, after the table.
 #[inline]
 pub(crate) const fn blocks_at(outs: usize) -> usize {
     let table = align_up(4 * outs);
@@ -386,7 +388,7 @@ mod tests {
     use crate::value::{CopyMethod, Out, Space, Swap, Writer, bytes_of};
     use std::sync::Arc;
 
-    /// Writes each part, and does not announce it.
+    /// Writes each part without announcing it.
     #[derive(Debug)]
     struct Silent;
 
@@ -526,7 +528,7 @@ mod tests {
             call.take_early(1000, 32 + 5000);
             call.take_early(1000, 10_032 + 20_000);
             call.take_early(1000, 30_032 + 10);
-            // Positions outside of the blocks announce nothing.
+            // Offsets outside of the blocks are ignored.
             for nowhere in [0, 31, 32, 30_043, usize::MAX] {
                 call.take_early(1000, nowhere);
             }

@@ -1,4 +1,5 @@
-//! `Reply`: the space into which a server stub writes the result, already in its final place.
+//! `Reply`: the space into which a server stub writes the result of a call, in the place where the caller or
+//! the path reads it.
 
 use super::request::{InOut, Refusal};
 use super::{Answer, blocks_at};
@@ -54,7 +55,7 @@ impl<'a> Reply<'a> {
         self.next = blocks_at(outs);
     }
 
-    /// Prefetches the line of the head for writing, for a procedure that answers with a head only. See
+    /// Prefetches the cache line of the head for writing, for a procedure that answers with a head only. See
     /// [`Stub::head_only`](crate::stub::Stub::head_only).
     #[inline]
     pub fn head_only(&self) {
@@ -109,7 +110,7 @@ impl<'a> Reply<'a> {
         noted.ok_or_else(too_large)
     }
 
-    /// Writes the value of `Ok` to the head, and then what `more` appends.
+    /// Writes the value of `Ok` to the head, and then whatever `more` writes.
     ///
     /// # Errors
     /// Fails if the reply is too small: the procedure ran, and its result is lost.
@@ -163,7 +164,7 @@ impl<'a> Reply<'a> {
         self.head(answer, |writer| writer.plain_all(head))
     }
 
-    /// Writes the head into the rest of the first line if it fits there, otherwise after the blocks.
+    /// Writes the head between the table and the first block if it fits there, otherwise after the blocks.
     #[inline]
     fn put_head(
         &mut self,
@@ -183,7 +184,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Writes the head after the blocks. `overflow` says why it does not fit before them.
+    /// Writes the head after the blocks. `overflow` says why the head does not fit before them.
     #[cold]
     fn put_head_after_blocks(
         &mut self,
@@ -212,7 +213,7 @@ impl<'a> Reply<'a> {
         Ok(())
     }
 
-    /// Writes the collected first bytes, which completes the reply.
+    /// Writes the first bytes of the reply, which the head has collected. The reply is then complete.
     #[inline]
     pub(super) fn flush(&self) {
         self.head.flush();

@@ -86,7 +86,7 @@ impl<T> DerefMut for Slice<'_, T> {
     }
 }
 
-/// An in-out slice, and its block of the reply.
+/// An in-out slice, and the block of the reply that sends the slice back.
 #[derive(Debug)]
 pub struct InOut<'a, 'r, T> {
     values: Slice<'a, T>,
@@ -222,8 +222,8 @@ impl<'a> Request<'a> {
         Ok(Lent::of_bytes(block))
     }
 
-    /// Takes the buffer for an out parameter of at most `max_len` values. The number of filled values is
-    /// stored in `filled`.
+    /// Takes the buffer for an out parameter of at most `max_len` values. The stub later stores the number of
+    /// filled values in `filled`.
     ///
     /// # Errors
     /// Fails if the buffer that the caller offers does not fit the reply.

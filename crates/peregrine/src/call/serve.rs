@@ -19,7 +19,8 @@ pub trait Serve: Send + Sync {
     /// Returns the interface that is served.
     fn interface(&self) -> InterfaceRef;
 
-    /// Returns the byte order of the values that the stub takes and returns. Clients learn it when they bind.
+    /// Returns the byte order of the values that the stub takes and returns. Clients learn this order when
+    /// they bind.
     #[doc(hidden)]
     fn byte_order(&self) -> ByteOrder {
         ByteOrder::NATIVE
@@ -224,7 +225,7 @@ impl From<Refusal> for Undone {
     }
 }
 
-/// Copies a message that is still being written, each piece when it arrives.
+/// Copies a message that is still being written. Copies each part as soon as it has arrived.
 #[cold]
 fn follow(space: Window<'_>, message: &mut [u8], arrives: &dyn Arrives) -> Result<(), Undone> {
     let part = space.part(0, message.len()).ok_or(Undone::NotWhole)?;

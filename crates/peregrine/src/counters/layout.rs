@@ -1,4 +1,5 @@
-//! The layout of the shared pages: words of 64 bits, in the machine's byte order.
+//! The layout of the pages in which a server shares its counters: words of 64 bits, in the machine's byte
+//! order.
 //!
 //! | at | what | each |
 //! |---|---|---|
@@ -39,9 +40,9 @@ pub(super) const HISTOGRAMS_AT: usize = LANES_AT + COUNTED_THREADS * COUNTED_BIN
 pub(crate) const PAGE_BYTES: usize =
     HISTOGRAMS_AT + COUNTED_THREADS * COUNTED_EXPORTS * HISTOGRAM_BYTES;
 
-/// The number of server halves of paths: local, TCP, datagrams. For each of them, the header has the number
-/// of threads that share row 0, and the number of captured calls. A further server half needs a new version
-/// of the layout.
+/// The number of server halves of paths: local, TCP, datagrams. Each accepts calls over one kind of path. For
+/// each of them, the header has the number of threads that share row 0, and the number of captured calls. A
+/// further server half needs a new version of the layout.
 pub(crate) const SERVER_HALVES: usize = 3;
 
 /// The indexes of the words in the header. The words from `CAPTURED` on are gauges: the server computes them

@@ -1,4 +1,5 @@
-//! `Page`: the shared pages of a server, and the use of their rows.
+//! `Page`: the shared pages of a server's counters, and the use of their rows. A row belongs to one thread,
+//! export, session or binding.
 //!
 //! Rows are assigned and released when a thread, export, session or binding begins or ends, under one lock
 //! that no call takes. A *lane* has the counts of one thread for one binding (docs/STAT.md). Lanes are never
@@ -82,8 +83,8 @@ pub(crate) struct Visitor {
     pub(crate) hardware: Option<[u8; 6]>,
 }
 
-/// The number of each path in the rows of sessions. Each path needs one, because readers refuse rows with
-/// other numbers.
+/// The number of each path in the rows of sessions. Each path needs a number, because readers refuse rows
+/// with other numbers.
 pub(super) const PATHS: [(PathKind, u64); 4] =
     [(PathKind::Local, 1), (PathKind::Tcp, 2), (PathKind::Udp, 3), (PathKind::Ethernet, 4)];
 
@@ -120,7 +121,7 @@ impl Page {
         Ok(Arc::new(page))
     }
 
-    /// Returns the descriptor that other processes map, if they can.
+    /// Returns the descriptor that other processes map. `None`: other processes cannot map the counters.
     pub(crate) fn file(&self) -> Option<BorrowedFd<'_>> {
         self.file.as_ref().map(|file| file.as_fd())
     }
@@ -286,7 +287,8 @@ impl ExportCounters {
     }
 
     /// Returns the counters of a new binding to the export, on a path that has neither sessions nor
-    /// connections, such as datagrams. The binding counts as a session. `visitor` is its client.
+    /// connections, such as datagrams. The binding counts as a session. `visitor` is the client of the
+    /// binding.
     pub(crate) fn tally_of(&self, visitor: &Visitor) -> Tally {
         let session = SessionCounters::new(&self.page, visitor);
         Tally::new(&self.page, self.row, session.number(), Some(session))

@@ -1,4 +1,4 @@
-//! Reads pages of any server, in bounded time and with checks.
+//! Reads the pages of counters of any server, in bounded time and with checks.
 //!
 //! The server writes to the pages at the same time, and may be hostile. Whatever the pages contain, reading
 //! ends. It returns a [`Stat`], or says why the pages are invalid.
@@ -109,8 +109,8 @@ fn age_ms(now: u64, since: u64) -> u64 {
     now.saturating_sub(since) / 1_000_000
 }
 
-/// Returns a row as it was at one moment. Returns `None` if no attempt finds the row complete: it is written
-/// all the time, or its writer stopped in the middle.
+/// Returns a row as it was at one moment. Returns `None` if no attempt finds the row complete: the row is
+/// written all the time, or its writer stopped in the middle.
 fn row<const N: usize>(memory: &Memory, at: usize) -> Option<[u64; N]> {
     let words: &[AtomicU64; N] = memory.longs(at);
     for _ in 0..TRIES {
@@ -310,7 +310,7 @@ fn counted(memory: &Memory, number: usize, binding: usize) -> [u64; COUNTS] {
         fence(Ordering::Acquire);
         let after = words[thread::RUNS].load(Ordering::Relaxed);
         tried += 1;
-        // If the word changed, the call may have been counted just now, and would be counted twice.
+        // If the word changed, the call may have been counted just now. It must not be counted twice.
         if before == after || !(is_it(before) || is_it(after)) || tried == TRIES {
             counts[lane::RUNS] = counts[lane::RUNS].wrapping_add(is_it(before).into());
             return counts;

@@ -54,7 +54,7 @@ pub struct ServerStat {
     /// The number of packets of results that the server retransmitted, because the packets or their
     /// acknowledgements were lost or late.
     pub resent: u64,
-    /// The number of duplicate packets. They were answered from the record of their call.
+    /// The number of duplicate packets. The server answered them from its record of the call.
     pub came_again: u64,
     /// The number of calls that wait for a thread.
     pub queued: u64,
@@ -159,9 +159,9 @@ pub struct WaitCounts {
 
 /// How long procedures took, from before the arguments are read until the result is complete.
 ///
-/// Of successive calls shorter than 4 us, about one in 64 is timed, chosen at random, and counts for the
-/// others. A call is always timed if the thread slept before it, or if the previous timed call took 4 us or
-/// longer.
+/// Of successive calls shorter than 4 us, about one in 64 is timed, chosen at random. Its time also counts
+/// for the calls that were not timed. A call is always timed if the thread slept before it, or if the
+/// previous timed call took 4 us or longer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, peregrine_macros::Value)]
 pub struct Latency {
     /// The counts up to the last bucket that is not zero.

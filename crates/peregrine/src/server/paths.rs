@@ -1,5 +1,5 @@
-//! The server halves of all paths, and how exports and endpoints are opened on them. No other file of the
-//! server names every path.
+//! The server halves of all paths, and how exports and endpoints are opened on them. The server half of a
+//! path accepts clients and calls over that path. No other file of the server names every path.
 
 use std::io;
 use std::net::SocketAddr;
@@ -162,16 +162,16 @@ pub(super) fn listen(endpoint: &Endpoint, beyond: bool) -> Result<Vec<Listening>
     Ok(all)
 }
 
-/// Listens over TCP at a port that is also free for UDP. If the system chooses the port, it checks only TCP,
-/// so this function tries several ports.
+/// Listens over TCP at a port that is also free for UDP. If the system chooses the port, the system checks
+/// only TCP, so this function tries several ports.
 fn listen_at_both(address: SocketAddr) -> io::Result<(Listener, SocketAddr)> {
     const TRIES: usize = 16;
     let mut tried = 0;
     loop {
         let listener = Listener::listen(&address)?;
         let at = listener.address()?;
-        // An explicit port is not replaced. If UDP cannot use it, opening the UDP socket later reports the
-        // error.
+        // An explicit port is not replaced. If UDP cannot use this port, opening the UDP socket later reports
+        // the error.
         let Err(error) = Udp::bound(at) else { return Ok((listener, at)) };
         if address.port() != 0 {
             return Ok((listener, at));

@@ -16,8 +16,8 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// How long a thread that is not needed stays idle before it ends.
 pub(crate) const LINGER: Duration = Duration::from_secs(5);
-/// How often a waiting nested call checks whether it may run. It has to poll, because no notification is
-/// sent when the number of threads that wait inside procedures changes.
+/// The interval at which a waiting nested call checks whether it may run. The call has to poll, because no
+/// notification is sent when the number of threads that wait inside procedures changes.
 const NESTED_POLL: Duration = Duration::from_millis(1);
 
 /// Counts the running procedures and the waiting calls of a group of threads, and bounds both.
@@ -104,7 +104,7 @@ impl Admission {
         (self.waiting_inside)() as usize
     }
 
-    /// Returns whether procedures run whose callers have given up the calls.
+    /// Returns whether any procedure still runs although its caller has given up the call.
     pub(crate) fn has_captured(&self) -> bool {
         self.captured.load(Ordering::SeqCst) > 0
     }

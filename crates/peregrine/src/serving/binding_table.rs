@@ -9,7 +9,7 @@ use crate::counters::Tally;
 use crate::error::Kind;
 use crate::limits;
 
-/// One binding: the object that its calls run on, and the client that makes them.
+/// One binding, as a row of a table: the object on which calls run, and the client that makes the calls.
 pub(crate) struct BindingRow {
     /// The number of the export of this binding.
     pub(crate) export: u64,
@@ -60,7 +60,7 @@ impl BindingRow {
 
     /// Removes a holder. Revokes the binding if no holder is left.
     pub(crate) fn release(&self) {
-        // Further references to the row do not matter: a call that runs has one, too.
+        // Only holders count, not references to the row: a call that runs also has a reference.
         if self.holders.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.revoke();
         }
@@ -73,7 +73,7 @@ impl BindingRow {
     }
 
     /// Records how long a procedure of this binding took. A longer time raises the expectation at once. A
-    /// shorter time lowers it by at most a quarter.
+    /// shorter time lowers the expectation by at most a quarter.
     #[inline]
     pub(crate) fn record_time(&self, time: Duration) {
         let now = u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
@@ -131,8 +131,8 @@ impl BindingRow {
     }
 }
 
-/// The rows by number. The low 16 bits of a number are a place. The high 16 bits count the uses of the place,
-/// so that the number of a removed binding does not soon name another one.
+/// The rows by number. The low 16 bits of a number are the index of a place in the table. The high 16 bits
+/// count the uses of the place. So the number of a removed binding does not soon name another binding.
 #[derive(Default)]
 pub(crate) struct BindingTable {
     places: Vec<(u16, Option<Arc<BindingRow>>)>,

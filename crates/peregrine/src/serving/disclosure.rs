@@ -6,9 +6,8 @@ use super::{Load, ServerPath};
 use crate::counters::{Gauges, Page, SERVER_HALVES};
 
 /// How much a server discloses about itself, and to which clients.
-///
-/// On the server's machine, processes of its user and of root may read all of its counters, unless it
-/// discloses nothing. Such processes could trace the server anyway.
+/// On the server's machine, processes of its user and of root may read all of the server's counters, unless
+/// the server discloses nothing. Such processes could trace the server anyway.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Disclosure {

@@ -1,4 +1,4 @@
-//! Exports: a name, the object that is served under it, and which users may bind to it.
+//! Exports: a name, the object that is served under the name, and which users may bind to the export.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -48,7 +48,7 @@ impl ExportOptions {
         self
     }
 
-    /// Lets these users bind as well, given by their user IDs.
+    /// Also lets the users with these user IDs bind.
     ///
     /// ```
     /// # use peregrine::ExportOptions;
@@ -59,8 +59,8 @@ impl ExportOptions {
         self
     }
 
-    /// Lets the members of these groups bind as well, given by their group IDs. A process is a member if it
-    /// has the group as its effective group or as a supplementary group.
+    /// Also lets the members of the groups with these group IDs bind. A process is a member if it has the
+    /// group as its effective group or as a supplementary group.
     pub fn groups(mut self, groups: impl IntoIterator<Item = u32>) -> Self {
         self.groups.extend(groups);
         self
@@ -83,9 +83,10 @@ impl ExportOptions {
             || !admitted.is_empty() && groups().iter().any(|group| admitted.contains(group))
     }
 
-    /// Sets the largest number of A-stacks of a session that is created by a binding to this export, 1 to
-    /// [`limits::ASTACKS_MAX`]. The default is [`limits::ASTACKS_MAX`]. For users other than the server's own
-    /// and root, the default is at most [`limits::ASTACKS_OF_OTHERS`].
+    /// Sets the largest number of A-stacks (call frames) of a session, 1 to [`limits::ASTACKS_MAX`]. The
+    /// limit applies to sessions that a binding to this export creates. The default is
+    /// [`limits::ASTACKS_MAX`]. For users other than root and the server's own user, the default is at most
+    /// [`limits::ASTACKS_OF_OTHERS`].
     ///
     /// # Panics
     /// If `count` is out of that range.
@@ -118,8 +119,9 @@ pub(crate) struct Export {
     since: Instant,
     /// Whether the export is closed, so that clients can no longer connect or bind.
     closed: AtomicBool,
-    /// The number of bindings. It is updated when a binding is added or revoked: counting a quarter of a
-    /// million bindings for each description would occupy the keeper.
+    /// The number of bindings. It is updated when a binding is added or revoked. A server may have a quarter
+    /// of a million bindings. Counting them for each description would occupy the keeper, a background
+    /// thread.
     pub(crate) bindings: Arc<AtomicU32>,
     /// The counters of the export.
     pub(crate) counters: ExportCounters,
@@ -163,8 +165,8 @@ impl Export {
         self.number != Self::OF_SERVER
     }
 
-    /// Returns the row of a new binding of `caller`, whose messages have at most `bytes` bytes.
-    /// `tally` counts its calls.
+    /// Returns the row of a new binding of `caller`, whose messages have at most `bytes` bytes. `tally`
+    /// counts the calls of the binding.
     pub(crate) fn bind(&self, caller: CallerInfo, bytes: usize, tally: Tally) -> Arc<BindingRow> {
         let (serve, bindings) = (Arc::clone(&self.serve), Arc::clone(&self.bindings));
         let stopping = Some(Arc::clone(&self.stopping));
@@ -224,9 +226,9 @@ impl Export {
         left: usize,
         (count, bytes): (u32, usize),
     ) -> (u32, usize) {
-        /// The limits of new sessions, for users other than the server's own and root. Each entry has a
-        /// number of sixteenths of the user's memory, a number of A-stacks, and a message size. The first
-        /// entry for which at least this part of the memory is left applies to a new session.
+        /// The limits of new sessions, for users other than root and the server's own user. Each entry has a
+        /// number of sixteenths of the user's memory, a number of A-stacks, and a message size. A new session
+        /// gets the first entry whose number of sixteenths, or more, is left.
         const SHARES: [(usize, u32, usize); 4] = [
             (14, limits::ASTACKS_OF_OTHERS, limits::MESSAGE_BYTES),
             (8, limits::ASTACKS_OF_OTHERS / 4, limits::MESSAGE_BYTES),

@@ -97,7 +97,7 @@ pub(crate) struct Load {
     pub(crate) waiting: u64,
 }
 
-/// The server half of a path.
+/// The server half of a path: it accepts clients and calls over the path.
 ///
 /// A server stops in this order: [`close`](Self::close), [`refuse`](Self::refuse), [`drain`](Self::drain),
 /// [`disconnect`](Self::disconnect). The server completes each step on all paths before it begins the next

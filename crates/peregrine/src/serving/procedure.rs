@@ -1,9 +1,9 @@
-//! The steps before and after every procedure, the same on every path: the caller's identity, the
+//! The steps before and after every procedure. They are the same on every path: the caller's identity, the
 //! deadline, the chain of nested calls, cancellation, counting and panics.
 //!
-//! A path receives a call and passes it to [`Serving::begin`], which refuses the call, or returns a [`Guard`]
-//! that runs the procedure. When the guard is dropped, also because the procedure panics, it removes the
-//! call's state from the thread.
+//! A path receives a call and passes it to [`Serving::begin`]. `begin` refuses the call, or returns a
+//! [`Guard`] that runs the procedure. The guard removes the call's state from the thread when the guard is
+//! dropped, also after a panic of the procedure.
 
 use core::time::Duration;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -32,7 +32,7 @@ pub(crate) struct Serving {
 pub(crate) struct IncomingCall<'a, W, G> {
     /// The call's number at its source.
     pub(crate) number: u64,
-    /// The number of bytes of its message.
+    /// The number of bytes of the call's message.
     pub(crate) bytes: u32,
     /// The extensions of the call, which are sent in addition to its message. Most calls have none.
     pub(crate) extensions: Window<'a>,
@@ -95,7 +95,7 @@ impl Serving {
         Ok(Guard { counting, row, bytes, begun, took: None, counted: false })
     }
 
-    /// Sets the caller and the source of the call. The caller differs from that of the last call.
+    /// Sets the caller and the source of the call, if the caller differs from that of the last call.
     #[cold]
     fn change_caller(&mut self, row: &BindingRow, calls: impl FnOnce() -> Arc<dyn Calls>) {
         self.caller = Some(Arc::clone(&row.caller));
@@ -103,7 +103,7 @@ impl Serving {
         serve_calls_of(Some(calls()));
     }
 
-    /// Sets the call chain and the deadline. This call or the last call has extensions.
+    /// Sets the call chain and the deadline, if this call or the last call has extensions.
     #[cold]
     fn extend(
         &mut self,

@@ -1,8 +1,9 @@
-//! `Queue`: the callers that wait for a frame, in order of arrival, and the lock that protects them.
+//! `Queue`: the callers that wait for a call frame, in order of arrival, and the lock that protects the
+//! callers.
 //!
 //! **No function here takes a function as an argument.** The lock does not leave this file, so no code of a
-//! path, such as `is_released`, can run while a thread holds it. A path's `is_released` may receive from the
-//! network, wake other callers and use the pool.
+//! path, such as `is_released`, can run while a thread holds the lock. A path's `is_released` may receive
+//! from the network, wake other callers and use the pool.
 
 use core::ops::DerefMut;
 use core::time::Duration;
@@ -14,8 +15,8 @@ use super::{LOOK, Machine, NOTHING, Waiter, Word};
 use crate::call::OnExhausted;
 
 /// If fewer callers than this number wait, a caller that joins the queue becomes the one that checks for
-/// frames. No thread needs to be woken for that. The caller keeps the duty at most until the few callers
-/// before it have been served.
+/// frames. No thread needs to be woken for this change. The caller keeps the duty to check at most until the
+/// few callers before it have been served.
 const SHORT_QUEUE: usize = 32;
 
 /// The lock of the queue.
@@ -34,11 +35,11 @@ pub(in crate::call) struct State<M: Machine> {
     /// The ticket of the caller that checks for frames on behalf of all waiting callers. While callers wait,
     /// it is the ticket of one of them.
     looks: u64,
-    /// How often a caller was asked to check.
+    /// The number of times that a caller was asked to check.
     appointed: u32,
     /// How many frames were given to waiting callers since `since`.
     given: u32,
-    /// When the current count in `given` began, by [`Machine::clock`].
+    /// The time, by [`Machine::clock`], since which `given` counts.
     since: u32,
     /// How many frames may still be activated for waiting callers.
     growth: u32,
@@ -54,7 +55,7 @@ struct Waiting<M: Machine> {
 /// The outcome of asking for a frame.
 pub(super) enum Joined<M: Machine> {
     Taken(u32),
-    /// The caller waits. If `looks` is true, it checks for frames on behalf of all waiting callers.
+    /// The caller waits. If `looks` is true, this caller checks for frames on behalf of all waiting callers.
     Waits {
         ticket: u64,
         waiter: Arc<Waiter<M>>,
@@ -104,7 +105,7 @@ impl<M: Machine> State<M> {
         Wakeups([Some(waiter), looks])
     }
 
-    /// Makes the last caller the one that checks, because it leaves the queue last.
+    /// Makes the last caller in the queue the one that checks, because that caller leaves the queue last.
     fn appoint_last(&mut self) -> Option<Arc<Waiter<M>>> {
         self.appoint(self.waiting.len().checked_sub(1)?)
     }
@@ -166,7 +167,7 @@ impl<M: Machine> Queue<M> {
         let looks = state.waiting.len() < SHORT_QUEUE;
         state.next_ticket += 1;
         if looks {
-            // The caller that had the duty notices this after its next check.
+            // The caller that had the duty to check notices the change after its next check.
             state.looks = ticket;
         }
         let may_grow = on_exhausted == OnExhausted::Adaptive;
@@ -174,7 +175,7 @@ impl<M: Machine> Queue<M> {
         Joined::Waits { ticket, waiter, looks }
     }
 
-    /// Removes a caller that gives up. Returns false if it was given a frame before.
+    /// Removes a caller that gives up. Returns false if the caller was given a frame before.
     pub(super) fn leave(&self, slots: &Slots<M>, ticket: u64) -> bool {
         let mut state = self.0.lock();
         let Some(at) = state.find(ticket) else { return false };
@@ -186,7 +187,7 @@ impl<M: Machine> Queue<M> {
         true
     }
 
-    /// Hands over a frame that was returned while callers wait. The first caller in the queue gets it.
+    /// Hands over a frame that was returned while callers wait. The first caller in the queue gets the frame.
     pub(super) fn hand_over(&self, slots: &Slots<M>, index: u32) -> Wakeups<M> {
         let mut state = self.0.lock();
         // If the frame cannot be taken, another thread has it, and calls this function when it returns the
@@ -208,9 +209,9 @@ impl<M: Machine> Queue<M> {
         Some(state.give(slots, index))
     }
 
-    /// Returns whether no frame was given to a waiting caller for as long as `interval`. Then as many frames
-    /// as are active may be activated ([`grow`](Self::grow)). A check that is late by `interval` or more
-    /// proves nothing: the processors are overloaded, and more calls in flight would make that worse.
+    /// Returns whether no frame was given to a waiting caller for as long as `interval`. If so, more frames
+    /// may be activated: as many as are active now ([`grow`](Self::grow)). A check that is late by `interval`
+    /// or more proves nothing: the processors are overloaded, and more calls in flight would make that worse.
     pub(super) fn is_stuck(&self, slots: &Slots<M>, interval: Duration) -> bool {
         let mut state = self.0.lock();
         let now = M::clock();
@@ -235,9 +236,9 @@ impl<M: Machine> Queue<M> {
         Some(state.give(slots, index))
     }
 
-    /// Makes the next caller the one that checks, after the caller with `ticket` has checked and still waits.
-    /// The bindings of the two callers may know of different released frames. Returns true if this caller
-    /// keeps the duty.
+    /// Passes the duty to check to the next caller, after the caller with `ticket` has checked and still
+    /// waits. The bindings of the two callers may know of different released frames. Returns true if the
+    /// caller with `ticket` keeps the duty.
     pub(super) fn pass_look(&self, ticket: u64) -> bool {
         let mut state = self.0.lock();
         if state.looks != ticket {

@@ -1,4 +1,4 @@
-//! `Slots`: the state of each frame, and the number of frames that callers may take.
+//! `Slots`: the state of each call frame, and the number of frames that callers may take.
 
 use super::{Machine, Word};
 use crate::growing::Growing;
