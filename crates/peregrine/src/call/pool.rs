@@ -7,7 +7,7 @@
 //! | `FREE`, `UNUSED`, `EMPTY` | `TAKEN` | caller | it begins a call, or is first in the queue |
 //! | `TAKEN` | `FREE` | caller | its call has ended |
 //! | `TAKEN` | `CAPTURED` | caller | it gave up, and the server may still use the frame |
-//! | `CAPTURED` | `TAKEN` | caller, keeper | the server may have released the frame; if not, `CAPTURED` again |
+//! | `CAPTURED` | `TAKEN` | caller, keeper | the server may have released it; if not, `CAPTURED` again |
 //! | `FREE` | `UNUSED` | keeper | [`FramePool::shrink`] marks it |
 //! | `UNUSED` | `TAKEN`, `EMPTY` | keeper | the next `shrink` finds the mark, and releases the memory |
 //! | `EMPTY` | `INACTIVE` | keeper | the frame is the last active one |

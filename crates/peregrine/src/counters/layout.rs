@@ -7,9 +7,11 @@
 //! | [`THREADS_AT`] | a row for each thread that serves calls; only the thread writes to it | 128 bytes |
 //! | [`EXPORTS_AT`] | a row for each export | 256 bytes |
 //! | [`SESSIONS_AT`] | a row for each session | 128 bytes |
-//! | [`BINDINGS_AT`] | a row for each binding; each of the first 64 is for all bindings to one export that have no row of their own | 128 bytes |
-//! | [`LANES_AT`] | for each thread, for each binding: what the thread has counted for the binding | 64 bytes |
+//! | [`BINDINGS_AT`] | a row for each binding, and rows that bindings share | 128 bytes |
+//! | [`LANES_AT`] | the counts of each thread for each binding | 64 bytes |
 //! | [`HISTOGRAMS_AT`] | for each thread, for each export: how long calls took | 2,304 bytes |
+//!
+//! Bindings without a row of their own share the first 64 rows of bindings: one row for each export.
 //!
 //! Most of the pages are never touched, and then cost no memory.
 
