@@ -1,7 +1,7 @@
 //! The runtime of compiled stubs: takes a frame, marshals, makes one virtual call, and unmarshals.
 //!
-//! These are Firefly's Starter, Transporter and Ender. The virtual call selects the path, so the stub needs
-//! no branch for it. The generated code contains only what depends on types. Everything else is here.
+//! These are Firefly's Starter, Transporter and Ender. The virtual call selects the path, so the stub does
+//! not branch on the path. The generated code contains only what depends on types. Everything else is here.
 
 use crate::binding::{Binding, Bound};
 use crate::call::{self, Answer, Call, FrameGuard, Frames, Limit};
@@ -15,7 +15,7 @@ use crate::value::{
 /// A type that a method takes or returns: any [`Value`].
 ///
 /// Generated code names each type by [`Is`](Self::Is), always in the same way and at the same place. If a
-/// type is not a value, the compiler therefore reports it only once: it suppresses equal messages.
+/// type is not a value, the compiler therefore reports it only once: the compiler suppresses equal messages.
 pub trait Travels {
     /// The type itself.
     type Is: Value;
@@ -120,8 +120,9 @@ pub fn target(binding: &Binding) -> CallTarget<'_> {
 }
 
 impl CallTarget<'_> {
-    /// Returns the destination of a call by [`call_swapped`], which reads the binding again. If its caller
-    /// passed a target to it, the compiler would keep this target in memory on the fast path, too.
+    /// Returns the destination of a call that [`call_swapped`] makes. `call_swapped` reads the binding again.
+    /// If the caller of `call_swapped` passed a target, the compiler would keep the target in memory on the
+    /// fast path, too.
     pub(super) fn special(binding: &Binding) -> CallTarget<'_> {
         CallTarget { binding, bound: binding.bound.get(), is_special: true }
     }
@@ -142,7 +143,7 @@ impl CallTarget<'_> {
 /// Makes a call. The result of the method is what `body` returns, or the error of the call.
 ///
 /// # Errors
-/// Any error of a call. It names the procedure and the address.
+/// Any error of a call. The error names the procedure and the address.
 #[inline]
 pub fn call<O: Outcome>(
     target: CallTarget<'_>,
@@ -152,7 +153,7 @@ pub fn call<O: Outcome>(
     make(target, procedure, body)
 }
 
-/// Makes a call like [`call()`], to a server whose values have the other byte order.
+/// Makes a call like [`call()`], to a server whose values have the non-native byte order.
 ///
 /// # Errors
 /// Any error of a call.
@@ -217,7 +218,7 @@ fn attempt<O, R: Representation>(
     if let Err(error) = &made
         && (error.executed() == Executed::Maybe || bound.path.captures(stub.frame.index()))
     {
-        // The server may still use the frame. It reports when it has released the frame.
+        // The server may still use the frame. The server reports when it has released the frame.
         stub.frame.capture();
     }
     made
@@ -226,8 +227,8 @@ fn attempt<O, R: Representation>(
 /// The part of a stub that marshals the arguments and unmarshals the result.
 type Body<'a, O, R> = &'a mut dyn FnMut(&mut Stub<'_, R>) -> Result<O, CallError>;
 
-/// Makes a call over a binding that was bound again, or whose server has another interface or the other byte
-/// order.
+/// Makes a call over a binding that was bound again, or whose server has another interface or the non-native
+/// byte order.
 #[cold]
 #[inline(never)]
 fn make_special<O, R: Representation>(
@@ -274,7 +275,7 @@ fn repeat<O, R: Representation>(
 }
 
 /// Returns the error of a call whose binding is now bound to a server of the other byte order. The next call
-/// converts.
+/// converts its values.
 #[cold]
 fn turned_over() -> CallError {
     let text = "the binding is now bound to a server of the other byte order: make the call again";
@@ -350,7 +351,7 @@ impl<'a, R: Representation> Stub<'a, R> {
     /// Writes a value to the head.
     ///
     /// # Errors
-    /// If it does not fit.
+    /// If the value does not fit the message.
     #[inline]
     pub fn value<T: Value>(&mut self, value: &T) -> Result<(), CallError> {
         value.encode(&mut self.head).map_err(does_not_fit)
@@ -373,7 +374,7 @@ impl<'a, R: Representation> Stub<'a, R> {
     /// Writes the length of a text to the head, and returns its bytes as a block.
     ///
     /// # Errors
-    /// If it is longer than `max_len` bytes.
+    /// If the text is longer than `max_len` bytes.
     #[inline]
     pub fn text<'b>(&mut self, text: &'b str, max_len: usize) -> Result<Block<'b>, CallError> {
         self.count(text.len(), max_len)?;
@@ -384,7 +385,7 @@ impl<'a, R: Representation> Stub<'a, R> {
     /// otherwise writes them to the head, too.
     ///
     /// # Errors
-    /// If it is longer than `max_len`, or does not fit.
+    /// If the slice is longer than `max_len`, or does not fit.
     #[inline]
     pub fn slice<'b, T: Value>(
         &mut self,
@@ -403,8 +404,8 @@ impl<'a, R: Representation> Stub<'a, R> {
     /// Writes the length of a lent buffer to the head, and returns its memory as a block.
     ///
     /// # Errors
-    /// If the buffer is longer than `max_len`. Also if the caller is itself a procedure that passes on a lent
-    /// buffer of its own call, and that buffer does not arrive completely.
+    /// If the buffer is longer than `max_len`. A procedure may pass on a lent buffer of the call that it
+    /// serves. Such a buffer also fails if it does not arrive completely.
     #[inline]
     pub fn lent<'b, T: Plain>(
         &mut self,
@@ -436,7 +437,7 @@ impl<'a, R: Representation> Stub<'a, R> {
     /// Writes an in-out slice like [`Stub::slice`], and returns the block for its new values.
     ///
     /// # Errors
-    /// If it is longer than `max_len`, or does not fit.
+    /// If the slice is longer than `max_len`, or does not fit.
     #[inline]
     pub fn in_out<'b, T: Value>(
         &mut self,

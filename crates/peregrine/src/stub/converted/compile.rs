@@ -1,4 +1,5 @@
-//! Makes the program of a binding: compares two descriptions type by type, once, when a client binds.
+//! Compiles the program that converts the messages of a binding. When a client binds, this compares the two
+//! interfaces' descriptions once, type by type.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -12,7 +13,7 @@ use crate::interface::{
     variant_of,
 };
 
-/// The largest number of steps of a program, with their parts. Interfaces that people write need far fewer.
+/// The largest number of steps and parts of a program. Interfaces that people write need far fewer.
 const STEPS_MAX: usize = 1 << 20;
 
 /// The largest depth to which plain types are nested in each other.
@@ -78,11 +79,12 @@ struct Compiler<'a> {
     program: Program,
     /// The step of each pair of named types.
     known: HashMap<Key, OpId>,
-    /// The pairs of named types whose bodies were not compiled yet, each with its step.
+    /// The pairs of named types whose bodies are not compiled yet, each with its step.
     open: Vec<(Key, OpId)>,
-    /// The moves of plain types, from the start of the sender's value.
+    /// The moves of plain types: the steps that make the parts of a value. Offsets are from the start of the
+    /// sender's value.
     plain: HashMap<Key, Rc<[Move]>>,
-    /// The ops of plain enumerations within plain values.
+    /// The steps of plain enumerations within plain values.
     choices: HashMap<Key, OpId>,
     /// The position of each default in the program. The program contains each default once, because a peer may
     /// declare a large default that is needed in many places.
@@ -103,7 +105,7 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// Returns the number of steps until now, with their parts.
+    /// Returns the number of steps and parts until now.
     fn steps(&self) -> usize {
         let Program { ops, parts, variants, choices, moves, .. } = &self.program;
         ops.len() + parts.len() + variants.len() + choices.len() + moves.len()
@@ -449,7 +451,8 @@ impl<'a> Compiler<'a> {
         self.parts(parts)
     }
 
-    /// Adds the default of a field of one side to the program. Returns its number, and the step of its type.
+    /// Adds the default of a field of one side to the program. Returns the number of the default, and the
+    /// step of the default's type.
     fn filled(
         &mut self,
         side: Side,
@@ -481,7 +484,8 @@ impl<'a> Compiler<'a> {
                             self.fields((from.0, &sent.fields), (to.0, &received.fields));
                         Received::Variant { number: number as u32, first, count }
                     } else if sent.is_other && has_name(sent) == has_name(received) {
-                        // Both have at most the name of a variant.
+                        // Each of the two `other` variants has at most one field: the name of an unknown
+                        // variant.
                         let both = sent.fields.iter().zip(&received.fields);
                         let parts = both.map(|(one, other)| {
                             Part::Convert(self.ty((from.0, &one.ty), (to.0, &other.ty)))
@@ -641,7 +645,7 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// Returns the op of a plain enumeration in a plain value.
+    /// Returns the step of a plain enumeration in a plain value.
     fn choice_within(&mut self, key: Key) -> OpId {
         if let Some(op) = self.choices.get(&key) {
             return *op;

@@ -1,4 +1,5 @@
-//! Runs a program: reads each value of the sender once, and writes the values of the receiver.
+//! Runs a program that converts a message: reads each value of the sender once, and writes the values of the
+//! receiver.
 
 use super::program::{Extent, Move, Op, OpId, Part, Program, Received};
 use crate::limits;
@@ -14,8 +15,8 @@ pub(super) enum Stopped {
     Invalid(Invalid),
     /// The receiver's values do not fit the message.
     Overflow(Overflow),
-    /// The integer `value` does not fit the receiver's width of `bytes` bytes. A large unsigned integer of
-    /// 128 bits has become a negative `value`.
+    /// The integer `value` does not fit the receiver's width of `bytes` bytes. An unsigned integer of 128
+    /// bits that exceeds the range of `i128` appears as a negative `value`.
     OutOfRange { value: i128, signed: bool, bytes: u8 },
     /// The receiver does not have a variant of an enum. `ty` and `variant` are the positions of their names
     /// in the program.
@@ -459,7 +460,7 @@ impl Program {
         }
     }
 
-    /// Drops all parts but the last one, whose op it returns.
+    /// Skips all parts except the last one. Returns the op of the last part.
     fn skip_all_but_last<A: Representation>(
         &self,
         first: u32,

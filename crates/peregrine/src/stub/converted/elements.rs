@@ -1,4 +1,5 @@
-//! Converts many plain elements of a sequence at a time: first one part of all of them, then the next part.
+//! Converts many plain elements of a sequence at a time: first one part of all elements, then the next part
+//! of all elements.
 
 use super::convert::Stopped;
 use super::program::{Extent, Move, Program};

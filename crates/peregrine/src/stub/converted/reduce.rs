@@ -1,9 +1,9 @@
-//! Removes the steps of a program that do nothing.
+//! Removes the steps of a conversion program that do nothing.
 //!
-//! The server describes its types itself. It may nest structs without bytes in each other and in arrays, so
-//! that a value of no bytes takes any number of steps. It may also nest structs of one field deeply. Without
-//! such steps, the number of steps is at most a small multiple of the number of bytes that are read and
-//! written.
+//! The server itself describes its types. It may nest structs without bytes in each other and in arrays, so
+//! that a value of no bytes takes any number of steps. It may also nest structs of one field deeply. After
+//! such steps are removed, the number of steps is at most a small multiple of the number of bytes that are
+//! read and written.
 
 use super::program::{Op, OpId, Part, Program, Received};
 

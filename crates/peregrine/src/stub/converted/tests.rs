@@ -1,4 +1,5 @@
-//! Each step of a program converts its bytes, in both byte orders, and refuses all others.
+//! Tests of conversion programs: each step converts its bytes, in both byte orders, and refuses all other
+//! bytes.
 
 use core::fmt::Debug;
 use std::sync::Arc;
@@ -394,7 +395,7 @@ fn unknown_variants_become_the_one_for_them() {
     );
     keeps(known, &[&far, &[n(4, 0)]]);
 
-    // Only an error may be unknown to its receiver.
+    // Only an error may be sent as a variant that its receiver does not know.
     let result = |ours: &str, theirs: &str| {
         let [ours, theirs] = [ours, theirs].map(|body| {
             let text = format!("interface I version 1\nf() -> unit or E#0\nE#0 = enum {body}\n");
@@ -434,7 +435,8 @@ fn plain_values_are_moved() {
     let packed = "tuple<u8, A#0>\nA#0 = plain 8 align 1 {x: u32, y: u16, z: u16}";
     converts(old, packed, &[(&few, &[n(1, 1), p(4, 2), p(2, 3), p(2, 4)])]);
     keeps(packed, &[&[n(1, 1), p(4, 2), p(2, 3), p(2, 4)]]);
-    // Integers change their width where they are not aligned, in arrays, and in plain values of others.
+    // Integers change their width where they are not aligned, in arrays, and in plain values within plain
+    // values.
     let narrow = "sequence<A#0>\nA#0 = plain 6 align 1 {a: u8, b: [B#1; 2], c: u8}\n\
                   B#1 = plain 2 align 1 {x: u8, y: u8 widens}";
     let wide = "sequence<A#0>\nA#0 = plain 8 align 1 {a: u8, b: [B#1; 2], c: u8}\n\
@@ -525,7 +527,7 @@ fn lists_of_enums_need_no_stack() {
     converts_part(&program, &[n(4, 1), n(4, 5), n(4, 0)], &[n(4, 1)]);
     let taken = run::<Native, Native>(&program, &bytes::<Native>(&sent), 4).unwrap();
     assert_eq!(taken, (bytes::<Native>(&[n(4, 1)]), 0));
-    // An enum of one variant, through an option.
+    // An enum of one variant that contains itself through an option.
     let old = "L#0\nL#0 = enum Cons {0: u8, 1: option<L#0>}";
     let new = "L#0\nL#0 = enum New {} Cons {0: u8, 1: option<L#0>}";
     let (node, end) = ([n(4, 0), n(1, 1), n(1, 1)], [n(4, 0), n(1, 1), n(1, 0)]);

@@ -1,4 +1,4 @@
-//! Marshals values to a head, step by step.
+//! Marshals values to the head of a message, step by step.
 
 use super::program::{Number, Op, OpId, Part, Program, Solid, Unfit};
 use super::solid::swap_of;

@@ -1,4 +1,5 @@
-//! `GenericServer`: answers the calls of any interface with one closure, by means of its description.
+//! `GenericServer`: answers the calls of any interface with one closure, by means of the interface's
+//! description.
 
 use core::fmt;
 
@@ -101,7 +102,8 @@ impl<'a> GenericCall<'a> {
 }
 
 impl GenericServer {
-    /// Returns a server that answers calls with `procedures`, which many threads may run at the same time.
+    /// Returns a server that answers calls with `procedures`. Many threads may run `procedures` at the same
+    /// time.
     pub fn new(
         described: Described,
         procedures: impl Fn(&mut GenericCall<'_>) -> GenericOutcome + Send + Sync + 'static,

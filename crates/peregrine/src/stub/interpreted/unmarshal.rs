@@ -1,5 +1,5 @@
-//! Unmarshals values from a head, step by step. An existing value is overwritten, so that a value that is
-//! received repeatedly needs no new memory.
+//! Unmarshals values from the head of a message, step by step. An existing value is overwritten, so that a
+//! value that is received repeatedly needs no new memory.
 
 use super::program::{Number, Op, OpId, Part, Program, Solid};
 use super::solid::swap_of;

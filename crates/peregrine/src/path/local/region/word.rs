@@ -10,9 +10,11 @@
 //! | any | `POSTED(n)` | poster | message n is posted; the old value shows whether to wake the waiter |
 //! | `POSTED(n-1)`, `LOOKING`, `AWAY` | `SLEEP` | waiter | it sleeps: the poster must wake its futex |
 //! | `AWAY` | `LOOKING` | waiter | a server thread polls the word from now on |
-//! | `POSTED(n-1)`, `LOOKING`, `SLEEP` | `AWAY` | waiter | no thread polls: the poster must ring on the session's socket |
+//! | `POSTED(n-1)`, `LOOKING`, `SLEEP` | `AWAY` | waiter | no thread polls: the poster must ring |
 //! | `SLEEP` | `LOOKING` | waiter | the waiter was woken for another reason, and polls again |
 //! | any but `POSTED` | `DEAD` | keeper | the session has ended |
+//!
+//! To ring is to send a message on the session's socket. The keeper is a background thread of the client.
 //!
 //! While the waiter polls, the word keeps its posted value. If calls are frequent, each call therefore
 //! changes each of the two words only once. What a word shows about the other side is only a hint. A peer
