@@ -1,4 +1,5 @@
-//! [`Connect`]: how binding uses the client half of a path, before the first call.
+//! [`Connect`]: the client half of a path, as binding uses it before the first call. The client half is the
+//! part of the path's code that runs in the client.
 
 use std::io;
 use std::sync::Arc;
@@ -12,13 +13,13 @@ use crate::interface::{Description, Digest, InterfaceRef};
 use crate::sync::{Mutex, MutexGuard};
 use crate::value::ByteOrder;
 
-/// The client half of a path: what binding needs of it.
+/// What binding needs from the client half of a path.
 pub(crate) trait Connect: Sync {
     /// Returns the kind of this path.
     fn kind(&self) -> PathKind;
 
-    /// Checks whether binding may try this path for an address. An address that names another path is never
-    /// tried with this one. Most paths [need a place](needs_place).
+    /// Checks whether binding may try this path for an address. If an address names another path, binding
+    /// does not try this path for it. Most paths [need a place](needs_place).
     ///
     /// # Errors
     /// If the path does not lead to the address. The error is the reason, which `explain` reports.
@@ -64,7 +65,7 @@ pub(crate) enum Inquiry {
     Call { path: BoundPath, procedure: u32 },
 }
 
-/// The destination of a path.
+/// The address to which a path binds.
 #[derive(Clone, Copy)]
 pub(crate) struct Target<'a> {
     pub(crate) address: &'a Address,

@@ -185,15 +185,15 @@ impl BindOptions {
         self
     }
 
-    /// Sets the congestion control of a new TCP connection, by the kernel's name for it. The default is the
-    /// system's. The setting affects only what the client sends.
+    /// Sets the congestion control of a new TCP connection. `name` is the name that the kernel uses. The
+    /// default is the system's default. The setting affects only what the client sends.
     ///
     /// `cubic` and `reno` interpret a lost packet as congestion, so they send slowly where packets are lost
-    /// for other reasons. `bbr` does not, but sends at the rate that it has measured. It underestimates this
-    /// rate where calls are short and rare. On a fast network, its pacing needs many timers, which cost
-    /// processor time. Its first version takes more than its share of a link that other connections use as
-    /// well. The algorithm must be loaded or built into the kernel. An unprivileged process may only use the
-    /// algorithms that `net.ipv4.tcp_allowed_congestion_control` lists.
+    /// for other reasons. `bbr` instead sends at the rate that it has measured. It underestimates this rate
+    /// where calls are short and rare. On a fast network, the pacing of `bbr` needs many timers, which cost
+    /// processor time. The first version of `bbr` takes more than its share of a link that other connections
+    /// also use. The algorithm must be loaded or built into the kernel. An unprivileged process may only use
+    /// the algorithms that `net.ipv4.tcp_allowed_congestion_control` lists.
     pub fn congestion(mut self, name: &str) -> Self {
         self.congestion = Some(name.to_owned());
         self
@@ -215,8 +215,9 @@ impl BindOptions {
     /// first probe. This is a minimum: the caller waits longer where answers take longer. The default is 5
     /// ms, the maximum 10 s.
     ///
-    /// Where threads wait long for a processor, a longer time saves probes for packets that are only late. It
-    /// delays the detection of a lost packet, or of the death of a server, by the same amount.
+    /// Where threads wait long for a processor, a longer time saves probes for packets that are only late.
+    /// The longer time delays the detection of a lost packet, or of the death of a server, by the same
+    /// amount.
     pub const fn ask_after(mut self, silence: Duration) -> Self {
         self.ask_after = silence;
         self
@@ -263,9 +264,9 @@ impl BindOptions {
         self.message_bytes_or(self.message_bytes_default(), interface)
     }
 
-    /// Returns the size in bytes of the largest message if the program sets none. It is smaller for more than
-    /// [`limits::ASTACKS_SPARSE`] A-stacks, because there is not enough address space for large messages in
-    /// all of them.
+    /// Returns the size in bytes of the largest message if the program sets none. The size is smaller for
+    /// more than [`limits::ASTACKS_SPARSE`] A-stacks, because there is not enough address space for large
+    /// messages in all of them.
     pub(crate) const fn message_bytes_default(&self) -> usize {
         if self.astacks > limits::ASTACKS_SPARSE {
             limits::MESSAGE_BYTES_ASKED

@@ -86,8 +86,8 @@ impl JoinedSession {
     }
 }
 
-/// The interval between two passes that look for unused memory. Memory that two passes in a row find
-/// unused is given back.
+/// The interval between two passes that look for unused memory. Memory that two passes in a row find unused
+/// is given back to the kernel.
 const TIDY: Duration = Duration::from_secs(1);
 
 /// The local path of one binding, and the session to which it belongs.
@@ -137,8 +137,8 @@ impl Drop for BoundLocalPath {
     }
 }
 
-/// The keeper's view of a session. The keeper reads the server's messages, and wakes the callers when the
-/// session ends.
+/// The watch of a session by the keeper, a background thread. The keeper reads the server's messages, and
+/// wakes the callers when the session ends.
 struct SessionWatch {
     region: Arc<ClientRegion>,
     revocations: Mutex<Revocations>,
@@ -230,8 +230,8 @@ impl Watched for SessionWatch {
         const EXIT_TIME: Duration = Duration::from_millis(20);
         /// The largest number of messages that are read in a row.
         const MESSAGES: u32 = 64;
-        /// How long the keeper ignores the session after it has read `MESSAGES` messages in a row.
-        /// Meanwhile it serves other sessions.
+        /// How long the keeper ignores the session after it has read `MESSAGES` messages in a row. Meanwhile
+        /// the keeper serves other sessions.
         const PAUSE: Duration = Duration::from_millis(5);
         let mut last = None;
         for _ in 0..MESSAGES {
@@ -270,8 +270,8 @@ impl Watched for SessionWatch {
     }
 }
 
-/// The keeper's view of the server's process. When this process ends, the session ends, even if a child of
-/// the process still has the socket open.
+/// The watch of the server's process by the keeper. When this process ends, the session ends, even if a child
+/// of the process still has the socket open.
 struct ProcessWatch(Arc<SessionWatch>);
 
 impl Watched for ProcessWatch {
@@ -310,8 +310,8 @@ fn ask(
     until: Instant,
 ) -> Result<(ServerMessage, Received), CallError> {
     let failed = |what: &str, error| CallError::system(Phase::Bind, what.to_owned(), error);
-    // A server that refuses a client at once may close the socket before the request is sent. Its answer can
-    // still be read.
+    // A server that refuses a client at once may close the socket before the request is sent. The server's
+    // answer can still be read.
     let sent = socket.send(&request.to_bytes(), None);
     let left = until.saturating_duration_since(Instant::now());
     let readable =
@@ -337,8 +337,8 @@ fn ask(
     Ok((ServerMessage::from_bytes(&buffer[..received.bytes])?, received))
 }
 
-/// Returns the size in bytes of the counters of the server that exports a name, and the descriptor of
-/// their memory.
+/// Returns the size in bytes of the counters of the server that exports a name, and the descriptor of the
+/// counters' memory.
 pub(crate) fn counters(name: &str, until: Instant) -> Result<(u64, OwnedFd), CallError> {
     let socket = directory::resolve(name, until)?;
     socket.admit_files(true);
@@ -444,7 +444,8 @@ fn join(
         is_socket_closed: AtomicBool::new(false),
     });
     // Messages that arrived while descriptors were admitted are received by this thread and not by the
-    // keeper. They may carry descriptors that are slow to close, which then delays only this thread.
+    // keeper. The messages may carry descriptors that are slow to close. Closing them then delays only this
+    // thread.
     while Arc::clone(&watched).ready() == Next::Sleep && watched.has_more() {
         if Instant::now() >= until {
             return Err(violated("the server kept sending during the handshake"));

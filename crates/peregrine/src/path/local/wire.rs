@@ -1,7 +1,7 @@
 //! The messages on the socket of a session: bind, unbind, describe, ring, goodbye and others.
 //!
-//! Each message is one `SOCK_SEQPACKET` record in native byte order, because the peer is on this machine. It
-//! is written and read by the same cursors as the head of a call. See `docs/PROTOCOL.md`.
+//! Each message is one `SOCK_SEQPACKET` record in native byte order, because the peer is on this machine. The
+//! same `Writer` and `Reader` write and read the head of a call. See `docs/PROTOCOL.md`.
 
 use crate::error::{CallError, Kind, Phase};
 use crate::interface::Description;
@@ -74,8 +74,8 @@ pub(crate) struct BindGrant {
     pub(crate) binding: u32,
     pub(crate) count: u32,
     pub(crate) bytes: u64,
-    /// The byte order of the server's values: 1 for little-endian, 2 for big-endian. It differs from the
-    /// client's only if one of the two programs runs in an emulator of another processor.
+    /// The byte order of the server's values: 1 for little-endian, 2 for big-endian. This byte order differs
+    /// from the client's only if one of the two programs runs in an emulator of another processor.
     pub(crate) representation: u32,
 }
 
@@ -199,7 +199,7 @@ impl ServerMessage {
     /// Reads a message of a server.
     ///
     /// # Errors
-    /// If the message is not one of a Peregrine server of this version.
+    /// If the message is not a message of a Peregrine server of this version.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Self, CallError> {
         let decode = |head: &mut Reader<'_>| {
             let answer = match head.plain::<u32>()? {

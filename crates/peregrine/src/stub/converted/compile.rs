@@ -86,7 +86,7 @@ struct Compiler<'a> {
     plain: HashMap<Key, Rc<[Move]>>,
     /// The steps of plain enumerations within plain values.
     choices: HashMap<Key, OpId>,
-    /// The position of each default in the program. The program contains each default once, because a peer may
+    /// The position of each default in the program. The program contains each default once: a peer may
     /// declare a large default that is needed in many places.
     defaults: HashMap<&'a [u8], u32>,
     /// The position of each name in the program. The program contains each name once, because a name may be

@@ -1,4 +1,4 @@
-//! Calls with a large message or a large reply. Client and server work at the same time on two processors:
+//! Calls with a large message or a large reply. Client and server work on two processors at the same time:
 //! one side reads what the other side has written so far.
 
 use core::sync::atomic::{AtomicU32, Ordering};

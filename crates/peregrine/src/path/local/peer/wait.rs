@@ -1,5 +1,5 @@
-//! How a client waits for a word: it polls, or it sleeps, or it polls for as long as a sleep would cost and
-//! then sleeps.
+//! How a client waits until the server changes a word: the client polls, or it sleeps, or it polls for as
+//! long as a sleep would cost and then sleeps.
 
 use core::hint::spin_loop;
 use core::sync::atomic::{AtomicU32, Ordering, fence};
@@ -21,7 +21,7 @@ const ASK_AFTER_MAX: Duration = Duration::from_millis(128);
 /// The number of rounds of [`POLLS`] polls that take about as long as [`ASK_AFTER`].
 const ASK_AFTER_ROUNDS: u32 = 1024;
 
-/// Counts the polling rounds of a caller, which costs less than reading the clock. After each check, the
+/// Counts the polling rounds of a caller. Counting costs less than reading the clock. After each check, the
 /// number of rounds until the next check doubles, as described at [`ASK_AFTER`].
 struct PollBackoff {
     left: u32,
@@ -60,14 +60,14 @@ pub(crate) enum WaitEnd {
     Late,
 }
 
-/// How a thread waits, and on which processors it and its peer run.
+/// How a thread waits, and on which processors the thread and its peer run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitState {
     pub(crate) wait: Wait,
-    /// The processor on which this thread last ran. A long wait updates it.
+    /// The processor on which this thread last ran. A long wait updates this value.
     pub(crate) own_cpu: u32,
-    /// The processor on which the peer last ran. If it is also the processor of this thread, polling keeps
-    /// the peer from running.
+    /// The processor on which the peer last ran. If this thread runs on the same processor, polling keeps the
+    /// peer from running.
     pub(crate) peer_cpu: u32,
 }
 

@@ -1,5 +1,6 @@
-//! How a large message is written: in chunks, through the caches or past them. After each chunk the writer
-//! announces how much is in place, so that the other side reads while the rest is being written.
+//! How a large message is written: in chunks, through the processor's caches or past them. After each chunk,
+//! the writer announces how much is in place, so that the other side can read while the rest is being
+//! written.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::time::Duration;

@@ -11,7 +11,7 @@ pub(crate) struct CallHeader {
     /// The number of bytes that the server copies before it runs the procedure.
     pub(crate) copied: u32,
     pub(crate) total: u32,
-    /// The processor on which the caller last ran, as far as it knows.
+    /// The processor on which the caller last ran, as far as the caller knows.
     pub(crate) cpu: u32,
     pub(crate) flags: CallFlags,
 }
@@ -35,7 +35,7 @@ impl CallHeader {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReplyHeader {
     pub(crate) answer: u32,
-    /// The processor on which the server's thread last ran, as far as it knows.
+    /// The processor on which the server's thread last ran, as far as the thread knows.
     pub(crate) cpu: u32,
     /// The offset of the head in the message.
     pub(crate) head_at: u32,

@@ -67,8 +67,8 @@ pub(crate) const DEAD: u32 = 3;
 const DESCRIPTOR: u32 = 4;
 const LOOKING: u32 = 5;
 
-/// Returns the value that posts message `sequence`. It identifies a call on its A-stack: the reply word
-/// gets the same value as the call word.
+/// Returns the value that posts message `sequence`. The value identifies a call on its A-stack: the
+/// reply word gets the same value as the call word.
 #[inline(always)]
 pub(crate) const fn posted(sequence: u32) -> u32 {
     sequence << 3 | POSTED
@@ -130,7 +130,7 @@ pub(crate) fn mark_asleep(word: &impl Atomic, value: u32) -> bool {
     value == SLEEP || word.exchange(value, SLEEP)
 }
 
-/// Marks that a server thread polls the word from now on, if no thread did before.
+/// Marks that a server thread polls the word from now on, if no thread polled it before.
 pub(crate) fn mark_present(word: &impl Atomic) {
     word.exchange(AWAY, LOOKING);
 }
