@@ -1,4 +1,5 @@
-//! The keeper: one thread of each process, which sleeps until a descriptor is ready or a timer expires.
+//! The keeper: one background thread of each process. It sleeps until a descriptor is ready or a timer
+//! expires.
 //!
 //! The keeper watches sockets for requests and for the death of the other end, so that threads that make or
 //! serve calls only need to read memory. The first bind or export starts the keeper. A forked child that
@@ -131,8 +132,9 @@ impl Drop for Watch {
 impl Keeper {
     /// Returns the keeper of this process, and starts it first if necessary.
     pub(crate) fn of_process() -> io::Result<Arc<Self>> {
-        // A forked child does not use its parent's keeper, because it does not have the keeper's thread. The
-        // keeper's descriptors stay open in the child: closing them would change the parent's interest list.
+        // A forked child does not use its parent's keeper, because the child does not have the keeper's
+        // thread. The keeper's descriptors stay open in the child: closing them would change the parent's
+        // interest list.
         static KEEPER: PerProcess<Mutex<Option<Arc<Keeper>>>> = PerProcess::new();
         let mut keeper = KEEPER.own().lock();
         if let Some(keeper) = &*keeper {

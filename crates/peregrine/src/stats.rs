@@ -29,7 +29,7 @@ pub(crate) fn count(copy: Copy, bytes: usize) {
     let _ = (copy, bytes);
 }
 
-/// Returns the numbers of bytes that this process has copied so far as A, E and F, or `None` in release
+/// Returns how many bytes this process has copied so far by the copies A, E and F, or `None` in release
 /// builds.
 pub fn copied() -> Option<[u64; 3]> {
     #[cfg(debug_assertions)]

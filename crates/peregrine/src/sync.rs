@@ -1,11 +1,11 @@
 //! Locks. Debug builds check the order in which a thread takes them.
 //!
-//! [`Mutex`], [`MutexGuard`] and [`Condvar`] wrap those of the standard library, without poisoning: a thread
-//! holds a lock while it panics only if the protected data is consistent. In debug builds, and so in all
-//! tests, each thread records the locks that it holds. It panics when it takes a lock whose [`Rank`] is not
-//! above the ranks of all locks that it holds, or a lock that it holds already. The message names both
-//! places. Two threads that take locks in different orders deadlock only at certain moments. This check
-//! reports a wrong order as soon as one thread uses it.
+//! [`Mutex`], [`MutexGuard`] and [`Condvar`] wrap the types of the standard library, without poisoning: a
+//! thread holds a lock while it panics only if the protected data is consistent. In debug builds, and so in
+//! all tests, each thread records the locks that it holds. The thread panics when it takes a lock whose
+//! [`Rank`] is not above the ranks of all locks that it holds, or a lock that it holds already. The message
+//! names both places. Two threads that take locks in different orders deadlock only at certain moments. This
+//! check reports a wrong order as soon as one thread uses it.
 //!
 //! `try_lock` cannot block, so it may be called in any order. A lock that it took counts as held: later
 //! calls of `lock` are checked against it.
@@ -69,7 +69,7 @@ pub(crate) struct Mutex<T: ?Sized> {
     inner: sync::Mutex<T>,
 }
 
-/// A lock that is held until this is dropped.
+/// Keeps a lock held until this guard is dropped.
 #[derive(Debug)]
 pub(crate) struct MutexGuard<'a, T: ?Sized> {
     inner: sync::MutexGuard<'a, T>,
@@ -206,14 +206,14 @@ impl Condvar {
         Self(sync::Condvar::new())
     }
 
-    /// Waits for a notification. May also return without one.
+    /// Waits for a notification. May also return without a notification.
     pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
         let (inner, wrap) = guard.split();
         wrap(self.0.wait(inner).unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Waits for a notification, for at most `limit`. May also return without one. The second value says
-    /// whether the limit has passed.
+    /// Waits for a notification, for at most `limit`. May also return without a notification. The second
+    /// value says whether the limit has passed.
     pub(crate) fn wait_timeout<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,

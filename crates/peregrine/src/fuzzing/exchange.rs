@@ -1,5 +1,6 @@
-//! Fuzz targets for the packet exchange: its packets, and its two ends with any packets in any order. As a
-//! driver does, the targets record which parts of a message have arrived.
+//! Fuzz targets for the packet exchange, the protocol of calls over datagrams. They test its packets, and its
+//! two ends with any packets in any order. A handle identifies the calls of one caller. A record is the
+//! server's state of one handle. As a driver does, the targets record which parts of a message have arrived.
 
 use core::cell::RefCell;
 use core::ops::Range;
@@ -343,8 +344,8 @@ impl Record {
             Action::Forget => {
                 assert!(!self.running);
                 self.call = None;
-                // The record is kept, as if the handle had been bound again: the secret in this target is
-                // always the same.
+                // The record is kept, as if the handle had been bound again. In this target the secret of the
+                // handle is always the same.
             }
         }
     }

@@ -26,7 +26,7 @@ const POLLS: u32 = 2000;
 /// The number of spin hints between two polls, while the waiting thread yields its processor.
 const POLLS_TIMED: u32 = 32;
 /// The duration of the first part of a wait, in which the thread yields its processor between two polls. In
-/// the rest of the wait, it sleeps between two polls.
+/// the rest of the wait, the thread sleeps between two polls.
 const YIELD_FOR: Duration = Duration::from_millis(1);
 /// The duration of the penalty for using up a budget, as a multiple of the total time of all waits for the
 /// message.
@@ -41,7 +41,8 @@ fn budget(bytes: usize, lent: bool) -> u64 {
 }
 
 /// Permits for threads that wait longer than [`POLLS`] polls for a message, and for procedures that read a
-/// buffer which is still arriving. Their number is bounded, so that most threads of a server never wait.
+/// buffer which is still arriving. The number of permits is bounded, so that most threads of a server never
+/// wait.
 #[derive(Debug)]
 pub(crate) struct StallPermits {
     taken: AtomicUsize,

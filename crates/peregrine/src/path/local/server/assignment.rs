@@ -1,4 +1,5 @@
-//! `AssignmentWord`: which worker polls an A-stack. The word is private to the server.
+//! `AssignmentWord`: which worker thread polls an A-stack (call frame). The word is private to the server. If
+//! no worker polls an A-stack, the client rings, which means that it sends a message about the posted call.
 //!
 //! | from | to | by | when |
 //! |---|---|---|---|
@@ -82,8 +83,8 @@ impl<W: Atomic> AssignmentWord<W> {
     pub(super) fn clear(&self, call: &impl Atomic, last: u32) -> bool {
         let before = self.0.load();
         let Some(value) = without_call(call, last) else { return false };
-        // This comes before the change of the call word, because the client may ring as soon as the call word
-        // has changed.
+        // This store comes before the change of the call word, because the client may ring as soon as the
+        // call word has changed.
         self.0.store(UNASSIGNED);
         if word::mark_away(call, value) {
             return true;
@@ -110,12 +111,12 @@ pub(super) fn is_posted(call: &impl Atomic, last: u32) -> bool {
     without_call(call, last).is_none()
 }
 
-/// Marks in the call word that a thread sleeps on it. Returns false if a call was posted.
+/// Marks in the call word that a thread sleeps on the word. Returns false if a call was posted.
 pub(super) fn mark_asleep(call: &impl Atomic, last: u32) -> bool {
     without_call(call, last).is_some_and(|value| word::mark_asleep(call, value))
 }
 
-/// Marks in the call word that a thread polls it: a thread that was just assigned, or that has slept.
+/// Marks in the call word that a thread polls the word: a thread that was just assigned, or that has slept.
 pub(super) fn mark_polled(call: &impl Atomic) {
     word::mark_present(call);
     word::mark_awake(call);

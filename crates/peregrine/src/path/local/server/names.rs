@@ -1,4 +1,5 @@
-//! The socket of an export in the runtime directory, at which clients of this machine connect.
+//! The socket through which clients of this machine connect to an export. The socket is in the runtime
+//! directory.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};

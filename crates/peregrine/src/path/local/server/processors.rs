@@ -1,5 +1,5 @@
-//! Domain caching (LRPC): a worker that was called recently keeps polling on an idle processor, so that the
-//! next call finds it awake.
+//! Domain caching (LRPC): a worker that was called recently keeps polling on an idle processor. The next call
+//! then finds the worker awake.
 //!
 //! All servers of a runtime directory map one file with a word for each processor. The word holds the tag of
 //! the thread that polls there. A thread that begins to poll there writes its own tag. The thread whose tag

@@ -1,5 +1,6 @@
 //! The server's sessions: one for each client process, for all bindings of that process. This module admits
-//! clients, answers their requests, and passes their rings on to the pool.
+//! clients and answers their requests. It passes their rings (messages about posted calls) on to the worker
+//! pool.
 
 use std::collections::HashMap;
 use std::io;
@@ -57,7 +58,7 @@ struct Entry {
 }
 
 impl Sessions {
-    /// Makes the local half of a server.
+    /// Makes the server half of the local path.
     ///
     /// # Errors
     /// If there is no memory for the words of the processors.
@@ -370,7 +371,7 @@ impl ServerSession {
         Some(Next::Pause(Duration::from_millis(1)))
     }
 
-    /// Returns for how long the keeper ignores the client, if reading A-stacks of the client's user took
+    /// Returns for how long the keeper must ignore the client, if reading A-stacks of the client's user took
     /// long.
     fn pause(&self) -> Option<Next> {
         let user = self.region.get()?.user();
@@ -579,7 +580,7 @@ impl ServerSession {
         }
     }
 
-    /// Ends the session because the client has gone. The workers stop polling its A-stacks.
+    /// Ends the session because the client has gone. The workers stop polling the session's A-stacks.
     fn end(&self) -> Next {
         self.end_counters();
         if let Some(region) = self.region.get() {
@@ -611,7 +612,7 @@ fn add_binding(region: &ServerRegion, row: Arc<BindingRow>) -> Result<u32, (Kind
     })
 }
 
-/// The keeper's view of a session.
+/// The watch of a session by the keeper, a background thread.
 impl Watched for ServerSession {
     fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
@@ -632,8 +633,8 @@ impl Watched for ServerSession {
     }
 }
 
-/// The keeper's view of the client's process. When this process ends, the session ends, even if a child of
-/// the process still has the socket open.
+/// The watch of the client's process by the keeper. When this process ends, the session ends, even if a child
+/// of the process still has the socket open.
 struct ProcessWatch(Arc<ServerSession>);
 
 impl Watched for ProcessWatch {

@@ -1,10 +1,10 @@
 //! `Worker`: a thread that polls the call words of several A-stacks, and serves the calls that are posted
 //! there. The A-stacks may belong to different sessions.
 //!
-//! A worker polls the A-stacks that are assigned to it in turn, and serves the posted calls. When no call is
-//! posted, it sleeps on all these words at once. A-stacks that are seldom called are not assigned: their
-//! clients ring. A thousand idle bindings therefore need no thread, and a few busy bindings need only one
-//! thread.
+//! A worker polls in turn all A-stacks that are assigned to it, and serves the posted calls. When no call is
+//! posted, the worker sleeps on all these words at once. A-stacks that are seldom called are not assigned:
+//! their clients ring, which means that they send a message for each posted call. A thousand idle bindings
+//! therefore need no thread, and a few busy bindings need only one thread.
 //!
 //! While a worker runs a procedure, it polls no word. A caller whose call has waited too long rings again.
 //! The keeper then takes the A-stack away from the worker. The `handle` module has the state that workers
@@ -107,8 +107,8 @@ pub(crate) struct Worker {
     wait: Wait,
     /// The processor on which the last caller ran, as that caller reported it.
     caller_cpu: u32,
-    /// The number of served calls when the worker last became idle, and the time until which it then polls in
-    /// any case.
+    /// The number of served calls when the worker last became idle. Also the time until which the worker
+    /// polls even if other threads need the processor.
     idle: Option<(u64, Instant)>,
     yields: u32,
     processors: Arc<Processors>,
@@ -157,9 +157,9 @@ impl Worker {
         self.assigned.iter().map(|one| one.astack.user())
     }
 
-    /// Assigns one more A-stack. If the worker has `most` A-stacks already, this unassigns the one whose last
+    /// Assigns one more A-stack. If the worker has `most` A-stacks already, unassigns the A-stack whose last
     /// call is the oldest. Returns the unassigned A-stack if a call was posted there meanwhile. The caller
-    /// puts it into the queue.
+    /// puts the returned A-stack into the queue.
     #[must_use]
     pub(crate) fn assign(&mut self, astack: AstackRef, most: usize) -> Option<AstackRef> {
         let mut returned = None;
@@ -172,7 +172,7 @@ impl Worker {
         returned
     }
 
-    /// Unassigns an A-stack. Returns it if a call was posted there meanwhile.
+    /// Unassigns an A-stack. Returns the A-stack if a call was posted there meanwhile.
     fn unassign_at(&mut self, at: usize) -> Option<AstackRef> {
         self.handle.unassign(self.assigned.remove(at))
     }
@@ -379,7 +379,7 @@ impl Worker {
     }
 
     /// Sleeps until a call is posted on an assigned A-stack, another thread wakes the worker, or `limit` has
-    /// passed. Returns whether another thread woke it.
+    /// passed. Returns whether another thread woke the worker.
     pub(crate) fn sleep(&mut self, wake_word: u32, limit: Option<Duration>) -> bool {
         self.executor.serving.counting.slept();
         self.handle.sleep(&self.assigned, wake_word, limit)

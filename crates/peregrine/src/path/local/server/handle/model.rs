@@ -1,5 +1,5 @@
-//! Workers under a model checker: the interleavings of a few workers, clients and a keeper, with a bounded
-//! number of preemptions.
+//! Tests of workers under a model checker. It runs the interleavings of a few workers, clients and a keeper,
+//! with a bounded number of preemptions.
 //!
 //! `WorkerHandle`, `AssignmentWord` and the words of A-stacks are the code that servers run. The pool is a
 //! small copy of the server's pool: a queue, its lock, and a fixed number of workers.
@@ -349,8 +349,8 @@ impl WorkerPool {
 }
 
 /// Checks at the end of each run that an A-stack is assigned to one worker, or is in the queue, or neither,
-/// and that its assignment word agrees. If it were assigned to two workers, both would take its calls, and
-/// another thread might take it away from the wrong worker.
+/// and that its assignment word agrees. If an A-stack were assigned to two workers, both would take its
+/// calls, and another thread might take the A-stack away from the wrong worker.
 impl Drop for WorkerPool {
     fn drop(&mut self) {
         if std::thread::panicking() {
