@@ -20,8 +20,8 @@ use crate::limits;
 use crate::sys;
 use crate::value::Arrives;
 
-/// If no further byte arrives during this number of polls, which take 50 to 100 us, the client's thread is
-/// probably not running. The time of the first `POLLS` polls for a message is not measured.
+/// The number of polls without a further byte after which the client's thread is probably not running. These
+/// polls take 50 to 100 us. The time of the first `POLLS` polls for a message is not measured.
 const POLLS: u32 = 2000;
 /// The number of spin hints between two polls, while the waiting thread yields its processor.
 const POLLS_TIMED: u32 = 32;

@@ -6,7 +6,7 @@
 //! | `UNASSIGNED` | `QUEUED` | keeper | the client rang |
 //! | `QUEUED` | `WORKER + n` | worker | worker `n` took the A-stack from the pool's queue |
 //! | `QUEUED` | `UNASSIGNED` | any thread | the waiting call was refused, or the session has ended |
-//! | `WORKER + n` | `QUEUED` | worker, keeper | the worker returned the A-stack, or another thread took it away |
+//! | `WORKER + n` | `QUEUED` | worker, keeper | the worker returned it, or another thread took it away |
 //! | `WORKER + n` | `UNASSIGNED` | worker | the worker stopped polling the A-stack: the next call rings |
 //!
 //! `AssignmentWord` is generic over the atomic word, so that a model checker can use its own word

@@ -541,8 +541,9 @@ impl WorkerPool {
         }
     }
 
-    /// If a worker serves several users although the pool may now have one more worker, unassigns the A-stacks
-    /// of all users but the recorded one. Requeues those in which a call was posted meanwhile.
+    /// Handles a worker that serves several users. If the pool may now have one more worker, unassigns the
+    /// A-stacks of all users except the recorded one. Requeues the A-stacks in which a call was posted
+    /// meanwhile.
     fn separate_users(self: &Arc<Self>, worker: &mut Worker) {
         let first = worker.users().next();
         if worker.users().all(|user| Some(user) == first) {

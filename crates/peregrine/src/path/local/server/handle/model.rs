@@ -48,8 +48,8 @@ impl Machine for Model {
 
     /// Executes a fence. On Linux this function stops only the compiler: when another thread calls
     /// [`barrier`](Machine::barrier), the kernel executes a fence on this thread, wherever this thread is. In
-    /// the model `barrier` affects only its own thread. So this thread executes the fence here, the only point
-    /// where the fence can change the outcome.
+    /// the model, `barrier` affects only its own thread. So this thread executes the fence here, at the only
+    /// point where the fence can change the outcome.
     fn keep_order() {
         fence(Ordering::SeqCst);
     }
