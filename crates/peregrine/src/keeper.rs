@@ -1,9 +1,9 @@
 //! The keeper: one background thread of each process. It sleeps until a descriptor is ready or a timer
 //! expires.
 //!
-//! The keeper watches sockets for requests and for the death of the other end, so that threads that make or
-//! serve calls only need to read memory. The first bind or export starts the keeper. A forked child that
-//! binds gets its own keeper.
+//! The keeper watches sockets for requests and for the death of the other end. So threads that make or serve
+//! calls only need to read memory. The first bind or export starts the keeper. A forked child that binds gets
+//! its own keeper.
 
 use std::collections::HashMap;
 use std::io;

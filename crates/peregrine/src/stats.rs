@@ -1,7 +1,7 @@
 //! Exact counts for tests: the bytes of arguments and results that are copied. Release builds do not count.
 //!
-//! With the feature `stamps`, this module also records moments of calls, which show how a call spends its
-//! time.
+//! With the feature `stamps`, this module also records moments of calls. The moments show how a call spends
+//! its time.
 
 /// LRPC's names for the copies of a call (Table III of the paper).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

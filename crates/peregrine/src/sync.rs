@@ -7,8 +7,8 @@
 //! names both places. Two threads that take locks in different orders deadlock only at certain moments. This
 //! check reports a wrong order as soon as one thread uses it.
 //!
-//! `try_lock` cannot block, so it may be called in any order. A lock that it took counts as held: later
-//! calls of `lock` are checked against it.
+//! `try_lock` cannot block, so it may be called in any order. A lock that `try_lock` took counts as held:
+//! later calls of `lock` are checked against this lock.
 
 use core::ops::{Deref, DerefMut};
 use core::time::Duration;
@@ -303,7 +303,7 @@ mod order {
             lock.address == address || lock.rank > rank || (lock.rank == rank && !another)
         };
         let wrong = HELD.with_borrow(|held| held.iter().flatten().copied().find(is_wrong));
-        // If the thread is already panicking, it does not panic here: a second panic would abort the process,
+        // If the thread is already panicking, it does not panic here. A second panic would abort the process,
         // and the first message is the useful one.
         let Some(Lock { address: held, rank: above, at }) =
             wrong.filter(|_| !std::thread::panicking())

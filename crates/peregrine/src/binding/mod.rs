@@ -153,8 +153,8 @@ impl Binding {
         Ok(Self { bound, home: Arc::new(home), limit: options.limit })
     }
 
-    /// Returns the state that calls use now. If the binding was bound again, this is the new state, which
-    /// later calls then find on the fast path.
+    /// Returns the state that calls use now. If the binding was bound again, returns the new state. Later
+    /// calls then find the new state on the fast path.
     pub(crate) fn now(&self) -> Arc<Bound> {
         self.home.now(&self.bound)
     }

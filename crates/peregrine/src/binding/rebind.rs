@@ -84,8 +84,8 @@ impl Home {
     /// replaces `known`, so that later calls find it on the fast path.
     pub(crate) fn now(&self, known: &Replaceable<Bound>) -> Arc<Bound> {
         let current = known.share();
-        // A forked child gets the parent's state, whose mark then makes the call fail. No lock is taken here,
-        // because the parent may have held any lock when it forked.
+        // A forked child gets the parent's state. The mark in this state then makes the call fail. No lock is
+        // taken here, because the parent may have held any lock when it forked.
         if !current.has_moved() || current.mark.wiped() {
             return current;
         }

@@ -83,7 +83,7 @@ impl CallerInfo {
     pub(crate) const NOBODY: u32 = u32::MAX;
 }
 
-/// The source of the calls that a thread runs. Each call has a number, which only the source can interpret.
+/// The source of the calls that a thread runs. Each call has a number that only the source can interpret.
 pub(crate) trait Calls: Send + Sync {
     /// Returns whether the call is known to be abandoned: the caller has cancelled the call, or the caller no
     /// longer exists.
@@ -128,9 +128,9 @@ impl Caller {
     /// Returns how much longer the caller waits: zero if the caller's time has passed, `None` if there is no
     /// limit. The time is measured from the arrival of the call.
     ///
-    /// A procedure that makes calls need not check this time: these calls end when it has passed, whatever
-    /// their own limit. (Work that must continue without a caller belongs on another thread, to which no
-    /// limit applies.)
+    /// A procedure that makes calls need not check this time: these calls end when the time has passed, even
+    /// if their own limits are longer. (Work that must continue without a caller belongs on another thread,
+    /// to which no limit applies.)
     ///
     /// ```
     /// use core::time::Duration;
@@ -166,9 +166,9 @@ impl Caller {
     /// call, the deadline has [passed](Self::remaining), or the caller's process or connection no longer
     /// exists. Once this function has returned true for a call, it always returns true for that call.
     ///
-    /// The death of a caller is known at once locally and over TCP. Over UDP and raw Ethernet it is known
-    /// within 2.5 seconds: the server probes a caller that has been silent for 500 ms (or for a second,
-    /// if it has answered before) five times, at intervals of 300 ms.
+    /// Locally and over TCP, the death of a caller is known at once. Over UDP and raw Ethernet, it is known
+    /// within 2.5 seconds: the server sends five probes, at intervals of 300 ms. It begins when the caller
+    /// has been silent for 500 ms, or for a second if the caller has answered before.
     ///
     /// A long procedure should check this regularly, on any thread, and end early. Its result is then
     /// discarded.
@@ -237,12 +237,14 @@ impl Caller {
         self.info.process
     }
 
-    /// Returns the caller's effective user number. Over a network it is [`u32::MAX`], which no user has.
+    /// Returns the caller's effective user number. Over a network the number is [`u32::MAX`]. No user has
+    /// this number.
     pub fn user(&self) -> u32 {
         self.info.user
     }
 
-    /// Returns the caller's effective group number. Over a network it is [`u32::MAX`], which no group has.
+    /// Returns the caller's effective group number. Over a network the number is [`u32::MAX`]. No group has
+    /// this number.
     pub fn group(&self) -> u32 {
         self.info.group
     }
@@ -312,12 +314,13 @@ const fn inside_of(process: u32) -> u32 {
 }
 
 thread_local! {
-    /// The process whose call this thread runs (zero if it is unknown), or [`OUTSIDE`]. The other values
-    /// about the current call are valid only while this value is not [`OUTSIDE`].
+    /// The process whose call this thread runs, or zero if the process is unknown. [`OUTSIDE`] if the thread
+    /// runs no call. The other values about the current call are valid only while this value is not
+    /// [`OUTSIDE`].
     static INSIDE: Cell<u32> = const { Cell::new(OUTSIDE) };
 }
 
-/// Returns the process whose call this thread runs, if it runs one.
+/// Returns the process whose call this thread runs, if the thread runs a call.
 #[inline(always)]
 pub(crate) fn inside() -> Option<u32> {
     let process = INSIDE.get();
@@ -334,7 +337,7 @@ pub(crate) fn serve_calls_of(calls: Option<Arc<dyn Calls>>) {
     drop(CALLS.replace(calls));
 }
 
-/// Marks the beginning of call number `call`, which the process `process` makes, on this thread.
+/// Marks that this thread begins to run call number `call`, which the process `process` makes.
 #[inline(always)]
 pub(crate) fn serve_call(call: u64, process: u32) {
     CALL.set(call);

@@ -1,4 +1,4 @@
-//! Nested calls: a procedure calls another server, whose procedure may call back.
+//! Nested calls: a procedure calls another server, and the called procedure may call back.
 //!
 //! A call that a procedure makes carries its *chain*: the processes through which it has come. If the call
 //! comes back into one of these processes, that process knows that one of its own threads waits for the call.
@@ -29,7 +29,7 @@ pub(crate) fn waiting_inside() -> u32 {
     WAITING.load(Ordering::SeqCst)
 }
 
-/// Marks the thread that made this value as waiting, until the value is dropped. Each path to another process
+/// While this value exists, the thread that made the value counts as waiting. Each path to another process
 /// holds such a value while a procedure waits for a call that the procedure makes. For each such value, the
 /// servers of this process may run one nested call more than their limit allows. A call that comes back to
 /// this process thus finds a thread.

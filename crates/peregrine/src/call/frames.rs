@@ -37,8 +37,8 @@ pub struct FrameLayout {
 
 /// The frames of one session, for any number of threads and bindings.
 ///
-/// All frames have memory addresses from the beginning. Only some are *active*, which means that callers can
-/// take them. Memory that was never touched has no pages. Beyond the first 64 frames, a frame that was never
+/// All frames have memory addresses from the beginning. Only some frames are *active*: callers can take only
+/// these. Memory that was never touched has no pages. Beyond the first 64 frames, a frame that was never
 /// active has no recorded state either.
 ///
 /// ```
@@ -181,8 +181,8 @@ impl Frames {
     /// take frames itself. No lock of this pool is held while `is_released` runs, and it may use the other
     /// functions of the pool.
     ///
-    /// Returns `None` to a caller that waits until the deadline, even if a frame became free at the last
-    /// moment: the next caller gets that frame.
+    /// Returns `None` if the caller waits until the deadline. If a frame became free at the last moment, the
+    /// next caller gets this frame.
     #[inline]
     pub fn take(
         &self,
@@ -293,8 +293,8 @@ impl<'a> FrameGuard<'a> {
         self.part(self.frames.layout.reply_at)
     }
 
-    /// Leaves the frame to the server, which may still use it after the caller has given up. The frame
-    /// returns to the pool when the server releases it.
+    /// Leaves the frame to the server. The server may still use the frame after the caller has given up. The
+    /// frame returns to the pool when the server releases it.
     pub fn capture(self) {
         self.frames.pool.capture(self.index);
         core::mem::forget(self);

@@ -118,10 +118,10 @@ pub enum OnExhausted {
     /// Activates another A-stack, and waits only if all existing A-stacks are active. An A-stack that was
     /// captured by an abandoned call is still active, and is not free.
     More,
-    /// Waits, as with `Wait`, while A-stacks are being returned. If none has been returned for 10 ms,
-    /// activates further A-stacks for the callers that wait: each time at most as many A-stacks as are
-    /// already active. Thus short calls share few A-stacks even if there are many short calls, and long calls
-    /// do not keep other callers waiting.
+    /// Waits, as with `Wait`, while A-stacks are being returned. If no A-stack has been returned for 10 ms,
+    /// activates further A-stacks for the callers that wait. Each time, the number of active A-stacks at most
+    /// doubles. Thus short calls share few A-stacks even if there are many short calls, and long calls do not
+    /// keep other callers waiting.
     Adaptive,
 }
 
@@ -343,7 +343,7 @@ impl Call<'_, '_, '_> {
         }
     }
 
-    /// Discards what was filled early, because it is not valid.
+    /// Discards the parts of blocks that were filled early, because these parts are not valid.
     pub fn forget_early(&mut self) {
         self.outs.iter_mut().for_each(OutBlock::forget_early);
     }

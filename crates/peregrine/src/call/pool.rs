@@ -50,8 +50,8 @@
 //! the queue knows whether it was given a frame before, and hands that frame on.
 //!
 //! Without `membarrier` a third case exists: the load sees the gate open, and the check does not see the
-//! store, which is not visible yet. Therefore the caller that checks for captured frames also checks for
-//! free ones. In this case a frame is handed over late, but it is handed over.
+//! store, because the store is not visible yet. Therefore the caller that checks for captured frames also
+//! checks for free ones. In this case a frame is handed over late, but it is handed over.
 
 mod queue;
 mod slots;
@@ -293,8 +293,8 @@ impl<M: Machine> FramePool<M> {
         }
     }
 
-    /// Releases the memory of frames above the base that have not been used since the previous call, and
-    /// deactivates the last frames if they have no memory.
+    /// Releases the memory of frames above the base that have not been used since the previous call of this
+    /// function. Then deactivates the last frames if they have no memory.
     pub(super) fn shrink(&self, release: &dyn Fn(u32)) {
         for index in self.queue.inner.base()..self.active() {
             let state = &self.slots.at(index).state;

@@ -83,7 +83,7 @@ impl<'a> Reply<'a> {
         Some(Departing::new(block, at, departs))
     }
 
-    /// Copies an in-out slice to its block, if its values are plain. Other values are in the head.
+    /// Copies an in-out slice with plain values to the slice's block. Other values are in the head.
     ///
     /// # Errors
     /// Fails if the reply is too small.
@@ -213,7 +213,8 @@ impl<'a> Reply<'a> {
         Ok(())
     }
 
-    /// Writes the first bytes of the reply, which the head has collected. The reply is then complete.
+    /// Writes the first bytes of the reply from where the head has collected them. The reply is then
+    /// complete.
     #[inline]
     pub(super) fn flush(&self) {
         self.head.flush();

@@ -274,8 +274,7 @@ impl<'a> Request<'a> {
 }
 
 impl Refusal {
-    /// Makes the refusal for a call that ran, but whose result is not sent because its caller no longer
-    /// waits.
+    /// Makes the refusal for a call that ran. Its result is not sent, because the caller no longer waits.
     #[cold]
     pub(crate) fn abandoned(text: &str) -> Self {
         Self { kind: Kind::TimedOut, executed: Executed::Maybe, text: text.to_owned() }
@@ -293,7 +292,8 @@ impl Refusal {
         Self::new(Kind::TimedOut, "the caller's deadline passed before the call began")
     }
 
-    /// Makes the refusal for a procedure that ran, and that failed because a call that it made failed.
+    /// Makes the refusal for a procedure that ran and made a call itself. The procedure failed because this
+    /// call failed.
     #[cold]
     pub(crate) fn relayed(error: &CallError) -> Self {
         Self { kind: Kind::Relayed, executed: Executed::Maybe, text: error.relayed_text() }

@@ -1,5 +1,5 @@
-//! The server's side of a call, which is the same for every path: copy the arguments, run the procedure,
-//! answer.
+//! The server's side of a call: the server copies the arguments, runs the procedure, and answers. These steps
+//! are the same on every path.
 
 use super::request::Refusal;
 use super::{PING, Reply, Request};
@@ -206,7 +206,7 @@ pub(crate) fn refuse(reply: Space<'_>, refusal: &Refusal) -> Ran {
 #[inline(always)]
 fn finish(reply: &Reply<'_>) -> Ran {
     reply.flush();
-    // Both numbers are at most the size of an A-stack, which fits 32 bits.
+    // Both numbers fit 32 bits, because they are at most the size of an A-stack.
     let (head_at, head_bytes) = (reply.head_at as u32, reply.head_bytes as u32);
     Ran { answer: reply.answer, head_at, head_bytes, block_bytes: reply.block_bytes }
 }
@@ -303,7 +303,7 @@ impl Refusal {
             (_, Some(text)) => text.clone(),
             _ => String::new(),
         };
-        // Dropping the payload would run code of the procedure, which may panic again.
+        // Dropping the payload would run code of the procedure, and this code may panic again.
         core::mem::forget(panic);
         Self { kind: Kind::Panicked, executed: Executed::Maybe, text }
     }

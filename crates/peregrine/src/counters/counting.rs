@@ -1,8 +1,8 @@
 //! `Counting`: the part of the counters that one thread writes.
 //!
 //! A thread writes only to its own cache lines, with plain stores. Of short calls, about one in 64 is timed,
-//! chosen at random. Its time also counts for the calls that were not timed. A call is always timed if the
-//! thread slept before it, or if the previous timed call took [`LONG`] or longer.
+//! chosen at random. The time of a timed call also counts for the calls that were not timed. A call is always
+//! timed if the thread slept before it, or if the previous timed call took [`LONG`] or longer.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
@@ -32,8 +32,8 @@ pub(crate) enum ThreadKind {
 /// The counters of one thread.
 pub(crate) struct Counting {
     page: Arc<Page>,
-    /// The number of the thread's row in the shared pages. Only this thread writes to the row, unless it is
-    /// [`SHARED`].
+    /// The number of the thread's row in the shared pages. Only this thread writes to the row, except to the
+    /// row [`SHARED`].
     thread: usize,
     kind: ThreadKind,
     /// A bit for each group of bindings for which the row has counts.
@@ -104,7 +104,7 @@ impl Counting {
 
     /// Notes that the thread runs a call. `binding`: the row of its binding plus one, or 0 if the call has
     /// ended. At the beginning of most calls, the thread writes no other counter. The cache line of this word
-    /// is the same for all bindings, so it is always in the cache.
+    /// is the same for all bindings, so this cache line is always in the cache.
     #[inline]
     fn runs(&mut self, tally: &Tally, binding: u64) {
         if self.thread == SHARED {
@@ -193,7 +193,7 @@ impl Counting {
         self.weight = self.skip + 1;
     }
 
-    /// Times the next call, which counts for itself only.
+    /// Requests that the next call is timed. Its time counts for this call only.
     fn time_next(&mut self) {
         (self.skip, self.weight) = (0, 1);
     }
@@ -220,7 +220,7 @@ impl Counting {
         self.looked = true;
     }
 
-    /// Notes that a call was found. If polls before it found none, the thread has waited, and the wait is
+    /// Notes that a call was found. If earlier polls found no call, the thread has waited, and this wait is
     /// counted.
     #[inline]
     pub(crate) fn found(&mut self) {

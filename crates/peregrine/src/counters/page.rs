@@ -162,7 +162,7 @@ impl Page {
     fn begin_to_write(&self, at: usize) -> &AtomicU64 {
         let sequence = self.word(at, row::SEQUENCE);
         sequence.store(sequence.load(Ordering::Relaxed) | 1, Ordering::Relaxed);
-        // SYNC: row, in `reading::row`. Nothing that is written after this is visible before the odd
+        // SYNC: row, in `reading::row`. Nothing that is written after this fence is visible before the odd
         // number.
         fence(Ordering::Release);
         sequence
@@ -399,8 +399,8 @@ impl Visitor {
 
 /// The place where calls of a binding are counted.
 pub(crate) struct Tally {
-    /// The number of a row of bindings: the binding's own row, or the row for all bindings to the export that
-    /// have no row of their own.
+    /// The number of a row of bindings: the binding's own row, or a row that several bindings share. One such
+    /// row is shared by all bindings to the export that have no row of their own.
     pub(super) row: u32,
     pub(super) export: u32,
     /// Fields that no call reads. They are in separate memory, so that the fields that calls read take fewer

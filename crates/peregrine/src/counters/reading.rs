@@ -29,8 +29,8 @@ const PASSES: usize = 32;
 /// Why pages are invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unreadable {
-    /// The pages have this version, which differs from [`VERSION`]. The number is 0 if they are not pages of
-    /// counters.
+    /// The pages have this version, which differs from [`VERSION`]. The number is 0 if the pages are not
+    /// pages of counters.
     Version(u64),
     /// A row has contents that no server writes. The fields are the kind of the row and its number.
     Row(&'static str, usize),
@@ -310,7 +310,7 @@ fn counted(memory: &Memory, number: usize, binding: usize) -> [u64; COUNTS] {
         fence(Ordering::Acquire);
         let after = words[thread::RUNS].load(Ordering::Relaxed);
         tried += 1;
-        // If the word changed, the call may have been counted just now. It must not be counted twice.
+        // If the word changed, the call may have been counted just now. The call must not be counted twice.
         if before == after || !(is_it(before) || is_it(after)) || tried == TRIES {
             counts[lane::RUNS] = counts[lane::RUNS].wrapping_add(is_it(before).into());
             return counts;

@@ -70,8 +70,8 @@ pub struct ServerStat {
 /// One export.
 #[derive(Clone, Debug, Default, PartialEq, Eq, peregrine_macros::Value)]
 pub struct ExportStat {
-    /// The name of the export. It is empty for the exports after the [63rd](crate::limits::COUNTED_EXPORTS),
-    /// which are counted as one.
+    /// The name of the export. The exports after the [63rd](crate::limits::COUNTED_EXPORTS) are counted as
+    /// one export with an empty name.
     pub name: String,
     /// The name of its interface.
     pub interface: String,
@@ -98,7 +98,7 @@ pub struct SessionStat {
     pub number: u64,
     /// `local`, `tcp`, `udp` or `ethernet`.
     pub path: String,
-    /// The number of the client's process. It is 0 over a network, where it cannot be verified.
+    /// The number of the client's process. Over a network it is 0, because a network cannot prove the number.
     pub process: u32,
     /// The number of the client's user. It is [`u32::MAX`] over a network.
     pub user: u32,
@@ -159,9 +159,9 @@ pub struct WaitCounts {
 
 /// How long procedures took, from before the arguments are read until the result is complete.
 ///
-/// Of successive calls shorter than 4 us, about one in 64 is timed, chosen at random. Its time also counts
-/// for the calls that were not timed. A call is always timed if the thread slept before it, or if the
-/// previous timed call took 4 us or longer.
+/// Of successive calls shorter than 4 us, about one in 64 is timed, chosen at random. The time of a timed
+/// call also counts for the calls that were not timed. A call is always timed if the thread slept before it,
+/// or if the previous timed call took 4 us or longer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, peregrine_macros::Value)]
 pub struct Latency {
     /// The counts up to the last bucket that is not zero.

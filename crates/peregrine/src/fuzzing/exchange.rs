@@ -70,8 +70,8 @@ impl Input<'_> {
         all[usize::from(self.byte()) % all.len()]
     }
 
-    /// Returns a header that a peer might send, and the bytes that follow the header, unless they are a piece
-    /// of a message. Returns `None` if no reader would accept the header.
+    /// Returns a header that a peer might send, and the bytes that follow the header. For a piece of a
+    /// message, no bytes are returned. Returns `None` if no reader would accept the header.
     fn packet(&mut self, handle: Handle, sequence: u32) -> Option<(Header, Vec<u8>)> {
         let kind = self.one_of(&[&KINDS[..9], &KINDS[14..]].concat());
         let bits = self.byte();
@@ -137,8 +137,8 @@ impl Input<'_> {
 }
 
 /// Reads a packet: the bytes of the input unchanged, or with valid checksums. Reading does no harm, and
-/// writing what was read yields the same bytes. The same holds for a message about binding in the packet,
-/// which both sides then handle.
+/// writing what was read yields the same bytes. The same holds for a message about binding in the packet.
+/// Both sides then handle this message.
 pub fn packets(bytes: &[u8]) {
     let Some((how, packet)) = bytes.split_first() else { return };
     let mut packet = packet.to_vec();

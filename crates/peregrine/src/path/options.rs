@@ -12,9 +12,9 @@ use crate::limits;
 
 /// The device through which raw Ethernet frames are sent and received.
 ///
-/// The default is [`Any`](Self::Any) at addresses that begin with `eth:`. At addresses without a scheme it
-/// is [`Packet`](Self::Packet). AF_XDP attaches a program to the network interface, and many drivers then
-/// reset the interface, so it is used only on request.
+/// The default is [`Any`](Self::Any) at addresses that begin with `eth:`. At addresses without a scheme it is
+/// [`Packet`](Self::Packet). AF_XDP attaches a program to the network interface, and many drivers then reset
+/// the interface. AF_XDP is therefore used only on request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EthernetDevice {
@@ -22,7 +22,7 @@ pub enum EthernetDevice {
     /// Otherwise AF_PACKET. With either, the kernel copies each frame once in each direction.
     #[default]
     Any,
-    /// AF_PACKET, which any number of processes can use at a time, and which reserves no queue.
+    /// AF_PACKET. Any number of processes can use it at a time, and it reserves no queue.
     Packet,
     /// As [`Any`](Self::Any), but without the kernel's copies if the driver supports that. The driver then
     /// receives all frames of the queue into this process's memory, including those for other programs. The
@@ -43,13 +43,13 @@ impl EthernetDevice {
     }
 }
 
-/// What a binding does when it is called and its server is gone.
+/// What a binding does when a call finds that the server is gone.
 ///
 /// Binding again repeats all steps of binding: the client looks up the name, selects the fastest path that
 /// works, and compares the interfaces. The client binds again between two attempts at a call, once for each
 /// call that fails, and within the limit of the call. If binding again fails, the call fails with the error
-/// of its first attempt. There is one exception: if the call was not executed, and a new server does not fit
-/// the client or refuses it, the call fails with the error of binding.
+/// of its first attempt. There is one exception: the call fails with the error of binding if the call was not
+/// executed, and a new server does not fit the client or refuses the client.
 ///
 /// ```
 /// use peregrine::{BindOptions, Rebind};
@@ -202,18 +202,18 @@ impl BindOptions {
     /// Sets whether both sides check messages over UDP and raw Ethernet with a CRC32C. The default is on for
     /// raw Ethernet, and off for UDP, which has its own checksum.
     ///
-    /// UDP's checksum has 16 bits. Network cards compute and verify it, and devices that rewrite addresses
-    /// compute it again, so it does not detect damage inside these cards and devices. The CRC32C does: a
-    /// damaged packet is dropped and retransmitted like a lost one. The CRC32C costs each side one more pass
-    /// over all bytes that it sends and receives. Headers are always checked.
+    /// UDP's checksum has 16 bits. Network cards compute and verify this checksum, and devices that rewrite
+    /// addresses compute it again. The checksum therefore does not detect damage inside these cards and
+    /// devices. The CRC32C does: a damaged packet is dropped and retransmitted like a lost one. The CRC32C
+    /// costs each side one more pass over all bytes that it sends and receives. Headers are always checked.
     pub const fn payload_check(mut self, check: bool) -> Self {
         self.payload_check = Some(check);
         self
     }
 
-    /// Sets how long a caller over UDP or raw Ethernet waits for a packet from the server before it sends its
-    /// first probe. This is a minimum: the caller waits longer where answers take longer. The default is 5
-    /// ms, the maximum 10 s.
+    /// Sets how long a caller over UDP or raw Ethernet waits for a packet from the server before the caller
+    /// sends its first probe. This is a minimum: the caller waits longer where answers take longer. The
+    /// default is 5 ms, the maximum 10 s.
     ///
     /// Where threads wait long for a processor, a longer time saves probes for packets that are only late.
     /// The longer time delays the detection of a lost packet, or of the death of a server, by the same

@@ -1,4 +1,4 @@
-//! `Server`: exports objects, listens at endpoints, and lets running calls finish when it stops.
+//! `Server`: exports objects, listens at endpoints, and lets running calls finish when the server stops.
 
 mod disclosure;
 mod paths;
@@ -275,7 +275,7 @@ impl Server {
         self
     }
 
-    /// Lets SIGINT and SIGTERM stop the server, which first waits for running procedures. Without this
+    /// Lets SIGINT and SIGTERM stop the server. The server first waits for running procedures. Without this
     /// setting, these signals end the process at once. A second signal ends the wait for procedures that
     /// still run, as if their time had passed.
     ///

@@ -116,8 +116,8 @@ impl Paths {
 /// A socket that listens, or an address at which the server will open a socket.
 pub(super) enum Listening {
     Tcp(Listener),
-    /// The socket is opened when the server starts. Datagrams that arrive at an open socket may be calls,
-    /// which no thread would serve before the server starts.
+    /// The socket is opened when the server starts. Datagrams that arrive at an open socket may be calls, and
+    /// no thread would serve these calls before the server starts.
     Udp(SocketAddr),
     /// UDP and raw Ethernet.
     Ethernet(SocketAddr),

@@ -1,5 +1,5 @@
-//! Admission control: limits the procedures that run at a time and the calls that wait, refuses further calls
-//! as overload, and waits for running procedures when the server stops.
+//! Admission control: limits the procedures that run at a time and the calls that wait, and refuses further
+//! calls as overload. When the server stops, it waits for running procedures.
 //!
 //! Each group of threads has one [`Admission`]: the pool of local workers, the stream threads, and the
 //! receivers of each socket. Each group defines how its threads wait for calls.
@@ -88,9 +88,9 @@ impl Admission {
     /// Returns the number of procedures that may run at this moment. A `nested` call has a higher bound.
     ///
     /// A procedure whose caller has given up the call keeps its thread, and another thread replaces it
-    /// (LRPC's captured thread). A nested call, for which a thread of this process waits, may exceed the
-    /// configured bound. The number of such calls is at most the number of threads that wait, because any
-    /// peer can claim that its call is nested.
+    /// (LRPC's captured thread). A nested call is a call for which a thread of this process waits. Nested
+    /// calls may exceed the configured bound by at most the number of threads that wait. This limit is needed
+    /// because any peer can claim that its call is nested.
     #[cold]
     pub(crate) fn bound(&self, nested: bool) -> usize {
         let replaced = self.captured.load(Ordering::SeqCst).min(limits::REPLACED_MAX);

@@ -19,7 +19,7 @@ pub enum Disclosure {
     Totals,
     /// Over networks, a client may also read all sessions and bindings: which processes are connected, from
     /// which hosts, and how often each process calls which export. Choose this only if every client may know
-    /// that.
+    /// these facts.
     All,
 }
 
@@ -27,8 +27,8 @@ pub enum Disclosure {
 pub(crate) struct Disclosed {
     pub(crate) page: Arc<Page>,
     pub(crate) disclosure: Disclosure,
-    /// The paths, which measure their load when a client asks for it. The counters list the paths in this
-    /// order.
+    /// The paths of the server. They measure their load when a client asks for it. The counters list the
+    /// paths in this order.
     paths: OnceLock<[Weak<dyn ServerPath>; SERVER_HALVES]>,
 }
 

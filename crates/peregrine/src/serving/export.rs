@@ -165,8 +165,8 @@ impl Export {
         self.number != Self::OF_SERVER
     }
 
-    /// Returns the row of a new binding of `caller`, whose messages have at most `bytes` bytes. `tally`
-    /// counts the calls of the binding.
+    /// Returns the row of a new binding of `caller`. The binding's messages have at most `bytes` bytes.
+    /// `tally` counts the calls of the binding.
     pub(crate) fn bind(&self, caller: CallerInfo, bytes: usize, tally: Tally) -> Arc<BindingRow> {
         let (serve, bindings) = (Arc::clone(&self.serve), Arc::clone(&self.bindings));
         let stopping = Some(Arc::clone(&self.stopping));
@@ -174,8 +174,8 @@ impl Export {
         Arc::new(BindingRow::new(self.number, serve, caller, bytes, bindings, tally))
     }
 
-    /// Returns whether no client may bind any more. A path checks this after it has added a binding, because
-    /// a withdrawal revokes only bindings that exist.
+    /// Returns whether no client may bind any more. A path calls this function after it has added a binding,
+    /// because a withdrawal revokes only bindings that exist.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::SeqCst)
     }

@@ -110,7 +110,7 @@ pub(crate) mod injected {
     /// Names of threads. For each entry, the next thread of that name panics when it begins to work.
     static NAMES: PerProcess<Mutex<Vec<&'static str>>> = PerProcess::new();
 
-    /// Makes the next thread of this name panic when it begins to work.
+    /// Causes the next thread of this name to panic when it begins to work.
     pub(crate) fn panic_in(thread: &'static str) {
         NAMES.own().lock().push(thread);
     }

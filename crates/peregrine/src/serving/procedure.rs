@@ -22,7 +22,7 @@ use crate::value::Window;
 /// extensions, the thread need not set up this state again.
 pub(crate) struct Serving {
     pub(crate) counting: Counting,
-    /// The caller of the last call, which `caller()` returns.
+    /// The caller of the last call. `caller()` returns this value.
     caller: Option<Arc<CallerInfo>>,
     /// Whether the thread holds the call chain or the deadline of the last call.
     extended: bool,
@@ -34,7 +34,7 @@ pub(crate) struct IncomingCall<'a, W, G> {
     pub(crate) number: u64,
     /// The number of bytes of the call's message.
     pub(crate) bytes: u32,
-    /// The extensions of the call, which are sent in addition to its message. Most calls have none.
+    /// The extensions of the call: data that is sent in addition to its message. Most calls have none.
     pub(crate) extensions: Window<'a>,
     /// Returns how long ago the call was received. This function is called only if the call has a deadline.
     pub(crate) waited: W,
@@ -61,7 +61,7 @@ impl Serving {
         Self { counting, caller: None, extended: false }
     }
 
-    /// Begins a call of a binding. `calls` returns the source of the call, which identifies its calls by
+    /// Begins a call of a binding. `calls` returns the source of the call. The source identifies its calls by
     /// number.
     ///
     /// # Errors
@@ -184,7 +184,7 @@ pub(crate) fn catching<T>(run: impl FnOnce() -> T) -> Result<T, Refusal> {
     catch_unwind(AssertUnwindSafe(run)).map_err(Refusal::panicked)
 }
 
-/// Runs a procedure on the thread of its caller, which may be inside another procedure.
+/// Runs a procedure on the thread of its caller. This thread may be inside another procedure.
 #[inline]
 pub(crate) fn within(
     caller: &Arc<CallerInfo>,
@@ -290,7 +290,7 @@ mod tests {
             Ok(result.expect("the procedure ran"))
         }
 
-        /// Returns the number of calls that ended, that failed, and that were refused.
+        /// Returns three numbers: of calls that ended, of calls that failed, and of calls that were refused.
         fn counted(&self) -> [u64; 3] {
             let counts = read(self.page.memory()).unwrap().server.counts;
             [counts.calls, counts.failed, counts.refused]

@@ -328,7 +328,8 @@ fn too_long(length: usize, max_len: usize) -> CallError {
     CallError::not_executed(Kind::TooLarge, Phase::Marshal, detail).with_advice(TOO_LONG)
 }
 
-/// Returns how a representation converts blocks of `T`, or `None` if it does not convert them.
+/// Returns how a representation converts blocks of `T`, or `None` if the representation does not convert
+/// blocks of `T`.
 const fn swap_of<T: Plain, R: Representation>() -> Option<&'static Swap> {
     if R::SWAPPED { Swap::of::<T>() } else { None }
 }
@@ -556,7 +557,7 @@ impl<'a, R: Representation> Returned<'a, R> {
         T::decode(&mut self.head).map_err(unreadable)
     }
 
-    /// Reads the values of an in-out slice from the head. Returns an empty vector if they were a block.
+    /// Reads the values of an in-out slice from the head. Returns an empty vector if the values were a block.
     ///
     /// # Errors
     /// If they are invalid, or their number has changed.

@@ -1,5 +1,5 @@
 //! Stubs: the runtime of the code that `#[interface]` generates, and interpreted stubs, which need no
-//! generated code. Also converts calls to a server whose interface differs from the client's.
+//! generated code. This module also converts calls to a server whose interface differs from the client's.
 
 mod compiled;
 mod converted;

@@ -25,7 +25,7 @@ pub(in crate::call) trait Lock<M: Machine> {
     fn lock(&self) -> impl DerefMut<Target = State<M>>;
 }
 
-/// The state of the queue, which only the holder of the lock reads and changes.
+/// The state of the queue. Only the holder of the lock reads and changes this state.
 pub(in crate::call) struct State<M: Machine> {
     /// The number of frames that stay active without load.
     base: u32,
@@ -83,7 +83,8 @@ impl<M: Machine> State<M> {
         slots.open.store(if self.waiting.is_empty() { slots.active() } else { 0 });
     }
 
-    /// Activates one more frame, which gets the state `state`. Returns `None` if all frames are active.
+    /// Activates one more frame, and gives the frame the state `state`. Returns `None` if all frames are
+    /// active.
     fn activate(&self, slots: &Slots<M>, state: u32) -> Option<u32> {
         let index = slots.active();
         slots.slot(index)?.state.store(state);
@@ -142,7 +143,7 @@ impl<M: Machine> Queue<M> {
     pub(super) fn join(&self, slots: &Slots<M>, hint: u32, on_exhausted: OnExhausted) -> Joined<M> {
         let mut state = self.0.lock();
         // A frame may have become free since the last check. One more check is cheaper than closing the gate,
-        // which needs a barrier on every processor.
+        // because closing needs a barrier on every processor.
         if state.waiting.is_empty()
             && let Some(index) = slots.take_free(hint, slots.active())
         {
@@ -225,9 +226,9 @@ impl<M: Machine> Queue<M> {
         is_stuck
     }
 
-    /// Activates a frame for the caller that waits longest, if that caller allows it. Returns `None` if
-    /// no caller waits, if this caller does not allow it, if all frames are active, or if enough frames have
-    /// been activated for now.
+    /// Activates a frame for the caller that waits longest, if that caller allows it. Returns `None` if no
+    /// frame is activated: no caller waits, this caller does not allow it, all frames are active, or enough
+    /// frames have been activated for now.
     pub(super) fn grow(&self, slots: &Slots<M>) -> Option<Wakeups<M>> {
         let mut state = self.0.lock();
         let may_grow = state.waiting.front().is_some_and(|first| first.may_grow);

@@ -256,7 +256,7 @@ impl Waiter for ReplyWait<'_> {
     }
 
     /// Ends the session if a stray write has destroyed the call or its reply. If the server has not taken the
-    /// call, rings, which means that it sends a message on the session's socket. The server's thread may be
+    /// call, this function rings: it sends a message on the session's socket. The server's thread may be
     /// running another procedure, or the first ring may be lost. If the server has taken the call, this
     /// function does not ring.
     fn on_long_wait(&self) {

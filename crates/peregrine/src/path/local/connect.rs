@@ -1,5 +1,5 @@
-//! Binds to a server of this machine: connects, joins the existing session with the server's process or makes
-//! a new one, and watches for the end of the session.
+//! Binds to a server of this machine. The client connects, and joins the existing session with the server's
+//! process or makes a new session. It then watches for the end of the session.
 //!
 //! All bindings between two processes share one session: one socket, one process handle and one region. A
 //! binding is identified by its number in the session.
@@ -158,8 +158,8 @@ struct Revocations {
     /// For each binding, by number: a flag that is set when the binding is revoked.
     flags: HashMap<u32, Arc<AtomicBool>>,
     /// The numbers of revoked bindings that this process does not know. The answer that grants such a binding
-    /// may arrive later, because it arrives on another connection. The list is cleared when a thread begins
-    /// to bind.
+    /// arrives on another connection, and may therefore arrive later. The list is cleared when a thread
+    /// begins to bind.
     early: Vec<u32>,
 }
 

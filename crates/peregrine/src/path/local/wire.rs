@@ -26,8 +26,8 @@ pub(crate) enum ClientMessage {
     Unbind(u32),
     /// Asks for the description of the export at whose socket the client connected.
     Describe,
-    /// Reports that a call is posted on the A-stack with this index: no thread polls the A-stack, or the
-    /// server has not taken the call for a while.
+    /// Reports that a call is posted on the A-stack with this index: either no thread polls the A-stack, or
+    /// the server has not taken the call for a while.
     Ring(u32),
     /// Asks for the server's counters.
     Count,
@@ -60,8 +60,8 @@ pub(crate) enum ServerMessage {
     /// Reports that the export of the binding with this number was withdrawn. The calls of this binding are
     /// refused from now on.
     Revoked(u32),
-    /// Reports the size in bytes of the server's counters. The descriptor of their memory, which is for
-    /// reading only, comes with this message.
+    /// Reports the size in bytes of the server's counters. The descriptor of the counters' memory comes with
+    /// this message, for reading only.
     Counters(u64),
 }
 

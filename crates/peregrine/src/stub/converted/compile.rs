@@ -1,5 +1,5 @@
-//! Compiles the program that converts the messages of a binding. When a client binds, this compares the two
-//! interfaces' descriptions once, type by type.
+//! Compiles the program that converts the messages of a binding. When a client binds, this module compares
+//! the descriptions of the two interfaces once, type by type.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -581,7 +581,8 @@ impl<'a> Compiler<'a> {
         moves
     }
 
-    /// Adds the moves of a plain value of any type, which begins at byte `at` of the sender's outer value.
+    /// Adds the moves of a plain value of any type. The value begins at byte `at` of the sender's outer
+    /// value.
     fn plain_value(
         &mut self,
         pair: ((Side, &'a DescribedType), (Side, &'a DescribedType)),

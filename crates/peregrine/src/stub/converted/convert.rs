@@ -107,7 +107,7 @@ impl Program {
         }
     }
 
-    /// Appends a default, which is little-endian in the program.
+    /// Appends a default. Defaults are little-endian in the program.
     #[cold]
     fn fill<B: Representation>(
         &self,

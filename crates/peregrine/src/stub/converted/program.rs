@@ -80,8 +80,9 @@ pub(super) struct Extent {
 pub(super) enum Received {
     /// The receiver's variant with this number. The parts are its fields.
     Variant { number: u32, first: u32, count: u32 },
-    /// The receiver's variant for unknown variants. If it has a field, the field gets the sent variant's
-    /// name, which is at the position `name`. `fields` is the step of the sent variant's fields.
+    /// The receiver's variant for unknown variants. If this variant has a field, the field gets the name of
+    /// the sent variant. `name` is the position of that name. `fields` is the step of the sent variant's
+    /// fields.
     Other { number: u32, fields: OpId, name: Option<u32> },
     /// The receiver has neither the variant with this name, nor a variant for unknown ones.
     Unknown { name: u32 },
@@ -102,7 +103,7 @@ pub(super) struct Choice {
 /// parts.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Move {
-    /// Bytes of the sender from the offset `at` on, which are numbers of `unit` bytes.
+    /// `bytes` bytes of the sender from the offset `at` on. They are numbers of `unit` bytes each.
     Copy { at: u32, bytes: u32, unit: u8 },
     /// A value of the sender that an op converts.
     Convert { at: u32, bytes: u32, op: OpId },

@@ -415,8 +415,8 @@ fn unknown_variants_become_the_one_for_them() {
         panic!("the variant is known");
     };
     assert_eq!((program.0.name(ty), program.0.name(variant)), ("E", "New"));
-    // The receiver has an ordinary variant `U`, which is the sender's `other` variant. It is converted by its
-    // name, and its new field gets the default.
+    // The sender's `other` variant `U` is an ordinary variant at the receiver. The variant is converted by
+    // its name, and its new field gets the default.
     let program = result("A {} U {x: u32 = x05000000}", "other U {} A {}");
     converts_part(&program, &[n(4, 0)], &[n(4, 1), n(4, 5)]);
 }

@@ -122,7 +122,7 @@ impl GenericClient {
         Self::over(binding, described)
     }
 
-    /// Returns a client that calls through `binding`, whose interface is `described`.
+    /// Returns a client that calls through `binding`. The interface of `binding` is `described`.
     #[doc(hidden)]
     pub fn over(binding: Binding, described: Described) -> Self {
         let program = Program::flatten(&described);
@@ -171,8 +171,8 @@ impl GenericClient {
     }
 
     /// Calls the procedure of this number in [`described`](Self::described). Returns true if the procedure
-    /// returned `Ok`. The result, or the procedure's own error, is stored in `result`, whose memory is used
-    /// again.
+    /// returned `Ok`. The result, or the procedure's own error, is stored in `result`. The memory of the old
+    /// value in `result` is used again.
     ///
     /// # Errors
     /// Like [`call`](Self::call).
@@ -392,7 +392,8 @@ fn comes_apart(argument: &Argument<'_>, solid: Solid, max_len: usize) -> Option<
     match argument {
         // If the call fails, the caller's value must stay unchanged.
         Argument::InOut(Dynamic::Plain(bytes)) => Some(bytes.len()),
-        // Other processes can write to this memory, so it can neither be converted nor checked in place.
+        // Other processes can write to this memory, so the values can neither be converted nor checked in
+        // place.
         Argument::Out(out) if out.is_shared() => {
             let size = solid.bytes as usize;
             Some((out.capacity() / size).min(max_len) * size)

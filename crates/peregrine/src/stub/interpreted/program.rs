@@ -438,8 +438,8 @@ struct Flattener<'a> {
 }
 
 impl<'a> Flattener<'a> {
-    /// Makes a flattener with an empty program, whose first steps are reserved for the named types, by their
-    /// numbers.
+    /// Makes a flattener with an empty program. The first steps of the program are reserved for the named
+    /// types, by their numbers.
     fn new(described: &'a Described) -> Self {
         let program = Program {
             ops: vec![Op::Nothing; described.types.len()],
@@ -506,7 +506,7 @@ impl<'a> Flattener<'a> {
         self.program.ops[number] = op;
     }
 
-    /// Returns the step of a type, whose parts are not joined yet.
+    /// Returns the step of a type. The parts of the step are not joined yet.
     fn ty(&mut self, ty: &DescribedType) -> OpId {
         if let Some(number) = Number::of(ty) {
             return self.push(Op::Number(number));

@@ -274,7 +274,7 @@ pub(super) fn integer(value: &Dynamic) -> Option<i128> {
     })
 }
 
-/// Makes the value plain if it is not, and returns its bytes, which the caller overwrites.
+/// Makes the value plain if it is not plain. Returns the value's bytes for the caller to overwrite.
 fn plain_of(value: &mut Dynamic) -> &mut Vec<u8> {
     if !matches!(value, Dynamic::Plain(_)) {
         *value = Dynamic::Plain(Vec::new());
@@ -285,7 +285,7 @@ fn plain_of(value: &mut Dynamic) -> &mut Vec<u8> {
     }
 }
 
-/// Makes the value a list if it is not, and returns its elements, which the caller overwrites.
+/// Makes the value a list if it is not a list. Returns the value's elements for the caller to overwrite.
 fn list_of(value: &mut Dynamic) -> &mut Vec<Dynamic> {
     if !matches!(value, Dynamic::List(_)) {
         *value = Dynamic::List(Vec::new());

@@ -153,8 +153,8 @@ pub(crate) fn wait_longer(
                     break;
                 }
                 if waiter.poll_progress() {
-                    // The peer is writing the reply, which will soon be complete. The time limit of polling
-                    // begins again.
+                    // The peer is writing the reply, and the reply will soon be complete. The time limit of
+                    // polling begins again.
                     spin_until = None;
                 }
                 spin_loop();

@@ -109,8 +109,8 @@ impl<'a> ChunkWriter<'a> {
         self.progress.store(end as u32, Ordering::Release);
     }
 
-    /// Ends the message, which the caller then posts. If bytes were changed after they had been announced,
-    /// this withdraws all announcements.
+    /// Ends the message. The caller then posts it. If bytes were changed after they had been announced, this
+    /// function withdraws all announcements.
     pub(crate) fn finish(&self) {
         if self.changed.load(Ordering::Relaxed) {
             self.announce(0);

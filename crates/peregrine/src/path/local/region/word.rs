@@ -1,9 +1,9 @@
 //! The words of an A-stack: how a call or a reply is handed over, and how the other side waits for it.
 //!
 //! Each A-stack has one word for calls and one word for replies. One side *posts* messages, the other side
-//! *waits* for them. The poster owns the memory of the message until it posts, the waiter afterwards. To post
-//! is to swap the word once: the old value shows how the other side waits. The low three bits of a word are
-//! its kind. If the kind is `POSTED`, the bits above hold a sequence number:
+//! *waits* for them. The poster owns the memory of the message until it posts the message. Afterwards the
+//! waiter owns the memory. To post is to swap the word once: the old value shows how the other side waits.
+//! The low three bits of a word are its kind. If the kind is `POSTED`, the bits above hold a sequence number:
 //!
 //! | from | to | by | meaning |
 //! |---|---|---|---|

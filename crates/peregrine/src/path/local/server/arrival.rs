@@ -6,10 +6,10 @@
 //! which progress does not renew ([`budget`]). When a session has used up a budget, no thread waits for it
 //! during a penalty time. Only a few threads of a server may wait at the same time ([`StallPermits`]).
 //!
-//! If the budget is used up before the procedure begins, the server asks the client to post the call again
-//! when the whole message is in place. If a procedure already reads a lent buffer, its read fails, so the
-//! budget of a lent buffer is larger. A procedure may begin to read a buffer that is still arriving only if
-//! the session has no penalty and a permit is left.
+//! If the budget is used up before the procedure begins, the server answers that the client must post the
+//! call again when the whole message is in place. If a procedure already reads a lent buffer, its read fails,
+//! so the budget of a lent buffer is larger. A procedure may begin to read a buffer that is still arriving
+//! only if the session has no penalty and a permit is left.
 
 use core::hint::spin_loop;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};

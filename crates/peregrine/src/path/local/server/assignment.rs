@@ -1,5 +1,5 @@
 //! `AssignmentWord`: which worker thread polls an A-stack (call frame). The word is private to the server. If
-//! no worker polls an A-stack, the client rings, which means that it sends a message about the posted call.
+//! no worker polls an A-stack, the client rings: it sends a message that a call is posted.
 //!
 //! | from | to | by | when |
 //! |---|---|---|---|

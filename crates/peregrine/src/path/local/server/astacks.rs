@@ -64,8 +64,8 @@ pub(super) struct ServerAstack {
 }
 
 impl ServerRegion {
-    /// Makes the region of one session. Returns the region, and the descriptor of its memory, which the
-    /// client maps.
+    /// Makes the region of one session. Returns the region, and the descriptor by which the client maps the
+    /// region's memory.
     pub(crate) fn new(
         user: User,
         layout: RegionLayout,

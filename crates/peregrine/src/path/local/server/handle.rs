@@ -298,8 +298,8 @@ impl<M: Machine> WorkerHandle<M> {
         let assigned = self.assigned.lock();
         self.changed.store(false);
         let is_gone = |one: &mut Assigned<M>| assigned.iter().all(|astack| astack.key() != one.key);
-        // The removed A-stacks are dropped after the lock is released: one may hold the last reference to a
-        // session, and ending a session takes other locks.
+        // The removed A-stacks are dropped after the lock is released. An A-stack may hold the last reference
+        // to a session, and ending a session takes other locks.
         let gone: Vec<_> = list.extract_if(.., is_gone).collect();
         drop(assigned);
         drop(gone);

@@ -248,8 +248,8 @@ impl WorkerPool {
         seen
     }
 
-    /// Returns for how long the keeper will still ignore the rings of a user, or `None` if it does not ignore
-    /// them.
+    /// Returns for how long the keeper will still ignore the rings of a user, or `None` if the keeper does
+    /// not ignore these rings.
     pub(super) fn ignored_for(&self, user: User) -> Option<Duration> {
         let User::Other(user) = user else { return None };
         let until = self.slow().get(&user).copied();

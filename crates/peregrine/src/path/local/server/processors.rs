@@ -27,7 +27,7 @@ pub(crate) const PROCESSORS_BYTES: usize = PROCESSORS * LINE;
 pub(crate) struct Processors(Memory);
 
 impl Processors {
-    /// Makes the table from the words in this memory, which other servers may share.
+    /// Makes the table from the words in this memory. Other servers may share the memory.
     pub(crate) const fn new(memory: Memory) -> Self {
         Self(memory)
     }

@@ -115,7 +115,7 @@ impl Sessions {
     }
 
     /// Refuses a client because no descriptor is left. Closes the descriptor in reserve for a moment to send
-    /// the answer, which contains the error `why`. Returns whether a descriptor is in reserve again.
+    /// the answer. The answer contains the error `why`. Returns whether a descriptor is in reserve again.
     pub(super) fn refuse_for_descriptors(&self, listener: &Seqpacket, why: &io::Error) -> bool {
         drop(self.reserve.lock().take());
         if let Ok(socket) = listener.accept() {

@@ -2,9 +2,9 @@
 //! there. The A-stacks may belong to different sessions.
 //!
 //! A worker polls in turn all A-stacks that are assigned to it, and serves the posted calls. When no call is
-//! posted, the worker sleeps on all these words at once. A-stacks that are seldom called are not assigned:
-//! their clients ring, which means that they send a message for each posted call. A thousand idle bindings
-//! therefore need no thread, and a few busy bindings need only one thread.
+//! posted, the worker sleeps on the words of all its A-stacks at once. A-stacks that are seldom called are
+//! not assigned: their clients ring, that is, they send a message for each posted call. A thousand idle
+//! bindings therefore need no thread, and a few busy bindings need only one thread.
 //!
 //! While a worker runs a procedure, it polls no word. A caller whose call has waited too long rings again.
 //! The keeper then takes the A-stack away from the worker. The `handle` module has the state that workers
