@@ -6,11 +6,11 @@
 /// LRPC's names for the copies of a call (Table III of the paper).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Copy {
-    /// From the client's memory into the A-stack.
+    /// The copy from the client's memory into the A-stack.
     A,
     /// From the A-stack into the server's private memory: the head and all blocks except lent ones.
     E,
-    /// From the A-stack into the client's memory.
+    /// The copy from the A-stack into the client's memory.
     F,
 }
 
@@ -50,7 +50,7 @@ pub enum Moment {
     Ready = 0,
     /// The word has been written, and no earlier write is still in the processor's store buffer.
     Posted = 1,
-    /// The word of the other side has been seen.
+    /// The thread has seen the word that the other side has written.
     Seen = 2,
     /// The procedure begins. This crate does not record this moment: the procedures of the measuring program
     /// do.

@@ -130,7 +130,7 @@ impl<T: ?Sized> Mutex<T> {
         self.held(self.inner.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Takes the lock if no thread holds it. Returns `None` otherwise.
+    /// Takes the lock if no thread holds the lock. Otherwise returns `None`.
     #[track_caller]
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
@@ -329,7 +329,7 @@ mod tests {
     use super::*;
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
-    /// Returns the message of the panic of a function.
+    /// Runs a function that panics, and returns the message of the panic.
     fn panic_text(what: impl FnOnce()) -> String {
         let panic = catch_unwind(AssertUnwindSafe(what)).expect_err("no panic");
         *panic.downcast::<String>().expect("text")

@@ -33,13 +33,13 @@ pub(crate) struct Bound {
 pub(crate) struct Fit {
     /// For each procedure of the client, its number at the server. `None`: the server has no such procedure.
     pub(super) numbers: Box<[Option<u32>]>,
-    /// The conversion of the messages that differ. `None`: no message differs.
+    /// How the messages that differ are converted. `None`: no message differs.
     pub(super) conversion: Option<Conversion>,
 }
 
 /// The data by which calls find the server's procedures if the server's interface differs from the client's.
 struct Differing {
-    /// The same numbers as in [`Fit::numbers`].
+    /// The numbers of the procedures, as in [`Fit::numbers`].
     numbers: Box<[Option<u32>]>,
     /// The part of the binding that makes converted calls. `None`: no procedure needs conversion.
     converted: Option<Converted>,
@@ -47,7 +47,7 @@ struct Differing {
 
 /// The part of a binding that makes converted calls.
 struct Converted {
-    /// For each of the client's procedures, whether its calls are converted.
+    /// For each of the client's procedures, whether the calls of the procedure are converted.
     which: Box<[bool]>,
     bound: Bound,
 }
@@ -159,7 +159,7 @@ impl Bound {
         match fit.numbers.get(procedure as usize) {
             Some(Some(number)) => Ok((self, *number)),
             Some(None) => Err(self.lacking(procedure)),
-            // The number belongs to a built-in procedure, which every export has.
+            // The number belongs to a built-in procedure. Every export has these procedures.
             None => Ok((self, procedure)),
         }
     }
@@ -184,7 +184,7 @@ impl Bound {
         self.interface.procedure_name(number).unwrap_or("ping")
     }
 
-    /// Returns whether a procedure may run twice.
+    /// Returns whether it does no harm if a procedure runs twice for one call.
     fn is_idempotent(&self, number: u32) -> bool {
         // `None`: a built-in procedure of every export, which is not part of the interface. Built-in
         // procedures may run twice: they do nothing, or return a description.

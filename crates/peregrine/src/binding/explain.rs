@@ -22,7 +22,7 @@ pub struct Explanation {
     pub(super) candidates: Vec<Candidate>,
 }
 
-/// One path and its outcome.
+/// A path that binding considered, and the outcome for this path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     /// The path.
@@ -33,7 +33,7 @@ pub struct Candidate {
     pub reason: String,
 }
 
-/// Whether a path was chosen.
+/// Whether binding chose a path, or why it did not choose the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Verdict {
@@ -75,7 +75,7 @@ impl Explanation {
         &self.address
     }
 
-    /// Returns all paths, the fastest first.
+    /// Returns all paths with their outcomes, the fastest path first.
     pub fn candidates(&self) -> &[Candidate] {
         &self.candidates
     }
@@ -117,7 +117,7 @@ impl Explanation {
 }
 
 impl fmt::Display for Explanation {
-    /// Writes one line for each path.
+    /// Writes one line for each path and its outcome.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, candidate) in self.candidates.iter().enumerate() {
             let Candidate { path, verdict, reason } = candidate;

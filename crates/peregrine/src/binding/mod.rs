@@ -247,7 +247,7 @@ impl Binding {
         &self.home.address
     }
 
-    /// Returns the path that calls take.
+    /// Returns the path that calls of this binding take now.
     pub fn path(&self) -> PathKind {
         self.now().path.kind()
     }

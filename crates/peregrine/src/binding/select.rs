@@ -75,7 +75,7 @@ pub(super) struct Selected {
     pub(super) explanation: Explanation,
 }
 
-/// Binds by the fastest path that works.
+/// Binds to an export by the fastest path that works.
 pub(super) fn select(
     address: &str,
     interface: &InterfaceRef,
@@ -173,9 +173,9 @@ fn try_all(
     })
 }
 
-/// Why an attempt failed.
+/// Why an attempt to bind failed.
 enum Failed {
-    /// The address belongs to another server.
+    /// The server at the address is not the server that exports the name on this machine.
     Elsewhere(String),
     Error(CallError),
 }

@@ -16,7 +16,7 @@ use crate::sys;
 /// processors than the machine has. Each waiting thread therefore also checks whether the thread that it
 /// waits for runs on the same processor.
 pub(crate) fn block_cost() -> Duration {
-    /// The cost in nanoseconds, or one of the two constants below.
+    /// The measured cost in nanoseconds, or one of the two constants below.
     static COST: AtomicU32 = AtomicU32::new(UNKNOWN);
     const UNKNOWN: u32 = u32::MAX;
     const MEASURING: u32 = u32::MAX - 1;

@@ -11,15 +11,15 @@ use std::time::Instant;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PathKind {
-    /// The same process.
+    /// Calls within one process.
     InProcess,
-    /// Shared memory with another process of this machine.
+    /// Calls through shared memory to another process of this machine.
     Local,
-    /// A TCP connection.
+    /// Calls over a TCP connection.
     Tcp,
-    /// UDP datagrams.
+    /// Calls over UDP datagrams.
     Udp,
-    /// Ethernet frames.
+    /// Calls over raw Ethernet frames, without IP.
     Ethernet,
 }
 
@@ -69,7 +69,7 @@ pub(crate) struct CallerInfo {
     pub(crate) process: u32,
     pub(crate) user: u32,
     pub(crate) group: u32,
-    /// The caller's address, for calls over IP networks.
+    /// The address and port of the caller, for calls over IP networks.
     pub(crate) from: Option<SocketAddr>,
     /// The caller's hardware address, for calls over raw Ethernet.
     pub(crate) hardware: Option<[u8; 6]>,
@@ -117,7 +117,7 @@ impl Caller {
     /// Call this function on the thread that runs the procedure.
     pub fn chain(&self) -> Vec<u32> {
         let mut processes = super::chain::processes();
-        // Over datagrams only the chain contains process numbers.
+        // Over datagrams, only the chain contains the numbers of processes.
         let told = self.info.process != 0 || processes.is_empty();
         if told && processes.last() != Some(&self.info.process) {
             processes.push(self.info.process);
@@ -273,7 +273,7 @@ thread_local! {
     static CALLER: RefCell<Option<Arc<CallerInfo>>> = const { RefCell::new(None) };
     /// The source of the calls that this thread runs.
     static CALLS: RefCell<Option<Arc<dyn Calls>>> = const { RefCell::new(None) };
-    /// The number of the current call at its source.
+    /// The number that the current call has at its source.
     static CALL: Cell<u64> = const { Cell::new(0) };
     /// The deadline of the current call, if it has one. Valid only inside procedures.
     static DUE: Cell<Option<Instant>> = const { Cell::new(None) };

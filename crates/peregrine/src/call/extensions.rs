@@ -24,7 +24,7 @@ use crate::value::{Window, align_up};
 const CHAIN: u32 = 1;
 const DEADLINE: u32 = 2;
 
-/// The size in bytes of a tag and a length.
+/// The size in bytes of an entry's tag and length.
 const HEADER_BYTES: usize = 8;
 /// The largest number of entries of one call that are examined. A peer may send thousands.
 const TAGS_MAX: usize = 32;
@@ -34,7 +34,7 @@ pub(crate) const BYTES_MAX: usize =
 
 /// The extensions of one outgoing call.
 pub(crate) struct Extensions {
-    /// The written bytes, followed by zeros.
+    /// The buffer: the written bytes, and zeros after them.
     bytes: [u8; BYTES_MAX],
     /// The number of written bytes.
     length: usize,
@@ -159,7 +159,7 @@ pub(crate) fn enter(
         return Ok(());
     };
     let left = Duration::from_micros(left).saturating_sub(waited());
-    // A deadline beyond the clock's range is no limit.
+    // A deadline beyond the range of the clock counts as no deadline.
     set_due(Instant::now().checked_add(left));
     if left.is_zero() { Err(Refusal::late()) } else { Ok(()) }
 }
@@ -259,7 +259,7 @@ mod tests {
         assert_eq!(due(), None);
         let error = Extensions::of(None, Some(Instant::now())).err().expect("no time is left");
         assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::No));
-        // A deadline far in the future.
+        // This deadline is far in the future.
         entered(&one(DEADLINE, 8, &[0xff; 8])).unwrap();
         assert!(left().is_none_or(|left| left > 1_000_000 * LONG));
     }
@@ -274,7 +274,7 @@ mod tests {
             entered(&[&parts.map(|part| &part[..]).concat(), &[0; 16][..]].concat()).unwrap();
             assert!(left() > Some(LONG / 2) && processes() == [3], "{parts:?}");
         }
-        // The first of two equal tags counts.
+        // If a tag occurs twice, only its first entry counts.
         entered(&[&deadline[..], &one(DEADLINE, 8, &[1, 0, 0, 0, 0, 0, 0, 0])].concat()).unwrap();
         assert!(left() > Some(LONG / 2));
         for senseless in [

@@ -23,7 +23,7 @@ use crate::value::{Space, Window, align_up};
 pub struct FrameLayout {
     /// The number of frames.
     pub count: u32,
-    /// The number of bytes before the first frame.
+    /// The number of bytes in the memory before the first frame.
     pub first: usize,
     /// The number of bytes from the start of one frame to the start of the next.
     pub stride: usize,
@@ -31,7 +31,7 @@ pub struct FrameLayout {
     pub call_at: usize,
     /// The number of bytes from a frame's start to its reply space.
     pub reply_at: usize,
-    /// The size in bytes of each of the two spaces.
+    /// The size in bytes of the call space, which is also the size of the reply space.
     pub bytes: usize,
 }
 
@@ -159,12 +159,12 @@ impl Frames {
         &self.memory
     }
 
-    /// Returns the location of the frames.
+    /// Returns the location of the frames in the memory.
     pub const fn layout(&self) -> &FrameLayout {
         &self.layout
     }
 
-    /// Returns the number of active frames, including those that are free.
+    /// Returns the number of active frames. Both taken and free frames can be active.
     pub fn active(&self) -> u32 {
         self.pool.active()
     }

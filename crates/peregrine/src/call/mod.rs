@@ -60,9 +60,9 @@ pub enum Limit {
     /// Until there is a result or the server is known to be dead.
     #[default]
     None,
-    /// For this duration, from the beginning of each call.
+    /// The caller waits for this duration, from the beginning of each call.
     Within(Duration),
-    /// Until this moment.
+    /// The caller waits until this moment.
     Until(Instant),
 }
 
@@ -89,7 +89,7 @@ impl Limit {
     }
 }
 
-/// How a thread waits for the other side.
+/// How a thread waits for the other side of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wait {
     /// Polls memory all the time: fastest, but occupies a processor.
@@ -136,9 +136,9 @@ pub struct Call<'a, 'f, 'o> {
     pub head: &'a mut Head<'f>,
     /// Blocks that are copied for the procedure.
     pub ins: &'a [Block<'a>],
-    /// Blocks that the procedure reads where the path stored them.
+    /// The lent blocks: the procedure reads them where the path stored them.
     pub lent: &'a [Block<'a>],
-    /// The destinations of the result's blocks.
+    /// The memory into which the path copies the blocks of the result.
     pub outs: &'a mut [OutBlock<'o>],
     /// How long the caller waits. Stubs pass [`Limit::Until`] or [`Limit::None`].
     pub limit: Limit,
@@ -191,7 +191,7 @@ pub trait CallPath: Send + Sync {
     fn is_released(&self, frame: u32) -> bool;
 }
 
-/// The sizes of the parts of a message.
+/// The sizes of a message and of its parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// The size of the head in bytes.

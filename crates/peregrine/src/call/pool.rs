@@ -82,7 +82,7 @@ pub(super) trait Machine: Sized + 'static {
     fn barrier();
     /// Returns the word that this thread waits on.
     fn waiter() -> Arc<Waiter<Self>>;
-    /// Returns a time in microseconds, which wraps around.
+    /// Returns a time in microseconds. The value wraps around.
     fn clock() -> u32;
 }
 
@@ -144,7 +144,7 @@ struct PaddedQueue<M: Machine> {
     looked: M::Word,
 }
 
-/// How a caller waits.
+/// How a caller waits for a frame.
 pub(super) struct WaitPolicy<'a> {
     /// Returns the time that is left: zero if the caller must give up, [`Duration::MAX`] without limit.
     pub(super) left: &'a dyn Fn() -> Duration,
@@ -453,7 +453,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(10);
 
-    /// A value on a separate cache line.
+    /// A value that lies on a separate cache line.
     #[repr(align(128))]
     struct Padded<T>(T);
 

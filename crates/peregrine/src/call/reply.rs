@@ -12,7 +12,7 @@ use crate::value::{Departing, Departs, Overflow, Space, Value, Writer, align_up}
 pub struct Reply<'a> {
     head: Writer<'a>,
     outs: usize,
-    /// The offset of the next out block.
+    /// The offset in the space at which the next out block begins.
     next: usize,
     /// Receives the offset of each out block. `None`: the offsets are not recorded.
     blocks: Option<&'a mut Vec<u32>>,
@@ -62,7 +62,7 @@ impl<'a> Reply<'a> {
         self.head.space().prefetch_write();
     }
 
-    /// Returns how many bytes a result may have.
+    /// Returns the size in bytes of the largest result.
     pub(super) fn bytes(&self) -> usize {
         self.head.space().window().len()
     }

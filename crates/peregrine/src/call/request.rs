@@ -147,7 +147,7 @@ impl<'a> Request<'a> {
         self.procedure
     }
 
-    /// Takes everything that has not been taken yet, without decoding.
+    /// Takes all parts of the message that were not taken yet, without decoding them.
     #[doc(hidden)]
     pub fn raw(&mut self) -> RawRequest<'a> {
         let head = self.head.rest();

@@ -182,7 +182,7 @@ fn run<'a>(
 ) -> Ran {
     let ran = match request() {
         Ok(Some(mut request)) => serve.serve(&mut request, &mut reply).map_err(Undone::Refused),
-        // A ping: nothing is run.
+        // The call is a ping, so nothing is run.
         Ok(None) => Ok(()),
         Err(undone) => Err(undone),
     };
@@ -211,7 +211,7 @@ fn finish(reply: &Reply<'_>) -> Ran {
     Ran { answer: reply.answer, head_at, head_bytes, block_bytes: reply.block_bytes }
 }
 
-/// Why a call was not run to its end.
+/// Why a call ended without an answer of its procedure.
 enum Undone {
     Refused(Refusal),
     /// The message of the call did not arrive completely.

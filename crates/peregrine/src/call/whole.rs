@@ -87,7 +87,7 @@ impl Gets {
     }
 }
 
-/// How the server gets the arguments.
+/// How the server receives the arguments.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
     /// The server copies the arguments from shared memory.
@@ -96,7 +96,7 @@ enum Way {
     InPlace,
 }
 
-/// What the client sends.
+/// The message that the client sends.
 #[derive(Clone)]
 struct Sends {
     number: u64,

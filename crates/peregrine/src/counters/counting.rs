@@ -44,7 +44,7 @@ pub(crate) struct Counting {
     skip: u32,
     /// The number of calls for which the next timed call counts.
     weight: u32,
-    /// The state of the generator of random numbers.
+    /// The state of the random number generator.
     random: u64,
     /// Whether the thread has polled without finding a call.
     looked: bool,
@@ -58,7 +58,7 @@ impl Counting {
         let number = page.take_thread(kind);
         let random = sys::boot_ns() | 1;
         let page = Arc::clone(page);
-        // An earlier thread may have used this row. Its counts remain.
+        // An earlier thread may have used this row. The row still has the earlier thread's counts.
         let word = |index| page.word(thread_at(number), index).load(Ordering::Relaxed);
         let (groups, exports) = (word(thread::BINDINGS), word(thread::EXPORTS));
         let (skip, weight, looked) = (0, 1, false);

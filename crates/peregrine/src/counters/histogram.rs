@@ -10,7 +10,7 @@ const BITS: u32 = 36;
 /// The number of buckets.
 pub(super) const BUCKETS: usize = ((BITS - FINE + 1) << FINE) as usize;
 
-/// Returns the bucket of a time in nanoseconds.
+/// Returns the number of the bucket of a time in nanoseconds.
 #[inline]
 pub(super) const fn bucket_of(ns: u64) -> usize {
     if ns < 1 << FINE {

@@ -18,9 +18,9 @@
 use super::histogram::BUCKETS;
 use crate::limits::{COUNTED_BINDINGS, COUNTED_EXPORTS, COUNTED_SESSIONS, COUNTED_THREADS};
 
-/// The first word of the pages.
+/// The first word of the pages, by which readers recognize pages of counters.
 pub(super) const MAGIC: u64 = u64::from_be_bytes(*b"PRGcount");
-/// The version of this layout. Other versions are not read.
+/// The version of this layout. Readers refuse pages of other versions.
 pub(super) const VERSION: u64 = 1;
 
 const WORD: usize = size_of::<u64>();
@@ -56,7 +56,7 @@ pub(super) mod header {
     /// The size of all pages together, in bytes.
     pub(crate) const BYTES: usize = 2;
     pub(crate) const PROCESS: usize = 3;
-    /// When the server began, in nanoseconds since the machine was started.
+    /// The time at which the server began, in nanoseconds since the machine was started.
     pub(crate) const SINCE: usize = 4;
     /// The number of the first row of sessions that was never used.
     pub(crate) const SESSIONS: usize = 5;
@@ -92,7 +92,7 @@ pub(super) mod thread {
     pub(crate) const SLEPT: usize = 4;
     /// The number of retransmitted packets of results.
     pub(crate) const RESENT: usize = 5;
-    /// The number of duplicate packets.
+    /// The number of duplicate packets that were received.
     pub(crate) const AGAIN: usize = 6;
     /// The number of calls that were refused because their binding does not exist.
     pub(crate) const STRANGE: usize = 7;
@@ -104,7 +104,7 @@ pub(super) mod thread {
 /// The indexes of the first words in the rows of exports, sessions and bindings, and the values of `STATE`.
 /// These rows are written while readers may read them.
 pub(super) mod row {
-    /// Odd while the row is being written.
+    /// A number that changes with each write to the row. It is odd while the row is being written.
     pub(crate) const SEQUENCE: usize = 0;
     pub(crate) const STATE: usize = 1;
     /// The row is not in use.
@@ -144,7 +144,7 @@ pub(super) mod session {
     /// The upper half is the IP version of the address, 4 or 6, or 0 if there is no address. The lower half
     /// is the port.
     pub(crate) const PORT: usize = 8;
-    /// The address, in network byte order.
+    /// The client's IP address, in network byte order.
     pub(crate) const ADDRESS: usize = 9;
     /// The six bytes of the hardware address, and then a byte that is 1 if the address is valid.
     pub(crate) const HARDWARE: usize = 11;
@@ -173,7 +173,7 @@ pub(super) mod lane {
     pub(crate) const REFUSED: usize = 2;
     /// The number of calls that ended with an error.
     pub(crate) const FAILED: usize = 3;
-    /// The number of bytes of call messages.
+    /// The number of bytes of the messages of calls.
     pub(crate) const IN: usize = 4;
     /// The number of bytes of results.
     pub(crate) const OUT: usize = 5;
@@ -202,7 +202,7 @@ const _: () = {
     assert!(binding::WORDS * WORD == BINDING_BYTES && binding::BASE + COUNTS <= binding::WORDS);
     assert!(lane::WORDS * WORD == LANE_BYTES && lane::OUT < COUNTS && COUNTS <= lane::WORDS);
     assert!(BUCKETS * WORD <= HISTOGRAM_BYTES);
-    // No two threads write to one cache line.
+    // Rows of threads and lanes are aligned to cache lines, so no two threads write to one cache line.
     assert!(THREADS_AT.is_multiple_of(LANE_BYTES) && THREAD_BYTES.is_multiple_of(LANE_BYTES));
     assert!(LANES_AT.is_multiple_of(LANE_BYTES));
     assert!(HISTOGRAMS_AT.is_multiple_of(LANE_BYTES) && HISTOGRAM_BYTES.is_multiple_of(LANE_BYTES));

@@ -63,7 +63,7 @@ impl Places {
     }
 }
 
-/// Values that are computed only on request.
+/// Values that the server computes only when a reader requests them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Gauges {
     /// The numbers of abandoned calls that still run: local, TCP, datagrams.
@@ -72,7 +72,7 @@ pub(crate) struct Gauges {
     pub(crate) queued: u64,
 }
 
-/// The peer of a session.
+/// The client at the other end of a session.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Visitor {
     pub(crate) path: PathKind,
@@ -198,7 +198,7 @@ impl Page {
 
     /// Returns the number of threads of a kind that share a row.
     fn threads_shared(&self, kind: ThreadKind) -> &AtomicU64 {
-        // The header has one word for each of these kinds.
+        // The header has one word for each kind of thread.
         let at = match kind {
             ThreadKind::Local => 0,
             ThreadKind::Stream => 1,
@@ -247,7 +247,7 @@ pub(crate) struct ExportCounters {
 impl ExportCounters {
     pub(crate) fn new(page: &Arc<Page>, name: &str, interface: &InterfaceRef) -> Self {
         let mut rows = page.rows();
-        // All further exports share the last row.
+        // All exports that get no row of their own share the last row.
         let number = rows.exports.min(COUNTED_EXPORTS - 1);
         let others = number == COUNTED_EXPORTS - 1;
         rows.exports += 1;
@@ -397,7 +397,7 @@ impl Visitor {
     }
 }
 
-/// The place where calls of a binding are counted.
+/// The place in the pages where calls of a binding are counted.
 pub(crate) struct Tally {
     /// The number of a row of bindings: the binding's own row, or a row that several bindings share. One such
     /// row is shared by all bindings to the export that have no row of their own.
@@ -437,7 +437,7 @@ impl Tally {
         Self { row, export, rest: Box::new(Rest { page, ended, session: own }) }
     }
 
-    /// Returns counters that no reader sees.
+    /// Returns counters in new pages that no reader maps.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn unseen() -> Self {
         let page = Page::new().expect("memory for counters");

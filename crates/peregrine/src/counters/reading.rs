@@ -26,7 +26,7 @@ const TRIES: usize = 64;
 /// attempt, its counts may be missing from its export, because exports are read before bindings.
 const PASSES: usize = 32;
 
-/// Why pages are invalid.
+/// Why pages of counters are invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unreadable {
     /// The pages have this version, which differs from [`VERSION`]. The number is 0 if the pages are not
@@ -50,7 +50,7 @@ impl fmt::Display for Unreadable {
     }
 }
 
-/// Reads what pages contain now.
+/// Reads the counts that the pages contain now.
 pub(crate) fn read(memory: &Memory) -> Result<Stat, Unreadable> {
     let words: &[AtomicU64; header::WORDS] = memory.longs(0);
     let word = |index: usize| words[index].load(Ordering::Acquire);
@@ -128,7 +128,7 @@ fn row<const N: usize>(memory: &Memory, at: usize) -> Option<[u64; N]> {
     None
 }
 
-/// The contents of the row of a thread.
+/// The values that a thread's row contains.
 struct ThreadRow {
     number: usize,
     groups: u64,

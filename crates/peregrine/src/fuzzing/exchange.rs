@@ -208,7 +208,7 @@ fn bound_by(header: &Header, body: &[u8]) {
             let (head, behind) = packet.split_at_mut(HEADER_BYTES);
             header.emit(head.try_into().expect("a header"));
             behind.copy_from_slice(body);
-            // The same packet with another version.
+            // This is the same packet with another version in its header.
             set_version(packet.first_chunk_mut().expect("a header"), header.serial as u8);
             let answer = versions::refuse(&packet, 1);
             assert!(answer.is_none_or(|answer| versions::refuse(&answer, 1).is_none()));
@@ -386,7 +386,7 @@ impl Record {
     }
 }
 
-/// Reads the header of a packet that an end has written.
+/// Reads the header of a packet that one end of the exchange has written.
 fn sent(out: &[u8; CONTROL_BYTES_MAX], bytes: usize, range: &Range<u32>) -> Header {
     let (header, rest) = out[..bytes].split_first_chunk().expect("a header");
     let header = Header::parse(header, rest.len() + range.len()).expect("a packet of ours");

@@ -43,7 +43,7 @@ pub(crate) trait Connect: Sync {
 pub(crate) enum Exclusion {
     /// The address has no host and port. Binding reports where it searched for them.
     NoPlace,
-    /// The address does not suit the path, for this reason.
+    /// The address does not suit the path. The text is the reason.
     Unsuited(&'static str),
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn needs_place(target: &Address) -> Result<(), Exclusion> {
 
 /// How a client obtains the description of an export.
 pub(crate) enum Inquiry {
-    /// The description, which the server has sent.
+    /// The server has already sent the description.
     Answer(Description),
     /// The client must call `procedure` over `path`, and the result is the description. The number belongs to
     /// no procedure of the export: the server half of the path itself must answer it. Only the datagram paths

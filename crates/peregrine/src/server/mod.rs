@@ -54,7 +54,7 @@ pub struct Server {
     connections: ConnectionTerms,
     ethernet: Option<EthernetDevice>,
     disclosure: Disclosure,
-    /// Created by the first export or by `on_fault`.
+    /// Reports faults. Created by the first export or by `on_fault`.
     faults: Option<Arc<Faults>>,
 }
 

@@ -119,9 +119,9 @@ pub(super) enum Listening {
     /// The socket is opened when the server starts. Datagrams that arrive at an open socket may be calls, and
     /// no thread would serve these calls before the server starts.
     Udp(SocketAddr),
-    /// UDP and raw Ethernet.
+    /// An address for UDP and raw Ethernet.
     Ethernet(SocketAddr),
-    /// UDP, and raw Ethernet where that works.
+    /// An address for UDP, and for raw Ethernet if that works there.
     Datagrams(SocketAddr),
 }
 

@@ -68,7 +68,7 @@ impl Admission {
         self.lock.lock()
     }
 
-    // Bounds.
+    // These functions are about the bounds.
 
     /// Returns the number of procedures that may run at a time, as the server's owner has configured it.
     pub(crate) const fn running_max(&self) -> usize {
@@ -128,7 +128,7 @@ impl Admission {
         self.captured.store(count, Ordering::SeqCst);
     }
 
-    // Running calls.
+    // These functions are about running calls.
 
     /// Returns whether one more procedure may run. If so, counts it as running until [`end`](Self::end).
     #[inline]
@@ -145,7 +145,7 @@ impl Admission {
         self.running.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
     }
 
-    /// Counts the end of a procedure.
+    /// Counts that a procedure has ended.
     #[inline]
     pub(crate) fn end(&self) {
         self.running.fetch_sub(1, Ordering::SeqCst);
@@ -164,7 +164,7 @@ impl Admission {
         self.changed.notify_all();
     }
 
-    // Waiting calls.
+    // These functions are about waiting calls.
 
     /// Returns the number of calls that wait.
     #[inline]
@@ -242,13 +242,13 @@ impl Admission {
         result
     }
 
-    // Stopping.
+    // These functions are about stopping the server.
 
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::SeqCst)
     }
 
-    /// Refuses all further calls, including the waiting ones.
+    /// Refuses all further calls and the calls that wait.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         self.notify();

@@ -168,7 +168,7 @@ impl BindingTable {
         row.as_ref().filter(|_| *now == used).map(Arc::clone)
     }
 
-    /// Removes a row and revokes it.
+    /// Removes the row of a binding and revokes the binding.
     pub(crate) fn remove(&mut self, number: u32) -> Option<Arc<BindingRow>> {
         let row = self.get(number)?;
         let (place, _) = Self::place(number);
@@ -178,7 +178,7 @@ impl BindingTable {
         Some(row)
     }
 
-    /// Revokes all rows, because the session has ended.
+    /// Revokes all bindings of the session, because the session has ended.
     pub(crate) fn revoke_all(&self) {
         self.iter().for_each(|(_, row)| row.revoke());
     }
@@ -202,7 +202,7 @@ impl BindingTable {
 #[derive(Default)]
 pub(crate) struct BindingCache {
     last: Option<CachedRow>,
-    /// Other rows, by the low bits of their numbers.
+    /// The other recently used rows, by the low bits of their numbers.
     others: [Option<CachedRow>; Self::OTHERS],
 }
 

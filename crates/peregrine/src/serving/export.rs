@@ -35,9 +35,11 @@ pub struct ExportOptions {
     public: bool,
     users: Vec<u32>,
     groups: Vec<u32>,
-    /// `None`: [`limits::ASTACKS_MAX`], and fewer for other users of this machine.
+    /// The largest number of A-stacks. `None`: [`limits::ASTACKS_MAX`], and fewer for other users of this
+    /// machine.
     astacks_max: Option<u32>,
-    /// `None`: [`limits::MESSAGE_BYTES`], or more if the interface needs more.
+    /// The largest message size in bytes. `None`: [`limits::MESSAGE_BYTES`], or more if the interface needs
+    /// more.
     message_bytes_max: Option<usize>,
 }
 
@@ -105,7 +107,7 @@ impl ExportOptions {
     }
 }
 
-/// A name, and the object that is served under it.
+/// A name, and the object that the server serves under the name.
 pub(crate) struct Export {
     pub(crate) name: String,
     /// The number of this export, unique in its server.
@@ -268,7 +270,7 @@ impl Export {
         }
     }
 
-    /// Returns the size in bytes of the largest message.
+    /// Returns the size in bytes of the largest message that the export allows.
     pub(crate) fn message_bytes_max(&self) -> usize {
         self.options.message_bytes_max.unwrap_or_else(|| {
             let needed = self.serve.interface().message_bytes().next_multiple_of(16);
@@ -321,7 +323,7 @@ impl Exports {
         Self(Mutex::ranked(Rank::Exports, exports))
     }
 
-    /// Locks the list.
+    /// Locks the list of exports.
     #[track_caller]
     pub(crate) fn lock(&self) -> MutexGuard<'_, Vec<Arc<Export>>> {
         self.0.lock()

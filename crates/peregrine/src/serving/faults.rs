@@ -101,7 +101,7 @@ impl Faults {
     }
 }
 
-/// Makes service threads panic in tests.
+/// Injects panics into service threads, for tests.
 #[cfg(test)]
 pub(crate) mod injected {
     use crate::sync::Mutex;

@@ -30,7 +30,7 @@ pub(crate) struct Serving {
 
 /// A call that is about to run.
 pub(crate) struct IncomingCall<'a, W, G> {
-    /// The call's number at its source.
+    /// The number that identifies the call at its source.
     pub(crate) number: u64,
     /// The number of bytes of the call's message.
     pub(crate) bytes: u32,
@@ -51,7 +51,7 @@ pub(crate) struct Guard<'a> {
     begun: Option<u64>,
     /// How long the procedure took, if the call is timed.
     took: Option<u64>,
-    /// Whether the call is counted.
+    /// Whether the call was already added to the counts.
     counted: bool,
 }
 

@@ -86,7 +86,7 @@ impl Drain {
         Self { begun: Instant::now(), limit, stop }
     }
 
-    /// Returns a drain that has ended already.
+    /// Returns a drain whose time has already passed.
     #[cfg(test)]
     pub(crate) fn over() -> Self {
         Self::new(Duration::ZERO, Arc::default())
@@ -101,7 +101,7 @@ impl Drain {
     }
 }
 
-/// The signals that stop a server.
+/// Receives the signals that stop a server.
 pub(crate) struct Signals {
     event: BorrowedFd<'static>,
     stop: Arc<Stop>,

@@ -17,7 +17,7 @@ use crate::value::{
 /// Generated code names each type by [`Is`](Self::Is), always in the same way and at the same place. If a
 /// type is not a value, the compiler therefore reports it only once: the compiler suppresses equal messages.
 pub trait Travels {
-    /// The type itself.
+    /// The type that implements this trait.
     type Is: Value;
 }
 
@@ -32,7 +32,7 @@ impl<T: Value> Travels for T {
     note = "derive `peregrine::Plain` on it, or use `Vec<{Self}>` by value instead of a buffer"
 )]
 pub trait TravelsAsBlock {
-    /// The type itself.
+    /// The type that implements this trait.
     type Is: Plain + Value;
 }
 
@@ -62,15 +62,15 @@ impl<E: Value + From<CallError>> Failure for E {}
     note = "`T` and `E` must be values: derive `peregrine::Plain` or `peregrine::Value` on types of your own"
 )]
 pub trait Outcome: Sized {
-    /// The type itself, as in [`Travels`].
+    /// The type that implements this trait, as in [`Travels`].
     type Is: Outcome<Ok = Self::Ok, Err = Self::Err>;
-    /// The value in `Ok`.
+    /// The type of the value in `Ok`.
     type Ok: Value;
-    /// The value in `Err`.
+    /// The type of the value in `Err`.
     type Err: Failure;
-    /// The description of the value in `Ok`.
+    /// The description of the type in `Ok`.
     const OK_TYPE: Type = Self::Ok::TYPE;
-    /// The description of the value in `Err`.
+    /// The description of the type in `Err`.
     const ERR_TYPE: Type = Self::Err::TYPE;
     /// Converts from a `Result`.
     fn from_result(result: Result<Self::Ok, Self::Err>) -> Self;
@@ -99,7 +99,7 @@ pub struct Stub<'a, R: Representation = Native> {
     limit: Limit,
     frame: FrameGuard<'a>,
     head: Writer<'a, R>,
-    /// The server's number of the procedure.
+    /// The number of the procedure at the server.
     procedure: u32,
 }
 
@@ -196,7 +196,7 @@ pub(super) fn made<O, R: Representation>(
     made.map_err(|error| failed(binding, procedure, error))
 }
 
-/// Makes a call over the path that was bound.
+/// Makes one attempt at a call, over the path to which the client is bound.
 #[inline(always)]
 fn attempt<O, R: Representation>(
     bound: &Bound,
@@ -296,7 +296,7 @@ fn forked() -> CallError {
 /// The advice for values that nest too deeply. No option raises the limit.
 const TOO_DEEP: &str = "send values that nest less deeply, such as the nodes of a list in a `Vec`";
 
-/// The advice for more elements than a parameter allows.
+/// The advice for an argument with more elements than its parameter allows.
 const TOO_LONG: &str =
     "pass fewer elements, or raise #[max_len] of the parameter in client and server";
 
@@ -358,7 +358,7 @@ impl<'a, R: Representation> Stub<'a, R> {
         value.encode(&mut self.head).map_err(does_not_fit)
     }
 
-    /// Returns the head.
+    /// Returns the writer of the call's head.
     #[inline]
     pub(super) const fn head(&mut self) -> &mut Writer<'a, R> {
         &mut self.head
@@ -502,7 +502,7 @@ impl<'a, R: Representation> Returned<'a, R> {
         self.answer
     }
 
-    /// Returns the head.
+    /// Returns the reader of the reply's head.
     #[inline]
     pub(super) const fn head(&mut self) -> &mut Reader<'a, R> {
         &mut self.head

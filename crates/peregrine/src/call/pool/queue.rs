@@ -27,7 +27,7 @@ pub(in crate::call) trait Lock<M: Machine> {
 
 /// The state of the queue. Only the holder of the lock reads and changes this state.
 pub(in crate::call) struct State<M: Machine> {
-    /// The number of frames that stay active without load.
+    /// The number of frames that stay active even if no calls are made.
     base: u32,
     /// The waiting callers in order of arrival. Each ticket is higher than the previous one.
     waiting: VecDeque<Waiting<M>>,
@@ -78,7 +78,7 @@ impl<M: Machine> Wakeups<M> {
 pub(super) struct Queue<M: Machine>(M::Lock);
 
 impl<M: Machine> State<M> {
-    /// Opens the gate if no caller waits; otherwise leaves it closed.
+    /// Opens the gate if no caller waits. Otherwise leaves the gate closed.
     fn settle(&self, slots: &Slots<M>) {
         slots.open.store(if self.waiting.is_empty() { slots.active() } else { 0 });
     }
@@ -263,7 +263,7 @@ impl<M: Machine> Queue<M> {
         while slots.active() < state.base && state.activate(slots, FREE).is_some() {}
     }
 
-    /// Returns the number of frames that stay active without load.
+    /// Returns the number of frames that stay active even if no calls are made.
     pub(super) fn base(&self) -> u32 {
         self.0.lock().base
     }
@@ -280,7 +280,7 @@ impl<M: Machine> Queue<M> {
         state.settle(slots);
     }
 
-    /// Activates one more frame as free.
+    /// Activates one more frame. The frame is free.
     #[cfg(test)]
     pub(super) fn activate_free(&self, slots: &Slots<M>) {
         self.0.lock().activate(slots, FREE);

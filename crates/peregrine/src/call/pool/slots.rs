@@ -34,7 +34,7 @@ impl<M: Machine> Slots<M> {
         Self { open: M::Word::new(active), active: M::Word::new(active), slots }
     }
 
-    /// Returns the number of frames.
+    /// Returns the number of frames, including inactive ones.
     pub(super) const fn len(&self) -> u32 {
         self.slots.len() as u32
     }

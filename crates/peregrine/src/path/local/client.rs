@@ -192,7 +192,7 @@ impl LocalPath {
     }
 }
 
-/// The state that posting a call and receiving its reply need.
+/// The values that are needed to post a call and to receive its reply.
 struct CallState<'a> {
     astack: &'a ClientAstack,
     index: u32,

@@ -94,7 +94,7 @@ const TIDY: Duration = Duration::from_secs(1);
 struct BoundLocalPath {
     path: LocalPath,
     watched: Arc<SessionWatch>,
-    /// `None` only while this value is dropped.
+    /// The session. `None` only while this value is dropped.
     joined: Option<Arc<JoinedSession>>,
 }
 
@@ -164,7 +164,7 @@ struct Revocations {
 }
 
 impl Revocations {
-    /// The largest number of early revocations.
+    /// The largest number of entries of `early`.
     const EARLY_MAX: usize = 256;
 
     fn revoke(&mut self, binding: u32) {

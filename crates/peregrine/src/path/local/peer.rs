@@ -221,7 +221,7 @@ impl ClientRegion {
         self.memory.word(self.layout.given_up_word(index))
     }
 
-    /// Returns the progress words of the call and of the reply.
+    /// Returns the words in which the two sides announce the progress of the call and of the reply.
     pub(super) fn progress_words(&self, index: u32) -> [&AtomicU32; 2] {
         let layout = &self.layout;
         [layout.progress_word(index), layout.reply_progress_word(index)]

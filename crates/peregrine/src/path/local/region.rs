@@ -132,7 +132,7 @@ impl RegionLayout {
         self.call_word(index) + self.half
     }
 
-    /// Returns the offset of the end of an A-stack.
+    /// Returns the offset in the region at which an A-stack ends.
     pub(crate) const fn end_of(self, index: u32) -> usize {
         self.call_word(index) + self.stride()
     }

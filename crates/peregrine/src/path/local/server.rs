@@ -31,7 +31,7 @@ use crate::stats::{Moment, stamp};
 use crate::sys;
 use crate::value::{Space, Window, align_up};
 
-/// The state that a thread needs to run procedures.
+/// The state that a worker thread needs to run procedures.
 pub(crate) struct Executor {
     estack: EStack,
     pub(super) serving: Serving,

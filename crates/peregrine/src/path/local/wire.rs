@@ -37,9 +37,9 @@ pub(crate) enum ClientMessage {
 pub(crate) struct BindRequest {
     /// The identity of the client's interface. `None` binds to any interface.
     pub(crate) digest: Option<[u8; 16]>,
-    /// The number of A-stacks, if the server makes a new session.
+    /// The number of A-stacks that the client requests, if the server makes a new session.
     pub(crate) count: u32,
-    /// The size in bytes of the largest message.
+    /// The size in bytes that the client requests for the largest message.
     pub(crate) bytes: u64,
     /// The tokens of existing sessions between the two processes: at most [`limits::TOKENS_MAX`].
     pub(crate) sessions: Vec<Token>,
@@ -162,7 +162,7 @@ impl ClientMessage {
 }
 
 impl ServerMessage {
-    /// Makes a refusal.
+    /// Makes a message that refuses a request.
     pub(crate) fn refused(kind: Kind, text: impl Into<String>) -> Self {
         Self::Refused { kind: kind as u32, text: text.into() }
     }

@@ -343,7 +343,7 @@ impl<'a> Compiler<'a> {
             (T::Array(a, count), T::Array(b, _)) => {
                 let one = part(self, a, b);
                 match (self.program.op(one), u32::try_from(*count)) {
-                    // The steps of a named type are not known yet.
+                    // The steps of the named type are not compiled yet.
                     _ if matches!(**a, T::Named(_)) => Op::Array(one, *count),
                     (Op::Nothing, _) => Op::Nothing,
                     (Op::Numbers { bytes, count: 1 }, Ok(count)) => Op::Numbers { bytes, count },
@@ -552,7 +552,7 @@ impl<'a> Compiler<'a> {
         else {
             return Rc::default();
         };
-        // Offsets of the sender's fields: they follow each other without padding.
+        // The offsets of the sender's fields. The fields follow each other without padding.
         let mut offsets = Vec::with_capacity(fields.len());
         let mut end = 0u32;
         for field in fields {
@@ -603,7 +603,7 @@ impl<'a> Compiler<'a> {
                 if let [Move::Copy { at: 0, bytes: all, unit }] = *each
                     && all == bytes
                 {
-                    // Elements that are equal on both sides are copied together.
+                    // Elements that are equal on both sides are copied by one move.
                     let bytes = plain_bytes(self.side(from_side), from);
                     return self.add(&[Move::Copy { at: 0, bytes, unit }], at, moves);
                 }

@@ -314,7 +314,7 @@ impl Program {
         }
     }
 
-    /// Converts a plain value, whose bytes are in `window`.
+    /// Converts a plain value. Its bytes are in `window`.
     pub(super) fn plain<A: Representation, B: Representation>(
         &self,
         first: u32,
@@ -506,7 +506,7 @@ impl Program {
     }
 }
 
-/// Copies the `bool` before an option or a result.
+/// Copies the `bool` that precedes the value of an option or a result.
 #[inline]
 fn tag<A: Representation, B: Representation>(
     from: &mut Reader<'_, A>,
@@ -545,7 +545,7 @@ fn numbers<A: Representation, B: Representation>(
     Ok(())
 }
 
-/// Takes an integer. An unsigned integer of 128 bits wraps.
+/// Reads an integer. An unsigned integer of 128 bits may wrap to a negative value.
 fn integer<A: Representation>(
     bytes: u8,
     signed: bool,

@@ -17,17 +17,17 @@ use crate::value::{Dynamic, Native, Reader, Representation, Space, Swapped, Wind
 #[derive(Clone, Copy, Debug)]
 struct Number(usize, usize, u128);
 
-/// A number at its natural alignment.
+/// Returns a number at its natural alignment.
 const fn n(bytes: usize, value: u128) -> Number {
     Number(bytes, bytes, value)
 }
 
-/// A number within a plain value, where nothing is aligned.
+/// Returns a number within a plain value, where nothing is aligned.
 const fn p(bytes: usize, value: u128) -> Number {
     Number(bytes, 1, value)
 }
 
-/// A signed number.
+/// Returns a signed number at its natural alignment.
 const fn i(bytes: usize, value: i128) -> Number {
     Number(bytes, bytes, value as u128)
 }
@@ -608,7 +608,7 @@ fn values_without_bytes_take_no_time() {
         doubled += &format!("\nT#{number} = struct {{a: T#{next}, b: T#{next}}}");
     }
     keeps(&format!("{doubled}\nT#60 = struct {{}}"), &[&[n(1, 1)]]);
-    // The elements have bytes only on one side.
+    // The elements have bytes on one side only.
     let (old, new) =
         ("sequence<A#0>\nA#0 = struct {}", "sequence<A#0>\nA#0 = struct {x: u8 = x05}");
     converts(old, new, &[(&[n(4, 2)], &[n(4, 2), n(1, 5), n(1, 5)])]);

@@ -51,7 +51,7 @@ pub struct GenericClient {
     shared: Arc<Shared>,
 }
 
-/// The parts that all clones share.
+/// The parts that all clones of a client share.
 #[derive(Debug)]
 struct Shared {
     described: Described,
@@ -129,22 +129,22 @@ impl GenericClient {
         Self { binding, shared: Arc::new(Shared { described, program }) }
     }
 
-    /// Returns the interface.
+    /// Returns the description of the interface.
     pub fn described(&self) -> &Described {
         &self.shared.described
     }
 
-    /// Returns the program that its calls execute.
+    /// Returns the program that the client's calls execute.
     pub fn program(&self) -> &Program {
         &self.shared.program
     }
 
-    /// Returns the binding of its calls.
+    /// Returns the binding through which the client calls.
     pub const fn binding(&self) -> &Binding {
         &self.binding
     }
 
-    /// Returns the same client with another time limit for its calls.
+    /// Returns a clone of the client with another time limit for its calls.
     #[must_use]
     pub fn with_limit(&self, limit: Limit) -> Self {
         Self { binding: self.binding.with_limit(limit), shared: Arc::clone(&self.shared) }

@@ -42,7 +42,7 @@ impl Stopped {
 type Put = Result<(), Stopped>;
 
 impl Program {
-    /// Appends a value to a head.
+    /// Appends a value to the head of a message.
     #[inline]
     pub(super) fn put<R: Representation>(
         &self,

@@ -113,7 +113,7 @@ impl GenericServer {
         Self { known, described, program, procedures: Box::new(procedures) }
     }
 
-    /// Returns the interface.
+    /// Returns the description of the interface.
     pub const fn described(&self) -> &Described {
         &self.described
     }

@@ -194,7 +194,7 @@ struct LargeReplyWait<'a, 'w, 'c, 'f, 'o, 't> {
     /// The offset at which the reply begins in its space.
     offset: usize,
     progress: &'a AtomicU32,
-    /// The last value of the progress word that was seen.
+    /// The last value of the progress word that this caller saw.
     taken: u32,
 }
 

@@ -7,15 +7,15 @@ use crate::path::local::wire::ClientMessage;
 use crate::sync::Mutex;
 use crate::sys::{Process, Seqpacket};
 
-/// The session has not ended, as far as the client knows.
+/// The state while the session has not ended, as far as the client knows.
 const ALIVE: u32 = 0;
-/// The server's process has ended.
+/// The state after the server's process has ended.
 const ENDED: u32 = 1;
-/// The server has closed the socket.
+/// The state after the server has closed the socket.
 const CLOSED: u32 = 2;
-/// The server has sent `Goodbye`: it has stopped serving.
+/// The state after the server has sent `Goodbye`: the server has stopped serving.
 const WITHDRAWN: u32 = 3;
-/// A stray write has overwritten the region.
+/// The state after a stray write has overwritten the region.
 const CORRUPTED: u32 = 4;
 
 /// The socket, the server's process, and whether and how the session has ended.

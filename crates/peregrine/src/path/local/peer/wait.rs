@@ -10,13 +10,13 @@ use crate::call::{Wait, block_cost};
 use crate::path::local::region::word::{self, FIRST_POLLS, Look, SLEEP, YIELDS};
 use crate::sys;
 
-/// The number of polls between two readings of the clock.
+/// The number of times that a waiting thread polls between two readings of the clock.
 const POLLS: u32 = 32;
 
 /// After this time, a waiting caller checks whether the server has taken its call. The interval to the next
 /// check doubles each time, up to [`ASK_AFTER_MAX`].
 const ASK_AFTER: Duration = Duration::from_millis(1);
-/// The longest interval between two such checks.
+/// The longest interval between two checks whether the server has taken the call.
 const ASK_AFTER_MAX: Duration = Duration::from_millis(128);
 /// The number of rounds of [`POLLS`] polls that take about as long as [`ASK_AFTER`].
 const ASK_AFTER_ROUNDS: u32 = 1024;
@@ -35,7 +35,7 @@ impl PollBackoff {
         Self { left: ASK_AFTER_ROUNDS, next: ASK_AFTER_ROUNDS }
     }
 
-    /// Counts a round. Returns whether a check is due.
+    /// Counts a round of polls. Returns whether a check is due.
     const fn is_due(&mut self) -> bool {
         self.left -= 1;
         if self.left > 0 {
@@ -52,11 +52,11 @@ impl PollBackoff {
 /// What ended a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitEnd {
-    /// A message was posted. This is its [`posted`](word::posted) value.
+    /// A message was posted. The number is the [`posted`](word::posted) value of the message.
     Posted(u32),
     /// The session has ended, or the word has a value that neither side writes.
     Dead,
-    /// The deadline passed.
+    /// The deadline passed without a message.
     Late,
 }
 

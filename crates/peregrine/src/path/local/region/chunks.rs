@@ -9,7 +9,7 @@ use std::time::Instant;
 use super::slots::SLOT_BYTES;
 use crate::value::{Block, CopyMethod, Departs, Space};
 
-/// The number of bytes written between two announcements.
+/// The number of bytes that are written between two announcements.
 const CHUNK: usize = SLOT_BYTES;
 /// The number of bytes written between two announcements for blocks of at least [`LARGE_CHUNKS_FROM`] bytes.
 /// The reader of such a block works on larger chunks.
@@ -49,14 +49,14 @@ const CACHED: u32 = 1;
 const PAST: u32 = 2;
 
 impl StoreMode {
-    /// Begins another message.
+    /// Begins to store another message, and chooses the mode of its first chunk.
     fn begin(&self) {
         let left = self.left.load(Ordering::Relaxed);
         self.left.store(left.saturating_sub(1), Ordering::Relaxed);
         self.mode.store(if left > 0 { PAST } else { TRIAL }, Ordering::Relaxed);
     }
 
-    /// Copies one chunk.
+    /// Copies one chunk of a block.
     fn copy(&self, to: Space<'_>, block: &Block<'_>, from: usize) {
         if to.len() < TIMED {
             return block.copy_to(from, to, CopyMethod::Short);
@@ -90,9 +90,9 @@ pub(crate) struct ChunkWriter<'a> {
     mode: &'a StoreMode,
     /// The word in which this side announces its progress to the other side.
     progress: &'a AtomicU32,
-    /// The value that this side last wrote to that word.
+    /// The value that this side last wrote to the progress word.
     announced: AtomicU32,
-    /// Whether bytes were changed after they had been announced.
+    /// Whether bytes of the message were changed after this side had announced them.
     changed: AtomicBool,
 }
 

@@ -86,9 +86,9 @@ pub(crate) const YIELDS: u32 = 2;
 pub(crate) enum Notify {
     /// Nothing: the waiter polls the word, or is about to poll it.
     Nothing,
-    /// Wake the futex.
+    /// The poster must wake the futex of the word.
     Wake,
-    /// Ring on the session's socket.
+    /// The poster must ring: send a message on the session's socket.
     Ring,
 }
 
@@ -108,7 +108,7 @@ pub(crate) fn post(word: &impl Atomic, id: u32) -> Notify {
 pub(crate) enum Look {
     /// No new message. Holds the value of the word, for [`mark_asleep`] and [`mark_away`].
     Nothing(u32),
-    /// A message. Holds its [`posted`] value.
+    /// A new message. Holds the [`posted`] value of the message.
     Posted(u32),
     /// The keeper has marked the session as ended.
     Dead,

@@ -73,7 +73,7 @@ pub(super) struct Stalls {
     has_waiter: AtomicBool,
     /// The end of the last penalty, or zero if there was none.
     penalty_until_ns: AtomicU64,
-    /// Returns the time in nanoseconds. This clock measures all waiting.
+    /// Returns the time in nanoseconds. All waits are measured by this clock.
     clock: fn() -> u64,
 }
 
@@ -102,7 +102,7 @@ impl Stalls {
 /// A message that the client is still writing.
 pub(super) struct Arrival<'a> {
     stalls: &'a Stalls,
-    /// The number of bytes in place, as the client announced it.
+    /// The word in which the client announces how many bytes are in place.
     progress: &'a AtomicU32,
     /// Whether the session has ended.
     closed: &'a AtomicBool,
@@ -110,7 +110,7 @@ pub(super) struct Arrival<'a> {
     /// The number of polls so far, up to [`POLLS`]. This field and the next are atomic, because several
     /// threads of a procedure may read one lent buffer.
     polls: AtomicU32,
-    /// The measured time of waiting in nanoseconds.
+    /// The total measured time in nanoseconds that threads have waited for the message.
     waited_ns: AtomicU64,
     /// Whether a procedure reads the rest of the message. This message then holds one of the
     /// [`StallPermits`].
@@ -207,7 +207,7 @@ impl<'a> Arrival<'a> {
                 break None;
             }
             if waited < YIELD_FOR.as_nanos() as u64 {
-                // The client may be waiting for this processor.
+                // The client's thread may need this processor.
                 std::thread::yield_now();
                 (0..POLLS_TIMED).for_each(|_| spin_loop());
             } else {
@@ -258,7 +258,7 @@ mod tests {
     use super::*;
     use core::cell::Cell;
 
-    /// The time by which each reading advances the clock.
+    /// The time in nanoseconds by which each reading advances the test's clock.
     const TICK_NS: u64 = 100_000;
 
     thread_local! {

@@ -24,11 +24,11 @@ const WORKER: u32 = 2;
 /// Which worker polls an A-stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Assignment {
-    /// No worker: the next call rings.
+    /// No worker polls the A-stack, so the client rings for the next call.
     Unassigned,
-    /// No worker yet: the A-stack is in the pool's queue.
+    /// No worker polls the A-stack yet. The A-stack is in the pool's queue.
     Queued,
-    /// The worker with this number.
+    /// The worker with this number polls the A-stack.
     Worker(u32),
 }
 
@@ -41,7 +41,7 @@ pub(crate) enum RingAction {
     FindWorker,
     /// Take the A-stack away from the worker with this number, which has not taken the call.
     Reassign(u32),
-    /// Nothing.
+    /// The server need not do anything.
     Nothing,
 }
 

@@ -56,7 +56,7 @@ pub(crate) trait Machine: Sized + 'static {
     fn wake(word: &Self::WakeWord);
 }
 
-/// An A-stack of some session.
+/// An A-stack of any session, as a worker uses it.
 pub(crate) trait Astack: Clone {
     /// Returns a number that identifies the A-stack within this process. It is never zero.
     fn key(&self) -> u64;
@@ -75,7 +75,7 @@ pub(crate) trait Astack: Clone {
     fn unassign(&self) -> bool;
 }
 
-/// A flag that one thread sets for another.
+/// A flag that one thread sets and another thread reads.
 pub(crate) trait Flag {
     fn new(value: bool) -> Self;
     /// Reads the flag, with relaxed ordering.
@@ -88,7 +88,7 @@ pub(crate) trait Flag {
     fn take(&self) -> bool;
 }
 
-/// The key of the A-stack that a worker serves.
+/// A word with the key of the A-stack that a worker serves.
 pub(crate) trait Key {
     fn new(value: u64) -> Self;
     /// Reads the key, with sequentially consistent ordering.
@@ -106,7 +106,7 @@ pub(crate) trait WakeWord {
     fn change(&self);
 }
 
-/// The assigned A-stacks, protected by a lock.
+/// The A-stacks that are assigned to a worker, protected by a lock.
 pub(crate) trait Set<A> {
     fn new() -> Self;
     fn lock(&self) -> impl DerefMut<Target = Vec<A>>;
@@ -140,7 +140,7 @@ pub(crate) struct WorkerHandle<M: Machine = Linux> {
     queue_ready: M::Flag,
 }
 
-// Methods for other threads.
+// These methods are for threads other than the worker.
 impl<M: Machine> WorkerHandle<M> {
     /// Makes the handle of a worker that is about to start.
     pub(crate) fn new(number: u32) -> Self {
@@ -223,7 +223,7 @@ impl<M: Machine> WorkerHandle<M> {
     }
 }
 
-// Methods for the worker.
+// These methods are for the worker's own thread.
 impl<M: Machine> WorkerHandle<M> {
     /// Notes that the worker serves an A-stack. Returns false if the worker's assignments have changed. The
     /// worker must then not take the call.
@@ -360,7 +360,7 @@ pub(crate) fn wake_one<'a, M: Machine>(
     asleep.map(WorkerHandle::wake).is_some()
 }
 
-/// The machine on which servers run.
+/// The implementation of [`Machine`] that servers use.
 pub(crate) struct Linux;
 
 impl Machine for Linux {

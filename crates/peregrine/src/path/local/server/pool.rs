@@ -61,7 +61,7 @@ pub(super) struct WorkerPool {
     faults: Arc<crate::serving::faults::Faults>,
 }
 
-/// The result of looking at the queue.
+/// The result of an attempt to take an A-stack from the queue.
 enum FromQueue {
     Taken,
     Nothing,
@@ -94,7 +94,7 @@ impl QueuedAstack {
     }
 }
 
-/// A worker of the pool.
+/// An entry of the pool for one worker.
 struct WorkerEntry {
     handle: Arc<WorkerHandle>,
     /// The user whose A-stacks the worker serves, if it serves any.
@@ -395,7 +395,7 @@ impl WorkerPool {
         if wake_one(state.workers_for(user), state.waiting(user)) {
             return;
         }
-        // A nested call may start a worker beyond the bound.
+        // A nested call may start a worker although the number of workers has reached its bound.
         let nested = bring_nested_forward(&mut state.queue, user);
         if state.share_left(user, nested) > 0 && self.admission.try_begin(nested) {
             if self.start_worker(state).is_ok() {
@@ -618,12 +618,12 @@ impl WorkerPool {
         if worker.was_woken(bell) || !state.queue.is_empty() {
             return true;
         }
-        // After this, no A-stack is given to this worker.
+        // After this call, no A-stack is given to this worker.
         state.leave(worker);
         false
     }
 
-    /// Admits no more calls, and refuses waiting calls.
+    /// Refuses waiting calls and all further calls.
     pub(super) fn refuse(&self) {
         self.admission.stop();
         let mut state = self.state();

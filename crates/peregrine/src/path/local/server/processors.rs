@@ -19,10 +19,10 @@ pub(super) const YIELD_WHEN_IDLE: Duration = Duration::from_micros(20);
 const LINE: usize = 64;
 /// The number of processors that have a word. On other processors, no thread keeps polling.
 const PROCESSORS: usize = 1024;
-/// The size of the file in bytes.
+/// The size in bytes of the file with the words of all processors.
 pub(crate) const PROCESSORS_BYTES: usize = PROCESSORS * LINE;
 
-/// The words of all processors.
+/// The table that has one word for each processor.
 #[derive(Debug)]
 pub(crate) struct Processors(Memory);
 

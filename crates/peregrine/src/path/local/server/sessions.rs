@@ -599,7 +599,7 @@ impl ServerSession {
     }
 }
 
-/// Returns the text of a refusal: what failed, and why.
+/// Returns the text of a refusal. The text says what failed, and why.
 fn cause(what: &str, error: &io::Error) -> String {
     format!("{what}: {}", limit_reached(error).unwrap_or_else(|| error.to_string()))
 }

@@ -35,7 +35,7 @@ pub(crate) const ASSIGNED_MAX: usize = 32;
 /// where the caller runs.
 const MOVE_AFTER: u32 = 16;
 
-/// An A-stack of some session.
+/// An A-stack of any session: a region, and an index in the region.
 #[derive(Clone)]
 pub(crate) struct AstackRef {
     pub(crate) region: Arc<ServerRegion>,
@@ -99,7 +99,7 @@ impl WorkerHandle {
     }
 }
 
-/// A thread that serves calls.
+/// A thread that serves calls, with its assigned A-stacks.
 pub(crate) struct Worker {
     pub(crate) handle: Arc<WorkerHandle>,
     pub(crate) executor: Executor,
@@ -116,7 +116,7 @@ pub(crate) struct Worker {
     tag: u32,
     /// The processor that this thread has claimed.
     claimed: Option<u32>,
-    /// The number of waits in a row on the caller's processor.
+    /// The number of consecutive waits while the worker was on the caller's processor.
     shared_cpu: u32,
     /// The value of `shared_cpu` at which the worker moves to another processor.
     move_after: u32,
@@ -192,7 +192,7 @@ impl Worker {
         posted
     }
 
-    /// Unassigns all A-stacks. Returns those where a call was posted meanwhile.
+    /// Unassigns all A-stacks. Returns the A-stacks where a call was posted meanwhile.
     pub(crate) fn unassign_all(&mut self) -> Vec<AstackRef> {
         (0..self.assigned.len()).filter_map(|_| self.unassign_at(0)).collect()
     }
@@ -322,7 +322,7 @@ impl Worker {
         if spin && shared {
             std::thread::yield_now();
         } else if spin {
-            // Poll again at once.
+            // The worker polls again at once.
         } else if shared && self.yields < YIELDS {
             self.yields += 1;
             std::thread::yield_now();
