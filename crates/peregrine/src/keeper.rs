@@ -96,8 +96,8 @@ struct Entry {
     listed: bool,
     /// The time at which [`Watched::tick`] is called.
     tick: Option<Instant>,
-    /// When the descriptor is watched again after a pause. This is separate from the timer: if a peer sends
-    /// so much that the keeper pauses, the timer still expires in time.
+    /// When the descriptor is watched again after a pause. This time is separate from the timer: if a peer
+    /// sends so much that the keeper pauses, the timer still expires in time.
     again: Option<Instant>,
 }
 

@@ -209,7 +209,7 @@ impl Binding {
         Self { bound: Replaceable::new(self.now()), home: Arc::clone(&self.home), limit }
     }
 
-    /// Returns which path calls take, what carries them, and why the other paths were not chosen.
+    /// Returns which path calls take, what carries the calls, and why the other paths were not chosen.
     ///
     /// ```
     /// # use peregrine::interface;

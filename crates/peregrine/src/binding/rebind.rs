@@ -164,7 +164,7 @@ impl Home {
         // long.
         let before = self.latest().replace(Arc::clone(&bound));
         drop(before);
-        // Other bindings that share `gone` see at their next call that it was replaced.
+        // Other bindings that share `gone` see at their next call that `gone` was replaced.
         gone.moves();
         self.now(known);
         Ok(bound)

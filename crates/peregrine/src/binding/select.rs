@@ -254,7 +254,7 @@ fn with_searched(error: CallError, searched: Option<String>) -> CallError {
     }
 }
 
-/// Returns the addresses at which the export may be, and why there are no more.
+/// Returns the addresses at which the export may be, and the reason why there are no more addresses.
 fn targets(address: &Address, options: &BindOptions) -> (Vec<Address>, CallError) {
     let mut targets = vec![address.clone()];
     if address.place().is_some() || address.is_on_this_machine() {

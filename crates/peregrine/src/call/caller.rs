@@ -167,8 +167,8 @@ impl Caller {
     /// exists. Once this function has returned true for a call, it always returns true for that call.
     ///
     /// Locally and over TCP, the death of a caller is known at once. Over UDP and raw Ethernet, it is known
-    /// within 2.5 seconds: the server sends five probes, at intervals of 300 ms. It begins when the caller
-    /// has been silent for 500 ms, or for a second if the caller has answered before.
+    /// within 2.5 seconds: the server sends five probes, at intervals of 300 ms. The first probe is
+    /// sent when the caller has been silent for 500 ms, or for a second if the caller has answered before.
     ///
     /// A long procedure should check this regularly, on any thread, and end early. Its result is then
     /// discarded.
@@ -227,7 +227,8 @@ impl Caller {
         stopping.is_some_and(|stopping| stopping.load(Ordering::Relaxed))
     }
 
-    /// Returns the name of the export to which the call was made. It is empty for calls within a process.
+    /// Returns the name of the export to which the call was made. The name is empty for calls within a
+    /// process.
     pub fn export(&self) -> &str {
         &self.info.export
     }

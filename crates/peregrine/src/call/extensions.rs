@@ -26,7 +26,7 @@ const DEADLINE: u32 = 2;
 
 /// The size in bytes of an entry's tag and length.
 const HEADER_BYTES: usize = 8;
-/// The largest number of entries of one call that are examined. A peer may send thousands.
+/// The largest number of entries of one call that are examined. A peer may send thousands of entries.
 const TAGS_MAX: usize = 32;
 /// The largest size in bytes of the extensions that this process sends: the longest chain and a deadline.
 pub(crate) const BYTES_MAX: usize =
@@ -171,7 +171,7 @@ pub(crate) fn leave() {
 }
 
 /// Returns whether the extensions say that their call came through this process. This is a hint: any peer
-/// that this process has called can claim it.
+/// that this process has called can make this claim.
 pub(crate) fn is_from_inside(extensions: Window<'_>) -> bool {
     let own = chain::own_link();
     links(extensions).any(|link| link == own)

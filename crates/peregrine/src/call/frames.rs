@@ -83,8 +83,8 @@ pub(crate) fn frames_that_fit(count: u32, message_bytes: usize) -> u32 {
     count.min(most).clamp(1, limits::ASTACKS_MAX)
 }
 
-/// The longest interval between two checks for frames that the server has released, while callers wait. No
-/// event announces such a release.
+/// The longest interval between two checks for frames that the server has released. Waiting callers check,
+/// because no event announces a release.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Maps private memory for `count` frames of `stride` bytes each. Maps fewer frames if the process has
@@ -110,7 +110,7 @@ pub(crate) fn is_short(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ENOMEM)
 }
 
-/// Returns a small number for this thread, by which the thread finds its last frame again.
+/// Returns a small number for this thread, by which the thread finds the frame that it used last.
 #[inline]
 fn thread_index() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -247,7 +247,7 @@ impl fmt::Debug for Frames {
     }
 }
 
-/// A frame that belongs to one call. Dropping it returns the frame to the pool.
+/// A frame that belongs to one call. Dropping this guard returns the frame to the pool.
 #[derive(Debug)]
 pub struct FrameGuard<'a> {
     frames: &'a Frames,

@@ -57,7 +57,7 @@ pub const PING: u32 = u32::MAX;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Limit {
-    /// Until there is a result or the server is known to be dead.
+    /// The caller waits until there is a result, or until the server is known to be dead.
     #[default]
     None,
     /// The caller waits for this duration, from the beginning of each call.

@@ -41,9 +41,10 @@
 //! runs a thread of this process (`membarrier`), and then a check of all frames. For each thread that returns
 //! a frame, the barrier is executed
 //!
-//! * before its load, which then sees the gate closed: the thread takes the lock and finds the waiting
-//!   callers; or
-//! * after its load, and therefore after its store: the thread that closed the gate finds the frame free.
+//! * before the thread's load. The load then sees the gate closed, so the thread takes the lock and finds the
+//!   waiting callers; or
+//! * after the thread's load, and therefore after its store. The thread that closed the gate then finds the
+//!   frame free.
 //!
 //! While the gate is closed, callers that join the queue need no further barrier. Under the lock, the gate is
 //! opened and closed, callers join and leave the queue, and frames are handed over. So a caller that leaves

@@ -256,7 +256,7 @@ mod tests {
     const HEAD: [u8; 64] = [7; 64];
 
     /// Writes a reply with one out block in a space of `bytes` bytes, of which `left` remain after the block.
-    /// Returns the offset and the size of its head.
+    /// Returns the offset and the size of the reply's head.
     fn put_after_a_block(bytes: usize, left: usize) -> Result<(usize, usize), Refusal> {
         let mut memory = vec![0; bytes];
         let mut reply = Reply::new(Space::of_mut(&mut memory), None);

@@ -49,14 +49,14 @@ pub struct Request<'a> {
 pub struct RawRequest<'a> {
     /// The head, in private memory.
     pub head: Window<'a>,
-    /// The copied blocks, in private memory. The first begins at offset 0, each other at the next
-    /// multiple of 16 after the previous one.
+    /// The copied blocks, in private memory. The first block begins at offset 0. Each further block begins at
+    /// the next multiple of 16 after the previous block.
     pub copied: &'a mut [u8],
     /// The lent blocks, in the same layout.
     pub lent: Arriving<'a>,
 }
 
-/// A slice argument: in place if it is plain, rebuilt if it is structured.
+/// A slice argument. Plain values stay in place, and structured values are rebuilt.
 #[derive(Debug)]
 pub enum Slice<'a, T> {
     /// The block itself, in private memory.

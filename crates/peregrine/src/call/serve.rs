@@ -260,7 +260,7 @@ impl<'a> Incoming<'a> {
         if copied <= FIRST_BYTES
             && let (Some(line), Some(first)) = (line, space.read_plain(0))
         {
-            // The whole message is in the cache line of the header: copy a fixed size, in registers.
+            // The whole message is in the cache line of the header. So a fixed size is copied, in registers.
             *line = first;
         } else {
             let message = memory.get_mut(..copied).ok_or_else(unreadable)?;

@@ -102,9 +102,9 @@ impl Counting {
         Some(sys::boot_ns())
     }
 
-    /// Notes that the thread runs a call. `binding`: the row of its binding plus one, or 0 if the call has
-    /// ended. At the beginning of most calls, the thread writes no other counter. The cache line of this word
-    /// is the same for all bindings, so this cache line is always in the cache.
+    /// Notes that the thread runs a call. `binding` is the row of the call's binding plus one, or 0 if the
+    /// call has ended. At the beginning of most calls, the thread writes no other counter. The cache line of
+    /// this word is the same for all bindings, so this cache line is always in the cache.
     #[inline]
     fn runs(&mut self, tally: &Tally, binding: u64) {
         if self.thread == SHARED {

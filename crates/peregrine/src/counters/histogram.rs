@@ -1,8 +1,8 @@
 //! Histograms of how long calls took. They have eight buckets for each power of two, so the width of a bucket
 //! is at most an eighth of the times in the bucket.
 
-/// The number of bits after the highest bit of a time that select the bucket. The position of the highest bit
-/// selects the bucket, too.
+/// The position of a time's highest bit, and this number of bits after the highest bit, select the time's
+/// bucket.
 const FINE: u32 = 3;
 /// Times of up to this number of bits, in nanoseconds, have separate buckets: 36 bits are 68 seconds. Longer
 /// times are in the last bucket.

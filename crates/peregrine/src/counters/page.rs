@@ -31,7 +31,8 @@ pub(super) const SHARED: usize = 0;
 /// The counters of a server.
 pub(crate) struct Page {
     memory: Memory,
-    /// The descriptor that other processes map, or `None` if the kernel cannot keep them from writing.
+    /// The descriptor that other processes map, or `None` if the kernel cannot keep other processes from
+    /// writing.
     file: Option<OwnedFd>,
     rows: Mutex<Rows>,
 }

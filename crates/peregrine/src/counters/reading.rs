@@ -1,7 +1,7 @@
 //! Reads the pages of counters of any server, in bounded time and with checks.
 //!
 //! The server writes to the pages at the same time, and may be hostile. Whatever the pages contain, reading
-//! ends. It returns a [`Stat`], or says why the pages are invalid.
+//! ends. The reader returns a [`Stat`], or says why the pages are invalid.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -52,7 +52,7 @@ const NOW: Moment = Moment(1000 * SECOND);
 /// The largest number of packets that an end sends in one step.
 const SENT_MAX: usize = 64;
 
-/// The part of an input that was not read yet. After its end, zeros are read.
+/// The part of an input that was not read yet. After the end of the input, zeros are read.
 struct Input<'a>(&'a [u8]);
 
 impl Input<'_> {

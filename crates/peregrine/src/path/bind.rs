@@ -60,8 +60,8 @@ pub(crate) enum Inquiry {
     /// The server has already sent the description.
     Answer(Description),
     /// The client must call `procedure` over `path`, and the result is the description. The number belongs to
-    /// no procedure of the export: the server half of the path itself must answer it. Only the datagram paths
-    /// return this variant.
+    /// no procedure of the export: the server half of the path itself must answer the call. Only the datagram
+    /// paths return this variant.
     Call { path: BoundPath, procedure: u32 },
 }
 

@@ -173,7 +173,7 @@ impl BindOptions {
     }
 
     /// Sets how long each call may take. By default there is no limit, because the death of a server is
-    /// detected without one.
+    /// detected even without a limit.
     pub const fn timeout(mut self, limit: Duration) -> Self {
         self.limit = Limit::Within(limit);
         self

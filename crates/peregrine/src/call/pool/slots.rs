@@ -21,8 +21,8 @@ pub(super) struct Slot<W> {
 pub(super) struct Slots<M: Machine> {
     /// The gate: the number of active frames, or 0 while callers wait.
     pub(super) open: M::Word,
-    /// The number of frames that are active; the others are `INACTIVE`. Changed under the queue's lock,
-    /// read without it.
+    /// The number of active frames. All other frames are `INACTIVE`. The number is changed under the queue's
+    /// lock, and read without the lock.
     pub(super) active: M::Word,
     slots: Growing<Slot<M::Word>>,
 }

@@ -64,7 +64,8 @@ impl Connect for Local {
 /// The sessions of this process, by the process ID of the server.
 static SESSIONS: Registry<u32, JoinedSession> = Registry::new(Rank::Server);
 
-/// A session that bindings of this process share. It ends when the last of these bindings is dropped.
+/// A session that bindings of this process share. The session ends when the last of these bindings is
+/// dropped.
 struct JoinedSession {
     // The watches are dropped first, so that the keeper no longer watches the session when the other fields
     // are dropped.

@@ -32,8 +32,8 @@ pub(crate) struct ClientRegion {
     untidy: AtomicBool,
 }
 
-/// The client's private record of an A-stack. Only the call that holds the frame uses it, so the atomic
-/// accesses are uncontended and cost no more than plain ones.
+/// The client's private record of an A-stack. Only the call that holds the frame uses this record, so the
+/// atomic accesses are uncontended and cost no more than plain ones.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct ClientAstack {

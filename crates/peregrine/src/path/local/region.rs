@@ -65,7 +65,8 @@ impl RegionLayout {
         if !in_bounds {
             return None;
         }
-        // This comes after the check of `bytes`: a sum with an unchecked number from the peer may overflow.
+        // The sum is computed after the check of `bytes`: a sum with an unchecked number from the peer may
+        // overflow.
         let half = (bytes + ROTATION_BYTES + HEADER_BYTES).next_multiple_of(LINES);
         let layout = Self { count, bytes, half };
         (layout.region_bytes() <= limits::REGION_BYTES_MAX).then_some(layout)

@@ -19,8 +19,8 @@ pub(crate) type Token = [u8; 16];
 /// A message of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ClientMessage {
-    /// Requests a binding to the export at whose socket the client connected, in an existing session or in a
-    /// new one.
+    /// Requests a binding in an existing session or in a new session. The export is the one at whose socket
+    /// the client connected.
     Bind(BindRequest),
     /// Ends the binding with this number.
     Unbind(u32),

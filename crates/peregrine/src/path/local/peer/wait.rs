@@ -163,7 +163,7 @@ pub(crate) fn wait_longer(
             yields += 1;
             std::thread::yield_now();
         } else if word::mark_asleep(word, value) {
-            // SYNC: rouse. A thread that wants to wake this one first sets a flag, then changes the word.
+            // SYNC: rouse. A thread that wants to wake this thread first sets a flag, then changes the word.
             // This thread has changed the word, and now reads the flag. At least one of the two threads sees
             // what the other thread wrote.
             fence(Ordering::SeqCst);
@@ -174,7 +174,7 @@ pub(crate) fn wait_longer(
             let longest = left.map_or(ask_after, |left| left.min(ask_after));
             sys::futex_wait(word, SLEEP, Some(longest));
             if !matches!(word::look(word, last), Look::Posted(_)) {
-                // The first sleep without a message always causes a check, even if it ended early.
+                // The first sleep without a message always causes a check, even if the sleep ended early.
                 let since = *asked.get_or_insert_with(Instant::now);
                 if since.elapsed() >= ask_after || ask_after == ASK_AFTER {
                     asked = Some(Instant::now());

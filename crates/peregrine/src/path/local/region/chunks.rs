@@ -17,9 +17,9 @@ const LARGE_CHUNK: usize = 32 << 10;
 /// The size in bytes of the smallest block that is written in chunks of [`LARGE_CHUNK`] bytes.
 const LARGE_CHUNKS_FROM: usize = 128 << 10;
 
-/// Storing one cache line takes longer than this if another, distant processor holds the line. It is then
-/// faster to write past the caches, without fetching the line. Between near processors a store takes a fifth
-/// of this time, and between distant ones more than twice as long.
+/// Storing one cache line takes longer than this time if another, distant processor holds the line. It is
+/// then faster to write past the caches, without fetching the line. Between near processors a store takes a
+/// fifth of this time, and between distant ones more than twice as long.
 const SLOW_LINE: Duration = Duration::from_nanos(15);
 const LINE: usize = 64;
 /// The size in bytes of the smallest copy that is timed. For a shorter copy, reading the clock would take a

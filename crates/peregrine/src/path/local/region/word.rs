@@ -140,8 +140,9 @@ pub(crate) fn mark_away(word: &impl Atomic, value: u32) -> bool {
     word.exchange(value, AWAY)
 }
 
-/// Marks the session as ended, but never overwrites a message: that message is still valid. A waiter that
-/// finds a message detects the end by a private flag of its own side. The caller must have set this flag.
+/// Marks the session as ended, but never overwrites a posted message, because the message is still valid. A
+/// waiter that finds a message detects the end by a private flag of its own side. The caller must have set
+/// this flag.
 pub(crate) fn mark_dead(word: &impl Atomic) {
     // The number of attempts is bounded, because a peer may write to the word all the time. The keeper
     // tries again later.

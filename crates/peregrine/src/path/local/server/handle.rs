@@ -326,9 +326,9 @@ impl<M: Machine> WorkerHandle<M> {
     pub(super) fn sleep(&self, list: &[Assigned<M>], value: u32, limit: Option<Duration>) -> bool {
         // The search stops at the first A-stack where a call was posted. The worker then does not sleep.
         if list.iter().all(|one| one.astack.mark_asleep()) {
-            // SYNC: rouse. A thread that wants to wake this one first sets a flag, then changes a word. This
-            // thread has changed the words, and now reads the flags. At least one of the two threads sees
-            // what the other thread wrote.
+            // SYNC: rouse. A thread that wants to wake this thread first sets a flag, then changes a word.
+            // This thread has changed the words, and now reads the flags. At least one of the two threads
+            // sees what the other thread wrote.
             M::fence();
             if list.is_empty()
                 || (!self.changed.load() && !list.iter().any(|one| one.astack.is_closed()))

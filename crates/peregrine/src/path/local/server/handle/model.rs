@@ -1,5 +1,5 @@
-//! Tests of workers under a model checker. It runs the interleavings of a few workers, clients and a keeper,
-//! with a bounded number of preemptions.
+//! Tests of workers under a model checker. The checker runs the interleavings of a few workers, clients and a
+//! keeper, with a bounded number of preemptions.
 //!
 //! `WorkerHandle`, `AssignmentWord` and the words of A-stacks are the code that servers run. The pool is a
 //! small copy of the server's pool: a queue, its lock, and a fixed number of workers.
