@@ -38,7 +38,8 @@ pub(crate) enum Rank {
     Threads,
     /// Which thread receives for all callers (leader/follower).
     Receive,
-    /// A client's activity over datagrams. The thread that receives for all may hold two locks of this rank.
+    /// A client's activity over datagrams. The thread that receives for all callers may hold two locks of
+    /// this rank.
     Activity,
     /// Handles that no activity uses yet.
     Handles,
@@ -78,12 +79,12 @@ pub(crate) struct MutexGuard<'a, T: ?Sized> {
 }
 
 impl<T> Mutex<T> {
-    /// Returns a lock of the rank [`Rank::Leaf`]: no other lock is taken while it is held.
+    /// Returns a lock of the rank [`Rank::Leaf`]: no other lock is taken while this lock is held.
     pub(crate) const fn new(value: T) -> Self {
         Self::ranked(Rank::Leaf, value)
     }
 
-    /// Returns a lock of a rank: only locks of a higher rank are taken while it is held.
+    /// Returns a lock of a rank: only locks of a higher rank are taken while this lock is held.
     pub(crate) const fn ranked(rank: Rank, value: T) -> Self {
         #[cfg(not(debug_assertions))]
         let _ = rank;
@@ -266,11 +267,11 @@ mod order {
         at: &'static Location<'static>,
     }
 
-    // The array has no destructor, so it is usable until the thread ends. It is not allocated, because tests
-    // count allocations.
+    // The array has no destructor, so it is usable until the thread ends. The array is not allocated, because
+    // tests count allocations.
     std::thread_local!(static HELD: RefCell<[Option<Lock>; HELD_MAX]> = const { RefCell::new([None; HELD_MAX]) });
 
-    /// The record of a lock that this thread holds. Dropping it removes the record.
+    /// The record of a lock that this thread holds. Dropping this value removes the record.
     #[derive(Debug)]
     pub(super) struct Held {
         address: usize,

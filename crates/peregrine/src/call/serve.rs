@@ -149,7 +149,7 @@ pub struct Ran {
 /// Runs a call and writes its answer to `reply`.
 ///
 /// # Panics
-/// Panics if the procedure does. Nothing that a caller sends causes a panic here.
+/// Panics if the procedure panics. Nothing that a caller sends causes a panic here.
 #[inline(always)]
 pub fn execute<'a>(
     serve: &dyn Serve,

@@ -25,8 +25,8 @@ pub enum EthernetDevice {
     /// AF_PACKET. Any number of processes can use it at a time, and it reserves no queue.
     Packet,
     /// As [`Any`](Self::Any), but without the kernel's copies if the driver supports that. The driver then
-    /// receives all frames of the queue into this process's memory, including those for other programs. The
-    /// kernel copies each of these frames once more for its program.
+    /// receives all frames of the queue into this process's memory, including the frames for other programs.
+    /// The kernel copies each frame for another program once more.
     ZeroCopy,
 }
 
@@ -62,7 +62,7 @@ pub enum Rebind {
     /// After the server is gone, all calls of the binding fail until the program itself binds again.
     Never,
     /// The binding binds again and repeats the call if the call was certainly not executed. A call that may
-    /// have executed fails, and the next call binds again.
+    /// have executed fails. The next call then binds again.
     #[default]
     WhenNotExecuted,
     /// As [`WhenNotExecuted`](Self::WhenNotExecuted), but a call that may have executed is also repeated if
@@ -148,7 +148,7 @@ impl BindOptions {
     ///
     /// With [`OnExhausted::Wait`], there are only the A-stacks that [`BindOptions::astacks`] requested.
     /// Otherwise, there can be up to [`limits::ASTACKS_SPARSE`] A-stacks, or the requested number if that is
-    /// larger. The server may grant fewer. If all of these are in use, callers wait.
+    /// larger. The server may grant fewer. If all these A-stacks are in use, callers wait.
     pub const fn on_exhausted(mut self, choice: OnExhausted) -> Self {
         self.on_exhausted = Some(choice);
         self
@@ -204,7 +204,7 @@ impl BindOptions {
     ///
     /// UDP's checksum has 16 bits. Network cards compute and verify this checksum, and devices that rewrite
     /// addresses compute it again. The checksum therefore does not detect damage inside these cards and
-    /// devices. The CRC32C does: a damaged packet is dropped and retransmitted like a lost one. The CRC32C
+    /// devices. The CRC32C does detect it: a damaged packet is dropped and retransmitted like a lost one. The CRC32C
     /// costs each side one more pass over all bytes that it sends and receives. Headers are always checked.
     pub const fn payload_check(mut self, check: bool) -> Self {
         self.payload_check = Some(check);
@@ -229,8 +229,8 @@ impl BindOptions {
         self
     }
 
-    /// Sets the directory that lists the machines which serve a name. The default is the
-    /// [hosts file](crate::directory::Hosts). Names of this machine are always found, and come first.
+    /// Sets the directory that lists the machines which serve a name. The default is the [hosts
+    /// file](crate::directory::Hosts). Names that this machine serves are always found, and have precedence.
     pub fn directory(mut self, directory: impl Directory + 'static) -> Self {
         self.directory = Some(Arc::new(directory));
         self

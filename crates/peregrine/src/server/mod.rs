@@ -255,7 +255,7 @@ impl Server {
 
     /// Calls `hook` for each panic outside of any call: when an object panics as it is dropped, or when one
     /// of the server's threads panics. The server continues in any case. Without a hook, only the panic's
-    /// message on standard error reports it.
+    /// message on standard error reports the panic.
     ///
     /// The hook runs on the thread that panicked, and other threads may wait for that thread. It should
     /// record the fault and return, and must not use the server. It may run after the server has stopped,
@@ -312,7 +312,7 @@ impl Server {
         Ok(())
     }
 
-    /// Serves in the background. Clients can bind as soon as this returns.
+    /// Serves in the background. Clients can bind as soon as this function returns.
     ///
     /// # Errors
     /// If a thread, a descriptor or memory cannot be obtained, or an endpoint is in use.
@@ -320,8 +320,8 @@ impl Server {
         let failed = |what: &'static str| {
             move |error: io::Error| CallError::system(Phase::Export, what, error)
         };
-        // This registers the process for memory barriers before the server starts threads. In a process with
-        // threads, the kernel needs 10 ms for the registration, and the first call would wait for that.
+        // This call registers the process for memory barriers before the server starts threads. In a process
+        // with threads, the kernel needs 10 ms for the registration, and the first call would wait for that.
         sys::membarrier();
         // The cost of sleeping and waking is measured here, so that the measurement does not delay the first
         // call.

@@ -20,7 +20,7 @@ pub(crate) const LINGER: Duration = Duration::from_secs(5);
 /// notification is sent when the number of threads that wait inside procedures changes.
 const NESTED_POLL: Duration = Duration::from_millis(1);
 
-/// Counts the running procedures and the waiting calls of a group of threads, and bounds both.
+/// Counts the running procedures and the waiting calls of a group of threads, and bounds both numbers.
 pub(crate) struct Admission {
     /// The number of procedures that may run at a time.
     running_max: usize,
@@ -123,14 +123,15 @@ impl Admission {
         }
     }
 
-    /// Sets the number of captured procedures, for a group of threads that counts them itself.
+    /// Sets the number of captured procedures, for a group of threads that counts captured procedures itself.
     pub(crate) fn set_captured(&self, count: usize) {
         self.captured.store(count, Ordering::SeqCst);
     }
 
     // These functions are about running calls.
 
-    /// Returns whether one more procedure may run. If so, counts it as running until [`end`](Self::end).
+    /// Returns whether one more procedure may run. If so, counts the procedure as running until
+    /// [`end`](Self::end).
     #[inline]
     pub(crate) fn try_begin(&self, nested: bool) -> bool {
         self.begin_below(self.running_max)

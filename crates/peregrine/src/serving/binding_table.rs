@@ -53,7 +53,7 @@ impl BindingRow {
         }
     }
 
-    /// Adds a holder. The binding is revoked when the last holder [releases](Self::release) it.
+    /// Adds a holder. The binding is revoked when the last holder [releases](Self::release) the binding.
     pub(crate) fn hold(&self) {
         self.holders.fetch_add(1, Ordering::Relaxed);
     }

@@ -6,6 +6,7 @@ use super::{Load, ServerPath};
 use crate::counters::{Gauges, Page, SERVER_HALVES};
 
 /// How much a server discloses about itself, and to which clients.
+///
 /// On the server's machine, processes of its user and of root may read all of the server's counters, unless
 /// the server discloses nothing. Such processes could trace the server anyway.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,7 +43,7 @@ impl Disclosed {
         let _ = self.paths.set(paths);
     }
 
-    /// Measures the load of the paths, and writes it into the counters' pages.
+    /// Measures the load of the paths, and writes the load into the pages of counters.
     pub(crate) fn refresh(&self) {
         let Some(paths) = self.paths.get() else { return };
         let load = |path: &Weak<dyn ServerPath>| {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::call::Refusal;
 use crate::sync::Mutex;
 
-/// How long a service thread that panicked waits before it restarts. This bounds the rate at which a
+/// How long a service thread that panicked waits before it restarts. The wait bounds the rate at which a
 /// repeated fault is reported.
 const PAUSE: Duration = Duration::from_millis(2);
 

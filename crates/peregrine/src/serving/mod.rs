@@ -91,7 +91,7 @@ impl ServerCore {
 /// The load of one path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Load {
-    /// The number of calls that still run although their callers have given them up.
+    /// The number of calls that still run although their callers have given up the calls.
     pub(crate) captured: u64,
     /// The number of calls that wait for a thread.
     pub(crate) waiting: u64,
@@ -106,7 +106,7 @@ pub(crate) trait ServerPath: Send + Sync {
     /// Refuses new clients.
     fn close(&self);
 
-    /// Revokes all bindings to a closed export. Their calls are refused from now on.
+    /// Revokes all bindings to a closed export. The calls of these bindings are refused from now on.
     fn revoke(&self, export: &Export);
 
     /// Refuses new calls.

@@ -146,7 +146,7 @@ impl Guard<'_> {
         ran
     }
 
-    /// Runs the procedure. If it panics, `refuse` writes the refusal in place of the result.
+    /// Runs the procedure. If the procedure panics, `refuse` writes the refusal in place of the result.
     #[inline]
     pub(crate) fn run_caught(
         &mut self,
@@ -178,7 +178,7 @@ impl Drop for Guard<'_> {
 }
 
 /// Runs procedures. If one panics, returns a refusal in place of the result. A panic may leave the exported
-/// object inconsistent, as with a poisoned lock. The object must handle that itself.
+/// object inconsistent, as with a poisoned lock. The object itself must handle the inconsistency.
 #[inline]
 pub(crate) fn catching<T>(run: impl FnOnce() -> T) -> Result<T, Refusal> {
     catch_unwind(AssertUnwindSafe(run)).map_err(Refusal::panicked)

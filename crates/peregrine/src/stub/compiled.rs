@@ -266,8 +266,8 @@ fn repeat<O, R: Representation>(
     } else {
         Err(turned_over())
     };
-    // If the first attempt may have executed the call, a failure of the second attempt does not rule that
-    // out.
+    // If the first attempt may have executed the call, a failure of the second attempt does not rule out this
+    // execution.
     made.map_err(|error| match before {
         Executed::No => error,
         Executed::Maybe => error.may_have_executed(),
@@ -334,8 +334,8 @@ const fn swap_of<T: Plain, R: Representation>() -> Option<&'static Swap> {
     if R::SWAPPED { Swap::of::<T>() } else { None }
 }
 
-/// Returns how a representation converts slices of `T`, which need not be blocks. `None` if it does not
-/// convert them.
+/// Returns how a representation converts slices of `T`, which need not be blocks. `None` if the
+/// representation does not convert such slices.
 const fn swap_of_values<T: Value, R: Representation>() -> Option<&'static Swap> {
     if R::SWAPPED { T::SWAP } else { None }
 }

@@ -13,7 +13,7 @@ use crate::value::{Invalid, Overflow, Reader, Space, Value, Window, Writer};
 const MAGIC: u32 = u32::from_be_bytes(*b"PRG\x01");
 /// The version of the region's layout and of the handshake. Client and server must have the same version.
 pub(crate) const VERSION: u32 = 4;
-/// A secret number of a session. A client sends it to bind in that session.
+/// A secret number of a session. A client sends this number to bind in the session.
 pub(crate) type Token = [u8; 16];
 
 /// A message of a client.

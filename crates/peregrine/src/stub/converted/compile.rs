@@ -27,7 +27,7 @@ enum Side {
 }
 
 impl Program {
-    /// Makes the program for two interfaces that fit, or returns `None` if no procedure needs one.
+    /// Makes the program for two interfaces that fit, or returns `None` if no procedure needs conversion.
     ///
     /// # Errors
     /// If the interfaces are too intricate.
@@ -734,7 +734,7 @@ mod tests {
     }
 
     /// A hostile server can make a client pair one type of the client with each type of the server. The total
-    /// number of steps is bounded.
+    /// number of steps must still be bounded.
     #[test]
     fn size_of_a_program_is_bounded() {
         let mut variants = " A {0: option<E#0>} other Other {}".to_owned();

@@ -259,8 +259,8 @@ impl Program {
         Ok(())
     }
 
-    /// Converts all parts. But if the last part is a `Part::Convert`, returns its op instead of converting
-    /// it.
+    /// Converts all parts, with one exception: if the last part is a `Part::Convert`, returns the op of this
+    /// part instead of converting the part.
     #[inline]
     fn all_but_last<A: Representation, B: Representation>(
         &self,
@@ -383,9 +383,9 @@ impl Program {
         }
     }
 
-    /// Reads one value of the sender and discards it. The receiver has no place for it, so `op` is the step
-    /// that was compiled for the pair of the value's type with itself. It is used only to find where the
-    /// value ends.
+    /// Reads one value of the sender and discards it. The receiver has no place for this value. So `op` is
+    /// the step that was compiled for the pair of the value's type with itself. This step serves only to find
+    /// where the value ends.
     pub(super) fn skip<A: Representation>(
         &self,
         mut op: OpId,

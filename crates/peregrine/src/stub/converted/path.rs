@@ -344,7 +344,7 @@ fn copy(head: Window<'_>, to: &mut Writer<'_, Native>) -> Done {
 
 impl Elements {
     /// Returns whether a block of these elements is sent directly from the caller's memory, and received
-    /// directly into it.
+    /// directly into this memory.
     fn is_straight<R: Representation>(&self) -> bool {
         self.is_equal && (!R::SWAPPED || self.unit != 0)
     }

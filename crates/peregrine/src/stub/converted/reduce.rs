@@ -91,8 +91,8 @@ impl Program {
                 way.push(place);
                 place = *next as usize;
             }
-            // If the chain of records leads back to its start, the type contains itself. Its ops then stay
-            // records.
+            // If the chain of records leads back to its start, the type contains itself. The ops of the chain
+            // then stay records.
             let end = self.ops[place];
             way.drain(..).for_each(|one| self.ops[one] = end);
         }

@@ -64,12 +64,12 @@ pub enum Argument<'a> {
     /// For a parameter that is sent with the call: a value, or the elements of a buffer.
     In(&'a Dynamic),
     /// For a buffer that is sent with the call, lent or not, and for text: plain values as they are in the
-    /// memory of this machine. They are neither copied nor checked before they are sent.
+    /// memory of this machine. The values are neither copied nor checked before they are sent.
     Bytes(Lent<'a, u8>),
     /// For a parameter that is sent both ways. The new value is assigned if the call returns `Ok`.
     InOut(&'a mut Dynamic),
-    /// For a buffer that is returned with the result. Its capacity is in bytes, whatever its elements are.
-    /// The procedure may fill as many whole elements as fit.
+    /// For a buffer that is returned with the result. The capacity of the buffer is in bytes, whatever its
+    /// elements are. The procedure may fill as many whole elements as fit.
     Out(Out<'a, u8>),
 }
 

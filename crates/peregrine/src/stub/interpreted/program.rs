@@ -28,7 +28,7 @@ use crate::interface::{
 pub struct Program {
     pub(super) ops: Vec<Op>,
     pub(super) parts: Vec<Part>,
-    /// The valid discriminants of plain enums. Those of one enum are adjacent and sorted.
+    /// The valid discriminants of plain enums. The discriminants of one enum are adjacent and sorted.
     pub(super) discriminants: Vec<i128>,
     pub(super) routines: Vec<Routine>,
 }
@@ -330,7 +330,8 @@ impl Program {
         }
     }
 
-    /// Returns the properties of one value of the step, if any number of adjacent values are one block, too.
+    /// Returns the properties of one value of the step, if any number of adjacent values are together one
+    /// block, too.
     #[inline]
     pub(super) fn solid_run(&self, op: OpId) -> Option<Solid> {
         self.solid(op).filter(|one| one.bytes.is_multiple_of(u32::from(one.align)))
@@ -433,7 +434,8 @@ struct Flattener<'a> {
     /// For each step that is one block: the properties of its value, and the depth to which its parts are
     /// nested.
     solids: Vec<Option<(Solid, u32)>>,
-    /// The steps of variants, in order. They are not joined, so that errors can name their fields.
+    /// The steps of variants, in order. These steps are not joined, so that errors can name the fields of
+    /// variants.
     variants: Vec<OpId>,
 }
 
@@ -456,7 +458,7 @@ impl<'a> Flattener<'a> {
     }
 
     fn record<'p>(&mut self, parts: impl Iterator<Item = (&'p str, &'p DescribedType)>) -> Op {
-        // The parts of nested records are added first, so that those of one record are adjacent.
+        // The parts of nested records are added first, so that the parts of one record are adjacent.
         let parts: Vec<Part> =
             parts.map(|(name, ty)| Part { op: self.ty(ty), name: name.into() }).collect();
         let (first, count) = self.stand(parts);
@@ -586,8 +588,8 @@ impl<'a> Flattener<'a> {
         }
     }
 
-    /// Returns for each step whether it occupies no bytes in any message. This is so if the step has no
-    /// parts, or if all of its parts occupy no bytes.
+    /// Returns for each step whether it occupies no bytes in any message. A step occupies no bytes if it has
+    /// no parts, or if all of its parts occupy no bytes.
     fn nothing(&self, count: usize) -> Vec<bool> {
         let mut nothing = vec![false; count];
         let mut wholes: Vec<Vec<u32>> = vec![Vec::new(); count];

@@ -3,8 +3,9 @@
 //! The thread polls the word that holds how many bytes of the message are in place. If the client writes at
 //! the speed of memory, the thread waits for microseconds. If the client stops, or writes single bytes at
 //! long intervals, the thread must not wait for long. Each message therefore has one budget of waiting time,
-//! which progress does not renew ([`budget`]). When a session has used up a budget, no thread waits for
-//! the session during a penalty time. Only a few threads of a server may wait at the same time ([`StallPermits`]).
+//! which progress does not renew ([`budget`]). When a session has used up a budget, no thread waits for the
+//! session during a penalty time. Only a few threads of a server may wait at the same time
+//! ([`StallPermits`]).
 //!
 //! If the budget is used up before the procedure begins, the server answers that the client must post the
 //! call again when the whole message is in place. If a procedure already reads a lent buffer, the read fails,

@@ -3,8 +3,8 @@
 //!
 //! All servers of a runtime directory map one file with a word for each processor. The word holds the tag of
 //! the thread that polls there. A thread that begins to poll there writes its own tag. The thread whose tag
-//! was replaced detects the replacement, and sleeps. At most one thread polls on a processor, regardless of the number
-//! of servers.
+//! was replaced detects the replacement, and sleeps. At most one thread polls on a processor, regardless of
+//! the number of servers.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;

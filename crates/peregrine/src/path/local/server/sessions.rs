@@ -296,7 +296,7 @@ struct NewBinding {
     file: Option<OwnedFd>,
 }
 
-/// The connection of a client process. It has a region after the client has bound.
+/// The connection of a client process. The connection has a region after the client has bound.
 struct ServerSession {
     key: u64,
     socket: Seqpacket,
@@ -525,8 +525,8 @@ impl ServerSession {
         row: impl FnOnce(&SessionCounters) -> Arc<BindingRow>,
     ) -> Result<NewBinding, (Kind, String)> {
         let exhausted = |what| move |error| (Kind::Exhausted, cause(what, &error));
-        // The region is sparse: memory that is never touched costs nothing. It is large because later
-        // bindings may need more A-stacks than this one.
+        // The region is sparse: memory that is never touched costs nothing. The region is large because later
+        // bindings may need more A-stacks than this binding.
         let layout = RegionLayout::at_most(count, message_bytes).ok_or_else(|| {
             (Kind::TooLarge, format!("no A-stack can hold {message_bytes} bytes"))
         })?;
@@ -545,7 +545,7 @@ impl ServerSession {
             layout.mapped(new).map_err(exhausted("cannot make the region"))?;
         let session = sys::random().map_err(exhausted("cannot draw a token"))?;
         let region = Arc::new(region);
-        // Only the keeper's thread runs this, so the value cannot have been set by another thread.
+        // Only the keeper's thread runs this function, so the value cannot have been set by another thread.
         let _ = self.process.set(process);
         let process = Arc::new(ProcessWatch(Arc::clone(self)));
         let watch = self

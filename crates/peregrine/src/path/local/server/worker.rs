@@ -30,9 +30,9 @@ use crate::sys;
 /// cache line between processors, and one system call can sleep on all their words.
 pub(crate) const ASSIGNED_MAX: usize = 32;
 
-/// After a worker has waited this number of times in a row on the caller's processor, it moves to another
-/// processor for the first time. The worker moves and not the caller, because the caller's program decides
-/// where the caller runs.
+/// The number of consecutive waits on the caller's processor after which a worker moves to another processor
+/// for the first time. The worker moves and not the caller, because the caller's program decides where the
+/// caller runs.
 const MOVE_AFTER: u32 = 16;
 
 /// An A-stack of any session: a region, and an index in the region.
@@ -90,8 +90,8 @@ pub(crate) enum Pause {
 }
 
 impl WorkerHandle {
-    /// Returns whether the worker runs a call that its caller has given up, or whose session has ended, as
-    /// far as this process knows.
+    /// Returns whether the worker runs a captured call, as far as this process knows: the caller has given up
+    /// the call, or the session of the call has ended.
     pub(crate) fn is_captured(&self) -> bool {
         self.serving().is_some_and(|AstackRef { region, index }| {
             region.is_closed() || region.is_captured(index)
@@ -183,7 +183,7 @@ impl Worker {
         self.handle.requeue_all()
     }
 
-    /// Unassigns the A-stacks of all users but one. Returns those where a call was posted meanwhile.
+    /// Unassigns the A-stacks of all users but one. Returns the A-stacks where a call was posted meanwhile.
     pub(crate) fn unassign_others(&mut self, user: User) -> Vec<AstackRef> {
         let mut posted = Vec::new();
         while let Some(at) = self.assigned.iter().position(|one| one.astack.user() != user) {
@@ -219,7 +219,7 @@ impl Worker {
     }
 
     /// Polls the assigned A-stacks and serves calls until there is a reason to pause. If a procedure panics,
-    /// this posts a refusal and continues.
+    /// this function posts a refusal and continues.
     pub(crate) fn serve(&mut self) -> Pause {
         loop {
             // One catch covers many calls, so a call that does not panic has no extra cost.
@@ -332,8 +332,8 @@ impl Worker {
         true
     }
 
-    /// Returns whether to keep polling although sleeping would cost less. This is worthwhile while no other
-    /// thread needs the processor.
+    /// Returns whether to keep polling although sleeping would cost less. Polling on is worthwhile while no
+    /// other thread needs the processor.
     fn polls_on_idle_cpu(&mut self, cpu: u32, now: Instant) -> bool {
         if self.assigned.is_empty() {
             return false;
