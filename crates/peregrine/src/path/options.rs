@@ -204,8 +204,9 @@ impl BindOptions {
     ///
     /// UDP's checksum has 16 bits. Network cards compute and verify this checksum, and devices that rewrite
     /// addresses compute it again. The checksum therefore does not detect damage inside these cards and
-    /// devices. The CRC32C does detect it: a damaged packet is dropped and retransmitted like a lost one. The CRC32C
-    /// costs each side one more pass over all bytes that it sends and receives. Headers are always checked.
+    /// devices. The CRC32C does detect it: a damaged packet is dropped and retransmitted like a lost one. The
+    /// CRC32C costs each side one more pass over all bytes that it sends and receives. Headers are always
+    /// checked.
     pub const fn payload_check(mut self, check: bool) -> Self {
         self.payload_check = Some(check);
         self

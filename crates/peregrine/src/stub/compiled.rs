@@ -406,7 +406,7 @@ impl<'a, R: Representation> Stub<'a, R> {
     ///
     /// # Errors
     /// If the buffer is longer than `max_len`. A procedure may pass on a lent buffer of the call that it
-    /// serves. Such a buffer also fails if it does not arrive completely.
+    /// serves. The error also occurs if such a buffer does not arrive completely.
     #[inline]
     pub fn lent<'b, T: Plain>(
         &mut self,
