@@ -95,7 +95,7 @@ impl Serving {
         Ok(Guard { counting, row, bytes, begun, took: None, counted: false })
     }
 
-    /// Sets the caller and the source of the call, if the caller differs from that of the last call.
+    /// Sets the caller and the source of the call. Called only if the last call had another caller.
     #[cold]
     fn change_caller(&mut self, row: &BindingRow, calls: impl FnOnce() -> Arc<dyn Calls>) {
         self.caller = Some(Arc::clone(&row.caller));
@@ -103,7 +103,7 @@ impl Serving {
         serve_calls_of(Some(calls()));
     }
 
-    /// Sets the call chain and the deadline, if this call or the last call has extensions.
+    /// Sets the call chain and the deadline. Called only if this call or the last call has extensions.
     #[cold]
     fn extend(
         &mut self,
