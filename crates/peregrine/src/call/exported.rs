@@ -1,4 +1,5 @@
-//! `Exported`: a served object, whose drop may panic on any thread that releases its last reference.
+//! `Exported`: a served object. Its drop may panic on any thread, because any thread may release the last
+//! reference.
 
 use super::request::Refusal;
 use super::{Reply, Request, Serve, Served};

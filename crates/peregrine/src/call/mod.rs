@@ -1,9 +1,11 @@
-//! The shape of a call that every path shares: `Call` on one side, `Request` and `Reply` on the other.
+//! The form of a call, which is the same on every path: `Call` at the client, `Request` and `Reply` at the
+//! server.
 //!
-//! A message is a *head* of small values and *blocks* of plain data. The blocks that are copied for the
-//! procedure come first, and the lent blocks come last. Each block begins at a multiple of 16 bytes. A reply
-//! is a table of the filled length of each out block, the blocks, and a head. Paths transfer messages without
-//! knowing their contents; stubs fill messages without knowing the path.
+//! A message is a *head* of small values and *blocks* of plain data. First come the blocks that are copied
+//! for the procedure. The *lent* blocks come last: the procedure reads them where the path stored them. Each
+//! block begins at a multiple of 16 bytes. A reply is a table of the filled length of each out block, the
+//! blocks, and a head. Paths transfer messages without knowing their contents. Stubs fill messages without
+//! knowing the path.
 
 mod block_cost;
 mod caller;
@@ -42,7 +44,7 @@ use crate::error::{CallError, Executed, Kind};
 use crate::stats::{self, Copy};
 use crate::value::{Block, Departs, FIRST_BYTES, Head, Invalid, OutBlock, Window, align_up};
 
-/// The number of a procedure that does nothing, and that every export answers itself.
+/// The number of the ping procedure. The procedure does nothing, and the served object does not take part.
 pub const PING: u32 = u32::MAX;
 
 /// How long a caller waits for a call. This includes the waits for an A-stack, and for other callers to
@@ -60,12 +62,12 @@ pub const PING: u32 = u32::MAX;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Limit {
-    /// Until there is a result or the server is known to be dead.
+    /// The caller waits until there is a result, or until the server is known to be dead.
     #[default]
     None,
-    /// For this duration, from the beginning of each call.
+    /// The caller waits for this duration, from the beginning of each call.
     Within(Duration),
-    /// Until this moment.
+    /// The caller waits until this moment.
     Until(Instant),
 }
 
@@ -92,7 +94,7 @@ impl Limit {
     }
 }
 
-/// How a thread waits for the other side.
+/// How a thread waits for the other side of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wait {
     /// Polls memory all the time: fastest, but occupies a processor.
@@ -104,7 +106,7 @@ pub enum Wait {
     Adaptive,
 }
 
-/// What a caller does if no A-stack is free (in LRPC, "the client waits or more are made").
+/// What a caller does if no A-stack (call frame) is free. In LRPC, "the client waits or more are made".
 ///
 /// ```
 /// use peregrine::{BindOptions, OnExhausted};
@@ -121,10 +123,10 @@ pub enum OnExhausted {
     /// Activates another A-stack, and waits only if all existing A-stacks are active. An A-stack that was
     /// captured by an abandoned call is still active, and is not free.
     More,
-    /// Waits, as with `Wait`, while A-stacks are being returned. If none has been returned for 10 ms,
-    /// activates further A-stacks for the callers that wait: each time at most as many A-stacks as are
-    /// already active. Thus short calls share few A-stacks even if there are many short calls, and long calls
-    /// do not keep other callers waiting.
+    /// Waits, as with `Wait`, while A-stacks are being returned. If no A-stack has been returned for 10 ms,
+    /// activates further A-stacks for the callers that wait. Each time, the number of active A-stacks at most
+    /// doubles. Thus short calls share few A-stacks even if there are many short calls, and long calls do not
+    /// keep other callers waiting.
     Adaptive,
 }
 
@@ -139,9 +141,9 @@ pub struct Call<'a, 'f, 'o> {
     pub head: &'a mut Head<'f>,
     /// Blocks that are copied for the procedure.
     pub ins: &'a [Block<'a>],
-    /// Blocks that the procedure reads where the path stored them.
+    /// The lent blocks: the procedure reads them where the path stored them.
     pub lent: &'a [Block<'a>],
-    /// The destinations of the result's blocks.
+    /// The memory into which the path copies the blocks of the result.
     pub outs: &'a mut [OutBlock<'o>],
     /// How long the caller waits. Stubs pass [`Limit::Until`] or [`Limit::None`].
     pub limit: Limit,
@@ -249,7 +251,7 @@ pub trait CallPath: Send + Sync {
     fn is_released(&self, frame: u32) -> bool;
 }
 
-/// The sizes of the parts of a message.
+/// The sizes of a message and of its parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// The size of the head in bytes.
@@ -383,7 +385,7 @@ impl Call<'_, '_, '_> {
     }
 
     /// Fills a part of one out block early, from a reply that is still being written. The block is the one
-    /// that contains offset `there` of the reply, and the server has written it up to that offset.
+    /// that contains offset `there` of the reply. The server has written the block up to that offset.
     pub fn take_early(&mut self, place: usize, there: usize) {
         let space = self.frame.reply_space();
         let mut at = blocks_at(self.outs.len());
@@ -401,7 +403,7 @@ impl Call<'_, '_, '_> {
         }
     }
 
-    /// Discards what was filled early, because it is not valid.
+    /// Discards the parts of blocks that were filled early, because these parts are not valid.
     pub fn forget_early(&mut self) {
         self.outs.iter_mut().for_each(OutBlock::forget_early);
     }
@@ -422,8 +424,8 @@ fn put_block(head: &mut Head<'_>, at: usize, block: &Block<'_>, most: usize) -> 
     Some(end)
 }
 
-/// Returns the offset of the first out block of a reply: after the table and the rest of the first
-/// line, into which most heads fit.
+/// Returns the offset of the first out block of a reply. The block begins after the table, but not within the
+/// first [`FIRST_BYTES`] bytes: most heads fit there, after the table.
 #[inline]
 pub(crate) const fn blocks_at(outs: usize) -> usize {
     let table = align_up(4 * outs);
@@ -446,7 +448,7 @@ mod tests {
     use crate::value::{CopyMethod, Out, Space, Swap, Writer, bytes_of};
     use std::sync::Arc;
 
-    /// Writes each part, and does not announce it.
+    /// Writes each part without announcing it.
     #[derive(Debug)]
     struct Silent;
 
@@ -586,7 +588,7 @@ mod tests {
             call.take_early(1000, 32 + 5000);
             call.take_early(1000, 10_032 + 20_000);
             call.take_early(1000, 30_032 + 10);
-            // Positions outside of the blocks announce nothing.
+            // Offsets outside of the blocks are ignored.
             for nowhere in [0, 31, 32, 30_043, usize::MAX] {
                 call.take_early(1000, nowhere);
             }

@@ -1,5 +1,5 @@
-//! The server's side of a call, which is the same for every path: copy the arguments, run the procedure,
-//! answer.
+//! The server's side of a call: the server copies the arguments, runs the procedure, and answers. These steps
+//! are the same on every path.
 
 use super::request::Refusal;
 use super::{PING, Reply, Request};
@@ -19,7 +19,8 @@ pub trait Serve: Send + Sync {
     /// Returns the interface that is served.
     fn interface(&self) -> InterfaceRef;
 
-    /// Returns the byte order of the values that the stub takes and returns. Clients learn it when they bind.
+    /// Returns the byte order of the values that the stub takes and returns. Clients learn this order when
+    /// they bind.
     #[doc(hidden)]
     fn byte_order(&self) -> ByteOrder {
         ByteOrder::NATIVE
@@ -150,7 +151,7 @@ pub struct Ran {
 /// Runs a call and writes its answer to `reply`.
 ///
 /// # Panics
-/// Panics if the procedure does. Nothing that a caller sends causes a panic here.
+/// Panics if the procedure panics. Nothing that a caller sends causes a panic here.
 #[inline(always)]
 pub fn execute<'a>(
     serve: &dyn Serve,
@@ -183,7 +184,7 @@ fn run<'a>(
 ) -> Ran {
     let ran = match request() {
         Ok(Some(mut request)) => serve.serve(&mut request, &mut reply).map_err(Undone::Refused),
-        // A ping: nothing is run.
+        // The call is a ping, so nothing is run.
         Ok(None) => Ok(()),
         Err(undone) => Err(undone),
     };
@@ -207,12 +208,12 @@ pub(crate) fn refuse(reply: Space<'_>, refusal: &Refusal) -> Ran {
 #[inline(always)]
 fn finish(reply: &Reply<'_>) -> Ran {
     reply.flush();
-    // Both numbers are at most the size of an A-stack, which fits 32 bits.
+    // Both numbers fit 32 bits, because they are at most the size of an A-stack.
     let (head_at, head_bytes) = (reply.head_at as u32, reply.head_bytes as u32);
     Ran { answer: reply.answer, head_at, head_bytes, block_bytes: reply.block_bytes }
 }
 
-/// Why a call was not run to its end.
+/// Why a call ended without an answer of its procedure.
 enum Undone {
     Refused(Refusal),
     /// The message of the call did not arrive completely.
@@ -226,7 +227,7 @@ impl From<Refusal> for Undone {
     }
 }
 
-/// Copies a message that is still being written, each piece when it arrives.
+/// Copies a message that is still being written. Copies each part as soon as it has arrived.
 #[cold]
 fn follow(space: Window<'_>, message: &mut [u8], arrives: &dyn Arrives) -> Result<(), Undone> {
     let part = space.part(0, message.len()).ok_or(Undone::NotWhole)?;
@@ -261,7 +262,7 @@ impl<'a> Incoming<'a> {
         if copied <= FIRST_BYTES
             && let (Some(line), Some(first)) = (line, space.read_plain(0))
         {
-            // The whole message is in the cache line of the header: copy a fixed size, in registers.
+            // The whole message is in the cache line of the header. So a fixed size is copied, in registers.
             *line = first;
         } else {
             let message = memory.get_mut(..copied).ok_or_else(unreadable)?;
@@ -304,7 +305,7 @@ impl Refusal {
             (_, Some(text)) => text.clone(),
             _ => String::new(),
         };
-        // Dropping the payload would run code of the procedure, which may panic again.
+        // Dropping the payload would run code of the procedure, and this code may panic again.
         core::mem::forget(panic);
         Self { kind: Kind::Panicked, executed: Executed::Maybe, text }
     }

@@ -66,7 +66,7 @@ fn frames(bytes: usize) -> Frames {
     Frames::new(Arc::new(Memory::private(2 * bytes).unwrap()), layout, 1)
 }
 
-/// What a caller has after a call.
+/// The results that a caller has after a call.
 #[derive(Debug, PartialEq)]
 struct Gets {
     answer: Answer,
@@ -87,7 +87,7 @@ impl Gets {
     }
 }
 
-/// How the server gets the arguments.
+/// How the server receives the arguments.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
     /// The server copies the arguments from shared memory.
@@ -96,7 +96,7 @@ enum Way {
     InPlace,
 }
 
-/// What the client sends.
+/// The message that the client sends.
 #[derive(Clone)]
 struct Sends {
     number: u64,
@@ -559,7 +559,7 @@ fn a_chain_ends_with_the_caller() {
     assert_eq!(chain_of(&[], 0), [0]);
     assert_eq!(chain_of(&[3, 4], 5), [3, 4, 5]);
     assert_eq!(chain_of(&[3, 5], 5), [3, 5]);
-    // The caller cannot be verified, so the chain is what the message contains.
+    // The kernel does not confirm the caller, so only the message determines the chain.
     assert_eq!(chain_of(&[3, 4], 0), [3, 4]);
     chain::leave();
     assert_eq!(chain_of(&[], 0), [0]);
@@ -716,7 +716,7 @@ fn message_written_in_parts_is_equal_for_every_split() {
     }
 }
 
-/// Writes each part, and does not announce it.
+/// Writes each part without announcing it.
 #[derive(Debug)]
 struct Straight;
 

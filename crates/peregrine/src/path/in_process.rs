@@ -1,8 +1,8 @@
-//! The in-process path: a call uses the same stubs and the same bytes as on other paths, but no other
-//! process.
+//! The in-process path: client and server are in one process. A call uses the same stubs and the same bytes
+//! as a call on other paths.
 //!
 //! This path is meant for users' tests. It is also the reference for the contract that every path must keep:
-//! arguments are copied as they would be between two domains.
+//! arguments are copied as they would be between two processes.
 //!
 //! A limit has the same meaning as on other paths. A call whose deadline passes before its procedure begins
 //! is not executed. A call whose procedure runs past the deadline fails as timed out, and may have executed.

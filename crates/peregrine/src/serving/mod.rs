@@ -91,13 +91,13 @@ impl ServerCore {
 /// The load of one path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Load {
-    /// The number of calls that still run although their callers have given them up.
+    /// The number of calls that still run although their callers have given up the calls.
     pub(crate) captured: u64,
     /// The number of calls that wait for a thread.
     pub(crate) waiting: u64,
 }
 
-/// The server half of a path.
+/// The server half of a path: it accepts clients and calls over the path.
 ///
 /// A server stops in this order: [`close`](Self::close), [`refuse`](Self::refuse), [`drain`](Self::drain),
 /// [`disconnect`](Self::disconnect). The server completes each step on all paths before it begins the next
@@ -106,7 +106,7 @@ pub(crate) trait ServerPath: Send + Sync {
     /// Refuses new clients.
     fn close(&self);
 
-    /// Revokes all bindings to a closed export. Their calls are refused from now on.
+    /// Revokes all bindings to a closed export. The calls of these bindings are refused from now on.
     fn revoke(&self, export: &Export);
 
     /// Refuses new calls.

@@ -1,5 +1,5 @@
-//! Stubs: the runtime of the code that `#[interface]` generates, interpreted stubs, which need no generated
-//! code, and the conversion of calls to a server whose interface differs.
+//! Stubs: the runtime of the code that `#[interface]` generates, and interpreted stubs, which need no
+//! generated code. This module also converts calls to a server whose interface differs from the client's.
 
 mod awaited;
 mod compiled;

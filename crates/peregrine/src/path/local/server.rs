@@ -1,4 +1,5 @@
-//! The server's half of a local call: receive the call, copy it, run the procedure, post the reply.
+//! The server's half of a local call: the server receives the call, copies it, runs the procedure, and posts
+//! the reply.
 //!
 //! [`Worker`](worker::Worker) is a thread that polls A-stacks. For each posted call it runs
 //! [`ServerRegion::serve`].
@@ -30,14 +31,14 @@ use crate::stats::{Moment, stamp};
 use crate::sys;
 use crate::value::{Space, Window, align_up};
 
-/// The state that a thread needs to run procedures.
+/// The state that a worker thread needs to run procedures.
 pub(crate) struct Executor {
     estack: EStack,
     pub(super) serving: Serving,
     rows: BindingCache,
     /// The number of calls that the thread has served.
     pub(super) served: u64,
-    /// The processor on which the thread last ran, as far as it knows.
+    /// The processor on which the thread last ran, as far as the thread knows.
     pub(super) cpu: u32,
 }
 
@@ -62,8 +63,8 @@ impl Executor {
 }
 
 impl ServerRegion {
-    /// Serves call `id`: takes it, runs its procedure, and posts the reply. Returns the processor on which
-    /// the caller last ran.
+    /// Serves call `id`: takes the call, runs its procedure, and posts the reply. Returns the processor on
+    /// which the caller last ran.
     ///
     /// # Panics
     /// If the procedure panics. No reply is posted then.
@@ -210,9 +211,9 @@ impl ServerRegion {
         self.post_refusal(astack, astack.last_call.load(Ordering::Relaxed), refusal);
     }
 
-    /// Refuses the call that is posted on a queued A-stack, and unassigns the A-stack: the client rings for
-    /// the next call there. Returns false if the client posts new calls faster than this function refuses
-    /// them. The A-stack then stays queued, and a worker must serve its call.
+    /// Refuses the call that is posted on a queued A-stack, and unassigns the A-stack, so that the client
+    /// rings (sends a message) for the next call there. Returns false if the client posts new calls faster
+    /// than this function refuses them. The A-stack then stays queued, and a worker must serve its call.
     pub(crate) fn refuse(&self, index: u32, refusal: &Refusal) -> bool {
         /// The largest number of calls that are refused in a row.
         const ATTEMPTS: u32 = 64;

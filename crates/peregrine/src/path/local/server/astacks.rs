@@ -1,4 +1,5 @@
-//! `ServerRegion`: the A-stacks and the bindings of one client process, as the server uses them.
+//! `ServerRegion`: the A-stacks (call frames) and the bindings of one client process, as the server uses
+//! them.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use core::time::Duration;
@@ -46,9 +47,9 @@ pub(crate) struct ServerRegion {
 /// The server's private record of an A-stack.
 #[repr(align(64))]
 pub(super) struct ServerAstack {
-    /// The offset in the region of the call word, which the header of the call follows.
+    /// The offset of the call word in the region. The header of the call follows this word.
     pub(super) call_at: usize,
-    /// The offset in the region of the reply word, which the header of the reply follows.
+    /// The offset of the reply word in the region. The header of the reply follows this word.
     pub(super) reply_at: usize,
     /// The offset of the taken word in the region.
     pub(super) taken_at: usize,
@@ -63,8 +64,8 @@ pub(super) struct ServerAstack {
 }
 
 impl ServerRegion {
-    /// Makes the region of one session. Returns the region, and the descriptor of its memory, which the
-    /// client maps.
+    /// Makes the region of one session. Returns the region, and the descriptor by which the client maps the
+    /// region's memory.
     pub(crate) fn new(
         user: User,
         layout: RegionLayout,
@@ -163,7 +164,7 @@ impl ServerRegion {
         assignment::is_posted(self.call_word(index), self.last_call(index))
     }
 
-    /// Marks in the call word that a thread sleeps on it. Returns false if a call was posted.
+    /// Marks in the call word that a thread sleeps on the word. Returns false if a call was posted.
     pub(super) fn mark_asleep(&self, index: u32) -> bool {
         assignment::mark_asleep(self.call_word(index), self.last_call(index))
     }
