@@ -17,6 +17,7 @@
 //! | [`REGION_BYTES_PER_USER`] | 32 GiB | for all sessions of such a user: they get fewer and smaller A-stacks, then `Exhausted` at bind |
 //! | [`WORKERS_MAX`] | 256 | calls wait in the queue |
 //! | [`REPLACED_MAX`] | 64 | calls wait: no more threads replace those that run abandoned calls |
+//! | [`DEFERRED_MAX`], [`DEFERRED_BYTES_MAX`] | 131,072, 256 MiB | further calls of async procedures keep a thread each until they end |
 //! | [`QUEUE_MAX`] | 1024 | `Overloaded`, not executed |
 //! | [`SESSIONS_MAX`] / [`SESSIONS_PER_USER`] | 4096 / 2048 | `Exhausted` at bind |
 //! | [`BINDINGS_MAX`] / [`BINDINGS_PER_USER`] | 65,536 / 262,144 | `Exhausted` at bind |
@@ -155,6 +156,13 @@ pub const WORKERS_MAX: usize = 256;
 /// The largest number of threads of a server that wait for calls on connections, in addition to those that
 /// run procedures.
 pub const READERS_MAX: usize = 64;
+
+/// The largest number of calls of async procedures that a server keeps without a thread. Each further call keeps its
+/// thread until its procedure ends.
+pub const DEFERRED_MAX: usize = 1 << 17;
+
+/// The largest number of bytes in the messages of these calls.
+pub const DEFERRED_BYTES_MAX: usize = 256 << 20;
 
 /// The largest number of additional threads that a server starts to replace those that run abandoned calls.
 /// The limit applies separately to local calls, to calls over TCP, and to calls at each datagram socket.

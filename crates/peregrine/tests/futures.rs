@@ -1,6 +1,8 @@
 //! Async clients and servers.
 #![cfg(feature = "async")]
 
+mod support;
+
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -113,8 +115,44 @@ fn is_send<T: Send>(value: T) -> T {
 
 #[test]
 fn every_mix_of_blocking_and_async_works_in_process() {
+    let _alone = support::alone();
     block_on(is_send(all(&NotesAsyncClient::in_process(Yielding))));
     block_on(all(&NotesAsyncClient::in_process_to(NotesServer::new(Blocking)).unwrap()));
     let blocking = NotesClient::in_process_to(NotesAsyncServer::new(Yielding)).unwrap();
     assert_eq!(blocking.add(1, &2).unwrap(), 3);
+}
+
+/// Returns a blocking and an async server, and the addresses at which each export is found.
+fn servers() -> (Vec<peregrine::Running>, Vec<String>) {
+    let mut addresses = Vec::new();
+    let running = ["blocking", "yielding"].map(|kind| {
+        let name = format!("{kind}-{}", std::process::id());
+        let server = peregrine::Server::new();
+        let server = match kind {
+            "blocking" => server.export(&name, NotesServer::new(Blocking)),
+            _ => server.export(&name, NotesAsyncServer::new(Yielding)),
+        };
+        let server = server.unwrap().listen("udp:127.0.0.1:0").unwrap();
+        let running = server.listen("tcp:127.0.0.1:0").unwrap().spawn().unwrap();
+        addresses.push(name.clone());
+        for (path, address) in ["udp", "tcp"].iter().zip(running.addresses()) {
+            addresses.push(format!("{path}:{name}@{}", address.place()));
+        }
+        running
+    });
+    (running.into(), addresses)
+}
+
+#[test]
+fn every_mix_of_blocking_and_async_works_between_processes() {
+    let _alone = support::alone();
+    let _directory = support::own_directory();
+    let (_running, addresses) = servers();
+    for address in &addresses {
+        println!("{address}");
+        let notes = block_on(NotesAsyncClient::bind(address)).unwrap();
+        block_on(is_send(all(&notes)));
+        let blocking = NotesClient::from(notes);
+        assert_eq!(blocking.add(1, &2).unwrap(), 3);
+    }
 }

@@ -313,9 +313,7 @@ thread_local! {
 pub fn caller() -> Option<Caller> {
     inside()?;
     let info = CALLER.with_borrow(Clone::clone)?;
-    // A call within the process runs on its caller's thread, so it cannot be cancelled meanwhile.
-    let calls =
-        CALLS.with_borrow(|calls| calls.clone().filter(|_| info.path != PathKind::InProcess));
+    let calls = CALLS.with_borrow(Clone::clone);
     Some(Caller { info, due: DUE.get(), call: calls.map(|calls| (calls, CALL.get())) })
 }
 
@@ -371,14 +369,24 @@ pub(crate) struct Nested {
     inside: u32,
     caller: Option<Arc<CallerInfo>>,
     due: Option<Instant>,
+    calls: Option<Arc<dyn Calls>>,
+    call: u64,
 }
 
 impl Nested {
-    pub(crate) fn enter(caller: &Arc<CallerInfo>, due: Option<Instant>) -> Self {
+    /// Begins a call. `call` is its number at the source `calls`.
+    pub(crate) fn enter(
+        caller: &Arc<CallerInfo>,
+        due: Option<Instant>,
+        calls: Arc<dyn Calls>,
+        call: u64,
+    ) -> Self {
         Self {
             inside: INSIDE.replace(inside_of(caller.process)),
             caller: CALLER.replace(Some(Arc::clone(caller))),
             due: DUE.replace(due),
+            calls: CALLS.replace(Some(calls)),
+            call: CALL.replace(call),
         }
     }
 }
@@ -388,6 +396,8 @@ impl Drop for Nested {
         INSIDE.set(self.inside);
         drop(CALLER.replace(self.caller.take()));
         DUE.set(self.due);
+        drop(CALLS.replace(self.calls.take()));
+        CALL.set(self.call);
     }
 }
 
@@ -429,6 +439,11 @@ impl Conditions {
     /// Returns the source of the call, and the call's number there.
     pub(super) fn source(&self) -> Option<(&Arc<dyn Calls>, u64)> {
         self.calls.as_ref().map(|calls| (calls, self.call))
+    }
+
+    /// Returns the deadline of the call.
+    pub(super) const fn due(&self) -> Option<Instant> {
+        self.due
     }
 
     /// Sets this state on the thread until the returned value is dropped.

@@ -1,6 +1,7 @@
 //! The server's side of a call: the server copies the arguments, runs the procedure, and answers. These steps
 //! are the same on every path.
 
+use super::deferred::Answered;
 use super::request::Refusal;
 use super::{PING, Reply, Request};
 use crate::error::{Executed, Kind};
@@ -201,6 +202,15 @@ fn run<'a>(
 pub(crate) fn refuse(reply: Space<'_>, refusal: &Refusal) -> Ran {
     let mut reply = Reply::new(reply, None);
     reply.refuse(refusal);
+    finish(&reply)
+}
+
+/// Writes the result of a deferred call to `reply`.
+pub(crate) fn write_later(answered: &Answered, reply: Space<'_>) -> Ran {
+    let mut reply = Reply::new(reply, None);
+    if let Err(refusal) = answered.write(&mut reply) {
+        reply.refuse(&refusal);
+    }
     finish(&reply)
 }
 

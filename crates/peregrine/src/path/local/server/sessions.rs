@@ -260,8 +260,10 @@ impl ServerPath for Sessions {
             drop(watches);
             let Some(region) = session.region.get() else { continue };
             session.end_counters();
+            // The refusals of deferred calls say that they may have been executed.
+            let has_deferred = region.has_deferred();
             region.close();
-            if !region.has_workers() {
+            if !region.has_workers() && !has_deferred {
                 for index in 0..region.count() {
                     region.set_assignment(index, Assignment::Queued);
                     region.refuse(index, &Refusal::stopping());
@@ -540,7 +542,10 @@ impl ServerSession {
         }
         let process = Process::open(self.peer.pid).map_err(exhausted("cannot watch the client"))?;
         let whose = if is_other(&self.peer) { User::Other(user) } else { User::Own };
-        let new = |layout| ServerRegion::new(whose, layout, Arc::clone(&self.sessions.waits));
+        let new = |layout| {
+            let pool = Arc::downgrade(&self.sessions.pool);
+            ServerRegion::new(whose, layout, Arc::clone(&self.sessions.waits), pool)
+        };
         let (layout, (region, file)) =
             layout.mapped(new).map_err(exhausted("cannot make the region"))?;
         let session = sys::random().map_err(exhausted("cannot draw a token"))?;
