@@ -83,7 +83,7 @@ pub(crate) fn run(call: &Call, format: Format) -> Result<(), Failure> {
     }
 }
 
-/// A client, and the error if the server did not allow the requested message size.
+/// A client. If the server refused the requested message size, also the error of that refusal.
 struct BoundClient {
     client: GenericClient,
     refused: Option<CallError>,
