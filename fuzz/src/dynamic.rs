@@ -33,7 +33,8 @@ impl Serve for FixedAnswer {
 /// the length of the head, and the length of the copied part. The client stub gets the whole message as its
 /// reply.
 ///
-/// # Panics Panics if the server's answer lies outside the memory of the reply, or is `PostAgain`.
+/// # Panics
+/// Panics if the server's answer lies outside the memory of the reply, or is `PostAgain`.
 pub fn run(bytes: &[u8]) {
     let Some(end) = bytes.iter().position(|byte| *byte == 0xff) else { return };
     let Ok(text) = core::str::from_utf8(&bytes[..end]) else { return };

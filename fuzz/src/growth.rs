@@ -12,9 +12,9 @@ use super::dynamic::{FixedAnswer, make_calls};
 /// message, with the byte 0xff between them. Each of the two interfaces is once the client's interface, with
 /// the other one as the server's interface. The client gets the message as the reply to every call.
 ///
-/// # Panics Panics if the client can bind although the comparison says that the client's interface does not
-/// fit. Also panics if the client cannot bind although its interface fits, unless the conversion would exceed
-/// a limit.
+/// # Panics
+/// Panics if the client can bind although the comparison says that the client's interface does not fit. Also
+/// panics if the client cannot bind although its interface fits, unless the conversion would exceed a limit.
 pub fn run(bytes: &[u8]) {
     let mut parts = bytes.splitn(3, |byte| *byte == 0xff);
     let mut described = || {

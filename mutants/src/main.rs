@@ -1,7 +1,7 @@
 //! Mutation testing: draws mutants at random, and runs the tests against each mutant. A mutant is a small
 //! fault in the sources. The tests kill a mutant if they fail with it.
 //!
-//! cargo run --release --manifest-path mutants/Cargo.toml -- [COUNT [SEED [PART OF A PATH]]]
+//!     cargo run --release --manifest-path mutants/Cargo.toml -- [COUNT [SEED [PART OF A PATH]]]
 //!
 //! The program builds a copy of the sources once, with all drawn mutants in it. An environment variable
 //! activates one of these mutants. Mutants that do not compile together with the others are built one by one.
