@@ -353,7 +353,7 @@ fn interrupted_copy_is_removed() {
     let (server, _) = sandbox.serve_files(&[]);
     let to = sandbox.path("tmp");
     let copy = ["copy", "files/endless", &to];
-    // The first server replies. The second server hangs.
+    // In the first round, the server replies. In the second round, the server hangs.
     for hangs in [false, true] {
         let terminal = Terminal::start(sandbox.command(&copy), 30, 100);
         terminal.until("1.00 TiB");

@@ -1,9 +1,9 @@
 //! All limits of the system, with their defaults and what happens beyond them.
 //!
-//! An A-stack is the memory for the messages of one call at a time. On one machine, client and server share this
-//! memory. A session is the connection between a client process and a server process on one machine, and has
-//! several A-stacks. Each call has a message in each direction: the call and the result. `Exhausted`, `TooLarge`
-//! and similar names are kinds of errors.
+//! An A-stack is the memory for the messages of one call at a time. On one machine, client and server share
+//! this memory. A session is the connection between a client process and a server process on one machine, and
+//! has several A-stacks. Each call has a message in each direction: the call and the result. `Exhausted`,
+//! `TooLarge` and similar names are kinds of errors.
 //!
 //! Limits of values and messages:
 //!
@@ -39,8 +39,8 @@
 //! * [`REGION_BYTES_MAX`] (8 GiB): a larger session is refused at bind.
 //! * [`ASTACKS_OF_OTHERS`] (64): a session of another user than the server's gets at most this number, unless
 //!   the export allows more.
-//! * [`REGION_BYTES_PER_USER`] (32 GiB): applies to all sessions of one user, if this user is not the server's.
-//!   Beyond it, they get fewer and smaller A-stacks, and then `Exhausted` at bind.
+//! * [`REGION_BYTES_PER_USER`] (32 GiB): applies to all sessions of one user, if this user is not the
+//!   server's. Beyond it, they get fewer and smaller A-stacks, and then `Exhausted` at bind.
 //! * [`SESSIONS_MAX`], [`SESSIONS_PER_USER`] (4096, 2048): `Exhausted` at bind.
 //! * [`BINDINGS_MAX`], [`BINDINGS_PER_USER`] (65,536, 262,144): `Exhausted` at bind.
 //! * [`TOKENS_MAX`] (8): at bind, a client does not offer more sessions with the same process.
