@@ -77,7 +77,7 @@ pub(crate) fn described(source: Source) -> Result<Described> {
     for Pending { place, written, span } in defaults {
         let bytes = match place.of(&mut described).map(|(ty, _)| ty.clone()) {
             Some(Some(ty)) => default::bytes(&described, &ty, &written, span)?,
-            // A type is missing only for a buffer. The default of a buffer is an empty buffer.
+            // For a buffer, there is no type here. The default of a buffer is an empty buffer.
             _ => vec![0; 4],
         };
         if let Some((_, growth)) = place.of(&mut described) {

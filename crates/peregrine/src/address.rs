@@ -49,8 +49,8 @@ pub struct Place {
 /// | `@fs.example.org` | the server on that machine itself, which [describes itself](crate::server_info) |
 /// | `udp:`..., `eth:`... | like `tcp:`, but only by UDP, or only by raw Ethernet |
 ///
-/// With `eth:`, the client asks for the server's Ethernet address. It sends this request by UDP, to the host
-/// and port of the address.
+/// A port may follow each host, as in `@fs.example.org:7000`. With `eth:`, the client asks for the server's
+/// Ethernet address. It sends this request by UDP, to the host and port of the address.
 ///
 /// ```
 /// use peregrine::{Address, PathKind};

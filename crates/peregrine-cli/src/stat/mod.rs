@@ -106,7 +106,7 @@ pub(crate) fn run(stat: &args::Stat, format: Format) -> Result<(), Failure> {
     shown
 }
 
-/// Shows intervals until the last one, a key or a signal. Returns the number of intervals.
+/// Shows intervals until the last one, until the user quits, or until a signal arrives. Returns their number.
 fn show(
     stat: &args::Stat,
     format: Format,
