@@ -39,8 +39,8 @@ pub(crate) fn trait_of(described: &Described) -> String {
 
 struct Printer<'a> {
     described: &'a Described,
-    /// For each type, whether it is printed in a separate module. This is necessary if another type has the
-    /// same name.
+    /// For each type, whether it is printed in a separate module. This is necessary if its name is
+    /// already used.
     in_modules: Vec<bool>,
     /// For each type, the number of its cycle. The types in one cycle contain each other, without a sequence
     /// in between.

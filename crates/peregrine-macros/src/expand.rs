@@ -140,8 +140,7 @@ fn client(model: &Interface, names: &Names) -> TokenStream {
             /// Returns a client that calls an object of this process through the same stubs. It is for tests.
             ///
             /// # Panics
-            /// Panics if there is no memory for the A-stacks, which are the shared memory of the client's
-            /// calls.
+            /// Panics if there is no memory for the A-stacks, which hold the messages of the client's calls.
             #visibility fn in_process<__Object>(object: __Object) -> Self
             where
                 __Object: #ident + ::core::marker::Send + ::core::marker::Sync + 'static,
@@ -152,8 +151,7 @@ fn client(model: &Interface, names: &Names) -> TokenStream {
             /// Returns a client as `in_process` does, with options.
             ///
             /// # Panics
-            /// Panics if there is no memory for the A-stacks, which are the shared memory of the client's
-            /// calls.
+            /// Panics if there is no memory for the A-stacks, which hold the messages of the client's calls.
             #visibility fn in_process_with<__Object>(
                 object: __Object,
                 options: &::peregrine::__rt::BindOptions,
