@@ -456,7 +456,7 @@ impl<'a> AsyncFrame<'a> {
         Poll::Ready(match ended {
             Ok((record, bytes)) => came(record, bytes, outs),
             Err(Failure::Error(error)) => Err(error),
-            Err(Failure::Unsupported) => {
+            Err(Failure::Unsupported | Failure::Alone) => {
                 call.shares.store(true, Ordering::Relaxed);
                 Err(CallError::not_executed(Kind::NoSuchProcedure, Phase::Call, ""))
             }

@@ -77,6 +77,8 @@ struct State {
     /// Whether the bells of the outstanding batches are armed.
     armed: bool,
     is_async: bool,
+    /// Whether the server has answered a batch. Before, nothing is known of it: the first batch is empty.
+    known: bool,
     /// Whether the server has no batches.
     unsupported: bool,
     /// Whether a thread prepares a frame.
@@ -151,6 +153,8 @@ pub(super) enum Failure {
     Error(CallError),
     /// The server has no batches. The call was not executed, and can be made alone.
     Unsupported,
+    /// The call was not sent, and is made alone: its procedure may be slow.
+    Alone,
 }
 
 /// The result of a call: how it ended, and its bytes.
@@ -217,6 +221,7 @@ impl Lane {
             sleepers: VecDeque::new(),
             armed: false,
             is_async: false,
+            known: false,
             unsupported,
             preparing: false,
             speeds: HashMap::new(),
@@ -266,7 +271,7 @@ impl Lane {
         if state.unsupported || state.slots.len() - state.free.len() >= limits::LANE_CALLS_MAX {
             return false;
         }
-        if state.is_async {
+        if state.is_async || !state.known {
             return true;
         }
         match state.speeds.get_mut(&procedure) {
@@ -488,6 +493,12 @@ impl Lane {
     /// Takes the results that have arrived, and sends what is queued.
     fn turn(&self, bound: &Bound, state: &mut State) {
         self.receive(bound, state);
+        if !state.known {
+            if !state.queue.is_empty() && state.outstanding.is_empty() {
+                let _ = self.send(bound, state, Chunk::empty());
+            }
+            return;
+        }
         while !state.queue.is_empty() && state.outstanding.len() < OUTSTANDING_MAX {
             let Some(chunk) = state.queue.pop_front() else { break };
             state.gone += 1;
@@ -621,6 +632,9 @@ impl Lane {
             Ok(()) => {
                 let results = core::mem::take(&mut batch.results);
                 let complete = state.take_results(&results[..filled]);
+                if !core::mem::replace(&mut state.known, true) && !state.is_async {
+                    state.make_alone();
+                }
                 state.spare.push(results);
                 if !complete {
                     state.fail_all(&CallError::bad_result("the results of a batch are malformed"));
@@ -637,6 +651,11 @@ impl Lane {
                 state.unsupported |= lacks;
                 for index in &batch.calls {
                     state.fail(*index, lacks, &error);
+                }
+                if lacks {
+                    state.fail_queued(None);
+                } else if !state.known {
+                    state.fail_queued(Some(&error));
                 }
                 if batch.calls.is_empty() && !lacks {
                     // The results of earlier calls can no longer arrive.
@@ -660,7 +679,7 @@ impl Lane {
                 state.preparing = false;
                 drop(bound.frames.kept(index));
                 if let Err(error) = &prepared {
-                    state.fail_queued(error);
+                    state.fail_queued(Some(error));
                 }
                 lane.on_ring(&bound, state);
             });
@@ -822,13 +841,29 @@ impl State {
         }
     }
 
+    /// Makes queued calls alone, except for the first one, which is measured.
+    fn make_alone(&mut self) {
+        let calls: Vec<_> = self.queue.iter().flat_map(|chunk| chunk.calls.clone()).collect();
+        for index in calls.into_iter().skip(1) {
+            if let Phase::Queued { chunk, at } = self.slots[index as usize].phase {
+                self.skip(chunk, at);
+                self.end(index, Phase::Failed(Failure::Alone));
+            }
+        }
+    }
+
     /// Fails all calls that were not sent.
-    fn fail_queued(&mut self, error: &CallError) {
+    ///
+    /// Without an error, they are made alone.
+    fn fail_queued(&mut self, error: Option<&CallError>) {
         let queue = core::mem::take(&mut self.queue);
         self.gone += queue.len() as u64;
         for index in queue.into_iter().flat_map(|chunk| chunk.calls) {
             if matches!(self.slots[index as usize].phase, Phase::Queued { .. }) {
-                self.fail(index, false, error);
+                match error {
+                    Some(error) => self.fail(index, false, error),
+                    None => self.end(index, Phase::Failed(Failure::Unsupported)),
+                }
             }
         }
     }
