@@ -495,16 +495,23 @@ fn server_arm(number: u32, method: &Method, interface: &Ident) -> TokenStream {
     let at = outcome.span();
     let ok = quote_spanned!(at=> ::peregrine::__rt::Answered::ok(__value, __blocks, #more));
     let err = quote_spanned!(at=> ::peregrine::__rt::Answered::err(__error));
-    quote! {
-        #number => {
-            #room
-            // A request cannot be sent to another thread, so it ends before the procedure begins.
+    // A request cannot be sent to another thread, so it ends before the procedure begins.
+    let arguments = if names.is_empty() {
+        quote!(__call.request()?.finish()?;)
+    } else {
+        quote! {
             let (#(#own,)*) = {
                 let mut __request = __call.request()?;
                 #(let #names = #take;)*
                 __request.finish()?;
                 (#(#names,)*)
             };
+        }
+    };
+    quote! {
+        #number => {
+            #room
+            #arguments
             let __result: #outcome =
                 <__Object as #interface>::#ident(&*__object, #(#pass),*).await;
             ::core::result::Result::Ok(match #as_result {
