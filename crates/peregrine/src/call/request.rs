@@ -370,6 +370,12 @@ impl Refusal {
         no_room(bytes, reply)
     }
 
+    /// Makes the refusal for a procedure that ran, but for whose result there is no memory.
+    #[cold]
+    pub(crate) fn lost(text: &str) -> Self {
+        Self { kind: Kind::Exhausted, executed: Executed::Maybe, text: text.to_owned() }
+    }
+
     /// Makes the refusal for a call for which there is no memory or thread.
     #[cold]
     pub(crate) fn exhausted(text: &str) -> Self {

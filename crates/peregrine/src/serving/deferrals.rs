@@ -61,6 +61,11 @@ impl Deferrals {
 impl Deferral {
     /// Counts the reply, which has been sent. `bytes` is the size of the result.
     pub(crate) fn end(self, answer: Answer, bytes: u64) {
+        self.count(answer, bytes);
+    }
+
+    /// Counts the reply before it is sent. The call remains deferred until this value is dropped.
+    pub(crate) fn count(&self, answer: Answer, bytes: u64) {
         let took = sys::boot_ns().saturating_sub(self.begun);
         let mut counting = self.deferrals.counting.lock();
         counting.end_deferred(&self.row.tally, took, answer, self.bytes as u64, bytes);
