@@ -365,6 +365,8 @@ fn server_items(model: &Interface, names: &Names) -> TokenStream {
                 ::peregrine::__rt::InterfaceRef::from(#blocking::INTERFACE)
             }
 
+            // A procedure without parameters takes a unit.
+            #[allow(clippy::unused_unit)]
             fn serve(
                 &self,
                 __request: &mut ::peregrine::__rt::Request<'_>,

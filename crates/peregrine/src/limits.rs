@@ -350,10 +350,11 @@ pub const UNREAD_TIME: [core::time::Duration; 2] =
     [core::time::Duration::from_millis(100), core::time::Duration::from_secs(10)];
 
 /// The maximum number of bytes of results that async procedures of a server have returned, and that were not
-/// sent over TCP yet. Results of up to a kilobyte are not counted, because [`DEFERRED_MAX`] bounds their number.
+/// sent over TCP yet. Results of up to a kilobyte are not counted, because [`DEFERRED_MAX`] bounds their
+/// number.
 ///
-/// The sum is large only while clients do not read as fast as procedures end. A client that does not read at all
-/// is disconnected after [`UNREAD_TIME`].
+/// The sum is large only while clients do not read as fast as procedures end. A client that does not read at
+/// all is disconnected after [`UNREAD_TIME`].
 pub const UNSENT_BYTES_MAX: usize = 1 << 30;
 
 /// Like [`UNSENT_BYTES_MAX`], but for the clients of one host. One result of each host may be larger.

@@ -712,8 +712,8 @@ impl AcceptedConnection {
         Attended::Ended
     }
 
-    /// Sends a notice, but only if this is possible without waiting. The caller then looks for replies of deferred
-    /// calls that wait to be sent, if calls may be deferred.
+    /// Sends a notice, but only if this is possible without waiting. If the connection may have deferred
+    /// calls, the caller must then call [`send_unsent`](Self::send_unsent).
     pub(crate) fn send_now(&self, kind: wire::MessageKind, binding: u32, body: &[u8]) {
         let header = Header { binding, body: body.len() as u32, ..Header::new(kind, 0) };
         // SYNC: unsent replies, the other half is in `send_unsent`.

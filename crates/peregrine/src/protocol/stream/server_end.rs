@@ -151,14 +151,15 @@ impl Calls {
 
     /// Returns the binding of a call, and the number of bytes of the body of its message.
     pub(crate) fn message_of(&self, number: u32) -> Option<(u32, u32)> {
-        let call = self.calls.iter().find(|call| call.number == number)?;
+        let call = self.calls.iter().rev().find(|call| call.number == number)?;
         Some((call.binding, call.bytes))
     }
 
     /// Notes that a running call is deferred: no thread runs its procedure from now on. Returns whether the
     /// procedure was captured until now.
     pub(crate) fn defer(&mut self, number: u32) -> bool {
-        let call = self.calls.iter_mut().find(|call| call.number == number && call.runs);
+        let mut calls = self.calls.iter_mut().rev();
+        let call = calls.find(|call| call.number == number && call.runs);
         call.is_some_and(|call| {
             call.runs = false;
             call.cancelled
@@ -171,7 +172,8 @@ impl Calls {
         if self.ended {
             return false;
         }
-        let call = self.calls.iter_mut().find(|call| call.number == number);
+        // The call is probably among the last ones.
+        let call = self.calls.iter_mut().rev().find(|call| call.number == number);
         call.is_some_and(|call| {
             call.runs = !call.cancelled;
             call.runs

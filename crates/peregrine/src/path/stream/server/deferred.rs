@@ -4,8 +4,9 @@
 //! until its reply was sent, so a stopping server waits for it, and sends no `Goodbye` before. The connection
 //! cancels it when an `Abandon` message arrives, and when the connection ends.
 //!
-//! The thread that ends a procedure makes the reply, as one piece of memory of the size that the reply needs. It
-//! then passes the reply to the connection, which sends it without waiting, or later ([`unsent`](super::unsent)).
+//! The thread that ends a procedure makes the reply, as one piece of memory of the size that the reply needs.
+//! It then passes the reply to the connection, which sends it without waiting, or later
+//! ([`unsent`](super::unsent)).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -84,8 +85,8 @@ impl DeferredCalls {
     }
 }
 
-/// A deferred call without a reply. Dropping this value notes that the call has its reply, or that it gets none
-/// because the connection has ended.
+/// A deferred call without a reply. Dropping this value notes that the call has its reply, or that it gets
+/// none because the connection has ended.
 pub(super) struct UnansweredLater {
     connection: Arc<ServerConnection>,
     number: u32,
@@ -107,8 +108,8 @@ struct OwedReply {
     room: usize,
 }
 
-/// Defers the call `number` of a connection, whose procedure the calling thread runs. Returns `None` if the call
-/// must keep its thread.
+/// Defers the call `number` of a connection, whose procedure the calling thread runs. Returns `None` if the
+/// call must keep its thread.
 pub(super) fn defer(
     connection: Arc<ServerConnection>,
     number: u32,
@@ -144,7 +145,7 @@ pub(super) fn defer(
 
 impl Owed for OwedReply {
     fn answer(self: Box<Self>, answered: Answered) {
-        let Self { unanswered, serial, room } = *self;
+        let Self { mut unanswered, serial, room } = *self;
         let (connection, number) = (Arc::clone(&unanswered.connection), unanswered.number);
         let incoming = connection.incoming();
         incoming.deferred.remove(number, serial);
@@ -179,18 +180,19 @@ pub(super) struct ReplyMessage {
     /// The number of bytes of the body.
     body: usize,
     /// The memory that is reserved for the message.
-    reserved: Option<Reservation>,
+    _reserved: Option<Reservation>,
 }
 
 impl AcceptedConnection {
-    /// Makes the message of the reply to the call `number`. Returns `None` if there is no memory for the message.
+    /// Makes the message of the reply to the call `number`. Returns `None` if there is no memory for the
+    /// message.
     fn message_of(&self, answered: &Answered, number: u32) -> Option<ReplyMessage> {
         let most = message_bytes_max(answered);
         let reserved = match most > UNRESERVED {
             true => Some(self.unsent.reserve(self.host, most)?),
             false => None,
         };
-        Some(ReplyMessage { reserved, ..message_of(answered, number)? })
+        message_of(answered, number, reserved)
     }
 }
 
@@ -198,7 +200,11 @@ fn message_bytes_max(answered: &Answered) -> usize {
     HEADER_BYTES + align_up(answered.packed_bytes())
 }
 
-fn message_of(answered: &Answered, number: u32) -> Option<ReplyMessage> {
+fn message_of(
+    answered: &Answered,
+    number: u32,
+    reserved: Option<Reservation>,
+) -> Option<ReplyMessage> {
     let mut memory = EStack::default();
     if !memory.reserve(message_bytes_max(answered)) {
         return None;
@@ -215,7 +221,7 @@ fn message_of(answered: &Answered, number: u32) -> Option<ReplyMessage> {
     };
     first.copy_from_slice(&header.to_bytes());
     let bytes = HEADER_BYTES + header.rest();
-    Some(ReplyMessage { memory, bytes, answer, body, reserved: None })
+    Some(ReplyMessage { memory, bytes, answer, body, _reserved: reserved })
 }
 
 #[cfg(test)]
@@ -245,8 +251,8 @@ mod tests {
         }
     }
 
-    /// Returns a result with a head of `head` bytes, and with a block for each pair of a filled and an offered
-    /// number of bytes.
+    /// Returns a result with a head of `head` bytes, and with a block for each pair of a filled and an
+    /// offered number of bytes.
     fn result(head: usize, blocks: &[(usize, usize)]) -> Answered {
         let block = |&(filled, offered): &(usize, usize)| (vec![filled as u8; filled], offered);
         let head = vec![9_u8; head];
@@ -254,7 +260,8 @@ mod tests {
         Answered::ok(&(), blocks, |writer| head.iter().try_for_each(|byte| writer.plain(byte)))
     }
 
-    /// Returns the body of the reply of a thread that runs a procedure to its end, and the offset of its head.
+    /// Returns the body of the reply of a thread that runs a procedure to its end, and the offset of its
+    /// head.
     fn gathered(answers: &Answers, streams: &[Stream; 2]) -> (Vec<u8>, usize) {
         let (mut memory, mut blocks) = (vec![1; ROOM], Vec::new());
         let space = Space::of_mut(&mut memory);
@@ -288,7 +295,7 @@ mod tests {
             for count in 0..=sizes.len() {
                 for at in 0..=sizes.len() - count {
                     let answers = Answers(result(head, &sizes[at..at + count]));
-                    let mut message = message_of(&answers.0, 7).expect("memory");
+                    let mut message = message_of(&answers.0, 7, None).expect("memory");
                     assert_eq!(message.bytes, message_bytes_max(&answers.0));
                     let bytes = &message.memory.memory()[..message.bytes];
                     let header = Header::from_bytes(bytes.first_chunk().unwrap()).unwrap();
@@ -304,7 +311,7 @@ mod tests {
     /// Returns what the reply contains if the largest reply has `room` bytes.
     fn within(room: usize, head: usize, blocks: &[(usize, usize)]) -> Answer {
         let answered = result(head, blocks).within(room);
-        let message = message_of(&answered, 7).expect("memory");
+        let message = message_of(&answered, 7, None).expect("memory");
         assert_eq!(message.answer, answered.answer());
         message.answer
     }
@@ -319,7 +326,7 @@ mod tests {
         assert_eq!(within(512, first - 3, &[(1, offers)]), lost);
         assert_eq!(within(512, 64, &[(1, offers - 64)]), Answer::Ok);
         let text = "x".repeat(2 * limits::TEXT_BYTES_MAX);
-        let message = message_of(&Refusal::lost(&text).into(), 7).expect("memory");
+        let message = message_of(&Refusal::lost(&text).into(), 7, None).expect("memory");
         assert!(message.body > limits::TEXT_BYTES_MAX && message.body < message.bytes);
         assert_eq!(message.answer, lost);
     }

@@ -1,15 +1,15 @@
 //! Replies of deferred calls that wait to be sent.
 //!
-//! The thread that ends a procedure belongs to an executor, and must not wait for a client that does not read.
-//! So it adds the reply to the queue of the connection, and sends the queue only as far as this is possible
-//! without waiting. If the socket is full, a thread of the server sends the rest, and waits like a thread that
-//! sends any other reply. The same limits therefore apply to a client that does not read, and at most one thread
-//! waits in this way for each connection. This needs neither another kind of thread nor a second watch of the
-//! socket.
+//! The thread that ends a procedure belongs to an executor, and must not wait for a client that does not
+//! read. So it adds the reply to the queue of the connection, and sends the queue only as far as this is
+//! possible without waiting. If the socket is full, a thread of the server sends the rest, and waits like a
+//! thread that sends any other reply. The same limits therefore apply to a client that does not read, and at
+//! most one thread waits in this way for each connection. This needs neither another kind of thread nor a
+//! second watch of the socket.
 //!
-//! A thread sends only while it has the lock for sending. If the thread gives up the lock within a message, the
-//! rest of the message is at the front of the queue. So a thread that takes the lock sends the queue before its
-//! own message.
+//! A thread sends only while it has the lock for sending. If the thread gives up the lock within a message,
+//! the rest of the message is at the front of the queue. So a thread that takes the lock sends the queue
+//! before its own message.
 
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::collections::VecDeque;
@@ -115,11 +115,12 @@ impl AcceptedConnection {
         self.send_unsent(host);
     }
 
-    /// Sends the replies that wait, as far as this is possible without waiting. Asks a thread of the server to
-    /// send the rest.
+    /// Sends the replies that wait, as far as this is possible without waiting. Asks a thread of the server
+    /// to send the rest.
     pub(super) fn send_unsent(&self, host: &dyn Host) {
-        // SYNC: unsent replies. A thread that adds a reply then tries to take the lock for sending. A thread that
-        // has the lock releases it, and then looks for replies. So at least one of the two sends the reply.
+        // SYNC: unsent replies. A thread that adds a reply then tries to take the lock for sending. A thread
+        // that has the lock releases it, and then looks for replies. So at least one of the two sends the
+        // reply.
         while !self.unsent.is_empty() {
             let Some(lock) = self.output.try_take() else { return };
             let sent = self.send_queue(&lock, &NoStall);
@@ -137,15 +138,15 @@ impl AcceptedConnection {
         }
     }
 
-    /// Sends the replies that wait, and waits for the client if the socket is full. Closes the connection if the
-    /// client does not read the replies in time.
+    /// Sends the replies that wait, and waits for the client if the socket is full. Closes the connection if
+    /// the client does not read the replies in time.
     pub(super) fn send_unsent_waiting(&self, host: &dyn Host) {
         loop {
             let until = Instant::now() + limits::UNREAD_TIME[1];
             let lock = self.output.take(Some(until));
             let stall = ReplyStall { incoming: self, host };
             let sent = lock.map(|lock| self.send_queue(&lock, &stall));
-            if !sent.is_some_and(|sent| sent.is_ok()) {
+            if sent.is_none_or(|sent| sent.is_err()) {
                 self.close();
             }
             // A thread that adds a reply from now on asks a thread again, if necessary.
@@ -157,8 +158,8 @@ impl AcceptedConnection {
         }
     }
 
-    /// Sends the replies that wait, until none is left. If a reply cannot be sent without waiting, and `stall`
-    /// does not wait, the rest of the reply stays at the front of the queue.
+    /// Sends the replies that wait, until none is left. If a reply cannot be sent without waiting, and
+    /// `stall` does not wait, the rest of the reply stays at the front of the queue.
     pub(super) fn send_queue(&self, _lock: &SendGuard<'_>, stall: &impl OnStall) -> io::Result<()> {
         while let Some(mut reply) = self.unsent.next() {
             let sent = self.send_rest(&mut reply, stall);
