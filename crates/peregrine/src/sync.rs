@@ -46,7 +46,7 @@ pub(crate) enum Rank {
     /// The socket that activities share.
     SharedSocket,
     /// Calls over datagrams that wait for memory for their results.
-    Deferred,
+    Postponed,
     /// All records of a server's callers over datagrams.
     Callers,
     /// One record of a caller.

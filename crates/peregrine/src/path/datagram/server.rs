@@ -130,7 +130,7 @@ pub(crate) struct ServerSocket {
     /// Calls that wait for memory for their arguments. Their bytes are still at their clients.
     queued: FairQueue<QueuedCall>,
     /// Calls that wait for memory for their results. Their bytes are already at this server.
-    deferred: FairQueue<Work>,
+    postponed: FairQueue<Work>,
     /// The time at which the server last searched for silent clients.
     swept: AtomicU64,
     /// The number of datagrams that were rejected because they were not valid.
@@ -244,7 +244,7 @@ impl ServerSocket {
             estacks: FreeList::new(limits::SPARE_BYTES_MAX),
             results: RetainedResults::new(),
             queued: FairQueue::new(Rank::Leaf),
-            deferred: FairQueue::new(Rank::Deferred),
+            postponed: FairQueue::new(Rank::Postponed),
             swept: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
             unsent: AtomicU64::new(0),

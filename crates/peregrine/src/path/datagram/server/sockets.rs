@@ -320,12 +320,12 @@ impl PacketService for Arc<ServerSocket> {
         ServerSocket::refuse_work(self, receiver, work, refusal);
     }
 
-    fn has_deferred(&self) -> bool {
-        ServerSocket::has_deferred(self)
+    fn has_postponed(&self) -> bool {
+        ServerSocket::has_postponed(self)
     }
 
-    fn deferred(&self) -> Option<Work> {
-        ServerSocket::deferred(self)
+    fn postponed(&self) -> Option<Work> {
+        ServerSocket::postponed(self)
     }
 
     fn caller(&self, work: &Work) -> u32 {

@@ -302,19 +302,19 @@ impl ServerSocket {
         if let Some(record) = self.record(work.place) {
             record.0.lock().waits = WaitingFor::ResultRoom;
         }
-        self.deferred.push(group, work);
+        self.postponed.push(group, work);
     }
 
     /// Returns whether any call waits for memory for its result.
     #[inline]
-    pub(crate) fn has_deferred(&self) -> bool {
-        self.deferred.any()
+    pub(crate) fn has_postponed(&self) -> bool {
+        self.postponed.any()
     }
 
     /// Removes and returns a call that must not wait for memory for its result any more. There is memory now,
     /// the wait has stalled, the server stops, or the call was cancelled.
     #[cold]
-    pub(crate) fn deferred(&self) -> Option<Work> {
+    pub(crate) fn postponed(&self) -> Option<Work> {
         let may = |group, work: &Work| {
             let waits = self.is_short_of_results(group)
                 && !self.results.is_stalled(group)
@@ -322,7 +322,7 @@ impl ServerSocket {
                 && !work.message.is_given_up(self, work.place);
             if waits { Err(LimitReached::Group) } else { Ok(()) }
         };
-        let (_, work) = self.deferred.next(may)?;
+        let (_, work) = self.postponed.next(may)?;
         if let Some(record) = self.record(work.place) {
             record.0.lock().waits = WaitingFor::Nothing;
         }
