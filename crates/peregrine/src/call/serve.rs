@@ -207,7 +207,20 @@ pub(crate) fn refuse(reply: Space<'_>, refusal: &Refusal) -> Ran {
 
 /// Writes the result of a deferred call to `reply`.
 pub(crate) fn write_later(answered: &Answered, reply: Space<'_>) -> Ran {
-    let mut reply = Reply::new(reply, None);
+    write_answered(answered, Reply::new(reply, None))
+}
+
+/// Writes the result of a deferred call to `reply`. Stores in `blocks` at which offset of `reply` each out block
+/// begins.
+pub(crate) fn write_later_noting(
+    answered: &Answered,
+    reply: Space<'_>,
+    blocks: &mut Vec<u32>,
+) -> Ran {
+    write_answered(answered, Reply::noting(reply, blocks))
+}
+
+fn write_answered(answered: &Answered, mut reply: Reply<'_>) -> Ran {
     if let Err(refusal) = answered.write(&mut reply) {
         reply.refuse(&refusal);
     }

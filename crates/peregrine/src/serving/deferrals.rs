@@ -56,6 +56,13 @@ impl Deferrals {
         }
         Some(Deferral { deferrals: Arc::clone(self), row, bytes, begun: sys::boot_ns() })
     }
+
+    /// Counts packets of replies that were retransmitted.
+    pub(crate) fn resent(&self, packets: u64) {
+        if packets > 0 {
+            self.counting.lock().resent(packets);
+        }
+    }
 }
 
 impl Deferral {

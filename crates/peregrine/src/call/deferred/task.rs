@@ -17,7 +17,7 @@ use crate::call::request::Refusal;
 use crate::call::serve::{EStack, Served};
 use crate::call::{Answer, Reply, Request, blocks_at};
 use crate::sync::{Condvar, Mutex};
-use crate::value::{Overflow, Plain, Space, Value, Window, Writer, bytes_of};
+use crate::value::{Overflow, Plain, Space, Value, Window, Writer, align_up, bytes_of};
 
 /// How often a thread that waits for a procedure checks whether the caller has given up the call.
 const CHECK_EVERY: Duration = Duration::from_millis(10);
@@ -120,6 +120,17 @@ impl Answered {
         }
         head.count(values.len())?;
         head.deeper(|head| T::encode_all(values, head))
+    }
+
+    /// Returns the largest number of bytes that the result has after it was packed.
+    pub(crate) fn bytes(&self) -> usize {
+        match &self.0 {
+            Ok(Encoded { head, blocks, .. }) => {
+                let filled: usize = blocks.iter().map(|(bytes, _)| align_up(bytes.len())).sum();
+                blocks_at(blocks.len()) + filled + head.len()
+            }
+            Err(refusal) => 8 + refusal.text.len().min(crate::limits::TEXT_BYTES_MAX),
+        }
     }
 
     /// Writes the result to a reply. Returns how the path proceeds, as [`Serve::serve`](crate::call::Serve::serve)
@@ -348,7 +359,11 @@ impl Task {
         // nothing to wake.
         inner.remote = Some(Waker::noop().clone());
         drop(inner);
-        executor.spawn(Box::pin(Rest(Arc::clone(self))));
+        let rest = Box::pin(Rest(Arc::clone(self)));
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| executor.spawn(rest))) {
+            // The panic has dropped the rest of the task, so the call is cancelled.
+            core::mem::forget(panic);
+        }
     }
 }
 

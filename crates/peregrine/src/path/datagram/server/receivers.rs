@@ -122,6 +122,11 @@ pub(super) trait PacketService: Send + Sync + 'static {
         None
     }
 
+    /// Returns whether any call is deferred: its thread has left it, and its reply is not sent yet.
+    fn has_deferred(&self) -> bool {
+        false
+    }
+
     /// Returns the number of the call's caller. Two calls that run at the same time have different numbers.
     fn caller(&self, work: &Self::Work) -> u32;
 
@@ -763,10 +768,12 @@ impl<P: PacketService> Receivers<P> {
         receives
     }
 
-    /// Waits until no procedure runs and no call waits. Returns false if the time for draining expires before
-    /// that.
+    /// Waits until no procedure runs, no call waits, and no call is deferred. Returns false if the time for
+    /// draining expires before that.
     pub(super) fn drain(&self, drain: &Drain) -> bool {
-        self.admission.drain(drain, || self.admission.waiting() + self.admission.running() == 0)
+        // A procedure counts as running until its call is deferred. So deferred calls are counted last.
+        let runs = || self.admission.waiting() + self.admission.running() > 0;
+        self.admission.drain(drain, || !runs() && !self.service.has_deferred())
     }
 
     /// Ends all threads. Returns false if any thread still runs after the time `limit`.
