@@ -584,11 +584,6 @@ impl ServerEnd {
         self.shape.total
     }
 
-    /// Returns the length in bytes of the message of the running call, without its extensions.
-    pub(crate) fn running_bytes(&self) -> u32 {
-        self.shape.total.saturating_sub(self.shape.extension.into())
-    }
-
     /// Reports to the client that there is memory for a [waiting](Self::wait_for_room) call.
     pub(crate) fn resume(&mut self) {
         if let State::Waiting = self.state {

@@ -14,6 +14,9 @@
 //! | a call that was cancelled | any thread | the client gave up the call, was treated as dead, or the server stopped |
 //! | `None` | the thread that sends the reply | the result is kept; the record may belong to the next call now |
 
+#[cfg(test)]
+mod tests;
+
 use core::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
