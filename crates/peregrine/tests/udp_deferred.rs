@@ -1,4 +1,4 @@
-//! Tests async servers over UDP and raw Ethernet: procedures that wait for an event need no threads, and they are
+//! Tests async servers over UDP and raw Ethernet. Procedures that wait for an event need no threads. They are
 //! dropped when their callers do not wait any more. Each call runs at most once.
 //!
 //! `PEREGRINE_SEED`, set to the seed that a run printed, repeats the decisions of the relay in that run.
@@ -171,8 +171,8 @@ fn options(callers: u32) -> BindOptions {
     BindOptions::default().astacks(callers).on_exhausted(OnExhausted::More)
 }
 
-/// Does the work of a child process that has a role: `server SCHEME` or `callers ADDRESS COUNT`. In the test run
-/// itself, this function does nothing.
+/// Does the work of a child process that has a role: `server SCHEME` or `callers ADDRESS COUNT`. In the test
+/// run itself, this function does nothing.
 #[test]
 fn child() {
     let Some(role) = role() else { return };
@@ -303,7 +303,8 @@ fn procedures_of_a_killed_client_are_dropped() {
     on_both_paths(|stage| {
         let mut dead = stage.start(32);
         stage.until_waiting(32);
-        // The server treats a silent client as dead after 2.5 seconds. This pause is longer, but the client answers.
+        // The server treats a silent client as dead after 2.5 seconds. This pause is longer, but the client
+        // answers.
         thread::sleep(Duration::from_secs(4));
         assert_eq!((stage.events.waiting().unwrap(), stage.events.dropped().unwrap()), (32, 0));
         dead.kill();

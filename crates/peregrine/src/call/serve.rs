@@ -210,8 +210,8 @@ pub(crate) fn write_later(answered: &Answered, reply: Space<'_>) -> Ran {
     write_answered(answered, Reply::new(reply, None))
 }
 
-/// Writes the result of a deferred call to `reply`. Stores in `blocks` at which offset of `reply` each out block
-/// begins.
+/// Writes the result of a deferred call to `reply`. Stores in `blocks` at which offset of `reply` each out
+/// block begins.
 pub(crate) fn write_later_noting(
     answered: &Answered,
     reply: Space<'_>,

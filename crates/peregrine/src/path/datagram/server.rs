@@ -615,8 +615,8 @@ impl ServerSocket {
         if result.total as usize > COPIED { moment() } else { ended }
     }
 
-    /// Runs the procedure of a call. The procedure builds its result in `frame`. Returns `None` if the call is
-    /// deferred: another thread completes it.
+    /// Runs the procedure of a call. The procedure builds its result in `frame`. Returns `None` if the call
+    /// is deferred: another thread completes it.
     fn procedure(
         &self,
         receiver: &mut ReceiverState,

@@ -1,18 +1,18 @@
 //! Deferred calls: calls of async procedures, whose replies any thread sends later.
 //!
-//! For the protocol, the procedure of such a call still runs: the client's packets are answered as for any running
-//! procedure, and the record is not evicted. But no thread runs the procedure, and the memory of the call's message
-//! is released. The thread that ends the procedure builds the result, and then keeps and sends it, as a receiving
-//! thread does for other calls.
+//! For the protocol, the procedure of such a call still runs: the client's packets are answered as for any
+//! running procedure, and the record is not evicted. But no thread runs the procedure, and the memory of the
+//! call's message is released. The thread that ends the procedure builds the result. Then it keeps and sends
+//! the result, as a receiving thread does for other calls.
 //!
-//! If clients of the same host have not acknowledged so many results that there is no memory for a large one, the
-//! reply is *postponed*. Receiving threads send it when there is memory.
+//! If clients must first acknowledge other results, a reply with a large result is *postponed*: it waits in a
+//! queue. Receiving threads send it when there is memory.
 //!
 //! | [`Inner::deferred`] becomes | by | when |
 //! |---|---|---|
-//! | a call that can be cancelled | the receiving thread | the procedure did not end at its first poll |
-//! | a call that was cancelled | any thread | the client gave up the call, was treated as dead, or the server stopped |
-//! | `None` | the thread that sends the reply | the result is kept; the record may belong to the next call now |
+//! | a call with [`Cancels`] | the receiving thread | the procedure did not end at its first poll |
+//! | a call without it | any thread | the client gave up or is treated as dead, or the server stopped |
+//! | `None` | the thread that replies | the result is kept; then the client may make its next call |
 
 #[cfg(test)]
 mod tests;
@@ -109,8 +109,8 @@ impl ServerSocket {
         self.records.deferrals.pending() > 0
     }
 
-    /// Leaves a call whose reply is owed by another thread. That thread may have sent the reply already. So the
-    /// record may belong to the client's next call.
+    /// Leaves a call whose reply is owed by another thread. That thread may have sent the reply already. So
+    /// the record may belong to the client's next call.
     #[cold]
     pub(super) fn leave_deferred(
         &self,
@@ -130,8 +130,8 @@ impl ServerSocket {
 
     /// Cancels all deferred calls, because the server has stopped. From now on, no reply is sent.
     pub(crate) fn cancel_deferred(&self) {
-        // `defer_call` reads this flag while it holds the lock of the record. So either it sees the flag, or this
-        // function finds its call.
+        // SYNC: datagram-stop. `defer_call` reads this flag while it holds the lock of the record. So either
+        // it sees the flag, or this function finds its call.
         self.records.closed.store(true, Ordering::SeqCst);
         for record in self.records.all() {
             let mut inner = record.0.lock();
@@ -161,8 +161,8 @@ impl ServerSocket {
         self.send_postponed(state);
     }
 
-    /// Sends the postponed replies for whose results there is memory. Also answers calls that were cancelled, and
-    /// calls that have waited for too long because clients do not acknowledge their results.
+    /// Sends the postponed replies for whose results there is memory. Also answers calls that were cancelled,
+    /// and calls that have waited for too long because clients do not acknowledge their results.
     #[cold]
     pub(super) fn send_postponed(&self, state: &mut ReplyState) {
         let may = |group, reply: &PostponedReply| {

@@ -62,7 +62,7 @@ pub(super) struct Inner {
     pub(super) lent: Option<u32>,
     /// The number of the most recent loan.
     pub(super) loans: u32,
-    /// The deferred call of the client. `None` unless its procedure has left the thread that received the call.
+    /// The deferred call of the client. `None` if the client has no call, or a thread runs its call.
     pub(super) deferred: Option<Box<DeferredCall>>,
     /// The last result, until the client has it or does not want it.
     pub(super) result: Option<RetainedResult>,

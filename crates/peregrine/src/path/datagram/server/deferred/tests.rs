@@ -548,8 +548,8 @@ fn stopped_server_drops_procedures_and_sends_nothing() {
     dialogue.expect_rest();
 }
 
-/// If the receiving thread panics after it has deferred a call, the thread refuses the call. The record may then
-/// belong to the next call when the procedure ends.
+/// If the receiving thread panics after it has deferred a call, the thread refuses the call. The record may
+/// then belong to the next call when the procedure ends.
 #[test]
 fn reply_does_not_complete_another_call() {
     let mut dialogue = Dialogue::new();
