@@ -149,7 +149,7 @@ fn every_mix_of_blocking_and_async_works_between_processes() {
     let _directory = support::own_directory();
     let (_running, addresses) = servers();
     for address in &addresses {
-        println!("{address}");
+        eprintln!("{address}");
         let notes = block_on(NotesAsyncClient::bind(address)).unwrap();
         block_on(is_send(all(&notes)));
         let blocking = NotesClient::from(notes);

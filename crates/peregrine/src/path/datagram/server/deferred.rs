@@ -26,7 +26,7 @@ use super::retention::{BOXED_MAX, LimitReached, ResultFrame};
 use super::waiting::WaitingFor;
 use super::{CallBytes, ReceiverState, ServerSocket, Work};
 use crate::call::deferred::{Cancels, Owed};
-use crate::call::{Answer, Answered, Refusal, write_later_noting};
+use crate::call::{Answer, Answered, Refusal, write_later};
 use crate::error::{Executed, Kind};
 use crate::path::datagram::peer::moment;
 use crate::protocol::exchange::message::Shape;
@@ -228,7 +228,7 @@ impl ServerSocket {
         answered: &Answered,
     ) -> Option<(Shape, ResultFrame)> {
         let mut frame = self.results.frame(&mut state.spare, bytes).ok()?;
-        let ran = write_later_noting(answered, frame.reply(bytes), &mut state.blocks);
+        let ran = write_later(answered, frame.reply(bytes), &mut state.blocks);
         let result = frame.pack(bytes, &ran, &state.blocks);
         Some((result, frame))
     }
