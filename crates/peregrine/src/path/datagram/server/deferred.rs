@@ -89,9 +89,7 @@ impl Owed for OwedReply {
     fn answer(self: Box<Self>, answered: Answered) {
         // Without the socket, no client waits.
         let Some(service) = self.service.upgrade() else { return };
-        let mut state = service.reply_states.take().unwrap_or_else(ReplyState::new);
-        service.reply_or_postpone(&mut state, *self, answered);
-        service.reply_states.put(state, 1);
+        service.with_reply_state(|state| service.reply_or_postpone(state, *self, answered));
     }
 }
 
@@ -144,6 +142,13 @@ impl ServerSocket {
         while self.replies.next(|_, _| Ok(())).is_some() {}
     }
 
+    /// Calls `with` with the state for a thread that does not receive.
+    fn with_reply_state(&self, with: impl FnOnce(&mut ReplyState)) {
+        let mut state = self.reply_states.take().unwrap_or_else(ReplyState::new);
+        with(&mut state);
+        self.reply_states.put(state, 1);
+    }
+
     /// Sends the reply to a deferred call, or postpones it if there is no memory for its result.
     fn reply_or_postpone(&self, state: &mut ReplyState, owed: OwedReply, answered: Answered) {
         let (group, charged) = (owed.group, answered.bytes());
@@ -183,6 +188,13 @@ impl ServerSocket {
                 answered
             };
             self.reply(state, owed, &answered);
+        }
+    }
+
+    /// Sends postponed replies even if no packet arrives, for example because all clients are dead.
+    pub(super) fn check_postponed(&self) {
+        if self.replies.any() {
+            self.with_reply_state(|state| self.send_postponed(state));
         }
     }
 

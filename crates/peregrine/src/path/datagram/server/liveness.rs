@@ -82,6 +82,7 @@ impl ServerSocket {
         for cancels in gone.deferred {
             cancels.cancel();
         }
+        self.check_postponed();
         let due = due?;
         self.is_checking.store(true, Ordering::SeqCst);
         Some(Duration::from_nanos(due.since(now).clamp(LOOK_MIN, LOOK_AT_RESULTS)))

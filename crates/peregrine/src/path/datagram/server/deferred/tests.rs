@@ -210,6 +210,11 @@ impl Dialogue {
         let header = Header::new(kind, self.handle, self.sequence);
         let packet = self.packet(Header { flags, shape, ..header });
         self.client.send_to(&packet, self.server).unwrap();
+        self.take();
+    }
+
+    /// Lets the server handle the packet that was sent last.
+    fn take(&mut self) {
         match self.service.receive(&mut self.receiver, ReceiveMode::Sleep, false) {
             ReceiveOutcome::Work(work) => drop(self.service.run(&mut self.receiver, work)),
             ReceiveOutcome::Settled => {}
@@ -223,6 +228,21 @@ impl Dialogue {
         let begun = self.event.begun.load(Ordering::SeqCst);
         self.send(PacketKind::Call, Flags::NONE, procedure);
         assert_eq!(self.event.begun.load(Ordering::SeqCst), begun + 1, "the call has begun");
+    }
+
+    /// Makes the next call with a message of several pieces. The call is deferred.
+    fn call_in_pieces(&mut self, pieces: u32) {
+        self.sequence = self.sequence.wrapping_add(1);
+        for fragment in (0..pieces).rev() {
+            let total = pieces * PIECE;
+            let shape = Shape { what: SMALL_RESULT, total, at: total, ..Shape::default() };
+            let header = Header::new(PacketKind::Call, self.handle, self.sequence);
+            let mut packet = self.packet(Header { shape, fragment, ..header });
+            packet.resize(HEADER_BYTES + PIECE as usize, 3);
+            self.client.send_to(&packet, self.server).unwrap();
+            assert_eq!(self.service.calls.any(), fragment + 1 < pieces);
+            self.take();
+        }
     }
 
     /// Returns the next packet of the server, with its payload.
@@ -274,8 +294,7 @@ impl Dialogue {
                 let shape = Shape { total: next, ..Shape::default() };
                 let packet = self.packet(Header { fragment: next, shape, ..header });
                 self.client.send_to(&packet, self.server).unwrap();
-                let got = self.service.receive(&mut self.receiver, ReceiveMode::Sleep, false);
-                assert!(matches!(got, ReceiveOutcome::Settled));
+                self.take();
             }
         }
         self.send(PacketKind::HaveResult, Flags::ALL, 0);
@@ -379,6 +398,17 @@ fn large_result_of_a_deferred_call_is_packed() {
     assert!(result[block..].iter().all(|byte| *byte == 5));
     dialogue.expect_rest();
     assert_eq!(dialogue.phase(), RecordPhase::Idle);
+}
+
+#[test]
+fn deferred_call_does_not_occupy_memory_for_received_messages() {
+    let mut dialogue = Dialogue::new();
+    dialogue.call_in_pieces(3);
+    assert_eq!(dialogue.event.begun.load(Ordering::SeqCst), 1, "the call has begun");
+    assert!(dialogue.service.has_deferred() && !dialogue.service.calls.any());
+    dialogue.event.happen();
+    assert_eq!(dialogue.next().0.kind, PacketKind::Result);
+    dialogue.expect_rest();
 }
 
 #[test]
@@ -528,6 +558,25 @@ fn cancelled_reply_does_not_wait_any_more() {
             dialogue.expect(PacketKind::Released, Flags::NONE);
         }
     }
+}
+
+/// The client sends nothing any more. So no packet lets the server look at the reply again.
+#[test]
+fn reply_to_a_dead_client_does_not_wait_any_more() {
+    let mut dialogue = Dialogue::new();
+    dialogue.call(LARGE_RESULT);
+    let filled = dialogue.fill_results();
+    dialogue.event.happen();
+    until(|| dialogue.service.replies.any());
+    until(|| {
+        dialogue.service.check_callers();
+        !dialogue.service.replies.any()
+    });
+    // The client may only have been halted, so the refusal is kept.
+    assert_eq!(dialogue.phase(), RecordPhase::Replied);
+    dialogue.release_results(filled);
+    dialogue.expect_rest();
+    assert_eq!(dialogue.next().0.kind, PacketKind::Ask);
 }
 
 #[test]
