@@ -93,6 +93,8 @@
 //!   is evicted and binds again, or a client gets `Exhausted` at bind.
 //! * [`RETAINED_BYTES_MAX`], [`RETAINED_BYTES_PER_HOST`] (256 MiB, 64 MiB): over datagrams, calls wait until
 //!   clients acknowledge results. If no client does, the calls are refused with `Exhausted`, not executed.
+//!   Large results of async procedures wait in the same way. The refusal then says that the call may have
+//!   executed.
 //! * [`SPARE_BYTES_MAX`] (16 MiB): unused memory for calls and results is released.
 //! * [`SOCKETS_PER_SERVER`] (16): over datagrams, all further calling threads share one more socket. At this
 //!   socket, one of these threads receives for all of them.
@@ -322,8 +324,9 @@ pub const RETAINED_BYTES_PER_HOST: usize = 64 << 20;
 
 /// The maximum number of bytes of all calls that one group of hosts may have at one datagram socket. Calls
 /// that consist of several packets count until they end. If a host has only one such call, this call may be
-/// larger. Over TCP, the same limit applies to some messages of one host: those that have not arrived
-/// completely, or whose calls wait for a permit.
+/// larger. Results of async procedures that wait for [`RETAINED_BYTES_PER_HOST`] count as calls. Over TCP,
+/// the same limit applies to some messages of one host: those that have not arrived completely, or whose
+/// calls wait for a permit.
 pub const PARTIAL_BYTES_PER_HOST: usize = 64 << 20;
 
 /// The maximum number of bytes of unused memory that a datagram socket keeps for calls. It also keeps at most

@@ -406,7 +406,11 @@ impl Task {
         // nothing to wake.
         inner.remote = Some(Waker::noop().clone());
         drop(inner);
-        executor.spawn(Box::pin(Rest(Arc::clone(self))));
+        let rest = Box::pin(Rest(Arc::clone(self)));
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| executor.spawn(rest))) {
+            // The panic has dropped the rest of the task, so the call is cancelled.
+            core::mem::forget(panic);
+        }
     }
 }
 
