@@ -37,8 +37,8 @@ use crate::error::{CallError, Executed, Kind, Phase};
 use crate::keeper::WatchHandle;
 use crate::limits;
 use crate::protocol::stream::client_end::{
-    ASLEEP, Arrived, CallSlot, ClientEnd, DONE, EndReason, IDLE, LEADS, SENDING,
-    SendFailure, Unsent, Violation, WAITING, Wakes,
+    ASLEEP, Arrived, CallSlot, ClientEnd, DONE, EndReason, IDLE, LEADS, SENDING, SendFailure,
+    Unsent, Violation, WAITING, Wakes,
 };
 use crate::protocol::stream::keep_alive::EXAMINE_EVERY;
 use crate::protocol::stream::{self as wire, HEADER_BYTES, Header};

@@ -11,9 +11,7 @@ use rustix::event::epoll::EventFlags;
 
 use super::{Connection, Grant, StreamPath, ask_alone};
 use crate::address::{Address, Place};
-use crate::call::{
-    Begun, Call, CallPath, PathKind, Returned, Wait, block_cost, frames_that_fit,
-};
+use crate::call::{Begun, Call, CallPath, PathKind, Returned, Wait, block_cost, frames_that_fit};
 use crate::device::tcp::Stream;
 use crate::error::{CallError, Executed, Kind, NO_CONNECTION, NO_THREAD, Phase};
 use crate::keeper::{Keeper, Next, Watch, Watched};

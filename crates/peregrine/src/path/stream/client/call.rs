@@ -147,7 +147,11 @@ impl StreamPath {
 
     /// Takes a reply that has arrived in the frame of its call.
     #[inline]
-    pub(super) fn take(&self, index: u32, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
+    pub(super) fn take(
+        &self,
+        index: u32,
+        call: &mut Call<'_, '_, '_>,
+    ) -> Result<Returned, CallError> {
         let slot = self.connection.slot(index);
         let [kind, answer, head_at, head_bytes, body] = slot.reply();
         slot.release();
@@ -174,7 +178,11 @@ impl StreamPath {
     }
 
     #[cold]
-    pub(super) fn ended(&self, index: u32, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
+    pub(super) fn ended(
+        &self,
+        index: u32,
+        call: &mut Call<'_, '_, '_>,
+    ) -> Result<Returned, CallError> {
         // A reply that arrived just before the end of the connection is valid.
         if self.connection.slot(index).is_done() {
             return self.take(index, call);

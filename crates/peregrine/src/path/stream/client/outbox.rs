@@ -14,9 +14,9 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Instant;
 
+use super::Connection;
 use super::stall::CallerStall;
 use super::turns::full_fence;
-use super::Connection;
 use crate::error::{CallError, Kind, Phase};
 use crate::growing::Growing;
 use crate::path::stream::peer::send_lock::SendGuard;

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use rustix::event::epoll::EventFlags;
 
+use super::Connection;
 use super::call::StreamPath;
 use super::input::Input;
 use super::outbox::{Fate, GivenUp, Message};
 use super::turns::{Fired, SLEEPER, Turns, WATCHED, Word as _, full_fence};
-use super::Connection;
 use crate::call::extensions::Extensions;
 use crate::call::{Begun, Call, Returned, Wait, inside};
 use crate::error::{CallError, Executed, Kind, Phase};
